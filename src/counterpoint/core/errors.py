@@ -1,0 +1,54 @@
+"""Errors a user can act on, and the nearest known name to a mistyped one."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class CounterpointError(Exception):
+    """Any failure with a cause the user can remove; its text is one line and says how."""
+
+
+class UsageError(CounterpointError, ValueError):
+    """A setting, argument or flag is wrong."""
+
+
+class DataError(CounterpointError, ValueError):
+    """The data cannot be used as asked."""
+
+
+class RunError(CounterpointError):
+    """A run folder, checkpoint or output cannot be used as asked."""
+
+
+class TrainingError(CounterpointError):
+    """Training cannot go on."""
+
+
+class InterruptedRun(CounterpointError):
+    """The user or the system asked training to stop; the run was saved first."""
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the closest known name, or nothing when none is close.
+
+    >>> nearest("simclrr", ["simclr", "ncl"])
+    "; did you mean 'simclr'?"
+    >>> nearest("zzz", ["simclr", "ncl"])
+    ''
+    """
+    matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """Build the error for a name that no catalogue holds.
+
+    >>> print(unknown_name("method", "simcrl", ["ncl", "simclr"]))
+    unknown method 'simcrl'; did you mean 'simclr'? (known: ncl, simclr)
+    """
+    names = list(known)
+    return UsageError(f"unknown {kind} {name!r}{nearest(name, names)} (known: {', '.join(names)})")

@@ -1,0 +1,139 @@
+"""The run folder: the names of its files, how it is created and opened, and its status record."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import read_json, write_json, write_text
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of one run; every layer writes and reads through it."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """What the user asked for."""
+        return self.path / "config.yaml"
+
+    @property
+    def resolved(self) -> Path:
+        """Every setting filled in, with the reason of each ``auto``."""
+        return self.path / "resolved.yaml"
+
+    @property
+    def status(self) -> Path:
+        """Status, seed, version, device, times, data fingerprint; its presence marks a run."""
+        return self.path / "run.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of ``step-*`` checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def weights(self) -> Path:
+        """What ``cp.load`` reads, with ``encoder_card``."""
+        return self.path / "encoder.safetensors"
+
+    @property
+    def encoder_card(self) -> Path:
+        """How to rebuild the encoder and prepare its input."""
+        return self.path / "encoder.json"
+
+    @property
+    def evaluation(self) -> Path:
+        """Accuracy table with intervals and protocol."""
+        return self.path / "evaluation.json"
+
+    @property
+    def findings(self) -> Path:
+        """Diagnosis in numbers and words."""
+        return self.path / "findings.json"
+
+    @property
+    def arrays(self) -> Path:
+        """Arrays behind the diagnosis (spectra, thumbnails)."""
+        return self.path / "arrays.npz"
+
+    @property
+    def report(self) -> Path:
+        """Default place of the report."""
+        return self.path / "report.html"
+
+    def read_status(self) -> dict[str, Any]:
+        """Read ``run.json``."""
+        return read_json(self.status)
+
+    def update_status(self, **changes: Any) -> None:
+        """Change entries of ``run.json`` atomically."""
+        before = read_json(self.status) if self.status.exists() else {"format": FORMAT_VERSION}
+        write_json(self.status, {**before, **changes})
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        """Append one line to ``metrics.jsonl``."""
+        with self.metrics.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(record, allow_nan=False) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Read all whole lines of ``metrics.jsonl``; a torn last line is left out."""
+        return list(self._metric_records()) if self.metrics.exists() else []
+
+    def truncate_metrics(self, last_step: int) -> None:
+        """Drop the lines after a step, so that a resumed run logs each epoch once."""
+        kept = [record for record in self.read_metrics() if record["step"] <= last_step]
+        write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+
+    def _metric_records(self) -> Iterator[dict[str, Any]]:
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                return
+
+
+def create_run(path: Path, *, overwrite: bool) -> RunFolder:
+    """Create an empty run folder.
+
+    Raises:
+        RunError: something stands there already (``overwrite`` replaces only what is a run), or it cannot be created.
+    """
+    folder = RunFolder(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if not overwrite:
+            raise RunError(f"{path} exists; continue it with --resume, replace it with --overwrite, or choose another --out")
+        if not folder.status.exists():
+            raise RunError(f"{path} is not a run folder, so --overwrite will not delete it; choose another --out")
+        shutil.rmtree(path)
+    try:
+        folder.checkpoints.mkdir(parents=True)
+    except OSError as error:
+        raise RunError(f"cannot create the run folder {path}: {error.strerror}") from None
+    return folder
+
+
+def open_run(path: Path) -> RunFolder:
+    """Open an existing run folder.
+
+    Raises:
+        RunError: the path does not exist or is not a run.
+    """
+    folder = RunFolder(path)
+    if not path.exists():
+        raise RunError(f"run folder {path} does not exist")
+    if not folder.status.is_file():
+        raise RunError(f"{path} is not a run folder (it has no run.json); `counterpoint train --out {path.name}` makes one")
+    return folder

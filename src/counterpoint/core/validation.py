@@ -1,0 +1,176 @@
+"""From plain mappings to settings, with one sentence per mistake: name, value, allowed range, remedy."""
+
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import annotated_types as at
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from counterpoint.core.errors import UsageError, nearest
+from counterpoint.core.yaml_text import dump_yaml, parse_yaml
+
+Model = TypeVar("Model", bound=BaseModel)
+BOUND_WORDS = ((at.Gt, ">", "gt"), (at.Ge, ">=", "ge"), (at.Lt, "<", "lt"), (at.Le, "<=", "le"))
+TYPE_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+
+
+def leaf_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield ``(dotted path, field)`` for every setting below a model, in order."""
+    for name, field in model.model_fields.items():
+        nested = section_of(field)
+        if nested is None:
+            yield prefix + name, field
+        else:
+            yield from leaf_fields(nested, f"{prefix}{name}.")
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the nested model of a field that is a section, else None."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def expectation(field: FieldInfo) -> str:
+    """Say in words what a field takes.
+
+    >>> from counterpoint.core.settings import TrainSettings
+    >>> expectation(TrainSettings.model_fields["batch_size"])
+    'a whole number >= 2, or auto'
+    """
+    annotation: Any = field.annotation
+    if field.metadata:
+        annotation = Annotated[annotation, *field.metadata]
+    options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    phrases = [_option_words(option) for option in options]
+    return ", or ".join(dict.fromkeys(phrase for phrase in phrases if phrase != "null"))
+
+
+def build(model: type[Model], values: Mapping[str, Any], origin: str) -> Model:
+    """Validate a nested mapping; ``origin`` (a file, ``command line``...) opens the error.
+
+    Raises:
+        UsageError: the first mistake, in one sentence.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise UsageError(f"{origin}: {_first_sentence(model, error)}") from None
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn ``{"optim.name": x}`` into ``{"optim": {"name": x}}``; nested mappings pass through.
+
+    >>> nest({"seed": 1, "optim.name": "sgd", "optim": {"momentum": 0.5}})
+    {'seed': 1, 'optim': {'name': 'sgd', 'momentum': 0.5}}
+    """
+    nested: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, leaf = path.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise UsageError(f"{path} needs {parent} to be a section, but it was given the value {place!r}")
+        place[leaf] = merge(place.get(leaf, {}), nest(value)) if isinstance(value, Mapping) else value
+    return nested
+
+
+def merge(below: Any, above: Any) -> Any:
+    """Lay one nested mapping over another; values above win."""
+    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
+        return above
+    return {**below, **{key: merge(below.get(key), value) for key, value in above.items()}}
+
+
+def read_yaml_mapping(path: Path) -> dict[str, Any]:
+    """Read a YAML file that holds settings.
+
+    Raises:
+        UsageError: missing, unreadable, not YAML, or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"config file {path} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"config file {path} cannot be read: {error}") from None
+    value = parse_yaml(text, str(path))
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UsageError(f"{path} must hold `name: value` lines, got {type(value).__name__}")
+    return nest({str(key): child for key, child in value.items()})
+
+
+def as_yaml(settings: BaseModel, *, only_set: bool = False) -> str:
+    """Write settings as YAML; ``only_set`` leaves out what nobody asked for."""
+    return dump_yaml(settings.model_dump(mode="json", exclude_unset=only_set))
+
+
+def _option_words(option: Any) -> str:
+    """Words for one member of a union."""
+    if get_origin(option) is Literal:
+        return " | ".join(str(value) for value in get_args(option))
+    if get_origin(option) is Annotated:
+        base, *metadata = get_args(option)
+        return " ".join([_option_words(base), *_bound_words(metadata)])
+    if get_origin(option) is tuple:
+        return "a pair such as [0.2, 1.0]"
+    return TYPE_WORDS.get(option, getattr(option, "__name__", str(option)))
+
+
+def _bound_words(metadata: list[Any]) -> list[str]:
+    """Words such as ``> 0`` for the bounds among pydantic's metadata."""
+    constraints = [inner for item in metadata for inner in (item.metadata if isinstance(item, FieldInfo) else [item])]
+    words = []
+    for kind, sign, attribute in BOUND_WORDS:
+        words += [f"{sign} {_number(getattr(item, attribute))}" for item in constraints if isinstance(item, kind)]
+    return [" and ".join(words)] if words else []
+
+
+def _number(value: Any) -> str:
+    return "2**63" if value == 2**63 else f"{value:g}"
+
+
+def _first_sentence(model: type[BaseModel], error: ValidationError) -> str:
+    """Describe the first error by walking its location down the models."""
+    first = error.errors()[0]
+    place, path, field = model, [], None
+    for step in first["loc"]:
+        if field is not None and section_of(field) is None:
+            break  # the rest of the location names members of a union
+        if str(step) not in place.model_fields:
+            return _unknown_key(place, path, str(step))
+        field = place.model_fields[str(step)]
+        path.append(str(step))
+        place = section_of(field) or place
+    assert field is not None
+    if section_of(field) is not None:
+        return f"{'.'.join(path)} is a section with its own settings, got {first['input']!r}"
+    given = _value_at(first, error, path)
+    extra = field.json_schema_extra
+    hint = f"; {extra['hint']}" if isinstance(extra, dict) and "hint" in extra else ""
+    return f"{'.'.join(path)} must be {expectation(field)}, got {given!r}{hint}"
+
+
+def _value_at(first: Any, error: ValidationError, path: list[str]) -> Any:
+    """Return the refused value itself (for a pair, pydantic may name only one of its ends)."""
+    same_field = [item for item in error.errors() if item["loc"][: len(path)] == tuple(path)]
+    return next((item["input"] for item in same_field if len(item["loc"]) <= len(path) + 1), first["input"])
+
+
+def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
+    """Name the closest setting: in the same section, or anywhere by its last word."""
+    dotted = ".".join([*path, key])
+    prefix = "".join(f"{step}." for step in path)
+    here = nearest(key, place.model_fields)
+    if here or path:
+        suggestion = here.replace("'", f"'{prefix}", 1) if here else f" (known: {', '.join(place.model_fields)})"
+        return f"unknown setting '{dotted}'{suggestion}"
+    by_last_word = {name.rsplit(".", 1)[-1]: name for name, _ in leaf_fields(place)}
+    guess = nearest(key, by_last_word)
+    last_word = guess.partition("'")[2].partition("'")[0]
+    return f"unknown setting '{dotted}'{guess.replace(last_word, by_last_word[last_word]) if guess else ''}"

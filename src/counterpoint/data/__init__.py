@@ -1,0 +1,1 @@
+"""Sources, views, order and loading of samples."""

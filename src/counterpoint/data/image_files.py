@@ -1,0 +1,118 @@
+"""Image files in any common format to square RGB tensors; nothing damaged passes as data."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+Result = TypeVar("Result")
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # readers tried, by the file's content
+MAX_PIXELS = 89_478_485  # Pillow's own limit for a decompression bomb, here an error instead of a warning
+EXIF_ORIENTATION = 0x0112
+PILLOW_ERRORS = (OSError, SyntaxError, EOFError, IndexError, KeyError, TypeError, Image.DecompressionBombError)
+SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I")
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was left out, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageSize:
+    """Height and width in pixels after the EXIF rotation."""
+
+    height: int
+    width: int
+
+
+def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
+    """List a folder's files at any depth, sorted: those with an image suffix, and the others.
+
+    Hidden files and folders are passed over; links to folders are not followed.
+    """
+    images: list[Path] = []
+    others: list[Path] = []
+    for directory, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        paths = [Path(directory) / name for name in files if not name.startswith(".")]
+        images += [path for path in paths if path.suffix.lower() in SUFFIXES]
+        others += [path for path in paths if path.suffix.lower() not in SUFFIXES]
+    return sorted(images), sorted(others)
+
+
+def decode(path: Path) -> Image.Image:
+    """Decode a whole image file to RGB, upright.
+
+    Grey, palette, CMYK and 16-bit images are converted; transparent pixels become white; of an
+    animation the first frame is taken.
+
+    Raises:
+        ValueError: not an image, truncated, damaged or too large; the text is the reason.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=FORMATS) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
+                image.load()
+                return _to_rgb(ImageOps.exif_transpose(image))
+    except UnidentifiedImageError:
+        raise ValueError("not an image") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise ValueError(f"larger than {MAX_PIXELS:,} pixels") from None
+    except PILLOW_ERRORS as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(reason) from None
+
+
+def decode_square(path: Path, side: int) -> Tensor:
+    """Decode, centre-crop to a square and resize; uint8 (3, side, side)."""
+    image = ImageOps.fit(decode(path), (side, side), method=Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+def read_size(path: Path) -> ImageSize | None:
+    """Size from an image's header, or None when even that cannot be read."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            is_turned = image.getexif().get(EXIF_ORIENTATION, 1) > 4  # orientations 5 to 8 swap the sides
+            return ImageSize(image.width, image.height) if is_turned else ImageSize(image.height, image.width)
+    except (*PILLOW_ERRORS, ValueError):
+        return None
+
+
+def map_files(function: Callable[[Path], Result], paths: Iterable[Path], advance: Callable[[], None]) -> list[Result]:
+    """Apply a function to many files in threads (Pillow decodes outside the interpreter's lock), in order."""
+    results = []
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for result in pool.map(function, paths):
+            advance()
+            results.append(result)
+    return results
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Convert any mode to RGB."""
+    if image.mode in SIXTEEN_BIT_MODES:
+        values = np.asarray(image).astype(np.float64)
+        return Image.fromarray((values / 257.0).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        paper = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
+        return Image.alpha_composite(paper, rgba).convert("RGB")
+    return image.convert("RGB")

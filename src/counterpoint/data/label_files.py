@@ -1,0 +1,101 @@
+"""Labels from sub-folder names, from a CSV (file,label), or from an array; names become class numbers."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import DataError, UsageError
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Class numbers and names; -1 marks a sample without label."""
+
+    numbers: Tensor
+    class_names: tuple[str, ...]
+
+
+def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int) -> Labels:
+    """Number the distinct labels 0, 1, ... in sorted order (numbers before text).
+
+    Raises:
+        DataError: another number of labels than samples, or a label that is neither whole number nor text.
+    """
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.ndim != 1 or len(array) != num_samples:
+        raise DataError(f"labels must be one per sample: {num_samples} samples, but labels have shape {array.shape}")
+    if array.dtype.kind == "f" and np.all(np.isfinite(array)) and np.all(array == np.round(array)):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iubUSO":
+        raise DataError(f"labels must be whole numbers or text, got dtype {array.dtype}")
+    names, numbers = np.unique(array.astype(str) if array.dtype.kind in "OUS" else array, return_inverse=True)
+    return Labels(torch.from_numpy(numbers.astype(np.int64)), tuple(str(name) for name in names))
+
+
+def labels_from_folders(names: Sequence[str]) -> Labels | None:
+    """Take the first folder of each relative file name as its label, if all files lie in at least two folders."""
+    tops = [name.split("/", 1)[0] if "/" in name else None for name in names]
+    if None in tops or len(set(tops)) < 2:
+        return None
+    return number_labels([str(top) for top in tops], len(names))
+
+
+def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
+    """Read labels by file name from a CSV with columns ``file`` and ``label`` (or two columns without a header).
+
+    A file may be named by its path relative to the folder or by its base name, if that is unique.
+    Files without a row get no label.
+
+    Raises:
+        UsageError: the CSV is missing or not readable.
+        DataError: fewer than two columns, or no row names a file of the data.
+    """
+    by_name = _read_rows(path)
+    bases = [name.rsplit("/", 1)[-1] for name in names]
+    given = [by_name.get(name, by_name.get(base) if bases.count(base) == 1 else None) for name, base in zip(names, bases, strict=True)]
+    if not any(label is not None for label in given):
+        example = next(iter(by_name), "nothing")
+        raise DataError(f"{path}: no row names a file of the data (the first row names {example!r}, the first file is {names[0]!r})")
+    known = number_labels([label for label in given if label is not None], sum(label is not None for label in given))
+    numbers = torch.full((len(names),), -1, dtype=torch.int64)
+    numbers[torch.tensor([label is not None for label in given])] = known.numbers
+    return Labels(numbers, known.class_names)
+
+
+def labels_from_array(path: Path, num_samples: int) -> Labels:
+    """Read one label per sample from a ``.npy`` file."""
+    try:
+        values = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise UsageError(f"labels file {path} does not exist") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is not a readable .npy file: {error}") from None
+    return number_labels(values, num_samples)
+
+
+def _read_rows(path: Path) -> dict[str, str]:
+    """File name to label."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            rows = [row for row in csv.reader(stream) if row]
+    except FileNotFoundError:
+        raise UsageError(f"labels file {path} does not exist") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"labels file {path} cannot be read: {error}") from None
+    if not rows or min(len(row) for row in rows) < 2:
+        raise DataError(f"{path} must have the columns file,label in every row")
+    header = [cell.strip().lower() for cell in rows[0]]
+    if "file" in header and "label" in header:
+        file_column, label_column = header.index("file"), header.index("label")
+        rows = rows[1:]
+    else:
+        file_column, label_column = 0, 1
+    if any(len(row) <= max(file_column, label_column) for row in rows):
+        raise DataError(f"{path} must have the columns file,label in every row")
+    return {row[file_column].strip().replace("\\", "/"): row[label_column].strip() for row in rows}

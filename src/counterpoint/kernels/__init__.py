@@ -1,0 +1,1 @@
+"""The pair reductions: what every pairwise loss is computed from, in one signature per implementation."""

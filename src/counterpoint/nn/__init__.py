@@ -1,0 +1,1 @@
+"""Encoders, projectors, output maps, and the trained encoder a user loads."""

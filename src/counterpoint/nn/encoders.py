@@ -1,0 +1,127 @@
+"""Encoders: what maps a sample to its representation."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.array_layout import Kind
+from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.nn.resnet import ResNet
+from counterpoint.nn.timm_models import build_timm
+
+TIMM_PREFIX = "timm:"
+CUSTOM = "custom"
+Shape = tuple[int, ...]
+
+
+class ConvNet(nn.Sequential):
+    """Four 3 x 3 convolutions with BatchNorm and ReLU for images of 8 to 32 pixels; pooled features of width 256."""
+
+    def __init__(self, in_channels: int, widths: tuple[int, ...] = (64, 128, 128, 256), strides: tuple[int, ...] = (1, 2, 1, 2)) -> None:
+        layers: list[nn.Module] = []
+        for width_in, width, stride in zip((in_channels, *widths), widths, strides, strict=False):
+            layers += [nn.Conv2d(width_in, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+class MLP(nn.Sequential):
+    """Two hidden layers with BatchNorm and ReLU for vectors; features of width ``width``."""
+
+    def __init__(self, in_features: int, width: int = 256) -> None:
+        layers: list[nn.Module] = []
+        for width_in in (in_features, width):
+            layers += [nn.Linear(width_in, width, bias=False), nn.BatchNorm1d(width), nn.ReLU()]
+        super().__init__(*layers)
+
+
+class Pooled(nn.Module):
+    """A module whose feature maps (n, c, h, w) or tokens (n, t, c) are averaged to (n, c)."""
+
+    def __init__(self, body: nn.Module, axes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.body = body
+        self.axes = axes
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Average over space or tokens."""
+        return self.body(samples).mean(dim=self.axes)
+
+
+@dataclass(frozen=True)
+class EncoderEntry:
+    """One encoder of the catalogue."""
+
+    summary: str
+    kind: Kind
+    build: Callable[[Shape], nn.Module]
+
+
+def build_encoder(name: str, in_shape: Shape) -> nn.Module:
+    """Build an untrained encoder by name.
+
+    Args:
+        name: a key of ``CATALOGUE`` or ``timm:NAME``.
+        in_shape: shape of one sample: (channels, height, width) or (features,).
+
+    Raises:
+        UsageError: unknown name, or an encoder for another kind of sample.
+    """
+    kind: Kind = "vectors" if len(in_shape) == 1 else "images"
+    is_timm = name.startswith(TIMM_PREFIX)
+    if not is_timm and name not in CATALOGUE:
+        raise unknown_name("encoder", name, [*CATALOGUE, TIMM_PREFIX + "NAME"])
+    needed: Kind = "images" if is_timm else CATALOGUE[name].kind
+    if kind != needed:
+        fitting = [other for other, entry in CATALOGUE.items() if entry.kind == kind]
+        raise UsageError(f"encoder {name!r} takes {needed}, but the data are {kind}; use {', '.join(fitting)}")
+    if is_timm:
+        return with_pooling(build_timm(name.removeprefix(TIMM_PREFIX), in_shape), in_shape)
+    return CATALOGUE[name].build(in_shape)
+
+
+def with_pooling(module: nn.Module, in_shape: Shape) -> nn.Module:
+    """Wrap a module so that it returns one vector per sample, as found by a dry run.
+
+    Raises:
+        UsageError: the module cannot take the samples, or returns something other than vectors, maps or tokens.
+    """
+    shape = _dry_run(module, in_shape)
+    axes = {2: None, 3: (1,), 4: (2, 3)}
+    if len(shape) not in axes or shape[0] != 2:
+        raise UsageError(f"the encoder must return (samples, features), got shape {tuple(shape)} for 2 samples")
+    chosen = axes[len(shape)]
+    return Pooled(module, chosen) if chosen else module
+
+
+def feature_width(module: nn.Module, in_shape: Shape) -> int:
+    """Width of the representation, found by a dry run on two blank samples."""
+    return _dry_run(module, in_shape)[1]
+
+
+def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
+    """Output shape for two blank samples; leaves the module's mode and statistics as they were."""
+    was_training = module.training
+    module.eval()
+    try:
+        parameter = next(module.parameters(), torch.empty(0))
+        with torch.no_grad():
+            output = module(torch.zeros(2, *in_shape, device=parameter.device))
+    except (RuntimeError, ValueError, TypeError, AssertionError, IndexError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"the encoder cannot take samples of shape {in_shape}: {first_line}") from None
+    finally:
+        module.train(was_training)
+    if not isinstance(output, Tensor):
+        raise UsageError(f"the encoder must return a tensor, got {type(output).__name__}")
+    return tuple(output.shape)
+
+
+CATALOGUE: Mapping[str, EncoderEntry] = {
+    "convnet": EncoderEntry("four 3 x 3 convolutions for tiny images, width 256", "images", lambda shape: ConvNet(shape[0])),
+    "resnet9": EncoderEntry("ResNet with one block per stage, small-image stem, width 512", "images", lambda shape: ResNet(shape[0], (1, 1, 1, 1))),
+    "resnet18": EncoderEntry("ResNet-18, small-image stem, width 512", "images", lambda shape: ResNet(shape[0], (2, 2, 2, 2))),
+    "resnet50": EncoderEntry("ResNet-50, small-image stem, width 2048", "images", lambda shape: ResNet(shape[0], (3, 4, 6, 3), expansion=4)),
+    "mlp": EncoderEntry("two hidden layers for vectors, width 256", "vectors", lambda shape: MLP(shape[0])),
+}

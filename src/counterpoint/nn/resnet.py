@@ -1,0 +1,57 @@
+"""ResNet-9, 18 and 50 with the stem for small images: one 3 x 3 convolution of stride 1, no pooling (he2016, section 4.2)."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+STAGE_WIDTHS = (64, 128, 256, 512)
+
+
+class ResNet(nn.Module):
+    """Residual network that returns pooled features (n, width).
+
+    Args:
+        in_channels: colour channels of the images.
+        blocks_per_stage: number of residual blocks in each of the four stages.
+        expansion: 1 for two 3 x 3 convolutions per block, 4 for bottleneck blocks.
+    """
+
+    def __init__(self, in_channels: int, blocks_per_stage: tuple[int, int, int, int], *, expansion: int = 1) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(in_channels, STAGE_WIDTHS[0], 3, padding=1, bias=False), nn.BatchNorm2d(STAGE_WIDTHS[0]), nn.ReLU()
+        )
+        blocks: list[nn.Module] = []
+        width_in = STAGE_WIDTHS[0]
+        for stage, (width, count) in enumerate(zip(STAGE_WIDTHS, blocks_per_stage, strict=True)):
+            for place in range(count):
+                stride = 2 if stage > 0 and place == 0 else 1
+                blocks.append(ResidualBlock(width_in, width, stride, expansion))
+                width_in = width * expansion
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (n, c, h, w) to features (n, width)."""
+        return self.blocks(self.stem(images)).mean(dim=(2, 3))
+
+
+class ResidualBlock(nn.Module):
+    """Two 3 x 3 convolutions, or 1 x 1, 3 x 3, 1 x 1 when ``expansion`` > 1, around a shortcut."""
+
+    def __init__(self, width_in: int, width: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        width_out = width * expansion
+        if expansion == 1:
+            sizes = [(width_in, width, 3, stride), (width, width_out, 3, 1)]
+        else:
+            sizes = [(width_in, width, 1, 1), (width, width, 3, stride), (width, width_out, 1, 1)]
+        layers: list[nn.Module] = []
+        for before, after, kernel, step in sizes:
+            layers += [nn.Conv2d(before, after, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+        self.residual = nn.Sequential(*layers[:-1])  # the last ReLU comes after the sum
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or width_in != width_out:
+            self.shortcut = nn.Sequential(nn.Conv2d(width_in, width_out, 1, stride, bias=False), nn.BatchNorm2d(width_out))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Add the residual to the shortcut."""
+        return F.relu(self.residual(features) + self.shortcut(features))

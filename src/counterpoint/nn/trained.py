@@ -1,0 +1,189 @@
+"""The encoder a user loads: weights, input preparation and output map, rebuilt from two files without pickle."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from counterpoint.core.array_layout import Kind, to_samples, to_unit_float
+from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.files import read_json, sha256_of, write_atomically, write_json
+from counterpoint.core.rundir import RunFolder
+from counterpoint.nn.encoders import CUSTOM, build_encoder, with_pooling
+from counterpoint.nn.outputs import OutputMap
+from counterpoint.nn.projectors import build_projector
+
+CHUNK = 512  # samples per forward pass
+CARD_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class EncoderCard:
+    """All that is needed to rebuild an encoder and prepare its input."""
+
+    architecture: str  # a name of the encoder catalogue, timm:NAME, or custom
+    kind: Kind
+    in_shape: tuple[int, ...]  # (channels, height, width) or (features,)
+    mean: tuple[float, ...]  # per channel or feature, of values in [0, 1] (images) or as given (vectors)
+    std: tuple[float, ...]
+    width: int
+    projector: str
+    hidden: int
+    features: int
+    nonnegative: str
+    d0: int | None
+
+
+class Encoder:
+    """A trained encoder: ``represent`` gives the representation, ``embed`` what the loss compared."""
+
+    def __init__(self, card: EncoderCard, backbone: nn.Module, projector: nn.Module) -> None:
+        self.card = card
+        self.backbone = backbone.eval()
+        self.projector = projector.eval()
+        self.output_map = OutputMap(d0=card.d0, nonnegative=card.nonnegative)
+
+    def __repr__(self) -> str:
+        card = self.card
+        return f"Encoder({card.architecture}, input {card.in_shape}, representation {card.width}, embedding {self.embedding_dims})"
+
+    @property
+    def embedding_dims(self) -> int:
+        """Dimensions of what ``embed`` returns."""
+        return self.card.d0 or (self.card.width if self.card.projector == "none" else self.card.features)
+
+    def represent(self, samples: Any) -> Any:
+        """Representations (n, width), before the projector.
+
+        Args:
+            samples: images (n, h, w), (n, h, w, c) or (n, c, h, w), uint8 or floats in [0, 1]; or vectors (n, d). Images of another size
+                are centre-cropped to a square and resized. NumPy arrays and tensors are answered in kind.
+
+        Raises:
+            DataError: wrong kind, shape, channels or range.
+        """
+        return self._run(samples, self.backbone)
+
+    def embed(self, samples: Any) -> Any:
+        """Embeddings (n, embedding_dims): projector and output map applied, unit length."""
+        return self._run(samples, lambda x: self.output_map(self.projector(self.backbone(x))))
+
+    def both(self, samples: Any) -> tuple[Tensor, Tensor]:
+        """Representations and embeddings from one pass, as CPU tensors."""
+        with torch.no_grad():
+            parts = [(r.cpu(), self.output_map(self.projector(r)).cpu()) for r in self._chunks(samples, self.backbone)]
+        return torch.cat([r for r, _ in parts]), torch.cat([z for _, z in parts])
+
+    def prepare(self, samples: Any) -> Tensor:
+        """Bring samples to the network's input: layout, size, and the training data's mean and deviation."""
+        x = to_samples(samples, self.card.kind)
+        if self.card.kind == "vectors":
+            if x.shape[1] != self.card.in_shape[0]:
+                raise DataError(f"this encoder takes {self.card.in_shape[0]} features per sample, got {x.shape[1]}")
+        else:
+            x = fit_images(to_unit_float(x), self.card.in_shape)
+        return standardise(x, self.card.mean, self.card.std)
+
+    def _run(self, samples: Any, function: Callable[[Tensor], Tensor]) -> Any:
+        """Apply in chunks and answer in the kind of the input."""
+        output = torch.cat([chunk.cpu() for chunk in self._chunks(samples, function)])
+        return output if isinstance(samples, Tensor) else output.numpy()
+
+    def _chunks(self, samples: Any, function: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+        device = next(self.backbone.parameters(), torch.empty(0)).device
+        samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
+        for start in range(0, max(len(samples), 1), CHUNK):
+            with torch.no_grad():
+                output = function(self.prepare(samples[start : start + CHUNK]).to(device))
+            yield output  # outside the context: a suspended generator would leave gradients off for its caller
+
+
+def standardise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    """Subtract the mean and divide by the deviation, per channel (n, c, h, w) or feature (n, d)."""
+    shape = (1, -1, 1, 1) if x.ndim == 4 else (1, -1)
+    as_row = [torch.tensor(values, dtype=x.dtype, device=x.device).reshape(shape) for values in (mean, std)]
+    return (x - as_row[0]) / as_row[1]
+
+
+def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:
+    """Centre-crop to a square, resize and match the number of channels.
+
+    Raises:
+        DataError: colour images for a grey-level encoder.
+    """
+    channels, height, width = in_shape
+    if images_NCHW.shape[1] != channels:
+        if images_NCHW.shape[1] != 1:
+            raise DataError(f"this encoder takes {channels} channel(s), got {images_NCHW.shape[1]}; convert the images to grey levels")
+        images_NCHW = images_NCHW.expand(-1, channels, -1, -1)
+    if images_NCHW.shape[2:] == (height, width):
+        return images_NCHW
+    if height == width:
+        side = min(images_NCHW.shape[2:])
+        top, left = (images_NCHW.shape[2] - side) // 2, (images_NCHW.shape[3] - side) // 2
+        images_NCHW = images_NCHW[:, :, top : top + side, left : left + side]
+    return F.interpolate(images_NCHW, (height, width), mode="bilinear", antialias=True, align_corners=False)
+
+
+def save_encoder(folder: RunFolder, encoder: Encoder) -> None:
+    """Write ``encoder.safetensors`` and ``encoder.json``."""
+    tensors = {f"backbone.{name}": value for name, value in encoder.backbone.state_dict().items()}
+    tensors |= {f"projector.{name}": value for name, value in encoder.projector.state_dict().items()}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    write_atomically(folder.weights, lambda path: save_file(tensors, path))
+    write_json(folder.encoder_card, {"format": CARD_FORMAT, **asdict(encoder.card), "weights_sha256": sha256_of(folder.weights)})
+
+
+def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
+    """Rebuild the encoder of a run.
+
+    Args:
+        folder: the run.
+        module: the user's own module, needed (and used) when the run was trained with one.
+
+    Raises:
+        RunError: no encoder was saved yet, or a file is damaged.
+        UsageError: the run was trained with the user's own module and none was given.
+    """
+    card, digest = _read_card(folder)
+    if card.architecture == CUSTOM:
+        if module is None:
+            raise UsageError(f"{folder.path} was trained with your own module; pass it as encoder=")
+        backbone = with_pooling(module, card.in_shape)
+    else:
+        backbone = build_encoder(card.architecture, card.in_shape)
+    projector = build_projector(card.projector, card.width, hidden=card.hidden, features=card.features)
+    encoder = Encoder(card, backbone, projector)
+    try:
+        if sha256_of(folder.weights) != digest:
+            raise RunError(f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); resume the run to write it again")
+        tensors = load_file(folder.weights)
+        for name, part in (("backbone", backbone), ("projector", projector)):
+            part.load_state_dict({key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")})
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise RunError(f"{folder.weights} cannot be read: {str(error).splitlines()[0]}") from None
+    return encoder
+
+
+def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
+    """Read ``encoder.json`` and the hash of the weights that belong to it."""
+    if not folder.encoder_card.exists():
+        raise RunError(f"{folder.path} holds no trained encoder yet; continue it with: counterpoint resume {folder.path}")
+    values = read_json(folder.encoder_card)
+    try:
+        format_version, digest = values.pop("format"), values.pop("weights_sha256")
+        for name in ("in_shape", "mean", "std"):
+            values[name] = tuple(values[name])
+        card = EncoderCard(**values)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{folder.encoder_card} is damaged: {error}") from None
+    if format_version != CARD_FORMAT:
+        raise RunError(f"{folder.encoder_card} has format {format_version}; this version reads {CARD_FORMAT}")
+    return card, digest
