@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +137,41 @@ def open_run(path: Path) -> RunFolder:
     if not folder.status.is_file():
         raise RunError(f"{path} is not a run folder (it has no run.json); `counterpoint train --out {path.name}` makes one")
     return folder
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, as ``cp.train`` returns it.
+
+    Attributes:
+        path: the run folder.
+        data: what was trained on, when it was an array in memory (a run folder does not hold a copy of it).
+        labels: labels given with it.
+        encoder: the user's own module, if one was trained.
+    """
+
+    path: Path
+    data: Any = field(default=None, repr=False)
+    labels: Any = field(default=None, repr=False)
+    encoder: Any = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> RunFolder:
+        """The files of the run."""
+        return RunFolder(self.path)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """Records of ``metrics.jsonl``, one per epoch."""
+        return self.folder.read_metrics()
+
+
+def as_run(run: "Run | str | Path") -> Run:
+    """Accept a run or the path of its folder.
+
+    Raises:
+        RunError: the path does not exist or is not a run.
+    """
+    found = run if isinstance(run, Run) else Run(Path(run))
+    open_run(found.path)
+    return found

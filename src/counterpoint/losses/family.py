@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_choice, check_features, check_labels, check_positive
+from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairScores
 from counterpoint.kernels.differentiable import row_logsumexp
@@ -173,7 +173,7 @@ class InfoNCE(nn.Module):
         if z0.shape != z1.shape:
             raise ValueError(f"z0 and z1 must have the same shape, got {tuple(z0.shape)} and {tuple(z1.shape)}")
         z0, z1 = z0.to(_working_dtype(z0)), z1.to(_working_dtype(z1))
-        return (F.normalize(z0, dim=1), F.normalize(z1, dim=1)) if self.normalize else (z0, z1)
+        return (unit_rows(z0), unit_rows(z1)) if self.normalize else (z0, z1)
 
 
 @dataclass(frozen=True)

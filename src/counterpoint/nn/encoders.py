@@ -14,15 +14,22 @@ from counterpoint.nn.timm_models import build_timm
 TIMM_PREFIX = "timm:"
 CUSTOM = "custom"
 Shape = tuple[int, ...]
+CONVNET_WIDTHS = (32, 64, 128, 256)
+CONVNET_MAP_SIDE = 16
 
 
 class ConvNet(nn.Sequential):
-    """Four 3 x 3 convolutions with BatchNorm and ReLU for images of 8 to 32 pixels; pooled features of width 256."""
+    """Four convolutions with BatchNorm and ReLU for images up to about 64 pixels; pooled features of width 256.
 
-    def __init__(self, in_channels: int, widths: tuple[int, ...] = (64, 128, 128, 256), strides: tuple[int, ...] = (1, 2, 1, 2)) -> None:
+    The first convolution strides so that all others work on maps of at most 16 x 16: minutes, not hours, on a laptop.
+    """
+
+    def __init__(self, in_channels: int, side: int) -> None:
+        strides = (max(1, side // CONVNET_MAP_SIDE), 2, 2, 1)
         layers: list[nn.Module] = []
-        for width_in, width, stride in zip((in_channels, *widths), widths, strides, strict=False):
-            layers += [nn.Conv2d(width_in, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        for width_in, width, stride in zip((in_channels, *CONVNET_WIDTHS), CONVNET_WIDTHS, strides, strict=False):
+            kernel = 3 if stride <= 2 else stride + 2  # no pixel is stepped over
+            layers += [nn.Conv2d(width_in, width, kernel, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
@@ -119,7 +126,7 @@ def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
 
 
 CATALOGUE: Mapping[str, EncoderEntry] = {
-    "convnet": EncoderEntry("four 3 x 3 convolutions for tiny images, width 256", "images", lambda shape: ConvNet(shape[0])),
+    "convnet": EncoderEntry("four convolutions for images up to about 64 px, width 256", "images", lambda shape: ConvNet(shape[0], max(shape[1:]))),
     "resnet9": EncoderEntry("ResNet with one block per stage, small-image stem, width 512", "images", lambda shape: ResNet(shape[0], (1, 1, 1, 1))),
     "resnet18": EncoderEntry("ResNet-18, small-image stem, width 512", "images", lambda shape: ResNet(shape[0], (2, 2, 2, 2))),
     "resnet50": EncoderEntry("ResNet-50, small-image stem, width 2048", "images", lambda shape: ResNet(shape[0], (3, 4, 6, 3), expansion=4)),

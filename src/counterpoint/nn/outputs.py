@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.checks import check_choice
 from counterpoint.core.errors import UsageError
+from counterpoint.core.numerics import unit_rows
 
 
 class OutputMap(nn.Module):
@@ -34,7 +35,7 @@ class OutputMap(nn.Module):
         z = projected_ND if self.d0 is None else projected_ND[:, : self.d0]
         if self.nonnegative != "none":
             z = NONNEGATIVE[self.nonnegative](z)
-        return F.normalize(z, dim=1) if self.normalize else z
+        return unit_rows(z) if self.normalize else z
 
 
 def check_subvector(d0: int, width: int) -> None:

@@ -1,0 +1,5 @@
+"""The package's version, read from its metadata."""
+
+from importlib.metadata import version
+
+__version__ = version("counterpoint")

@@ -1,0 +1,104 @@
+"""What long work shows: a bar on a terminal, plain lines elsewhere, nothing when quiet."""
+
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One line of ``metrics.jsonl``."""
+
+    epoch: int
+    step: int
+    loss: float
+    chance: float
+    floor: float
+    learning_rate: float
+    images_per_second: float
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"loss {self.loss:.3f} (chance {self.chance:.2f}, floor {self.floor:.2f})  "
+            f"lr {self.learning_rate:.1e}  {self.images_per_second:,.0f} images/s"
+        )
+
+
+class Reporter:
+    """Shows progress on stderr.
+
+    Args:
+        quiet: show nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Show one line of plain text."""
+        self._console.print(Text(text))
+
+    @contextmanager
+    def bar(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """Show a bar while the block runs; call what it yields once per finished item."""
+        if not self._console.is_terminal:
+            self.say(title)
+            yield lambda: None
+            return
+        with self._progress("{task.description}") as progress:
+            task = progress.add_task(title, total=total)
+            yield lambda: progress.advance(task)
+
+    @contextmanager
+    def training(self, num_epochs: int, batches_per_epoch: int, first_step: int) -> Iterator["TrainingDisplay"]:
+        """Show training while the block runs."""
+        if not self._console.is_terminal:
+            yield TrainingDisplay(self, None, num_epochs)
+            return
+        with self._progress("epoch {task.fields[epoch]}/" + str(num_epochs), "{task.fields[record]}") as progress:
+            progress.add_task("", total=num_epochs * batches_per_epoch, completed=first_step, epoch=1, record="")
+            yield TrainingDisplay(self, progress, num_epochs)
+
+    def _progress(self, *texts: str) -> Progress:
+        columns = [TextColumn(text, markup=False) for text in texts]
+        left = [TextColumn("left"), TimeRemainingColumn(compact=True)]
+        return Progress(columns[0], BarColumn(bar_width=24), MofNCompleteColumn(), *columns[1:], *left, console=self._console)
+
+
+class TrainingDisplay:
+    """The live line of a training run."""
+
+    def __init__(self, reporter: Reporter, progress: Progress | None, num_epochs: int) -> None:
+        self._reporter = reporter
+        self._progress = progress
+        self._num_epochs = num_epochs
+        self._line_every = -(-num_epochs // LINES_PER_RUN)
+        self._started = time.perf_counter()
+        self._first_epoch: int | None = None
+
+    def step_done(self, epoch: int) -> None:
+        """Advance the bar by one batch of an epoch counted from 0."""
+        self._first_epoch = epoch if self._first_epoch is None else self._first_epoch
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], advance=1, epoch=epoch + 1)
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """Show a finished epoch's figures."""
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], record=str(record))
+        elif record.epoch in (1, self._num_epochs) or record.epoch % self._line_every == 0:
+            done = record.epoch - (self._first_epoch or 0)
+            left = (time.perf_counter() - self._started) / max(done, 1) * (self._num_epochs - record.epoch)
+            self._reporter.say(f"epoch {record.epoch}/{self._num_epochs}  {record}  {left:.0f} s left")
+
+

@@ -1,0 +1,1 @@
+"""Protocols that say how good features are, each beside its baselines."""

@@ -1,0 +1,53 @@
+"""Weighted nearest-neighbour classification on cosine similarity."""
+
+# N bank samples, Q queries, D features, K neighbours, C classes
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_features, check_labels, check_positive
+from counterpoint.core.numerics import unit_rows
+
+QUERY_CHUNK = 1024
+
+
+def knn_predict(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, k: int = 20, temperature: float = 0.1) -> Tensor:
+    r"""Predict a class for each query by a weighted vote of its k nearest bank samples.
+
+    .. math:: \hat y(q) = \arg\max_c \sum_{i \in \mathrm{kNN}(q)} [y_i = c]\, e^{\cos(q, b_i) / T}
+
+    Source: wu2018, section 3.4 (there k = 200, T = 0.07).
+
+    Args:
+        bank_ND: features of labelled samples.
+        labels_N: their classes, int64, from 0.
+        queries_QD: features to classify.
+        k: neighbours that vote, 1 <= k <= n.
+        temperature: T > 0; small values trust only the nearest.
+
+    Returns:
+        Classes (q,), int64; ties go to the smaller class number.
+
+    Raises:
+        ValueError: k or temperature out of range, or shapes that do not fit.
+
+    >>> bank = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    >>> knn_predict(bank, torch.tensor([0, 0, 1]), torch.tensor([[1.0, 0.2], [0.1, 1.0]]), k=1)
+    tensor([0, 1])
+    """
+    check_features(bank_ND, "bank", min_rows=1)
+    check_features(queries_QD, "queries", min_rows=1)
+    check_labels(labels_N, len(bank_ND))
+    check_positive(temperature, "temperature", hint="0.07 to 0.1 is usual")
+    if not 1 <= k <= len(bank_ND):
+        raise ValueError(f"k must be between 1 and the number of bank samples, {len(bank_ND)}, got {k}")
+    bank_ND = unit_rows(bank_ND)
+    num_classes = int(labels_N.max()) + 1
+    predictions = []
+    for queries in unit_rows(queries_QD).split(QUERY_CHUNK):
+        similarity_QK, neighbours_QK = (queries @ bank_ND.T).topk(k, dim=1)
+        votes_QC = queries.new_zeros(len(queries), num_classes)
+        # Subtracting 1, the largest cosine, keeps the exponential in range and changes no ranking.
+        votes_QC.scatter_add_(1, labels_N[neighbours_QK], torch.exp((similarity_QK - 1.0) / temperature))
+        predictions.append(votes_QC.argmax(dim=1))
+    return torch.cat(predictions)

@@ -1,0 +1,47 @@
+"""Linear probe: multinomial logistic regression on frozen, standardised features."""
+
+# N training samples, Q queries, D features
+
+import warnings
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from counterpoint.core.checks import check_features, check_labels, check_positive
+
+MAX_ITERATIONS = 1000
+
+
+def probe_predict(train_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, inverse_penalty: float = 0.1) -> Tensor:
+    """Fit on labelled features and predict the queries' classes.
+
+    Features are standardised by the training samples' mean and deviation; the solver is L-BFGS, so nothing
+    is random and no learning rate is to be tuned.
+
+    Args:
+        train_ND: features of labelled samples.
+        labels_N: their classes, int64.
+        queries_QD: features to classify.
+        inverse_penalty: C > 0 of the squared penalty on the weights.
+
+    Returns:
+        Classes (q,), int64.
+
+    Raises:
+        ValueError: fewer than two classes, or an argument out of range.
+    """
+    check_features(train_ND, "train")
+    check_features(queries_QD, "queries", min_rows=1)
+    check_labels(labels_N, len(train_ND))
+    check_positive(inverse_penalty, "inverse_penalty")
+    if len(labels_N.unique()) < 2:
+        raise ValueError("a linear probe needs samples of at least 2 classes")
+    probe = make_pipeline(StandardScaler(), LogisticRegression(C=inverse_penalty, max_iter=MAX_ITERATIONS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the accuracy has long settled when the solver's tolerance is met
+        probe.fit(train_ND.numpy(), labels_N.numpy())
+    return torch.from_numpy(probe.predict(queries_QD.numpy()))

@@ -1,0 +1,105 @@
+"""Open a finished run with its data, as every evaluation and diagnosis needs it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from counterpoint.core.errors import UsageError
+from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.settings import SourceSettings, TrainSettings
+from counterpoint.core.validation import build, read_yaml_mapping
+from counterpoint.data.order import Split, split_source
+from counterpoint.data.presets import plan_views
+from counterpoint.data.sources import ARRAY, Source, open_source
+from counterpoint.data.views import ViewDrawer
+from counterpoint.engine.progress import Reporter
+from counterpoint.nn.encoders import CUSTOM, build_encoder
+from counterpoint.nn.trained import Encoder, load_encoder
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run's encoder beside the samples it is judged on.
+
+    Attributes:
+        folder: the run.
+        settings: every setting of the run.
+        encoder: trained.
+        source: the samples.
+        split: which of them were held out of training (for other data: held out of the bank).
+        is_own_data: whether these are the samples the run was trained on.
+    """
+
+    folder: RunFolder
+    settings: TrainSettings
+    encoder: Encoder
+    source: Source
+    split: Split
+    is_own_data: bool
+
+    def views(self) -> ViewDrawer:
+        """Draws the run's own views."""
+        card = self.encoder.card
+        return ViewDrawer(plan_views(self.settings.views), torch.tensor(card.mean), torch.tensor(card.std), self.settings.seed)
+
+
+def read_resolved(folder: RunFolder) -> TrainSettings:
+    """Settings of a run with every ``auto`` filled in."""
+    values = read_yaml_mapping(folder.resolved)
+    values.pop("reasons", None)
+    return build(TrainSettings, values, str(folder.resolved))
+
+
+def open_trained(
+    run: Run | str | Path, *, data: Any = None, labels: Any = None, encoder: nn.Module | None = None, reporter: Reporter
+) -> TrainedRun:
+    """Open a run with its own data, or with other data.
+
+    Args:
+        run: the run or its folder.
+        data: other samples to look at (anything ``train`` takes); None takes the run's own.
+        labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
+        encoder: the user's module, if the run was trained with one.
+        reporter: shows progress while a folder is read.
+
+    Raises:
+        RunError: not a run, or nothing was trained yet.
+        UsageError: the data were an array that is not at hand.
+    """
+    known = as_run(run)
+    settings = read_resolved(known.folder)
+    trained = load_encoder(known.folder, encoder or known.encoder)
+    is_own_data = data is None
+    if data is None:
+        data = known.data if settings.data == ARRAY else settings.data
+        labels = known.labels if labels is None else labels
+    if data is None:
+        raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
+    source = _open(data, labels, settings, trained, reporter)
+    share = float(settings.source.holdout) or DEFAULT_HOLDOUT
+    return TrainedRun(known.folder, settings, trained, source, split_source(len(source), source.labels, share), is_own_data)
+
+
+DEFAULT_HOLDOUT = 0.2  # where a run held nothing out
+
+
+def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module | None:
+    """The encoder before training: the same architecture, the same seed. None for a user's own module."""
+    if encoder.card.architecture == CUSTOM:
+        return None
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed)
+        return build_encoder(encoder.card.architecture, encoder.card.in_shape)
+
+
+def _open(data: Any, labels: Any, settings: TrainSettings, trained: Encoder, reporter: Reporter) -> Source:
+    """Open data at the size the encoder was trained with."""
+    asked = settings.source.model_dump()
+    if trained.card.kind == "images":
+        asked["image_size"] = trained.card.in_shape[1]
+    if isinstance(labels, str | Path):
+        asked["labels"], labels = str(labels), None
+    return open_source(data, SourceSettings(**asked), labels=labels, progress=reporter.bar)

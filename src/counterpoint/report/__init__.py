@@ -1,0 +1,1 @@
+"""The report: from run folders to one self-contained HTML page that opens offline."""

@@ -1,0 +1,167 @@
+"""Section 7: what is it good for? Accuracies with intervals, beside the baselines."""
+
+from collections.abc import Sequence
+
+from counterpoint.report.chart_frame import ChartText
+from counterpoint.report.figures import WIDE, absences, data_table, figure, readings
+from counterpoint.report.headline import accuracy_row
+from counterpoint.report.interval_chart import IntervalGroup, IntervalRow, interval_chart
+from counterpoint.report.markup import Child, Markup, element, join
+from counterpoint.report.run_record import REPRESENTATION, EvaluationRow, RunRecord
+from counterpoint.report.series_style import Style, run_style, run_tag
+from counterpoint.report.ticks import percent_axis
+from counterpoint.report.wording import count, interval, listing, number, percent
+
+BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")
+MAX_ROWS = 60
+
+
+def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
+    """Draw every accuracy with its interval, list them, and state the protocols in words."""
+    evaluated = [run for run in runs if run.evaluation and run.evaluation.rows]
+    absent = absences([run for run in runs if run not in evaluated], "evaluation", "evaluate")
+    if not evaluated:
+        return join(absent)
+    return join(readings(runs, baseline_words), _figure(evaluated, len(runs)), _protocols(evaluated), absent)
+
+
+def baseline_words(run: RunRecord) -> str:
+    """Compare the representation with the best baseline, protocol by protocol."""
+    if run.evaluation is None:
+        return ""
+    protocols = dict.fromkeys(row.protocol for row in run.evaluation.rows)
+    return " ".join(words for protocol in protocols if (words := _protocol_comparison(run, protocol)))
+
+
+def _protocol_comparison(run: RunRecord, protocol: str) -> str:
+    """Say how the representation fares against the best baseline under one protocol."""
+    own = accuracy_row(run, protocol)
+    if own is None or own.accuracy is None:
+        return ""
+    words = f"By {protocol}, the representation reaches {percent(own.accuracy)}"
+    rated = [row for name in BASELINES if (row := accuracy_row(run, protocol, name)) and row.accuracy is not None]
+    if not rated:
+        return f"{words}; there is no baseline beside it."
+    best = max(rated, key=lambda row: row.accuracy or 0.0)
+    gain = 100 * (own.accuracy - (best.accuracy or 0.0))
+    side = "above" if gain > 0 else "below"
+    distance = f"{number(abs(gain), 2)} points {side} {best.features} ({percent(best.accuracy)})"
+    return f"{words}, {distance}; {_overlap_words(own, best)}."
+
+
+def _overlap_words(own: EvaluationRow, other: EvaluationRow) -> str:
+    """Say whether two intervals overlap."""
+    ends = (own.low, own.high, other.low, other.high)
+    if any(end is None for end in ends):
+        return "without intervals, the difference may be chance"
+    own_low, own_high, low, high = (end or 0.0 for end in ends)
+    if own_low > high or own_high < low:
+        return "the intervals do not overlap"
+    return "the intervals overlap, so this test does not tell them apart"
+
+
+def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
+    """Draw all accuracies on one axis, grouped by protocol."""
+    rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
+    ends = [end for row in rows for end in (row.low, row.accuracy, row.high)]
+    groups = [_group(protocol, runs, num_runs) for protocol in dict.fromkeys(row.protocol for row in rows)]
+    axis = percent_axis("accuracy", ends)
+    words = ChartText("Accuracy with 95 % intervals", " ".join(baseline_words(run) for run in runs))
+
+    def draw(width: float) -> Markup:
+        return interval_chart(width, axis, groups, words)
+
+    names = [(run_tag(run.name, run.order), " ") for run in runs] if num_runs > 1 else None
+    note = join("Whiskers are 95 % Wilson intervals over the queries. ", names)
+    chart = figure("Accuracy on held-out queries", note, draw, WIDE, None)
+    return join(chart, _table(runs, num_runs))
+
+
+def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalGroup:
+    """Collect one protocol's rows: a label, and an interval per run."""
+    own = [(run, row) for run in runs if run.evaluation for row in run.evaluation.rows if row.protocol == protocol]
+    labels = list(dict.fromkeys(row.features for _, row in own))[:MAX_ROWS]
+    rows = [
+        IntervalRow(
+            label,
+            [_interval(run, row, num_runs) for run, row in own if row.features == label and row.accuracy is not None],
+        )
+        for label in labels
+    ]
+    return IntervalGroup(protocol, [row for row in rows if row.intervals])
+
+
+def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float, float, float, Style]:
+    """Give the ends of one interval; baselines of a single run are muted."""
+    accuracy = row.accuracy or 0.0
+    low = accuracy if row.low is None else row.low
+    high = accuracy if row.high is None else row.high
+    is_baseline = row.features in BASELINES
+    style = run_style(run.order)
+    if num_runs == 1 and row.features != REPRESENTATION:
+        style = Style("muted" if is_baseline else "c2", "", "square", is_hollow=is_baseline)
+    return low, accuracy, high, Style(style.colour, "", style.marker, is_hollow=is_baseline)
+
+
+def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
+    """List every accuracy."""
+    head: list[Child] = ["features", "protocol", "accuracy", "95 % interval", "correct"]
+    rows = [
+        [
+            _row_title(run, row, num_runs),
+            _protocol_title(row),
+            percent(row.accuracy),
+            interval(row.low, row.high),
+            _correct(row),
+        ]
+        for run in runs
+        if run.evaluation
+        for row in run.evaluation.rows[:MAX_ROWS]
+    ]
+    return data_table("Accuracies", head, rows)
+
+
+def _row_title(run: RunRecord, row: EvaluationRow, num_runs: int) -> Markup:
+    return join(run_tag(run.name, run.order) if num_runs > 1 else None, " ", row.features)
+
+
+def _protocol_title(row: EvaluationRow) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in row.settings.items())
+    return f"{row.protocol} ({settings})" if settings else row.protocol
+
+
+def _correct(row: EvaluationRow) -> str:
+    return "–" if row.correct is None else f"{number(row.correct)} of {number(row.total)}"
+
+
+def _protocols(runs: Sequence[RunRecord]) -> Markup:
+    """State split and protocols in words; what all runs share is said once."""
+    words = {run.name: _protocol_words(run) for run in runs}
+    if len(set(words.values())) == 1:
+        return element("p", next(iter(words.values())), class_="protocol")
+    return join(element("p", run_tag(run.name, run.order), " ", words[run.name], class_="protocol") for run in runs)
+
+
+def _protocol_words(run: RunRecord) -> str:
+    """State one run's split and protocols."""
+    assert run.evaluation is not None
+    split, protocols = run.evaluation.split, {row.protocol: row for row in run.evaluation.rows}
+    parts = ((split.num_bank, "in the bank"), (split.num_queries, "as queries"))
+    sizes = [f"{count(quantity, 'sample')} {use}" for quantity, use in parts if quantity is not None]
+    classes = f", {count(split.num_classes, 'class', 'classes')}" if split.num_classes else ""
+    how = f" Queries: {split.how}." if split.how else ""
+    parts = [f"Split: {listing(sizes)}{classes}.{how}" if sizes else how.strip(), _knn_words(protocols.get("knn"))]
+    if "linear probe" in protocols:
+        parts.append("Linear probe: a linear classifier fitted to the frozen vectors of the bank names each query.")
+    return " ".join(part for part in parts if part)
+
+
+def _knn_words(row: EvaluationRow | None) -> str:
+    """State the nearest-neighbour protocol with its settings."""
+    if row is None:
+        return ""
+    neighbours = f"{row.settings['k']} nearest" if "k" in row.settings else "nearest"
+    similarity = f" by {row.settings['similarity']} similarity" if "similarity" in row.settings else ""
+    temperature = row.settings.get("temperature")
+    weights = f", weighted by exp(similarity / {temperature})" if temperature else ""
+    return f"kNN: the {neighbours} samples of the bank{similarity} vote on each query{weights}."

@@ -1,0 +1,200 @@
+"""A run as one frozen record: all that the page knows about it.
+
+What another command has not made yet is None or empty, and its section says which command makes it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+REPRESENTATION, EMBEDDING, UNTRAINED = PLACES = ("representation", "embedding", "untrained representation")
+
+
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file that could not be read as data."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunCard:
+    """``run.json``: where, when and with what the run was made."""
+
+    status: str
+    seed: str
+    version: str
+    command: str
+    method: str
+    data: str
+    data_fingerprint: str
+    num_samples: float | None
+    num_train: float | None
+    device: str
+    precision: str
+    num_parameters: float | None
+    negatives_per_anchor: float | None
+    width: float | None
+    embedding_dims: float | None
+    started: str
+    seconds: float | None
+    peak_memory_mb: float | None
+    torch: str
+    skipped: tuple[SkippedFile, ...]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One line of ``metrics.jsonl``."""
+
+    epoch: float | None
+    loss: float | None
+    chance: float | None
+    floor: float | None
+    learning_rate: float | None
+    images_per_second: float | None
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the labelled samples were divided into a bank and queries."""
+
+    num_bank: float | None
+    num_queries: float | None
+    num_classes: float | None
+    how: str
+
+
+@dataclass(frozen=True)
+class EvaluationRow:
+    """One accuracy with its 95 % Wilson interval."""
+
+    features: str
+    protocol: str
+    accuracy: float | None
+    correct: float | None
+    total: float | None
+    low: float | None
+    high: float | None
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``evaluation.json``."""
+
+    split: Split
+    rows: tuple[EvaluationRow, ...]
+
+    def row(self, features: str, protocol: str) -> EvaluationRow | None:
+        """Find the row of some features under some protocol."""
+        matches = (row for row in self.rows if (row.features, row.protocol) == (features, protocol))
+        return next(matches, None)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The diagnosis in one sentence."""
+
+    level: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was measured, beside its reference."""
+
+    name: str
+    level: str
+    title: str
+    measured: float | None
+    reference: float | None
+    reference_name: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Measurements of one set of vectors: the representation, the embedding, or the untrained representation."""
+
+    num_samples: float | None
+    num_dims: float | None
+    effective_rank: float | None
+    rank_ceiling: float | None
+    alignment: float | None
+    uniformity: float | None
+    class_consistency: float | None
+    sparsity: float | None
+    feature_correlation: float | None
+    dead_dims: float | None
+    positive_cosine: float | None
+    negative_cosine: float | None
+
+
+@dataclass(frozen=True)
+class Concept:
+    """One dimension of the embedding, with the samples that activate it most."""
+
+    dim: float | None
+    fires: float | None
+    mean_activation: float | None
+    expected_activation: float | None
+    purity: float | None
+    top_class: str
+    thumbnails: tuple[float | None, ...]
+    values: tuple[float | None, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """``findings.json``."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    places: Mapping[str, Place]
+    concepts: tuple[Concept, ...]
+    num_samples: float | None
+    sparsity_threshold: float | None
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of positive and of negative cosines in shared bins."""
+
+    edges: NDArray[np.float64]
+    positive: NDArray[np.float64]
+    negative: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """``arrays.npz``."""
+
+    spectra: Mapping[str, NDArray[np.float64]]
+    thumbnails: NDArray[np.uint8] | None
+    cosines: Histogram | None
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """Everything the page knows about one run; two records are equal only when they are the same one."""
+
+    name: str
+    order: int
+    card: RunCard
+    settings: Mapping[str, str]
+    asked: frozenset[str]
+    reasons: Mapping[str, str]
+    epochs: tuple[Epoch, ...]
+    evaluation: Evaluation | None
+    diagnosis: Diagnosis | None
+    arrays: Arrays
+
+    def place(self, name: str) -> Place | None:
+        """Return the measurements of a place, if they were made."""
+        return self.diagnosis.places.get(name) if self.diagnosis else None

@@ -1,0 +1,116 @@
+"""Numbers and lists in words: one way to write a percentage, a duration, an interval, throughout the page."""
+
+import math
+from collections.abc import Sequence
+
+NO_BREAK = "\N{NARROW NO-BREAK SPACE}"
+MINUS = "\N{MINUS SIGN}"
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+ABSENT = "not measured"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Write a number with so many significant digits; whole numbers keep all of theirs.
+
+    >>> number(61.234), number(1437), number(0.00001234), number(-3.1), number(None)
+    ('61.2', '1,437', '1.23×10⁻⁵', '−3.1', 'not measured')
+    """
+    if value is None:
+        return ABSENT
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if exponent < -3 or exponent > 8:
+        mantissa = f"{value / 10.0**exponent:.{digits - 1}f}".rstrip("0").rstrip(".")
+        return f"{mantissa}×{power_of_ten(exponent)}".replace("-", MINUS)
+    if float(value).is_integer():
+        return f"{int(value):,}".replace("-", MINUS)
+    decimals = max(digits - 1 - exponent, 0)
+    text = f"{value:,.{decimals}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", MINUS)
+
+
+def power_of_ten(exponent: int) -> str:
+    """Write a power of ten.
+
+    >>> power_of_ten(-2)
+    '10⁻²'
+    """
+    return "10" + str(exponent).translate(SUPERSCRIPTS)
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Write a share in [0, 1] as a percentage; shares that would round to 0 or 100 say so.
+
+    >>> percent(0.9831).replace(NO_BREAK, " "), percent(1.0).replace(NO_BREAK, " "), percent(0.00001)[:5]
+    ('98.3 %', '100 %', '< 0.1')
+    """
+    if share is None:
+        return ABSENT
+    smallest = 10.0**-digits
+    if 0 < share * 100 < smallest / 2:
+        return f"< {smallest:g}{NO_BREAK}%"
+    if 100 - smallest / 2 < share * 100 < 100:
+        return f"> {100 - smallest:g}{NO_BREAK}%"
+    text = f"{100 * share:.{digits}f}".replace("-", MINUS)
+    return f"{text.removesuffix('.' + '0' * digits)}{NO_BREAK}%"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Write an interval of shares in percent; empty when an end is missing.
+
+    >>> interval(0.964, 0.992).replace(NO_BREAK, " ")
+    '96.4 to 99.2 %'
+    """
+    if low is None or high is None:
+        return ""
+    return f"{100 * low:.1f} to {100 * high:.1f}{NO_BREAK}%"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a length of time.
+
+    >>> [duration(s).replace(NO_BREAK, " ") for s in (0.42, 21.3, 130, 7320, 200000)]
+    ['0.42 s', '21 s', '2 min 10 s', '2 h 2 min', '2 d 7 h']
+    """
+    if seconds is None:
+        return ABSENT
+    if seconds < 10:
+        return f"{number(seconds, 2)}{NO_BREAK}s"
+    whole = round(seconds)
+    for size, unit, smaller, smaller_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            tail = f" {rest}{NO_BREAK}{smaller_unit}" if rest else ""
+            return f"{whole // size}{NO_BREAK}{unit}{tail}"
+    return f"{whole}{NO_BREAK}s"
+
+
+def count(quantity: float, noun: str, plural: str = "") -> str:
+    """Write a quantity with its noun in the right number.
+
+    >>> count(1, "finding"), count(1437, "sample"), count(2, "class", "classes")
+    ('1 finding', '1,437 samples', '2 classes')
+    """
+    return f"{number(quantity)} {noun if quantity == 1 else plural or noun + 's'}"
+
+
+def listing(parts: Sequence[str]) -> str:
+    """Join parts as a sentence does.
+
+    >>> listing(["a"]), listing(["a", "b"]), listing(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def sentence(text: str) -> str:
+    """Give text a capital and a full stop.
+
+    >>> sentence("the loss is flat")
+    'The loss is flat.'
+    """
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".") if text else ""
