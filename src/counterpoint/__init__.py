@@ -1,6 +1,8 @@
 """Counterpoint learns representations by contrast and shows what it learned.
 
-Everything below is loaded when first used, so that ``import counterpoint`` and ``counterpoint --help`` are instant.
+Everything public is loaded when first used, so that ``import counterpoint`` and ``counterpoint --help`` are instant::
+
+    import counterpoint as cp
 
     run = cp.train(data="digits", method="ncl", out="runs/ncl", epochs=30, seed=0)
     enc = cp.load(run.path)
@@ -10,21 +12,83 @@ Everything below is loaded when first used, so that ``import counterpoint`` and 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from counterpoint.core.errors import (
+    CounterpointError,
+    DataError,
+    InterruptedRunError,
+    RunError,
+    TrainingError,
+    UsageError,
+)
+from counterpoint.core.rundir import Run
+from counterpoint.core.version import __version__
+
 if TYPE_CHECKING:
+    from counterpoint import losses as losses
     from counterpoint.diagnostics.findings import Findings as Findings
+    from counterpoint.evaluation.protocol import Evaluation as Evaluation
+    from counterpoint.evaluation.protocol import evaluate as evaluate
+    from counterpoint.nn.trained import Encoder as Encoder
+    from counterpoint.nn.trained import load as load
+    from counterpoint.recipes.inspection import diagnose as diagnose
+    from counterpoint.recipes.preview import preview as preview
     from counterpoint.recipes.training import resume as resume
     from counterpoint.recipes.training import train as train
+    from counterpoint.report.page import report as report
+    from counterpoint.search.table import Table as Table
+    from counterpoint.search.table import embed as embed
 
-_WHERE = {
-    "train": "counterpoint.recipes.training",
+_DEFERRED = {
+    "Encoder": "counterpoint.nn.trained",
+    "Evaluation": "counterpoint.evaluation.protocol",
+    "Findings": "counterpoint.diagnostics.findings",
+    "Table": "counterpoint.search.table",
+    "diagnose": "counterpoint.recipes.inspection",
+    "embed": "counterpoint.search.table",
+    "evaluate": "counterpoint.evaluation.protocol",
+    "load": "counterpoint.nn.trained",
+    "preview": "counterpoint.recipes.preview",
+    "report": "counterpoint.report.page",
     "resume": "counterpoint.recipes.training",
+    "train": "counterpoint.recipes.training",
 }
 
-__all__ = ["train", "resume"]
+__all__ = [
+    "CounterpointError",
+    "DataError",
+    "Encoder",
+    "Evaluation",
+    "Findings",
+    "InterruptedRunError",
+    "Run",
+    "RunError",
+    "Table",
+    "TrainingError",
+    "UsageError",
+    "__version__",
+    "diagnose",
+    "embed",
+    "evaluate",
+    "load",
+    "losses",
+    "preview",
+    "report",
+    "resume",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name from its module at first use."""
-    if name not in _WHERE:
+    if name == "losses":
+        return import_module("counterpoint.losses")
+    if name not in _DEFERRED:
         raise AttributeError(f"module 'counterpoint' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    value = getattr(import_module(_DEFERRED[name]), name)
+    globals()[name] = value  # a sub-package of the same name, once imported, must not hide the function
+    return value
+
+
+def __dir__() -> list[str]:
+    """List public names, whether loaded or not."""
+    return __all__

@@ -64,9 +64,13 @@ def _as_tensor(array: Any, name: str) -> Tensor:
     if values.dtype.kind not in "buif":
         raise DataError(f"{name} must be numeric, got dtype {values.dtype}")
     if values.ndim < 2 or values.size == 0:
-        raise DataError(f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got shape {values.shape}")
+        raise DataError(
+            f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got shape {values.shape}"
+        )
     if values.dtype == np.uint8:
-        return torch.from_numpy(np.ascontiguousarray(values).copy() if not values.flags.writeable else np.ascontiguousarray(values))
+        return torch.from_numpy(
+            np.ascontiguousarray(values).copy() if not values.flags.writeable else np.ascontiguousarray(values)
+        )
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32).copy())
 
 

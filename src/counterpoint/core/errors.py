@@ -24,7 +24,7 @@ class TrainingError(CounterpointError):
     """Training cannot go on."""
 
 
-class InterruptedRun(CounterpointError):
+class InterruptedRunError(CounterpointError):
     """The user or the system asked training to stop; the run was saved first."""
 
     def __init__(self, message: str, *, exit_code: int) -> None:

@@ -1,5 +1,6 @@
 """Files that are either whole or absent: write to a temporary name, flush to disk, rename."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -44,9 +45,12 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         temporary.replace(path)
         flush_to_disk(path.parent)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}; what stood there before is untouched") from error
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}; what stood there before is untouched"
+        ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing could be written, nothing can be removed
+            temporary.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -69,7 +73,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(f"{path} is missing") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
 
 

@@ -19,5 +19,7 @@ def unit_rows(z_ND: Tensor) -> Tensor:
     largest_N1 = z_ND.detach().abs().amax(dim=1, keepdim=True)
     is_zero_N1 = largest_N1 == 0
     scaled_ND = z_ND / torch.where(is_zero_N1, 1.0, largest_N1)
-    norm_N1 = torch.where(is_zero_N1, 1.0, torch.linalg.vector_norm(torch.where(is_zero_N1, 1.0, scaled_ND), dim=1, keepdim=True))
+    norm_N1 = torch.where(
+        is_zero_N1, 1.0, torch.linalg.vector_norm(torch.where(is_zero_N1, 1.0, scaled_ND), dim=1, keepdim=True)
+    )
     return torch.where(is_zero_N1, 0.0, scaled_ND / norm_N1)

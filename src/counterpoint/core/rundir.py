@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import read_json, write_json, write_text
+from counterpoint.core.files import finite_or_null, read_json, write_json, write_text
 
 FORMAT_VERSION = 1
 
@@ -85,8 +85,12 @@ class RunFolder:
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Append one line to ``metrics.jsonl``."""
-        with self.metrics.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(record, allow_nan=False) + "\n")
+        line = json.dumps(finite_or_null(record), allow_nan=False) + "\n"
+        try:
+            with self.metrics.open("a", encoding="utf-8") as stream:
+                stream.write(line)
+        except OSError as error:
+            raise RunError(f"cannot write {self.metrics}: {error.strerror or error}") from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Read all whole lines of ``metrics.jsonl``; a torn last line is left out."""
@@ -98,7 +102,7 @@ class RunFolder:
         write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
 
     def _metric_records(self) -> Iterator[dict[str, Any]]:
-        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 yield json.loads(line)
             except ValueError:
@@ -114,14 +118,18 @@ def create_run(path: Path, *, overwrite: bool) -> RunFolder:
     folder = RunFolder(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         if not overwrite:
-            raise RunError(f"{path} exists; continue it with --resume, replace it with --overwrite, or choose another --out")
+            raise RunError(
+                f"{path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
+            )
         if not folder.status.exists():
             raise RunError(f"{path} is not a run folder, so --overwrite will not delete it; choose another --out")
-        shutil.rmtree(path)
     try:
+        if folder.status.exists():  # only with overwrite, see above
+            shutil.rmtree(path)
         folder.checkpoints.mkdir(parents=True)
+        folder.update_status(status="created")  # from here on it is known as a run, whatever happens
     except OSError as error:
-        raise RunError(f"cannot create the run folder {path}: {error.strerror}") from None
+        raise RunError(f"cannot create the run folder {path}: {error.strerror or error}") from None
     return folder
 
 
@@ -135,7 +143,9 @@ def open_run(path: Path) -> RunFolder:
     if not path.exists():
         raise RunError(f"run folder {path} does not exist")
     if not folder.status.is_file():
-        raise RunError(f"{path} is not a run folder (it has no run.json); `counterpoint train --out {path.name}` makes one")
+        raise RunError(
+            f"{path} is not a run folder (it has no run.json); `counterpoint train --out {path.name}` makes one"
+        )
     return folder
 
 

@@ -68,12 +68,16 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     """
     nested: dict[str, Any] = {}
     for path, value in flat.items():
-        *parents, leaf = path.split(".")
+        *parents, leaf = str(path).split(".")  # YAML keys may be numbers
         place = nested
         for parent in parents:
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
                 raise UsageError(f"{path} needs {parent} to be a section, but it was given the value {place!r}")
+        if isinstance(place.get(leaf), dict) and place[leaf] and not isinstance(value, Mapping):
+            raise UsageError(
+                f"{path}.{next(iter(place[leaf]))} needs {path} to be a section, but it was given the value {value!r}"
+            )
         place[leaf] = merge(place.get(leaf, {}), nest(value)) if isinstance(value, Mapping) else value
     return nested
 

@@ -27,12 +27,28 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+class _StrictDumper(yaml.SafeDumper):
+    """SafeDumper whose output the loader reads back: no aliases, and text that looks like a number is quoted."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write a value out each time it occurs."""
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Escape line ends of Unicode, which PyYAML folds into blanks outside double quotes."""
+        style = '"' if set(data) & {"\x85", "\u2028", "\u2029"} else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_StrictDumper.add_representer(str, _StrictDumper.represent_str)
+
 # PyYAML follows YAML 1.1, in which 1e-3 is text: the dot and the exponent's sign become optional here.
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)$"),
-    list("-+0123456789."),
-)
+for _kind in (_StrictLoader, _StrictDumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)$"),
+        list("-+0123456789."),
+    )
 
 
 def parse_yaml(text: str, origin: str) -> Any:
@@ -48,7 +64,8 @@ def parse_yaml(text: str, origin: str) -> Any:
         value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    # PyYAML lets other errors escape when a value does not fit its explicit tag (!!bool maybe, !!int "").
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
@@ -59,7 +76,7 @@ def parse_yaml(text: str, origin: str) -> Any:
 
 def dump_yaml(value: Any) -> str:
     """Write plain data as YAML in the order given."""
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump(value, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _refuse_non_finite(value: Any, origin: str) -> None:

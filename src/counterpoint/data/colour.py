@@ -69,7 +69,9 @@ def _hue(images_BCHW: Tensor, shift_B111: Tensor) -> Tensor:
     chroma = value - low
     safe = torch.where(chroma == 0, 1.0, chroma)
     sixth = torch.where(
-        value == red, (green - blue) / safe, torch.where(value == green, 2.0 + (blue - red) / safe, 4.0 + (red - green) / safe)
+        value == red,
+        (green - blue) / safe,
+        torch.where(value == green, 2.0 + (blue - red) / safe, 4.0 + (red - green) / safe),
     )
     sixth = (sixth + 6.0 * shift_B111[:, 0]) % 6.0
     # One formula for all three channels (smith1978): each is value - chroma * clamp(min(k, 4 - k), 0, 1).

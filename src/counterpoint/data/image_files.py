@@ -1,7 +1,6 @@
 """Image files in any common format to square RGB tensors; nothing damaged passes as data."""
 
 import os
-import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -64,16 +63,14 @@ def decode(path: Path) -> Image.Image:
         ValueError: not an image, truncated, damaged or too large; the text is the reason.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
-                image.load()
-                return _to_rgb(ImageOps.exif_transpose(image))
+        with Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
+            image.load()
+            return _to_rgb(ImageOps.exif_transpose(image))
     except UnidentifiedImageError:
         raise ValueError("not an image") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+    except Image.DecompressionBombError:
         raise ValueError(f"larger than {MAX_PIXELS:,} pixels") from None
     except PILLOW_ERRORS as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -58,10 +58,15 @@ def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
     """
     by_name = _read_rows(path)
     bases = [name.rsplit("/", 1)[-1] for name in names]
-    given = [by_name.get(name, by_name.get(base) if bases.count(base) == 1 else None) for name, base in zip(names, bases, strict=True)]
+    given = [
+        by_name.get(name, by_name.get(base) if bases.count(base) == 1 else None)
+        for name, base in zip(names, bases, strict=True)
+    ]
     if not any(label is not None for label in given):
         example = next(iter(by_name), "nothing")
-        raise DataError(f"{path}: no row names a file of the data (the first row names {example!r}, the first file is {names[0]!r})")
+        raise DataError(
+            f"{path}: no row names a file of the data (the first row names {example!r}, the first file is {names[0]!r})"
+        )
     known = number_labels([label for label in given if label is not None], sum(label is not None for label in given))
     numbers = torch.full((len(names),), -1, dtype=torch.int64)
     numbers[torch.tensor([label is not None for label in given])] = known.numbers

@@ -8,7 +8,9 @@ from torch import Tensor
 from counterpoint.core.counter_random import PURPOSE_ORDER, PURPOSE_SPLIT, words
 from counterpoint.core.errors import UsageError
 
-SPLIT_SEED = 0  # the split does not follow the run's seed, so that all runs on some data are compared on the same samples
+SPLIT_SEED = (
+    0  # the split does not follow the run's seed, so that all runs on some data are compared on the same samples
+)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """View presets, one per kind of source: complete recipes whose every number can be overridden."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from counterpoint.core.array_layout import Kind
-from counterpoint.core.errors import unknown_name
+from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import ViewSettings
 
 SMALL_IMAGE_SIDE = 48
@@ -50,8 +51,19 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
     """
     if settings.preset not in PRESETS:
         raise unknown_name("views.preset", settings.preset, PRESETS)
-    asked: dict[str, Any] = {name: value for name, value in settings.model_dump(exclude={"preset"}).items() if value != "auto"}
-    return replace(PRESETS[settings.preset], **asked)
+    asked: dict[str, Any] = {
+        name: value for name, value in settings.model_dump(exclude={"preset"}).items() if value != "auto"
+    }
+    plan = replace(PRESETS[settings.preset], **asked)
+    for name, (low, high), smallest, largest in (
+        ("crop_scale", plan.crop_scale, 0.0, 1.0),
+        ("blur_sigma", plan.blur_sigma, 0.0, math.inf),
+        ("zoom", plan.zoom, 0.0, math.inf),
+    ):
+        if not smallest < low <= high <= largest:
+            allowed = f"0 < lowest <= highest{' <= 1' if largest == 1 else ''}"
+            raise UsageError(f"views.{name} must be a pair with {allowed}, got [{low:g}, {high:g}]")
+    return plan
 
 
 def filled(settings: ViewSettings) -> ViewSettings:

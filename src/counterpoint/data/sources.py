@@ -79,14 +79,18 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
         DataError: nothing usable in it.
     """
     if data is None:
-        raise UsageError("no data given; use --data digits (embedded), --data FOLDER of images, or --data FILE.npy / FILE.npz")
+        raise UsageError(
+            "no data given; use --data digits (embedded), --data FOLDER of images, or --data FILE.npy / FILE.npz"
+        )
     if not isinstance(data, str | Path):
         return _from_samples(ARRAY, to_samples(data), labels, {})
     if str(data) in CATALOGUE:
         return CATALOGUE[str(data)](settings)
     path = Path(data).expanduser()
     if not path.exists():
-        raise UsageError(f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be digits, a folder of images, .npy or .npz")
+        raise UsageError(
+            f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be digits, a folder of images, .npy or .npz"
+        )
     if path.is_dir():
         return open_folder(path, settings, progress)
     if path.suffix in (".npy", ".npz"):
@@ -99,7 +103,9 @@ def open_digits(settings: SourceSettings) -> Source:
     from sklearn.datasets import load_digits  # deferred: scikit-learn's data sets take half a second to import
 
     bunch = load_digits()
-    images = torch.from_numpy((bunch.images * (255.0 / 16.0)).round().astype(np.uint8))[:, None]  # 16 is the scanner's white
+    images = torch.from_numpy((bunch.images * (255.0 / 16.0)).round().astype(np.uint8))[
+        :, None
+    ]  # 16 is the scanner's white
     labels = None if settings.labels == "none" else bunch.target
     return _from_samples("digits", images, labels, {})
 
@@ -117,7 +123,9 @@ def open_array_file(path: Path, settings: SourceSettings) -> Source:
         raise DataError(f"{path} is not a readable NumPy file: {str(error).splitlines()[0]}") from None
     key = next((name for name in SAMPLE_KEYS if name in arrays), None)
     if key is None:
-        raise DataError(f"{path} has the arrays {', '.join(arrays) or 'none'}; samples must be named one of {', '.join(SAMPLE_KEYS)}")
+        raise DataError(
+            f"{path} has the arrays {', '.join(arrays) or 'none'}; samples must be named one of {', '.join(SAMPLE_KEYS)}"
+        )
     samples = to_samples(arrays[key], name=str(path))
     labels = next((arrays[name] for name in LABEL_KEYS if name in arrays), None)
     if settings.labels == "none":
@@ -135,7 +143,9 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     """
     files, others = list_files(path)
     if not files:
-        raise DataError(f"no images in {path} (looked for {', '.join(sorted(('.jpg', '.png', '.webp', '.bmp', '.gif', '.tif')))} at any depth)")
+        raise DataError(
+            f"no images in {path} (looked for {', '.join(sorted(('.jpg', '.png', '.webp', '.bmp', '.gif', '.tif')))} at any depth)"
+        )
     side, notes = settings.image_size, {}
     if side == "auto":
         side, notes["source.image_size"] = _choose_side(files)
@@ -149,7 +159,11 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     store = MemoryStore(torch.stack(images)) if images else FileStore(good, side)
     sample_names = tuple(names[file] for file in good)
     labels = _folder_labels(settings.labels, sample_names)
-    ignored = [Skipped(other.relative_to(path).as_posix(), "no image suffix") for other in others if str(other) != settings.labels]
+    ignored = [
+        Skipped(other.relative_to(path).as_posix(), "no image suffix")
+        for other in others
+        if str(other) != settings.labels
+    ]
     digest = _digest([f"{names[file]} {file.stat().st_size}".encode() for file in good] + [str(side).encode()])
     return Source(
         str(path), "images", store, (3, side, side), labels.numbers if labels else None,
@@ -186,10 +200,15 @@ def _choose_side(files: Sequence[Path]) -> tuple[int, str]:
     sizes = [size for size in map_files(read_size, files, lambda: None) if isinstance(size, ImageSize)]
     median = int(np.median([min(size.height, size.width) for size in sizes])) if sizes else LARGEST_AUTO_SIDE
     side = max(8, min(LARGEST_AUTO_SIDE, median // 8 * 8))
-    return side, f"the median short side is {median} px; at most {LARGEST_AUTO_SIDE} by default, so that a laptop can train"
+    return (
+        side,
+        f"the median short side is {median} px; at most {LARGEST_AUTO_SIDE} by default, so that a laptop can train",
+    )
 
 
-def _decode_all(files: Sequence[Path], side: int, advance: Callable[[], None]) -> dict[Path, Tensor | ValueError | None]:
+def _decode_all(
+    files: Sequence[Path], side: int, advance: Callable[[], None]
+) -> dict[Path, Tensor | ValueError | None]:
     """Decode every file once: its pixels if all fit in memory (else None), or the reason why it is bad."""
     is_kept = len(files) * 3 * side * side <= MEMORY_BUDGET_BYTES
 
@@ -210,8 +229,14 @@ def _check_share_of_bad(path: Path, bad: Sequence[Skipped], num_files: int, max_
         return
     named = "; ".join(f"{item.name} ({item.reason})" for item in bad[:5])
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
-    remedy = f"allow them with --source.max-bad {min(1.0, np.ceil(share * 100) / 100):g}" if len(bad) < num_files else "nothing is left to train on"
-    raise DataError(f"{len(bad)} of {num_files} images in {path} cannot be read ({share:.1%}, allowed {max_bad:.1%}): {named}{more}; {remedy}")
+    remedy = (
+        f"allow them with --source.max-bad {min(1.0, np.ceil(share * 100) / 100):g}"
+        if len(bad) < num_files
+        else "nothing is left to train on"
+    )
+    raise DataError(
+        f"{len(bad)} of {num_files} images in {path} cannot be read ({share:.1%}, allowed {max_bad:.1%}): {named}{more}; {remedy}"
+    )
 
 
 def _digest(parts: Sequence[bytes]) -> str:

@@ -67,7 +67,9 @@ def affine(images_BCHW: Tensor, angle_B: Tensor, shift_B2: Tensor, zoom_B: Tenso
     cos, sin = torch.cos(angle_B), torch.sin(angle_B)
     rotation = torch.stack([torch.stack([cos, sin], 1), torch.stack([-sin, cos], 1)], 1)
     one = torch.ones_like(angle_B)
-    shear = torch.stack([torch.stack([one, torch.tan(shear_B2[:, 0])], 1), torch.stack([torch.tan(shear_B2[:, 1]), one], 1)], 1)
+    shear = torch.stack(
+        [torch.stack([one, torch.tan(shear_B2[:, 0])], 1), torch.stack([torch.tan(shear_B2[:, 1]), one], 1)], 1
+    )
     forward_B22 = zoom_B[:, None, None] * _product(rotation, shear)
     # grid_sample asks where an output pixel comes from, in units of half the side.
     inverse_B22 = _inverse(forward_B22) * images_BCHW.new_tensor([[1.0, height / width], [width / height, 1.0]])

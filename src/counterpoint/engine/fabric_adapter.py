@@ -39,7 +39,9 @@ def place(device: str, precision: str) -> Placement:
     if precision == "auto":
         has_bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "fp32"
-        reasons["engine.precision"] = "the GPU computes bfloat16 natively" if has_bf16 else "full precision on this device"
+        reasons["engine.precision"] = (
+            "the GPU computes bfloat16 natively" if has_bf16 else "full precision on this device"
+        )
     return Placement(device, precision, reasons)
 
 

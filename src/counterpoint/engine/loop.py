@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from counterpoint.core.errors import InterruptedRun, TrainingError
+from counterpoint.core.errors import InterruptedRunError, TrainingError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.loader import Batch, BatchLoader
 from counterpoint.data.views import ViewDrawer
@@ -86,7 +86,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
         resume: go on from the newest checkpoint that verifies.
 
     Raises:
-        InterruptedRun: a signal asked to stop; the position was saved first.
+        InterruptedRunError: a signal asked to stop; the position was saved first.
         TrainingError: the loss is no longer finite.
         RunError: a checkpoint cannot be written, or none can be read.
     """
@@ -102,7 +102,11 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
 
 
 def _run_epoch(
-    job: TrainingJob, prepared: tuple[nn.Module, Optimizer], state: LoopState, display: TrainingDisplay, stop: StopRequest
+    job: TrainingJob,
+    prepared: tuple[nn.Module, Optimizer],
+    state: LoopState,
+    display: TrainingDisplay,
+    stop: StopRequest,
 ) -> None:
     """Train from ``state.position`` to the end of its epoch."""
     epoch = state.position.epoch
@@ -174,7 +178,9 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
     for problem in restored.damaged:
         reporter.say(f"damaged checkpoint passed over: {problem}")
     job.folder.truncate_metrics(restored.position.step)
-    reporter.say(f"resuming from {restored.path.name} (epoch {restored.position.epoch + 1}, step {restored.position.step} of {job.num_steps})")
+    reporter.say(
+        f"resuming from {restored.path.name} (epoch {restored.position.epoch + 1}, step {restored.position.step} of {job.num_steps})"
+    )
     return LoopState(restored.position, EpochLog(**restored.log))
 
 
@@ -183,7 +189,7 @@ def _stop(job: TrainingJob, state: LoopState, stop: StopRequest) -> None:
     _save(job, state)
     assert stop.exit_code is not None
     position = state.position
-    raise InterruptedRun(
+    raise InterruptedRunError(
         f"stopped and saved at step {position.step} of {job.num_steps}; continue with: counterpoint resume {job.folder.path}",
         exit_code=stop.exit_code,
     )

@@ -1,6 +1,5 @@
 """What long work shows: a bar on a terminal, plain lines elsewhere, nothing when quiet."""
 
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,7 +71,9 @@ class Reporter:
     def _progress(self, *texts: str) -> Progress:
         columns = [TextColumn(text, markup=False) for text in texts]
         left = [TextColumn("left"), TimeRemainingColumn(compact=True)]
-        return Progress(columns[0], BarColumn(bar_width=24), MofNCompleteColumn(), *columns[1:], *left, console=self._console)
+        return Progress(
+            columns[0], BarColumn(bar_width=24), MofNCompleteColumn(), *columns[1:], *left, console=self._console
+        )
 
 
 class TrainingDisplay:
@@ -100,5 +101,3 @@ class TrainingDisplay:
             done = record.epoch - (self._first_epoch or 0)
             left = (time.perf_counter() - self._started) / max(done, 1) * (self._num_epochs - record.epoch)
             self._reporter.say(f"epoch {record.epoch}/{self._num_epochs}  {record}  {left:.0f} s left")
-
-

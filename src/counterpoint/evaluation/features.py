@@ -44,7 +44,9 @@ def extract_untrained(backbone: nn.Module, encoder: Encoder, source: Source, tra
         source: the samples.
         train: positions of the training samples.
     """
-    backbone = calibrate_norms(copy.deepcopy(backbone), [encoder.prepare(samples) for samples in raw_chunks(source, train)])
+    backbone = calibrate_norms(
+        copy.deepcopy(backbone), [encoder.prepare(samples) for samples in raw_chunks(source, train)]
+    )
     untrained = Encoder(encoder.card, backbone, nn.Identity())
     return torch.cat([untrained.represent(samples) for samples in raw_chunks(source)]).float()
 

@@ -11,7 +11,9 @@ from counterpoint.core.numerics import unit_rows
 QUERY_CHUNK = 1024
 
 
-def knn_predict(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, k: int = 20, temperature: float = 0.1) -> Tensor:
+def knn_predict(
+    bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, k: int = 20, temperature: float = 0.1
+) -> Tensor:
     r"""Predict a class for each query by a weighted vote of its k nearest bank samples.
 
     .. math:: \hat y(q) = \arg\max_c \sum_{i \in \mathrm{kNN}(q)} [y_i = c]\, e^{\cos(q, b_i) / T}

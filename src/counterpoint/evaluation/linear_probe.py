@@ -42,6 +42,8 @@ def probe_predict(train_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, inv
         raise ValueError("a linear probe needs samples of at least 2 classes")
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=inverse_penalty, max_iter=MAX_ITERATIONS))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the accuracy has long settled when the solver's tolerance is met
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # the accuracy has long settled when the solver's tolerance is met
         probe.fit(train_ND.numpy(), labels_N.numpy())
     return torch.from_numpy(probe.predict(queries_QD.numpy()))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_json
@@ -33,7 +33,13 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json``."""
         share = self.accuracy
-        outcome = {"accuracy": share.value, "correct": share.correct, "total": share.total, "low": share.low, "high": share.high}
+        outcome = {
+            "accuracy": share.value,
+            "correct": share.correct,
+            "total": share.total,
+            "low": share.low,
+            "high": share.high,
+        }
         return {"features": self.features, "protocol": self.protocol, "settings": self.settings, **outcome}
 
 
@@ -64,23 +70,29 @@ class Evaluation:
         lines = [f"{'features':<22}{'protocol':<15}{'accuracy':>9}   95 % interval"]
         for row in self.rows:
             share = row.accuracy
-            lines.append(f"{row.features:<22}{row.protocol:<15}{share.value:>9.1%}   {share.low:.1%} to {share.high:.1%}")
+            lines.append(
+                f"{row.features:<22}{row.protocol:<15}{share.value:>9.1%}   {share.low:.1%} to {share.high:.1%}"
+            )
         return "\n".join([head, *lines])
 
 
 def evaluate(
-    run: Run | str | Path, *, data: Any = None, labels: Any = None, k: int = 20, temperature: float = 0.1,
-    encoder: nn.Module | None = None, quiet: bool = False,
-) -> Evaluation:  # fmt: skip
+    run: Run | str | Path,
+    *,
+    data: Any = None,
+    labels: Any = None,
+    k: int = 20,
+    temperature: float = 0.1,
+    quiet: bool = False,
+) -> Evaluation:
     """Say how well a run's features separate known classes, beside two baselines on the same split.
 
     Args:
-        run: the run or its folder.
+        run: the run or its folder; ``Run(path, encoder=module)`` if it was trained with your own module.
         data: other labelled data (anything ``train`` takes); None takes the run's own.
         labels: one per sample for arrays; a file for named data.
         k: neighbours of the kNN vote; at most the number of labelled samples.
         temperature: of the kNN vote.
-        encoder: your module, if the run was trained with one.
         quiet: show no progress.
 
     Returns:
@@ -91,7 +103,7 @@ def evaluate(
         UsageError: k out of range.
     """
     reporter = Reporter(quiet=quiet)
-    trained = open_trained(run, data=data, labels=labels, encoder=encoder, reporter=reporter)
+    trained = open_trained(run, data=data, labels=labels, reporter=reporter)
     bank, queries = _labelled_positions(trained)
     if not 1 <= k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {k}")
@@ -171,4 +183,10 @@ def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[
     else:
         how = f"{share:.0%} of each class, held out of training"
     names = list(trained.source.class_names)
-    return {"num_bank": len(bank), "num_queries": len(queries), "num_classes": len(names), "class_names": names, "how": how}
+    return {
+        "num_bank": len(bank),
+        "num_queries": len(queries),
+        "num_classes": len(names),
+        "class_names": names,
+        "how": how,
+    }

@@ -43,7 +43,9 @@ class TrainedRun:
     def views(self) -> ViewDrawer:
         """Draws the run's own views."""
         card = self.encoder.card
-        return ViewDrawer(plan_views(self.settings.views), torch.tensor(card.mean), torch.tensor(card.std), self.settings.seed)
+        return ViewDrawer(
+            plan_views(self.settings.views), torch.tensor(card.mean), torch.tensor(card.std), self.settings.seed
+        )
 
 
 def read_resolved(folder: RunFolder) -> TrainSettings:
@@ -53,16 +55,13 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
     return build(TrainSettings, values, str(folder.resolved))
 
 
-def open_trained(
-    run: Run | str | Path, *, data: Any = None, labels: Any = None, encoder: nn.Module | None = None, reporter: Reporter
-) -> TrainedRun:
+def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None, reporter: Reporter) -> TrainedRun:
     """Open a run with its own data, or with other data.
 
     Args:
         run: the run or its folder.
         data: other samples to look at (anything ``train`` takes); None takes the run's own.
         labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
-        encoder: the user's module, if the run was trained with one.
         reporter: shows progress while a folder is read.
 
     Raises:
@@ -71,7 +70,7 @@ def open_trained(
     """
     known = as_run(run)
     settings = read_resolved(known.folder)
-    trained = load_encoder(known.folder, encoder or known.encoder)
+    trained = load_encoder(known.folder, known.encoder)
     is_own_data = data is None
     if data is None:
         data = known.data if settings.data == ARRAY else settings.data
@@ -80,7 +79,9 @@ def open_trained(
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
     source = _open(data, labels, settings, trained, reporter)
     share = float(settings.source.holdout) or DEFAULT_HOLDOUT
-    return TrainedRun(known.folder, settings, trained, source, split_source(len(source), source.labels, share), is_own_data)
+    return TrainedRun(
+        known.folder, settings, trained, source, split_source(len(source), source.labels, share), is_own_data
+    )
 
 
 DEFAULT_HOLDOUT = 0.2  # where a run held nothing out

@@ -26,7 +26,12 @@ def row_logsumexp(scores: PairScores, kernel: PairKernel) -> Tensor:
         Tensor of shape (n,).
     """
     return _RowLogSumExp.apply(  # pyright: ignore[reportReturnType]
-        scores.anchors_ND, scores.keys_MD, scores.anchor_bias_N, scores.key_bias_M, scores.excluded_NE, (scores.scale, kernel)
+        scores.anchors_ND,
+        scores.keys_MD,
+        scores.anchor_bias_N,
+        scores.key_bias_M,
+        scores.excluded_NE,
+        (scores.scale, kernel),
     )
 
 
@@ -52,7 +57,12 @@ class _RowLogSumExp(torch.autograd.Function):
 
 
 def _unpack(
-    anchors_ND: Tensor, keys_MD: Tensor, anchor_bias_N: Tensor, key_bias_M: Tensor, excluded_NE: Tensor, constants: tuple[float, PairKernel]
+    anchors_ND: Tensor,
+    keys_MD: Tensor,
+    anchor_bias_N: Tensor,
+    key_bias_M: Tensor,
+    excluded_NE: Tensor,
+    constants: tuple[float, PairKernel],
 ) -> tuple[PairScores, PairKernel]:
     """Rebuild the record from autograd's flat list."""
     scale, kernel = constants

@@ -126,9 +126,21 @@ def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
 
 
 CATALOGUE: Mapping[str, EncoderEntry] = {
-    "convnet": EncoderEntry("four convolutions for images up to about 64 px, width 256", "images", lambda shape: ConvNet(shape[0], max(shape[1:]))),
-    "resnet9": EncoderEntry("ResNet with one block per stage, small-image stem, width 512", "images", lambda shape: ResNet(shape[0], (1, 1, 1, 1))),
-    "resnet18": EncoderEntry("ResNet-18, small-image stem, width 512", "images", lambda shape: ResNet(shape[0], (2, 2, 2, 2))),
-    "resnet50": EncoderEntry("ResNet-50, small-image stem, width 2048", "images", lambda shape: ResNet(shape[0], (3, 4, 6, 3), expansion=4)),
+    "convnet": EncoderEntry(
+        "four convolutions for images up to about 64 px, width 256",
+        "images",
+        lambda shape: ConvNet(shape[0], max(shape[1:])),
+    ),
+    "resnet9": EncoderEntry(
+        "ResNet with one block per stage, small-image stem, width 512",
+        "images",
+        lambda shape: ResNet(shape[0], (1, 1, 1, 1)),
+    ),
+    "resnet18": EncoderEntry(
+        "ResNet-18, small-image stem, width 512", "images", lambda shape: ResNet(shape[0], (2, 2, 2, 2))
+    ),
+    "resnet50": EncoderEntry(
+        "ResNet-50, small-image stem, width 2048", "images", lambda shape: ResNet(shape[0], (3, 4, 6, 3), expansion=4)
+    ),
     "mlp": EncoderEntry("two hidden layers for vectors, width 256", "vectors", lambda shape: MLP(shape[0])),
 }

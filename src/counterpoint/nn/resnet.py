@@ -18,7 +18,9 @@ class ResNet(nn.Module):
     def __init__(self, in_channels: int, blocks_per_stage: tuple[int, int, int, int], *, expansion: int = 1) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(in_channels, STAGE_WIDTHS[0], 3, padding=1, bias=False), nn.BatchNorm2d(STAGE_WIDTHS[0]), nn.ReLU()
+            nn.Conv2d(in_channels, STAGE_WIDTHS[0], 3, padding=1, bias=False),
+            nn.BatchNorm2d(STAGE_WIDTHS[0]),
+            nn.ReLU(),
         )
         blocks: list[nn.Module] = []
         width_in = STAGE_WIDTHS[0]
@@ -46,11 +48,17 @@ class ResidualBlock(nn.Module):
             sizes = [(width_in, width, 1, 1), (width, width, 3, stride), (width, width_out, 1, 1)]
         layers: list[nn.Module] = []
         for before, after, kernel, step in sizes:
-            layers += [nn.Conv2d(before, after, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+            layers += [
+                nn.Conv2d(before, after, kernel, step, kernel // 2, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(),
+            ]
         self.residual = nn.Sequential(*layers[:-1])  # the last ReLU comes after the sum
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or width_in != width_out:
-            self.shortcut = nn.Sequential(nn.Conv2d(width_in, width_out, 1, stride, bias=False), nn.BatchNorm2d(width_out))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(width_in, width_out, 1, stride, bias=False), nn.BatchNorm2d(width_out)
+            )
 
     def forward(self, features: Tensor) -> Tensor:
         """Add the residual to the shortcut."""

@@ -18,7 +18,9 @@ def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
     try:
         import timm  # deferred: the extra `vision` may be absent, and timm takes seconds to import
     except ImportError:
-        raise UsageError(f"encoder timm:{name} needs timm; install it with: pip install 'counterpoint[vision]'") from None
+        raise UsageError(
+            f"encoder timm:{name} needs timm; install it with: pip install 'counterpoint[vision]'"
+        ) from None
     known = timm.list_models()
     if name not in known:
         raise UsageError(f"timm has no model {name!r}{nearest(name, known)}")

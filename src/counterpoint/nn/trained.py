@@ -1,6 +1,6 @@
 """The encoder a user loads: weights, input preparation and output map, rebuilt from two files without pickle."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import Kind, to_samples, to_unit_float
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import read_json, sha256_of, write_atomically, write_json
-from counterpoint.core.rundir import RunFolder
+from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.nn.encoders import CUSTOM, build_encoder, with_pooling
 from counterpoint.nn.outputs import OutputMap
 from counterpoint.nn.projectors import build_projector
@@ -69,17 +69,23 @@ class Encoder:
         Raises:
             DataError: wrong kind, shape, channels or range.
         """
-        return self._run(samples, self.backbone)
+        return _like(self.both(samples)[0], samples)
 
     def embed(self, samples: Any) -> Any:
         """Embeddings (n, embedding_dims): projector and output map applied, unit length."""
-        return self._run(samples, lambda x: self.output_map(self.projector(self.backbone(x))))
+        return _like(self.both(samples)[1], samples)
 
     def both(self, samples: Any) -> tuple[Tensor, Tensor]:
         """Representations and embeddings from one pass, as CPU tensors."""
-        with torch.no_grad():
-            parts = [(r.cpu(), self.output_map(self.projector(r)).cpu()) for r in self._chunks(samples, self.backbone)]
-        return torch.cat([r for r, _ in parts]), torch.cat([z for _, z in parts])
+        pairs = [self.forward(self.prepare(chunk)) for chunk in _chunks(samples)]
+        return torch.cat([r for r, _ in pairs]), torch.cat([z for _, z in pairs])
+
+    @torch.no_grad()
+    def forward(self, prepared: Tensor) -> tuple[Tensor, Tensor]:
+        """Representation and embedding of input that is already prepared, such as views; CPU tensors."""
+        device = next(self.backbone.parameters(), torch.empty(0)).device
+        r = self.backbone(prepared.to(device))
+        return r.cpu(), self.output_map(self.projector(r)).cpu()
 
     def prepare(self, samples: Any) -> Tensor:
         """Bring samples to the network's input: layout, size, and the training data's mean and deviation."""
@@ -91,18 +97,17 @@ class Encoder:
             x = fit_images(to_unit_float(x), self.card.in_shape)
         return standardise(x, self.card.mean, self.card.std)
 
-    def _run(self, samples: Any, function: Callable[[Tensor], Tensor]) -> Any:
-        """Apply in chunks and answer in the kind of the input."""
-        output = torch.cat([chunk.cpu() for chunk in self._chunks(samples, function)])
-        return output if isinstance(samples, Tensor) else output.numpy()
 
-    def _chunks(self, samples: Any, function: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
-        device = next(self.backbone.parameters(), torch.empty(0)).device
-        samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
-        for start in range(0, max(len(samples), 1), CHUNK):
-            with torch.no_grad():
-                output = function(self.prepare(samples[start : start + CHUNK]).to(device))
-            yield output  # outside the context: a suspended generator would leave gradients off for its caller
+def _chunks(samples: Any) -> Iterator[Any]:
+    """Cut samples into pieces that fit one forward pass."""
+    samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
+    for start in range(0, max(len(samples), 1), CHUNK):
+        yield samples[start : start + CHUNK]
+
+
+def _like(output: Tensor, samples: Any) -> Any:
+    """Answer tensors with a tensor and anything else with a NumPy array."""
+    return output if isinstance(samples, Tensor) else output.numpy()
 
 
 def standardise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
@@ -121,7 +126,9 @@ def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:
     channels, height, width = in_shape
     if images_NCHW.shape[1] != channels:
         if images_NCHW.shape[1] != 1:
-            raise DataError(f"this encoder takes {channels} channel(s), got {images_NCHW.shape[1]}; convert the images to grey levels")
+            raise DataError(
+                f"this encoder takes {channels} channel(s), got {images_NCHW.shape[1]}; convert the images to grey levels"
+            )
         images_NCHW = images_NCHW.expand(-1, channels, -1, -1)
     if images_NCHW.shape[2:] == (height, width):
         return images_NCHW
@@ -132,13 +139,30 @@ def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:
     return F.interpolate(images_NCHW, (height, width), mode="bilinear", antialias=True, align_corners=False)
 
 
+def load(run: Run | str | Path, *, encoder: nn.Module | None = None) -> Encoder:
+    """Load the encoder of a finished run.
+
+    Args:
+        run: the run or its folder.
+        encoder: your own module, if the run was trained with one.
+
+    Raises:
+        RunError: not a run, nothing trained yet, or a damaged file.
+    """
+    known = as_run(run)
+    return load_encoder(known.folder, encoder or known.encoder)
+
+
 def save_encoder(folder: RunFolder, encoder: Encoder) -> None:
     """Write ``encoder.safetensors`` and ``encoder.json``."""
     tensors = {f"backbone.{name}": value for name, value in encoder.backbone.state_dict().items()}
     tensors |= {f"projector.{name}": value for name, value in encoder.projector.state_dict().items()}
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     write_atomically(folder.weights, lambda path: save_file(tensors, path))
-    write_json(folder.encoder_card, {"format": CARD_FORMAT, **asdict(encoder.card), "weights_sha256": sha256_of(folder.weights)})
+    write_json(
+        folder.encoder_card,
+        {"format": CARD_FORMAT, **asdict(encoder.card), "weights_sha256": sha256_of(folder.weights)},
+    )
 
 
 def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
@@ -163,10 +187,14 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
     encoder = Encoder(card, backbone, projector)
     try:
         if sha256_of(folder.weights) != digest:
-            raise RunError(f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); resume the run to write it again")
+            raise RunError(
+                f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); resume the run to write it again"
+            )
         tensors = load_file(folder.weights)
         for name, part in (("backbone", backbone), ("projector", projector)):
-            part.load_state_dict({key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")})
+            part.load_state_dict(
+                {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
+            )
     except (OSError, SafetensorError, RuntimeError) as error:
         raise RunError(f"{folder.weights} cannot be read: {str(error).splitlines()[0]}") from None
     return encoder
@@ -175,7 +203,9 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
 def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
     """Read ``encoder.json`` and the hash of the weights that belong to it."""
     if not folder.encoder_card.exists():
-        raise RunError(f"{folder.path} holds no trained encoder yet; continue it with: counterpoint resume {folder.path}")
+        raise RunError(
+            f"{folder.path} holds no trained encoder yet; continue it with: counterpoint resume {folder.path}"
+        )
     values = read_json(folder.encoder_card)
     try:
         format_version, digest = values.pop("format"), values.pop("weights_sha256")

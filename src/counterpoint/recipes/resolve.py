@@ -62,10 +62,15 @@ def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
     resolution = Resolution(settings)
     resolution.reasons.update(source.notes)
     has_labels = source.labels is not None
-    reason = "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"
+    reason = (
+        "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"
+    )
     resolution.fill("source.holdout", lambda: (HOLDOUT if has_labels else 0.0, reason))
     if source.kind == "images":
-        resolution.fill("source.image_size", lambda: (max(8, source.shape[1]), source.notes.get("source.image_size", "the size of the data")))
+        resolution.fill(
+            "source.image_size",
+            lambda: (max(8, source.shape[1]), source.notes.get("source.image_size", "the size of the data")),
+        )
     else:
         resolution.fill("source.image_size", lambda: (8, "not used: the data are vectors"))
     return resolution
@@ -84,18 +89,34 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     fill("projector.kind", lambda: (method.projector, by_method))
     fill("output.nonnegative", lambda: (method.nonnegative, by_method))
     fill("loss.negatives", lambda: (method.negatives, by_method))
-    fill("views.preset", lambda: choose_preset(source.kind, source.shape))
-    for name, value in filled(resolution.settings.views):
-        fill(f"views.{name}", lambda value=value: (value, f"preset {resolution.settings.views.preset}"))
+    resolve_views(resolution, source)
     optimiser = resolution.settings.optim.name
     share = int(resolution.settings.batch_size) / 128 if optimiser == "sgd" else 1.0
-    fill("optim.learning_rate", lambda: (LEARNING_RATE[optimiser] * share, f"default of {optimiser}" + (", in proportion to the batch" if optimiser == "sgd" else "")))
+    fill(
+        "optim.learning_rate",
+        lambda: (
+            LEARNING_RATE[optimiser] * share,
+            f"default of {optimiser}" + (", in proportion to the batch" if optimiser == "sgd" else ""),
+        ),
+    )
     fill("optim.weight_decay", lambda: (WEIGHT_DECAY[optimiser], f"default of {optimiser}"))
     epochs = int(resolution.settings.epochs)
     fill("optim.warmup_epochs", lambda: (round(WARMUP_SHARE * epochs, 2), f"{WARMUP_SHARE:.0%} of the epochs"))
-    fill("engine.checkpoint_every", lambda: (math.ceil(epochs / CHECKPOINTS_PER_RUN), f"about {CHECKPOINTS_PER_RUN} checkpoints per run"))
+    fill(
+        "engine.checkpoint_every",
+        lambda: (math.ceil(epochs / CHECKPOINTS_PER_RUN), f"about {CHECKPOINTS_PER_RUN} checkpoints per run"),
+    )
     fill("engine.device", lambda: (placement.device, placement.reasons["engine.device"]))
     fill("engine.precision", lambda: (placement.precision, placement.reasons["engine.precision"]))
+    return resolution
+
+
+def resolve_views(resolution: Resolution, source: Source) -> Resolution:
+    """Fill in the views."""
+    resolution.fill("views.preset", lambda: choose_preset(source.kind, source.shape))
+    preset = resolution.settings.views.preset
+    for name, value in filled(resolution.settings.views):
+        resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))
     return resolution
 
 
@@ -111,7 +132,9 @@ def resolve_widths(resolution: Resolution, width: int) -> Resolution:
         resolution.fill("output.d0", lambda: ("all", "the loss sees the whole vector"))
     else:
         share = method.d0_share
-        resolution.fill("output.d0", lambda: (max(2, round(share * dims)), f"{share:.1%} of {dims} dimensions ({method.source})"))
+        resolution.fill(
+            "output.d0", lambda: (max(2, round(share * dims)), f"{share:.1%} of {dims} dimensions ({method.source})")
+        )
     return resolution
 
 
@@ -121,7 +144,11 @@ def _encoder(source: Source, placement: Placement) -> tuple[str, str]:
     side = max(source.shape[1:])
     if side <= 16 or (placement.device == "cpu" and side <= CONVNET_LARGEST_SIDE):
         return "convnet", f"images of {side} px on {placement.device}: small enough to train in minutes"
-    return ("resnet9", f"images of {side} px") if placement.device == "cpu" else ("resnet18", f"images of {side} px on a GPU")
+    return (
+        ("resnet9", f"images of {side} px")
+        if placement.device == "cpu"
+        else ("resnet18", f"images of {side} px on a GPU")
+    )
 
 
 def _batch_size(num_train: int) -> tuple[int, str]:

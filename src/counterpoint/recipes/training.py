@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from counterpoint.core.errors import InterruptedRun, RunError, UsageError
+from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.rundir import Run, RunFolder, create_run, open_run
 from counterpoint.core.settings import TrainSettings
@@ -27,6 +27,7 @@ from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import save_encoder
 from counterpoint.recipes.assembly import Assembled, assemble
 from counterpoint.recipes.resolve import resolve_holdout
+
 
 @dataclass(frozen=True)
 class Given:
@@ -66,7 +67,7 @@ def train(
         UsageError: a setting is wrong.
         DataError: the data cannot be used.
         RunError: the run folder exists, or cannot be written.
-        InterruptedRun: stopped by a signal, after saving.
+        InterruptedRunError: stopped by a signal, after saving.
     """
     is_named = data is None or isinstance(data, str | Path)
     asked = dict(settings)
@@ -98,13 +99,11 @@ def train_from(asked: Mapping[str, Any], given: Given, *, resume: bool, overwrit
     return _run(folder, given, source, assembled, reporter)
 
 
-def resume(run: Run | str | Path, *, data: Any = None, encoder: nn.Module | None = None, quiet: bool = False) -> Run:
+def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
     """Go on with an interrupted run from its newest valid checkpoint.
 
     Args:
-        run: the run or its folder.
-        data: the array it was trained on, if it was an array.
-        encoder: your module, if it was trained with one.
+        run: the run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with your own module.
         quiet: show no progress.
 
     Raises:
@@ -112,7 +111,7 @@ def resume(run: Run | str | Path, *, data: Any = None, encoder: nn.Module | None
         DataError: the data changed since the run began.
     """
     known = run if isinstance(run, Run) else Run(Path(run))
-    given = Given(known.data if data is None else data, known.labels, encoder or known.encoder)
+    given = Given(known.data, known.labels, known.encoder)
     return resume_from(open_run(known.path), given, Reporter(quiet=quiet))
 
 
@@ -125,7 +124,9 @@ def resume_from(folder: RunFolder, given: Given, reporter: Reporter) -> Run:
     settings = read_resolved(folder)
     source, assembled = _assemble(settings, given, reporter)
     if source.fingerprint != status["data_fingerprint"]:
-        raise RunError(f"the data changed since {folder.path} began (fingerprint {source.fingerprint}, then {status['data_fingerprint']})")
+        raise RunError(
+            f"the data changed since {folder.path} began (fingerprint {source.fingerprint}, then {status['data_fingerprint']})"
+        )
     return _run(folder, given, source, assembled, reporter, is_resumed=True)
 
 
@@ -150,7 +151,13 @@ def _assemble(settings: TrainSettings, given: Given, reporter: Reporter) -> tupl
 
 
 def _run(
-    folder: RunFolder, given: Given, source: Source, assembled: Assembled, reporter: Reporter, *, is_resumed: bool = False
+    folder: RunFolder,
+    given: Given,
+    source: Source,
+    assembled: Assembled,
+    reporter: Reporter,
+    *,
+    is_resumed: bool = False,
 ) -> Run:
     """Train, keep the status honest whatever happens, and save the encoder."""
     reporter.say(assembled.banner(source))
@@ -162,7 +169,7 @@ def _run(
         run_training(assembled.job(folder), reporter, resume=is_resumed)
         save_encoder(folder, assembled.encoder)
         status = "finished"
-    except (InterruptedRun, KeyboardInterrupt):
+    except (InterruptedRunError, KeyboardInterrupt):
         status = "interrupted"
         raise
     finally:
@@ -200,7 +207,9 @@ def _status(source: Source, assembled: Assembled) -> dict[str, Any]:
         "version": __version__,
         "torch": torch.__version__.split("+")[0],
         "python": platform.python_version(),
-        "command": " ".join(["counterpoint", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])]),
+        "command": " ".join(
+            ["counterpoint", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])]
+        ),
         "data_fingerprint": source.fingerprint,
         "num_samples": len(source),
         "num_train": len(assembled.split.train),

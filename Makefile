@@ -1,0 +1,56 @@
+# Everything a newcomer needs is Python >= 3.11, pip and make; what is installed goes to .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORE := $(VENV)/.core-installed
+DEV := $(VENV)/.dev-installed
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# Pyright has its own node from the dev extra and need not ask whether a newer one exists.
+CHECK_TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-all lint format clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(CORE) ## train on the bundled digits, explain the result, write a report
+	@$(BIN)/counterpoint demo --out runs/demo --overwrite
+	@echo "The report is runs/demo/report.html"
+
+test: lint ## lint, types and all tests but the slow ones
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint ## the same with the slow tests
+	@$(BIN)/python -m pytest
+
+lint: $(DEV) ## style, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(CHECK_TYPES)
+
+format: $(DEV) ## mend style and format where that can be done by machine
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean: ## remove caches and build results; runs and .venv stay
+	@rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(CORE): pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing Counterpoint into $(VENV) (about a minute, once)"
+	@$(INSTALL) -e .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing Counterpoint with the tools for its tests into $(VENV) (one to two minutes, once)"
+	@$(INSTALL) -e '.[vision,search,dev]'
+	@touch $@
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Counterpoint needs Python 3.11 or newer; point to one with: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) lacks the venv module; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,5 @@
+"""``python -m counterpoint``."""
+
+from counterpoint.cli.main import entry
+
+entry()

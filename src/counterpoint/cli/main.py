@@ -1,0 +1,58 @@
+"""Entry point: choose the verb, run it, turn errors into one line and an exit code. Help loads no torch."""
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from counterpoint.cli.parsers import VERBS, build_parser, overview
+from counterpoint.core.errors import CounterpointError, InterruptedRunError, TrainingError, unknown_name
+from counterpoint.core.version import __version__
+
+OK, FAILED, USAGE, KEYBOARD = 0, 1, 2, 130
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0 fine, 1 failed, 2 bad input, 3 unhealthy, 128 + n stopped by signal n."""
+    words = list(sys.argv[1:] if words is None else words)
+    if not words or words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(overview())
+        return OK if words else USAGE
+    if words[0] in ("-V", "--version"):
+        sys.stdout.write(f"counterpoint {__version__}\n")
+        return OK
+    name = words[0]
+    if name not in VERBS:
+        return _complain("counterpoint", unknown_name("verb", name, VERBS), USAGE)
+    try:
+        return _run(name, words[1:])
+    except InterruptedRunError as error:
+        return _complain(f"counterpoint {name}", error, error.exit_code)
+    except CounterpointError as error:
+        return _complain(f"counterpoint {name}", error, FAILED if isinstance(error, TrainingError) else USAGE)
+    except KeyboardInterrupt:
+        return _complain(f"counterpoint {name}", "interrupted", KEYBOARD)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left, as with `| head`
+        return OK
+
+
+def entry() -> None:
+    """Console script."""
+    raise SystemExit(main())
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    """Parse, then load torch and do the work."""
+    namespace = build_parser(name).parse_strictly(words)
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
+    from counterpoint.cli.verbs import HANDLERS  # deferred: torch takes seconds to import, and help must not wait
+
+    return HANDLERS[name](namespace)
+
+
+def _complain(prog: str, error: object, code: int) -> int:
+    """Print one line."""
+    word = "error: " if code in (FAILED, USAGE) else ""
+    sys.stderr.write(f"{prog}: {word}{' '.join(str(error).split())}\n")
+    return code

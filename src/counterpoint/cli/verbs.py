@@ -1,0 +1,150 @@
+"""What each verb does: from parsed flags to the Python API and its results on standard output."""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterpoint.cli.arguments import settings_from
+from counterpoint.core.errors import DataError, RunError, UsageError, unknown_name
+from counterpoint.data.presets import PRESETS
+from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
+from counterpoint.diagnostics.findings import LEVELS
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.protocol import evaluate
+from counterpoint.losses import CATALOGUE as LOSSES
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.nn.encoders import CATALOGUE as ENCODERS
+from counterpoint.nn.encoders import TIMM_PREFIX
+from counterpoint.recipes.inspection import diagnose
+from counterpoint.recipes.preview import preview
+from counterpoint.recipes.training import Given, resume, train_from
+from counterpoint.report.page import report
+from counterpoint.search.table import embed
+
+UNHEALTHY = 3
+DEMO_METHODS = ("simclr", "ncl")
+
+
+def _train(flags: argparse.Namespace) -> int:
+    asked = settings_from(flags, flags.config)
+    run = train_from(
+        asked, Given(), resume=flags.resume, overwrite=flags.overwrite, reporter=Reporter(quiet=flags.quiet)
+    )
+    print(run.path)
+    return 0
+
+
+def _resume(flags: argparse.Namespace) -> int:
+    print(resume(flags.run, quiet=flags.quiet).path)
+    return 0
+
+
+def _evaluate(flags: argparse.Namespace) -> int:
+    evaluation = evaluate(
+        flags.run, data=flags.data, labels=flags.labels, k=flags.k, temperature=flags.temperature, quiet=flags.quiet
+    )
+    print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else evaluation)
+    return 0
+
+
+def _diagnose(flags: argparse.Namespace) -> int:
+    subject: Any = flags.subject
+    labels: Any = flags.labels
+    if Path(subject).suffix == ".npy":
+        subject = _load_npy(subject)
+        labels = _load_npy(labels) if labels else None
+    elif Path(subject).is_file():
+        raise UsageError(f"{subject} is neither a run folder nor a .npy file of features")
+    views = _load_npy(flags.views) if flags.views else None
+    findings = diagnose(subject, labels=labels, views=views, threshold=flags.threshold, quiet=flags.quiet)
+    print(json.dumps(findings.to_dict(), indent=1) if flags.json else findings)
+    is_unhealthy = flags.fail_on is not None and LEVELS.index(findings.level) >= LEVELS.index(flags.fail_on)
+    return UNHEALTHY if is_unhealthy else 0
+
+
+def _embed(flags: argparse.Namespace) -> int:
+    table = embed(flags.run, flags.data, out=flags.out, layer=flags.layer, overwrite=flags.overwrite, quiet=flags.quiet)
+    print(table.path)
+    return 0
+
+
+def _report(flags: argparse.Namespace) -> int:
+    print(report(flags.runs, out=flags.out))
+    return 0
+
+
+def _preview(flags: argparse.Namespace) -> int:
+    out, flags.out = flags.out, None  # the sheet's file, not the run folder of the same name
+    asked = settings_from(flags, flags.config)
+    data = asked.pop("data", None)
+    print(preview(data, out=out, num_samples=flags.samples, num_views=flags.columns, quiet=flags.quiet, **asked))
+    return 0
+
+
+def _list(flags: argparse.Namespace) -> int:
+    encoders = {name: entry.summary for name, entry in ENCODERS.items()}
+    encoders[TIMM_PREFIX + "NAME"] = "any timm model by its name (extra `vision`)"
+    catalogues: dict[str, dict[str, str]] = {
+        "methods": {name: f"{method.summary} ({method.source})" for name, method in METHODS.items()},
+        "encoders": encoders,
+        "losses": {name: str(loss.__doc__).splitlines()[0] for name, loss in LOSSES.items()},
+        "views": {name: _changes(plan) for name, plan in PRESETS.items()},
+        "checks": {name: str(check.__doc__).splitlines()[0] for name, check in CHECKS.items()},
+    }
+    if flags.what is not None and flags.what not in catalogues:
+        raise unknown_name("list", flags.what, catalogues)
+    for title in [flags.what] if flags.what else catalogues:
+        print(f"{title}:")
+        for name, summary in catalogues[title].items():
+            print(f"  {name:<21} {summary}")
+    return 0
+
+
+def _demo(flags: argparse.Namespace) -> int:
+    reporter = Reporter(quiet=flags.quiet)
+    folder = Path(flags.out)
+    if folder.exists() and not flags.overwrite:
+        raise RunError(f"{folder} exists; replace it with --overwrite, or choose another --out")
+    runs = []
+    for method in DEMO_METHODS:
+        asked = {"data": "digits", "method": method, "out": str(folder / method)}
+        run = train_from(asked, Given(), resume=False, overwrite=flags.overwrite, reporter=reporter)
+        print(f"\n{method}: {evaluate(run, quiet=True)}\n\n{method}: {diagnose(run, quiet=True)}\n")
+        runs.append(run.path)
+    path = report(runs, out=folder / "report.html")
+    print(f"The report that sets them side by side: {path}")
+    return 0
+
+
+def _changes(plan: Any) -> str:
+    """Say which changes a preset makes."""
+    neutral = PRESETS["none"]
+    changed = [f"{name} {value}" for name, value in vars(plan).items() if value != getattr(neutral, name)]
+    return ", ".join(changed).replace("_", "-") or "views equal the sample"
+
+
+def _load_npy(path: str) -> np.ndarray:
+    """Read a .npy without pickle."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is not a readable .npy file: {str(error).splitlines()[0]}") from None
+
+
+HANDLERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "train": _train,
+    "resume": _resume,
+    "evaluate": _evaluate,
+    "diagnose": _diagnose,
+    "embed": _embed,
+    "report": _report,
+    "preview": _preview,
+    "list": _list,
+    "demo": _demo,
+}

@@ -1,0 +1,84 @@
+"""Whether views of one sample lie together and samples lie apart."""
+
+# N samples, D features
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_features
+from counterpoint.core.numerics import unit_rows
+
+MAX_PAIR_SAMPLES = 2048  # pairs are counted among this many samples, at most
+NUM_BINS = 80
+
+
+def alignment(z0_ND: Tensor, z1_ND: Tensor) -> float:
+    r"""Mean squared distance between unit-length views of one sample; 0 is best, 2 is no relation.
+
+    .. math:: \frac1N \sum_i \big| \hat z_i - \hat z_i' \big|^2
+
+    Source: wang2020, section 4.1 (alpha = 2).
+
+    >>> alignment(torch.eye(3), torch.eye(3))
+    0.0
+    """
+    check_features(z0_ND, "z0", min_rows=1)
+    check_features(z1_ND, "z1", min_rows=1)
+    if z0_ND.shape != z1_ND.shape:
+        raise ValueError(f"z0 and z1 must have the same shape, got {tuple(z0_ND.shape)} and {tuple(z1_ND.shape)}")
+    return float((unit_rows(z0_ND.double()) - unit_rows(z1_ND.double())).square().sum(dim=1).mean())
+
+
+def uniformity(z_ND: Tensor) -> float:
+    r"""Log of the mean Gaussian potential between different unit-length samples; lower is more spread out.
+
+    .. math:: \log \frac{2}{N(N-1)} \sum_{i<j} e^{-2 |\hat z_i - \hat z_j|^2}
+
+    Source: wang2020, section 4.1 (t = 2). 0 if all samples coincide; about -4 + 8/d for directions spread evenly in d dimensions.
+    At most ``MAX_PAIR_SAMPLES`` samples, evenly spaced, are compared.
+
+    >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])), 6)
+    -8.0
+    """
+    check_features(z_ND, "z")
+    cosines = _pair_cosines(z_ND)
+    return float(torch.logsumexp(4.0 * (cosines - 1.0), dim=0)) - math.log(len(cosines))
+
+
+@dataclass(frozen=True)
+class CosineHistogram:
+    """Cosines between two views of one sample, and between different samples.
+
+    Attributes:
+        edges: bin edges from -1 to 1.
+        positive: counts for views of one sample.
+        negative: counts for different samples.
+        positive_mean: mean cosine.
+        negative_mean: mean cosine.
+    """
+
+    edges: Tensor
+    positive: Tensor
+    negative: Tensor
+    positive_mean: float
+    negative_mean: float
+
+
+def cosine_histogram(z0_ND: Tensor, z1_ND: Tensor) -> CosineHistogram:
+    """Count both kinds of cosine in equal bins."""
+    positive = (unit_rows(z0_ND.double()) * unit_rows(z1_ND.double())).sum(dim=1).clamp(-1.0, 1.0)
+    negative = _pair_cosines(z0_ND).clamp(-1.0, 1.0)
+    edges = torch.linspace(-1.0, 1.0, NUM_BINS + 1, dtype=torch.float64)
+    counts = [torch.histogram(values, edges).hist.long() for values in (positive, negative)]
+    return CosineHistogram(edges, counts[0], counts[1], float(positive.mean()), float(negative.mean()))
+
+
+def _pair_cosines(z_ND: Tensor) -> Tensor:
+    """Cosines of all pairs of different samples, 1-D."""
+    chosen = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MAX_PAIR_SAMPLES)).long()
+    unit = unit_rows(z_ND[chosen].double())
+    first, second = torch.triu_indices(len(unit), len(unit), offset=1)
+    return (unit @ unit.T)[first, second]

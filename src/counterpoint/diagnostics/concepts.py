@@ -1,0 +1,158 @@
+"""What single dimensions mean: sparsity, class consistency, correlation, expected activation, top samples."""
+
+# N samples, D features, L live dimensions, C classes
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_features, check_labels
+from counterpoint.core.numerics import unit_rows
+
+SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
+
+
+def sparsity(z_ND: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> float:
+    """Share of entries of the unit-length features that are at most ``threshold`` in absolute value.
+
+    Source: ncl2024, section 5.1.
+
+    >>> sparsity(torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]]))
+    0.5
+    """
+    return 1.0 - float(is_active(z_ND, threshold).double().mean())
+
+
+def is_active(z_ND: Tensor, threshold: float = SPARSITY_THRESHOLD) -> Tensor:
+    """Which entries of the unit-length features exceed ``threshold`` in absolute value; bool (n, d)."""
+    check_features(z_ND, "z", min_rows=1)
+    if threshold < 0:
+        raise ValueError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
+    return unit_rows(z_ND).abs() > threshold
+
+
+@dataclass(frozen=True)
+class Purity:
+    """Per dimension, the commonest class among the samples that activate it.
+
+    Attributes:
+        share_D: its share, NaN where nothing activates the dimension.
+        class_D: its number, -1 where nothing does.
+    """
+
+    share_D: Tensor
+    class_D: Tensor
+
+    @property
+    def consistency(self) -> float:
+        """Mean share over the live dimensions: class consistency. NaN if none is live."""
+        return float(self.share_D[~self.share_D.isnan()].mean())
+
+
+def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> Purity:
+    r"""For each dimension, the share of the commonest class among active samples.
+
+    .. math:: \max_c \frac{|\{i : |\hat z_{id}| > t,\, y_i = c\}|}{|\{i : |\hat z_{id}| > t\}|}
+
+    Its mean over live dimensions is ncl2024's class consistency (section 5.1). A dense code scores the share of the largest class.
+    Samples with a negative label are left out.
+
+    Args:
+        z_ND: features.
+        labels_N: class numbers.
+        threshold: t, above which a feature is active.
+
+    >>> z, labels = torch.tensor([[1.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1])
+    >>> class_purity(z, labels).consistency
+    0.75
+    """
+    check_labels(labels_N, len(z_ND))
+    known = labels_N >= 0
+    active_ND, labels_N = is_active(z_ND, threshold)[known], labels_N[known]
+    one_hot_NC = torch.nn.functional.one_hot(labels_N).double()
+    counts_DC = active_ND.double().T @ one_hot_NC
+    total_D = counts_DC.sum(dim=1)
+    share_D, class_D = (counts_DC / total_D[:, None]).max(dim=1)
+    is_live = total_D > 0
+    return Purity(torch.where(is_live, share_D, float("nan")), torch.where(is_live, class_D, -1))
+
+
+def feature_correlation(z_ND: Tensor) -> float:
+    r"""Mean absolute cosine between different live columns; 0 when features never fire together.
+
+    .. math:: \frac{1}{L(L-1)} \sum_{a \ne b} \big|\hat f_a^\top \hat f_b\big|
+
+    with unit-length columns of the row-normalised features (ncl2024's training log, there |F^T F - I|). NaN with fewer than two live columns.
+
+    >>> feature_correlation(torch.eye(3))
+    0.0
+    """
+    check_features(z_ND, "z")
+    columns_DN = unit_rows(unit_rows(z_ND.double()).T)
+    columns_LN = columns_DN[columns_DN.abs().sum(dim=1) > 0]
+    num_live = len(columns_LN)
+    if num_live < 2:
+        return float("nan")
+    gram_LL = (columns_LN @ columns_LN.T).abs()
+    return float((gram_LL.sum() - gram_LL.diagonal().sum()) / (num_live * (num_live - 1)))
+
+
+def expected_activation(z_ND: Tensor) -> Tensor:
+    """Mean absolute value of each dimension of the unit-length features, (d,): ncl2024's ranking of features (section 5.2)."""
+    check_features(z_ND, "z", min_rows=1)
+    return unit_rows(z_ND).abs().mean(dim=0)
+
+
+@dataclass(frozen=True)
+class Concept:
+    """One dimension and the samples that activate it most.
+
+    Attributes:
+        dim: its number.
+        fires: share of samples that activate it.
+        mean_activation: mean value over those samples.
+        expected_activation: mean absolute value over all samples.
+        top: positions of the samples with the largest values, descending.
+        values: their values.
+    """
+
+    dim: int
+    fires: float
+    mean_activation: float
+    expected_activation: float
+    top: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+def top_concepts(
+    z_ND: Tensor, *, num_concepts: int = 24, num_samples: int = 12, threshold: float = SPARSITY_THRESHOLD
+) -> list[Concept]:
+    """The dimensions with the largest expected activation, and for each the samples with the largest values.
+
+    Args:
+        z_ND: features; values are those of the unit-length features.
+        num_concepts: at most this many live dimensions.
+        num_samples: at most this many samples each; for sparse codes only samples that activate the dimension.
+        threshold: above which a feature is active.
+    """
+    unit_ND, active_ND = unit_rows(z_ND), is_active(z_ND, threshold)
+    expected_D, fires_D = expected_activation(z_ND), active_ND.double().mean(dim=0)
+    concepts = []
+    for dim in expected_D.argsort(descending=True, stable=True)[:num_concepts].tolist():
+        active = active_ND[:, dim].nonzero()[:, 0]
+        if len(active) == 0:
+            continue
+        values, places = unit_ND[active, dim].sort(descending=True, stable=True)
+        top = active[places[:num_samples]]
+        concepts.append(
+            Concept(
+                dim=dim,
+                fires=float(fires_D[dim]),
+                mean_activation=float(values.mean()),
+                expected_activation=float(expected_D[dim]),
+                top=tuple(top.tolist()),
+                values=tuple(values[:num_samples].tolist()),
+            )
+        )
+    return concepts

@@ -1,0 +1,291 @@
+"""Findings: what the measurements mean, worst first, each with a reference, a mechanism and something to try."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from counterpoint.diagnostics.measure import Measurements
+
+Level = Literal["good", "note", "warning", "severe"]
+LEVELS: tuple[Level, ...] = ("good", "note", "warning", "severe")
+REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
+
+# Where a figure begins to be worth a word; each is explained where it is used.
+COLLAPSED_COSINE = 0.95
+LOW_RANK_SHARE, VERY_LOW_RANK_SHARE = 0.25, 0.05
+LOST_RANK_SHARE = 0.25
+CLOSE_COSINES = 0.3
+DEAD_SHARE = 0.5
+CHANCE_SHARE = 0.05
+FEW_SAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """An accuracy with its 95 % interval, as far as findings need it."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that findings may draw on; None where it is not known.
+
+    Attributes:
+        places: measurements by place; the embedding's are always there.
+        loss: last training loss.
+        chance: its value for an encoder that has learned nothing.
+        floor: its lowest possible value.
+        learned: kNN accuracy of the representation.
+        baseline: kNN accuracy of the best baseline.
+        is_nonnegative: the embedding has no negative entries, so that silent dimensions and low ranks are part of the design.
+    """
+
+    places: Mapping[str, Measurements]
+    loss: float | None = None
+    chance: float | None = None
+    floor: float | None = None
+    learned: Accuracy | None = None
+    baseline: Accuracy | None = None
+    is_nonnegative: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found."""
+
+    name: str
+    level: Level
+    title: str
+    measured: float
+    reference: float | None
+    reference_name: str
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A diagnosis.
+
+    Attributes:
+        findings: worst first.
+        places: measurements by place.
+        concepts: plain records of single dimensions (see ``concepts.Concept``), with names and purity.
+        settings: thresholds and sample counts that the figures depend on.
+    """
+
+    findings: tuple[Finding, ...]
+    places: Mapping[str, Measurements]
+    concepts: tuple[Mapping[str, Any], ...]
+    settings: Mapping[str, Any]
+
+    @property
+    def level(self) -> Level:
+        """The worst level."""
+        return self.findings[0].level if self.findings else "good"
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        opening = {
+            "good": "Healthy: nothing wrong was found",
+            "note": "Healthy, with something to know",
+            "warning": "Usable, with a warning",
+            "severe": "Not usable as it is",
+        }[self.level]
+        worst = [finding.title for finding in self.findings if finding.level == self.level and self.level != "good"]
+        more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
+        return f"{opening}{': ' + worst[0] if worst else ''}{more}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as in ``findings.json``."""
+        return {
+            "verdict": {"level": self.level, "sentence": self.verdict},
+            "findings": [asdict(finding) for finding in self.findings],
+            "places": {name: figures.to_dict() for name, figures in self.places.items()},
+            "concepts": [dict(concept) for concept in self.concepts],
+            "settings": dict(self.settings),
+        }
+
+    def __str__(self) -> str:
+        lines = [self.verdict]
+        for finding in self.findings:
+            lines.append(f"  {finding.level:<8} {finding.title}")
+            if finding.remedy and finding.level != "good":
+                lines.append(f"           try: {finding.remedy}")
+        return "\n".join(lines)
+
+
+def find(evidence: Evidence) -> tuple[Finding, ...]:
+    """Run every check of ``CATALOGUE``; worst findings first, otherwise in the catalogue's order."""
+    found = [finding for check in CATALOGUE.values() if (finding := check(evidence)) is not None]
+    return tuple(sorted(found, key=lambda finding: -LEVELS.index(finding.level)))
+
+
+def check_full_collapse(evidence: Evidence) -> Finding | None:
+    """Do different samples point the same way?"""
+    embedding = evidence.places[EMBEDDING]
+    if embedding.negative_cosine is None:
+        return None
+    is_collapsed = embedding.negative_cosine > COLLAPSED_COSINE or embedding.effective_rank < 1.0
+    mean = f"mean cosine between different samples is {embedding.negative_cosine:.2f}"
+    return Finding(
+        name="full-collapse",
+        level="severe" if is_collapsed else "good",
+        title="Embeddings of different samples coincide" if is_collapsed else f"No full collapse: the {mean}",
+        measured=embedding.negative_cosine,
+        reference=0.0,
+        reference_name="unrelated directions",
+        text=f"The {mean}; at 1 every sample would look the same to the loss.",
+        remedy="lower the learning rate, raise the temperature, check that views are not blank (counterpoint preview)",
+    )
+
+
+def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
+    """Does the embedding use its dimensions?"""
+    embedding = evidence.places[EMBEDDING]
+    share = embedding.effective_rank / max(embedding.rank_ceiling, 1.0)
+    level: Level = "severe" if share < VERY_LOW_RANK_SHARE else "warning" if share < LOW_RANK_SHARE else "good"
+    if evidence.is_nonnegative and level == "warning":
+        level = "note"  # clusters on few non-negative axes are what the method is for
+    return Finding(
+        name="dimensional-collapse",
+        level=level,
+        title=f"The embedding uses {embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f} possible dimensions",
+        measured=embedding.effective_rank,
+        reference=embedding.rank_ceiling,
+        reference_name="isotropic Gaussian of the same shape",
+        text="Effective rank counts dimensions by how evenly they carry variance. Few used dimensions mean that samples differ in few ways only; "
+        "a projector often takes this upon itself and leaves the representation rich (directclr2022).",
+        remedy="use the representation rather than the embedding; a lower temperature, weaker views or DirectCLR (--method directclr)",
+    )
+
+
+def check_lost_rank(evidence: Evidence) -> Finding | None:
+    """Has training narrowed the representation?"""
+    trained, untrained = evidence.places.get(REPRESENTATION), evidence.places.get(UNTRAINED)
+    if trained is None or untrained is None:
+        return None
+    is_lost = trained.effective_rank < LOST_RANK_SHARE * untrained.effective_rank
+    return Finding(
+        name="representation-rank",
+        level="warning" if is_lost else "good",
+        title=f"The representation's effective rank is {trained.effective_rank:.0f}; untrained it was {untrained.effective_rank:.0f}",
+        measured=trained.effective_rank,
+        reference=untrained.effective_rank,
+        reference_name="the same encoder before training",
+        text="An untrained network spreads samples over many directions at random; training gives some up to form groups. Keeping less than "
+        "a quarter of them is dimensional collapse that has reached the representation.",
+        remedy="a projector (--projector.kind mlp), weaker views, or fewer epochs",
+    )
+
+
+def check_alignment(evidence: Evidence) -> Finding | None:
+    """Are two views of one sample closer than two samples?"""
+    embedding = evidence.places[EMBEDDING]
+    if embedding.positive_cosine is None or embedding.negative_cosine is None:
+        return None
+    gap = embedding.positive_cosine - embedding.negative_cosine
+    is_weak = gap < CLOSE_COSINES
+    return Finding(
+        name="alignment",
+        level="warning" if is_weak else "good",
+        title=f"Views of one sample have cosine {embedding.positive_cosine:.2f}, different samples {embedding.negative_cosine:.2f}",
+        measured=embedding.positive_cosine,
+        reference=embedding.negative_cosine,
+        reference_name="different samples",
+        text="The loss pulls views of one sample together and pushes samples apart; the wider this gap, the more of that was learned.",
+        remedy="weaker views (counterpoint preview shows them), more epochs",
+    )
+
+
+def check_loss(evidence: Evidence) -> Finding | None:
+    """Has the loss left its chance level?"""
+    if evidence.loss is None or evidence.chance is None or evidence.floor is None:
+        return None
+    share = (evidence.chance - evidence.loss) / (evidence.chance - evidence.floor)
+    is_at_chance = share < CHANCE_SHARE
+    return Finding(
+        name="loss-at-chance",
+        level="severe" if is_at_chance else "good",
+        title=f"The loss fell {share:.0%} of the way from chance ({evidence.chance:.2f}) to its floor ({evidence.floor:.2f})"
+        if not is_at_chance
+        else f"The loss, {evidence.loss:.2f}, is at chance ({evidence.chance:.2f})",
+        measured=evidence.loss,
+        reference=evidence.chance,
+        reference_name="chance",
+        text="At chance the encoder cannot tell the other view of a sample from other samples. The floor is what no embedding of a batch can go below; "
+        "views that hide much make it unreachable, so part of the way is normal.",
+        remedy="a higher or lower learning rate, weaker views, more epochs",
+    )
+
+
+def check_dead_dimensions(evidence: Evidence) -> Finding | None:
+    """Are dimensions silent for every sample?"""
+    embedding = evidence.places[EMBEDDING]
+    share = embedding.dead_dims / embedding.num_dims
+    if share == 0:
+        return None
+    return Finding(
+        name="dead-dimensions",
+        level="note" if share < DEAD_SHARE or evidence.is_nonnegative else "warning",
+        title=f"{embedding.dead_dims} of {embedding.num_dims} embedding dimensions are silent for every sample",
+        measured=embedding.dead_dims,
+        reference=0.0,
+        reference_name="none silent",
+        text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU output some fall silent early and stay so.",
+        remedy="--output.nonnegative relu-gelu lets silent dimensions recover; or fewer dimensions (--projector.features)",
+    )
+
+
+def check_gain(evidence: Evidence) -> Finding | None:
+    """Did learning help, compared with not learning?"""
+    learned, baseline = evidence.learned, evidence.baseline
+    if learned is None or baseline is None:
+        return None
+    level: Level = "good" if learned.low > baseline.high else "note" if learned.value >= baseline.value else "warning"
+    words = {"good": "better than", "note": "not measurably better than", "warning": "worse than"}[level]
+    return Finding(
+        name="gain",
+        level=level,
+        title=f"kNN on the representation, {learned.value:.1%}, is {words} {baseline.name}, {baseline.value:.1%}",
+        measured=learned.value,
+        reference=baseline.value,
+        reference_name=baseline.name,
+        text=f"95 % intervals: {learned.low:.1%} to {learned.high:.1%} against {baseline.low:.1%} to {baseline.high:.1%}. Where raw input already separates the "
+        "classes, learning has little to add, and more labelled samples are needed to see it.",
+        remedy="if a gain is needed: more data, more epochs, views that keep what the classes differ in",
+    )
+
+
+def check_evidence(evidence: Evidence) -> Finding | None:
+    """Are there enough samples to say anything?"""
+    embedding = evidence.places[EMBEDDING]
+    if embedding.num_samples >= max(FEW_SAMPLES, embedding.num_dims):
+        return None
+    return Finding(
+        name="little-evidence",
+        level="note",
+        title=f"{embedding.num_samples} samples in {embedding.num_dims} dimensions are little to judge by",
+        measured=embedding.num_samples,
+        reference=max(FEW_SAMPLES, embedding.num_dims),
+        reference_name="as many as dimensions, and at least 200",
+        text="Ranks and spectra of few samples are bounded by their number; the reference values account for it, single figures scatter all the same.",
+        remedy="diagnose on more samples",
+    )
+
+
+CATALOGUE: Mapping[str, Callable[[Evidence], Finding | None]] = {
+    "full-collapse": check_full_collapse,
+    "loss-at-chance": check_loss,
+    "dimensional-collapse": check_dimensional_collapse,
+    "representation-rank": check_lost_rank,
+    "alignment": check_alignment,
+    "gain": check_gain,
+    "dead-dimensions": check_dead_dimensions,
+    "little-evidence": check_evidence,
+}

@@ -1,0 +1,85 @@
+"""All measurements of one set of features in one record: what findings are drawn from and reports show."""
+
+# N samples, D features
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from counterpoint.diagnostics.alignment import CosineHistogram, alignment, cosine_histogram, uniformity
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, feature_correlation, is_active, sparsity
+from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, isotropic_rank
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Figures of one place (representation, embedding, untrained...); None where something needed was not given."""
+
+    num_samples: int
+    num_dims: int
+    effective_rank: float
+    rank_ceiling: float
+    uniformity: float
+    sparsity: float
+    feature_correlation: float | None
+    dead_dims: int
+    alignment: float | None
+    positive_cosine: float | None
+    negative_cosine: float | None
+    class_consistency: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as in ``findings.json``."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Measurements with the arrays behind them."""
+
+    figures: Measurements
+    spectrum: Tensor
+    cosines: CosineHistogram | None
+
+
+def measure_place(
+    z_ND: Tensor,
+    *,
+    views: tuple[Tensor, Tensor] | None = None,
+    labels: Tensor | None = None,
+    threshold: float = SPARSITY_THRESHOLD,
+) -> Place:
+    """Measure features, scaled to unit length first (losses see directions only).
+
+    Args:
+        z_ND: features of all samples.
+        views: features of two views of some samples, for alignment.
+        labels: class numbers, for class consistency.
+        threshold: above which a feature is active.
+    """
+    spectrum = covariance_spectrum(z_ND, normalize=True)
+    cosines = cosine_histogram(*views) if views is not None else None
+    figures = Measurements(
+        num_samples=len(z_ND),
+        num_dims=z_ND.shape[1],
+        effective_rank=effective_rank(spectrum),
+        rank_ceiling=isotropic_rank(*z_ND.shape, normalize=True),
+        uniformity=uniformity(z_ND),
+        sparsity=sparsity(z_ND, threshold=threshold),
+        feature_correlation=_or_none(feature_correlation(z_ND)),
+        dead_dims=int((~is_active(z_ND, threshold).any(dim=0)).sum()),
+        alignment=alignment(*views) if views is not None else None,
+        positive_cosine=cosines.positive_mean if cosines else None,
+        negative_cosine=cosines.negative_mean if cosines else None,
+        class_consistency=None
+        if labels is None
+        else _or_none(class_purity(z_ND, labels, threshold=threshold).consistency),
+    )
+    return Place(figures, spectrum, cosines)
+
+
+def _or_none(value: float) -> float | None:
+    """NaN says that a figure does not exist."""
+    return None if math.isnan(value) else value

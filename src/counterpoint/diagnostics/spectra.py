@@ -1,0 +1,75 @@
+"""How many dimensions features really use: spectrum of the covariance and effective rank."""
+
+# N samples, D features, K = min(N, D) singular values
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_features
+from counterpoint.core.numerics import unit_rows
+
+REFERENCE_SAMPLES = 2000  # for the isotropic reference, enough for its effective rank to within a percent
+
+
+def covariance_spectrum(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
+    r"""Singular values of the covariance matrix, descending.
+
+    .. math:: C = \frac{1}{N-1} \sum_i (z_i - \bar z)(z_i - \bar z)^\top
+
+    Source: directclr2022, Eq. 1 (the authors' code scales rows to unit length first: ``normalize=True``).
+
+    Args:
+        z_ND: features, n >= 2.
+        normalize: scale each row to unit length before.
+
+    Returns:
+        float64 tensor (d,), non-negative. Unchanged by rotating or shifting z (shifting: without normalize).
+
+    >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    >>> covariance_spectrum(z)
+    tensor([1.3333, 0.0000], dtype=torch.float64)
+    """
+    check_features(z_ND, "z")
+    z_ND = z_ND.double()
+    z_ND = unit_rows(z_ND) if normalize else z_ND
+    centred_ND = z_ND - z_ND.mean(dim=0)
+    covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
+    return (
+        torch.linalg.eigvalsh(covariance_DD).flip(0).clamp(min=0.0)
+    )  # symmetric and >= 0: eigenvalues are singular values
+
+
+def effective_rank(spectrum_K: Tensor) -> float:
+    r"""Exponential of the entropy of the normalised singular values of the centred features.
+
+    .. math:: \exp\Big(-\sum_k p_k \log p_k\Big), \qquad p_k = \sigma_k / \sum_l \sigma_l, \quad \sigma_k = \sqrt{\lambda_k}
+
+    Source: roy2007, definition 1, applied to the centred feature matrix. (RankMe, garrido2023, is the same without
+    centring; a variant on the eigenvalues themselves gives smaller numbers.)
+
+    Args:
+        spectrum_K: lambda, from ``covariance_spectrum``.
+
+    Returns:
+        A number in [1, number of non-zero values]; 0 if all features are constant. Unchanged by scaling.
+
+    >>> round(effective_rank(torch.tensor([4.0, 4.0, 0.0])), 6)
+    2.0
+    """
+    sigma_K = spectrum_K.clamp(min=0.0).sqrt()
+    total = float(sigma_K.sum())
+    if total == 0:
+        return 0.0
+    p_K = sigma_K / total
+    return float(torch.exp(-torch.special.xlogy(p_K, p_K).sum()))
+
+
+def isotropic_rank(num_samples: int, num_dims: int, *, normalize: bool = False) -> float:
+    """Effective rank of isotropic Gaussian features of the same shape: the ceiling a finite sample can show.
+
+    Drawn once with a fixed seed, from at most ``REFERENCE_SAMPLES`` samples.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = min(num_samples, max(REFERENCE_SAMPLES, 2 * num_dims))
+    z_ND = torch.randn(rows, num_dims, generator=generator)
+    return effective_rank(covariance_spectrum(z_ND, normalize=normalize))

@@ -1,0 +1,209 @@
+"""Diagnose a run, or features from anywhere: measurements, findings, and what single dimensions mean."""
+
+# N samples, D features
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoint.core.array_layout import to_bytes, to_samples
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.files import read_json, write_atomically, write_json
+from counterpoint.core.rundir import Run, RunFolder
+from counterpoint.data.label_files import number_labels
+from counterpoint.data.sources import Source
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, top_concepts
+from counterpoint.diagnostics.findings import EMBEDDING, REPRESENTATION, UNTRAINED, Accuracy, Evidence, Findings, find
+from counterpoint.diagnostics.measure import Place, measure_place
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import VIEW_EPOCH, extract, extract_untrained
+from counterpoint.evaluation.trained_run import TrainedRun, open_trained, untrained_backbone
+
+NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
+THUMBNAIL_SIDE = 48
+
+
+def diagnose(
+    subject: Run | str | Path | Any,
+    *,
+    labels: Any = None,
+    views: Any = None,
+    threshold: float = SPARSITY_THRESHOLD,
+    quiet: bool = False,
+) -> Findings:
+    """Say whether a representation is good, and why not.
+
+    Args:
+        subject: a run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); or features (n, d) as an array or tensor, from anywhere.
+        labels: one class per sample; for a run's own data they are known already.
+        views: for features: features of another view of the same samples, so that alignment can be measured.
+        threshold: value above which a feature of a unit-length vector counts as active.
+        quiet: show no progress.
+
+    Returns:
+        The findings, worst first; for a run also written to ``findings.json`` and ``arrays.npz``.
+
+    Raises:
+        DataError: features or labels that cannot be used.
+        RunError: not a run, or nothing was trained yet.
+    """
+    if threshold < 0:
+        raise UsageError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
+    if isinstance(subject, Run | str | Path):
+        if views is not None:
+            raise UsageError("views= goes with features; a run draws its own views")
+        reporter = Reporter(quiet=quiet)
+        return _diagnose_run(open_trained(subject, labels=labels, reporter=reporter), threshold, reporter)
+    return _diagnose_features(subject, labels, views, threshold)
+
+
+def _diagnose_features(features: Any, labels: Any, views: Any, threshold: float) -> Findings:
+    """Measure features without a run."""
+    z_ND = to_samples(features, "vectors", name="features")
+    if len(z_ND) < 2:
+        raise DataError(f"features must have at least 2 rows, got {len(z_ND)}")
+    pair = None
+    if views is not None:
+        other_ND = to_samples(views, "vectors", name="views")
+        if other_ND.shape != z_ND.shape:
+            raise DataError(
+                f"views must have the shape of the features, {tuple(z_ND.shape)}, got {tuple(other_ND.shape)}"
+            )
+        pair = (z_ND, other_ND)
+    numbered = number_labels(labels, len(z_ND)) if labels is not None else None
+    place = measure_place(z_ND, views=pair, labels=numbered.numbers if numbered else None, threshold=threshold)
+    names = [str(i) for i in range(len(z_ND))]
+    concepts, _ = _concepts(
+        z_ND, numbered.numbers if numbered else None, numbered.class_names if numbered else (), names, threshold
+    )
+    evidence = Evidence({EMBEDDING: place.figures}, is_nonnegative=bool((z_ND >= 0).all()))
+    return Findings(find(evidence), evidence.places, tuple(concepts), _settings(z_ND, threshold))
+
+
+def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> Findings:
+    """Measure a run's representation and embedding beside the untrained encoder, and write what was found."""
+    source, labels = trained.source, trained.source.labels
+    with reporter.bar("diagnosing", 3) as advance:
+        places, embedding_ND = _measure_run(trained, threshold)
+        advance()
+        concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
+        advance()
+        figures = {name: place.figures for name, place in places.items()}
+        evidence = _evidence(trained.folder, figures, is_nonnegative=trained.encoder.card.nonnegative != "none")
+        findings = Findings(find(evidence), figures, tuple(concepts), _settings(embedding_ND, threshold))
+        write_json(trained.folder.findings, findings.to_dict())
+        _write_arrays(trained.folder, places, source, shown)
+        advance()
+    return findings
+
+
+def _measure_run(trained: TrainedRun, threshold: float) -> tuple[dict[str, Place], Tensor]:
+    """Places of a run, and the embedding of all samples."""
+    source, labels = trained.source, trained.source.labels
+    features = extract(trained.encoder, source)
+    (r0, z0), (r1, z1) = _view_features(trained)
+    places = {
+        REPRESENTATION: measure_place(features.representation, views=(r0, r1), labels=labels, threshold=threshold),
+        EMBEDDING: measure_place(features.embedding, views=(z0, z1), labels=labels, threshold=threshold),
+    }
+    backbone = untrained_backbone(trained.settings, trained.encoder)
+    if backbone is not None:
+        untrained = extract_untrained(backbone, trained.encoder, source, trained.split.train)
+        places[UNTRAINED] = measure_place(untrained, labels=labels, threshold=threshold)
+    return places, features.embedding
+
+
+def _view_features(trained: TrainedRun) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """(representation, embedding) of two views of evenly spaced samples."""
+    source, encoder, drawer = trained.source, trained.encoder, trained.views()
+    chosen = torch.linspace(0, len(source) - 1, min(len(source), NUM_VIEW_SAMPLES)).long()
+    outputs: list[list[tuple[Tensor, Tensor]]] = [[], []]
+    for ids in chosen.split(256):
+        for place, view in enumerate(drawer.two_views(source.store.fetch(ids.tolist()), ids, VIEW_EPOCH)):
+            outputs[place].append(encoder.forward(view))
+    joined = [tuple(torch.cat([pair[k] for pair in pairs]) for k in (0, 1)) for pairs in outputs]
+    return (joined[0][0], joined[0][1]), (joined[1][0], joined[1][1])
+
+
+def _evidence(folder: RunFolder, figures: Mapping[str, Any], *, is_nonnegative: bool) -> Evidence:
+    """Add what the run folder knows: the loss, and accuracies if it was evaluated."""
+    metrics = folder.read_metrics()
+    last = metrics[-1] if metrics else {}
+    learned = baseline = None
+    if folder.evaluation.exists():
+        rows = [row for row in read_json(folder.evaluation)["rows"] if row["protocol"] == "knn"]
+        accuracies = {
+            row["features"]: Accuracy(row["features"], row["accuracy"], row["low"], row["high"]) for row in rows
+        }
+        learned = accuracies.get(REPRESENTATION)
+        others = [accuracy for name, accuracy in accuracies.items() if name not in (REPRESENTATION, EMBEDDING)]
+        baseline = max(others, key=lambda accuracy: accuracy.value, default=None)
+    return Evidence(figures, last.get("loss"), last.get("chance"), last.get("floor"), learned, baseline, is_nonnegative)
+
+
+def _concepts(
+    z_ND: Tensor, labels: Tensor | None, class_names: tuple[str, ...], names: Any, threshold: float
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Records of single dimensions, and the samples that their thumbnails show."""
+    purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
+    concepts = top_concepts(z_ND, threshold=threshold)
+    shown = sorted({position for concept in concepts for position in concept.top})
+    place_of = {position: place for place, position in enumerate(shown)}
+    records = []
+    for concept in concepts:
+        record = asdict(concept)
+        top = record.pop("top")
+        share = float(purity.share_D[concept.dim]) if purity else None
+        record |= {
+            "purity": share,
+            "top_class": class_names[int(purity.class_D[concept.dim])] if purity else None,
+            "thumbnails": [place_of[position] for position in top],
+            "names": [names[position] for position in top],
+        }
+        records.append(record)
+    return records, shown
+
+
+def _write_arrays(folder: RunFolder, places: Mapping[str, Place], source: Source, shown: list[int]) -> None:
+    """Write spectra, histograms and thumbnails to ``arrays.npz``."""
+    arrays: dict[str, np.ndarray] = {f"spectrum/{name}": place.spectrum.numpy() for name, place in places.items()}
+    cosines = places[EMBEDDING].cosines
+    if cosines is not None:
+        arrays |= {
+            "cosines/edges": cosines.edges.numpy(),
+            "cosines/positive": cosines.positive.numpy(),
+            "cosines/negative": cosines.negative.numpy(),
+        }
+    if source.kind == "images" and shown:
+        arrays["thumbnails"] = _thumbnails(source, shown)
+
+    def write(path: Path) -> None:
+        with path.open("wb") as stream:
+            np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
+
+    write_atomically(folder.arrays, write)
+
+
+def _thumbnails(source: Source, positions: list[int]) -> np.ndarray:
+    """Small pictures (m, h, w) or (m, h, w, 3), uint8."""
+    images = to_bytes(source.store.fetch(positions)).float()
+    side = max(images.shape[2:])
+    if side > THUMBNAIL_SIDE:
+        size = [max(1, round(length * THUMBNAIL_SIDE / side)) for length in images.shape[2:]]
+        images = torch.nn.functional.interpolate(images, size, mode="bilinear", antialias=True, align_corners=False)
+    pixels = images.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    return pixels[..., 0] if pixels.shape[3] == 1 else pixels
+
+
+def _settings(z_ND: Tensor, threshold: float) -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "sparsity_threshold": threshold,
+        "num_samples": len(z_ND),
+        "num_view_samples": min(len(z_ND), NUM_VIEW_SAMPLES),
+    }

@@ -1,0 +1,100 @@
+"""Draw originals beside their views: what the encoder is taught to ignore."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from counterpoint.core.array_layout import to_bytes, to_unit_float
+from counterpoint.core.counter_random import PURPOSE_SPLIT
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.files import write_atomically
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, nest
+from counterpoint.data.order import random_order
+from counterpoint.data.presets import plan_views
+from counterpoint.data.sources import Source, open_source
+from counterpoint.data.views import ViewDrawer
+from counterpoint.engine.progress import Reporter
+from counterpoint.recipes.resolve import Resolution, resolve_views
+
+TILE = 96  # pixels per picture
+GAP, HEADER = 6, 22
+PAPER, INK = (255, 255, 255), (40, 40, 40)
+
+
+def preview(
+    data: Any,
+    *,
+    out: str | Path = "preview.png",
+    num_samples: int = 8,
+    num_views: int = 6,
+    quiet: bool = False,
+    **settings: Any,
+) -> Path:
+    """Draw a sheet: one row per sample, the original first, then its views as epoch 0, 1, ... would see them.
+
+    Args:
+        data: images (anything ``train`` takes).
+        out: PNG file to write; an earlier sheet is replaced.
+        num_samples: rows.
+        num_views: columns of views.
+        quiet: show no progress.
+        settings: any field of ``TrainSettings``; ``views``, ``source`` and ``seed`` matter here.
+
+    Raises:
+        UsageError: the data are vectors, or a setting is wrong.
+    """
+    if num_samples < 1 or num_views < 1:
+        raise UsageError(f"preview needs at least 1 row and 1 column, got {num_samples} and {num_views}")
+    is_named = data is None or isinstance(data, str | Path)
+    asked = build(
+        TrainSettings, nest({**settings, **({"data": str(data)} if is_named and data is not None else {})}), "settings"
+    )
+    reporter = Reporter(quiet=quiet)
+    source = open_source(asked.data if is_named else data, asked.source, progress=reporter.bar)
+    if source.kind != "images":
+        raise UsageError(
+            "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"
+        )
+    chosen = resolve_views(Resolution(asked), source).settings
+    rows = random_order(asked.seed, 0, len(source), purpose=PURPOSE_SPLIT)[:num_samples]
+    path = Path(out)
+    if path.suffix != ".png" or not path.parent.is_dir():
+        raise RunError(f"--out must be a .png file in a folder that exists, got {str(path)!r}")
+    sheet = _sheet(source, chosen, rows, num_views)
+    write_atomically(path, sheet.save)
+    reporter.say(f"views of preset {chosen.views.preset}: {path}")
+    return path
+
+
+def _sheet(source: Source, settings: TrainSettings, rows: Tensor, num_views: int) -> Image.Image:
+    """Tiles with a caption line."""
+    samples = source.store.fetch(rows.tolist())
+    neutral = torch.zeros(source.shape[0]), torch.ones(source.shape[0])
+    drawer = ViewDrawer(plan_views(settings.views), *neutral, settings.seed)
+    columns = [to_unit_float(samples)]
+    for number in range(num_views):
+        view = torch.full((len(rows),), number % 2)
+        columns.append(drawer.draw(samples, rows, number // 2, view))
+    width, height = (num_views + 1) * (TILE + GAP) + 2 * GAP, len(rows) * (TILE + GAP) + GAP + HEADER
+    sheet = Image.new("RGB", (width, height), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    for column, images in enumerate(columns):
+        left = GAP + column * (TILE + GAP) + (GAP if column else 0)
+        caption = "original" if column == 0 else f"epoch {(column - 1) // 2 + 1}, view {(column - 1) % 2 + 1}"
+        pen.text((left, 5), caption, fill=INK)
+        for row, pixels in enumerate(to_bytes(images).permute(0, 2, 3, 1).numpy()):
+            sheet.paste(_tile(pixels), (left, HEADER + row * (TILE + GAP)))
+    return sheet
+
+
+def _tile(pixels_HWC: np.ndarray) -> Image.Image:
+    """One picture at tile size; small ones keep their pixels visible."""
+    image = Image.fromarray(pixels_HWC[..., 0] if pixels_HWC.shape[2] == 1 else pixels_HWC).convert("RGB")
+    scale = TILE / max(image.size)
+    method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
+    return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))), method)

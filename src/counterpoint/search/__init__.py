@@ -1,0 +1,1 @@
+"""Embedding tables: one row per sample, for other programs to read."""

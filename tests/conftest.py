@@ -1,0 +1,21 @@
+"""Fixtures any test may use, and one Hypothesis profile: examples are fixed and nothing is timed."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("counterpoint", deadline=None, derandomize=True)
+settings.load_profile("counterpoint")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """NumPy generator, the same for every test."""
+    return np.random.default_rng(20240607)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """CPU torch generator, the same for every test."""
+    return torch.Generator().manual_seed(20240607)

@@ -1,0 +1,253 @@
+"""The run folder: creating and opening it, its status record and its metrics log."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from counterpoint.core.errors import RunError
+from counterpoint.core.rundir import Run, RunFolder, as_run, create_run, open_run
+
+FILES = {
+    "config": "config.yaml",
+    "resolved": "resolved.yaml",
+    "status": "run.json",
+    "metrics": "metrics.jsonl",
+    "checkpoints": "checkpoints",
+    "weights": "encoder.safetensors",
+    "encoder_card": "encoder.json",
+    "evaluation": "evaluation.json",
+    "findings": "findings.json",
+    "arrays": "arrays.npz",
+    "report": "report.html",
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """A run of which nothing but the status is known."""
+    folder = create_run(tmp_path / "run", overwrite=False)
+    folder.update_status(status="running")
+    return folder
+
+
+def refusal(path: Path, *, overwrite: bool) -> str:
+    with pytest.raises(RunError) as caught:
+        create_run(path, overwrite=overwrite)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("part", "name"), FILES.items())
+def test_the_files_bear_the_names_that_users_know(part: str, name: str) -> None:
+    assert getattr(RunFolder(Path("runs/a")), part) == Path("runs/a") / name
+
+
+# --- creating
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_new_run_folder_is_made_with_its_parents(tmp_path: Path, overwrite: bool) -> None:
+    folder = create_run(tmp_path / "runs" / "deep" / "a", overwrite=overwrite)
+    assert folder.path == tmp_path / "runs" / "deep" / "a"
+    assert [path.name for path in folder.path.iterdir()] == ["checkpoints"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_empty_folder_will_do(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "a").mkdir()
+    assert create_run(tmp_path / "a", overwrite=overwrite).checkpoints.is_dir()
+
+
+def test_a_run_is_not_replaced_unasked(run: RunFolder) -> None:
+    message = refusal(run.path, overwrite=False)
+    assert message.startswith(f"{run.path} exists; ")
+    assert all(remedy in message for remedy in ("--resume", "--overwrite", "--out"))
+    assert run.read_status()["status"] == "running"
+
+
+def test_a_run_is_replaced_when_asked_and_nothing_of_it_stays(run: RunFolder) -> None:
+    run.append_metrics({"step": 1})
+    (run.checkpoints / "step-1").mkdir()
+    create_run(run.path, overwrite=True)
+    assert [path.name for path in run.path.rglob("*")] == ["checkpoints"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_not_a_run_is_never_deleted(tmp_path: Path, overwrite: bool) -> None:
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "chapter.txt").write_text("years of work", encoding="utf-8")
+    message = refusal(folder, overwrite=overwrite)
+    expected = f"{folder} is not a run folder, so --overwrite will not delete it" if overwrite else f"{folder} exists"
+    assert message.startswith(expected)
+    assert (folder / "chapter.txt").read_text(encoding="utf-8") == "years of work"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
+    path = tmp_path / "file"
+    path.write_text("old", encoding="utf-8")
+    expected = f"{path} is not a run folder, so --overwrite will not" if overwrite else f"{path} exists; "
+    assert refusal(path, overwrite=overwrite).startswith(expected)
+    assert path.read_text(encoding="utf-8") == "old"
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old", encoding="utf-8")
+    path = tmp_path / "file" / "run"
+    assert refusal(path, overwrite=False) == f"cannot create the run folder {path}: Not a directory"
+
+
+def test_a_run_that_cannot_be_deleted_is_told(run: RunFolder, tmp_path: Path) -> None:
+    link = tmp_path / "latest"  # a link to a run: deleting through it would leave the link without a target
+    link.symlink_to(run.path, target_is_directory=True)
+    assert str(link) in refusal(link, overwrite=True)
+    assert run.read_status()["status"] == "running"
+
+
+# --- opening
+
+
+def test_an_existing_run_opens(run: RunFolder) -> None:
+    assert open_run(run.path) == run
+
+
+def test_a_missing_run_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunError) as caught:
+        open_run(tmp_path / "none")
+    assert str(caught.value) == f"run folder {tmp_path / 'none'} does not exist"
+
+
+@pytest.mark.parametrize("kind", ["empty folder", "file", "folder named run.json"])
+def test_what_is_not_a_run_does_not_open(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a"
+    if kind == "file":
+        path.write_text("x", encoding="utf-8")
+    else:
+        (path / "run.json" if "named" in kind else path).mkdir(parents=True)
+    with pytest.raises(RunError) as caught:
+        open_run(path)
+    assert str(caught.value).startswith(f"{path} is not a run folder (it has no run.json); ")
+    assert "counterpoint train --out a" in str(caught.value)
+
+
+def test_a_run_is_known_by_its_record_or_its_path(run: RunFolder) -> None:
+    for given_run in (Run(run.path), run.path, str(run.path)):
+        assert as_run(given_run) == Run(run.path)
+    assert as_run(run.path).folder == run
+    carrying = Run(run.path, data=[1, 2], labels=[0, 1])
+    assert as_run(carrying) is carrying
+
+
+def test_what_is_not_a_run_is_not_taken_for_one(tmp_path: Path) -> None:
+    for given_run in (tmp_path, str(tmp_path / "none"), Run(tmp_path)):
+        with pytest.raises(RunError, match=r"is not a run folder|does not exist"):
+            as_run(given_run)
+
+
+def test_a_run_shows_its_metrics(run: RunFolder) -> None:
+    run.append_metrics({"step": 1})
+    assert Run(run.path).metrics == [{"step": 1}]
+
+
+# --- status
+
+
+def test_status_entries_are_added_and_changed(run: RunFolder) -> None:
+    run.update_status(seed=3, device={"kind": "cpu"})
+    run.update_status(status="finished")
+    status = json.loads(run.status.read_text(encoding="utf-8"))
+    assert status == {"format": 1, "status": "finished", "seed": 3, "device": {"kind": "cpu"}}
+    assert run.read_status() == status
+
+
+def test_a_damaged_status_is_told_and_kept(run: RunFolder) -> None:
+    run.status.write_text('{"status": ', encoding="utf-8")
+    with pytest.raises(RunError, match=r"run\.json is damaged"):
+        run.update_status(status="finished")
+    assert run.status.read_text(encoding="utf-8") == '{"status": '
+
+
+# --- metrics
+
+
+def records(*steps: int) -> list[dict[str, float]]:
+    return [{"step": step, "loss": 1 / 3 + step} for step in steps]
+
+
+def log(run: RunFolder, *steps: int) -> None:
+    for record in records(*steps):
+        run.append_metrics(record)
+
+
+def tear(run: RunFolder, torn: bytes) -> None:
+    """What a crash in the middle of an append leaves behind."""
+    with run.metrics.open("ab") as stream:
+        stream.write(torn)
+
+
+def test_no_metrics_yet(run: RunFolder) -> None:
+    assert run.read_metrics() == []
+
+
+def test_metrics_are_one_json_line_each(run: RunFolder) -> None:
+    log(run, 10, 20, 30)
+    assert run.read_metrics() == records(10, 20, 30)
+    lines = run.metrics.read_text(encoding="utf-8").split("\n")
+    assert [json.loads(line) for line in lines[:-1]] == records(10, 20, 30)
+    assert lines[-1] == ""
+
+
+def test_text_with_odd_line_ends_stays_one_record(run: RunFolder) -> None:
+    record = {"step": 1, "note": "a\u2028b\x85c\r\nd"}
+    run.append_metrics(record)
+    log(run, 2)
+    assert run.read_metrics() == [record, *records(2)]
+
+
+def test_a_number_that_is_not_finite_is_logged_as_null(run: RunFolder) -> None:
+    run.append_metrics({"step": 1, "loss": float("nan"), "rank": [1.0, float("inf")]})
+    assert run.read_metrics() == [{"step": 1, "loss": None, "rank": [1.0, None]}]
+
+
+def test_a_full_disk_is_told(run: RunFolder) -> None:
+    run.metrics.mkdir()  # any error of the system will do
+    with pytest.raises(RunError, match=r"metrics\.jsonl"):
+        log(run, 1)
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"step": 30, "lo', b"\x00\x00\x00", b'{"step": 3\xc3'])
+def test_a_torn_last_line_is_left_out(run: RunFolder, torn: bytes) -> None:
+    log(run, 10, 20)
+    tear(run, torn)
+    assert run.read_metrics() == records(10, 20)
+
+
+@pytest.mark.parametrize(
+    ("last_step", "kept"), [(0, ()), (10, (10,)), (25, (10, 20)), (30, (10, 20, 30)), (99, (10, 20, 30))]
+)
+def test_truncation_keeps_the_lines_up_to_a_step(run: RunFolder, last_step: int, kept: tuple[int, ...]) -> None:
+    log(run, 10, 20, 30)
+    run.truncate_metrics(last_step)
+    assert run.read_metrics() == records(*kept)
+
+
+def test_after_truncation_a_torn_log_goes_on(run: RunFolder) -> None:
+    log(run, 10, 20)
+    tear(run, b'{"step": 30, "lo')
+    run.truncate_metrics(20)
+    log(run, 30, 40)
+    assert run.read_metrics() == records(10, 20, 30, 40)
+
+
+def test_truncation_changes_no_bit_of_what_it_keeps(run: RunFolder) -> None:
+    log(run, 10, 20)
+    before = run.metrics.read_bytes()
+    log(run, 30)
+    run.truncate_metrics(20)
+    assert run.metrics.read_bytes() == before
+
+
+def test_truncation_of_an_absent_log_leaves_it_empty(run: RunFolder) -> None:
+    run.truncate_metrics(5)
+    assert run.read_metrics() == []

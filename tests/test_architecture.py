@@ -1,0 +1,520 @@
+"""The style guide's limits as checks of the source; each check is itself tried on a good and a bad snippet below."""
+
+import ast
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
+PACKAGE = SOURCE / "counterpoint"
+
+MAX_FILE_LINES = 400
+MAX_BODY_LINES = 60
+MAX_NESTING = 3
+MAX_PARAMETERS = 6
+SINGLE_MODULE_IMPORTS = ("lightning_fabric", "torchvision", "timm", "pyarrow")
+SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Offence = tuple[int, str]  # line, what is wrong
+Rule = Callable[[str, str], list[Offence]]  # (path inside the package, source) -> offences
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
+
+
+# --- rules for one file
+
+
+def functions_of(tree: ast.AST) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def without_docstring(node: Function) -> list[ast.stmt]:
+    return node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+
+
+def first_line(statement: ast.stmt) -> int:
+    return min([statement.lineno, *(mark.lineno for mark in getattr(statement, "decorator_list", []))])
+
+
+def file_length(path: str, source: str) -> list[Offence]:
+    num_lines = len(source.splitlines())
+    return [(num_lines, f"{num_lines} lines, at most {MAX_FILE_LINES}")] if num_lines > MAX_FILE_LINES else []
+
+
+def body_length(path: str, source: str) -> list[Offence]:
+    offences = []
+    for function in functions_of(ast.parse(source)):
+        body = without_docstring(function)
+        num_lines = (body[-1].end_lineno or 0) - first_line(body[0]) + 1 if body else 0
+        if num_lines > MAX_BODY_LINES:
+            offences.append((function.lineno, f"{function.name}: body of {num_lines} lines, at most {MAX_BODY_LINES}"))
+    return offences
+
+
+def blocks_within(node: ast.AST, depth: int = 0) -> Iterator[tuple[ast.AST, int]]:
+    """Yield each control-flow block below a node with its depth; a nested function or class starts anew."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function | ast.ClassDef | ast.Lambda):
+            continue
+        is_elif = (
+            isinstance(child, ast.If) and isinstance(node, ast.If) and child in node.orelse and is_alone(child, node)
+        )
+        here = depth + (isinstance(child, BLOCKS) and not is_elif)
+        if isinstance(child, BLOCKS):
+            yield child, here
+        yield from blocks_within(child, here)
+
+
+def is_alone(child: ast.If, parent: ast.If) -> bool:
+    """Tell ``elif`` from an ``if`` inside ``else:``, which is indented."""
+    return len(parent.orelse) == 1 and child.col_offset == parent.col_offset
+
+
+def nesting(path: str, source: str) -> list[Offence]:
+    tree = ast.parse(source)
+    scopes = [tree, *(node for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))]
+    return [
+        (getattr(block, "lineno", 0), f"control flow nested {depth} deep, at most {MAX_NESTING}")
+        for scope in scopes
+        for block, depth in blocks_within(scope)
+        if depth > MAX_NESTING
+    ]
+
+
+def num_parameters(function: Function) -> int:
+    """Parameters with a name of their own, keyword-only ones too; not ``self``, ``cls``, ``*args`` and ``**kwargs``."""
+    given = function.args
+    positional = [*given.posonlyargs, *given.args]
+    bound = bool(positional) and positional[0].arg in ("self", "cls")
+    return len(positional) - bound + len(given.kwonlyargs)
+
+
+def parameters(path: str, source: str) -> list[Offence]:
+    return [
+        (function.lineno, f"{function.name}: {num_parameters(function)} parameters, at most {MAX_PARAMETERS}")
+        for function in functions_of(ast.parse(source))
+        if num_parameters(function) > MAX_PARAMETERS
+    ]
+
+
+def is_type_checking(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def imports_at_top(tree: ast.Module) -> set[ast.AST]:
+    """Imports that stand before any other statement; docstrings and ``if TYPE_CHECKING:`` do not end the top."""
+    found: set[ast.AST] = set()
+    for node in tree.body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.add(node)
+        elif is_type_checking(node):
+            found.update(ast.walk(node))
+        elif not is_docstring:
+            break
+    return found
+
+
+def imports(path: str, source: str) -> list[Offence]:
+    tree, lines = ast.parse(source), source.splitlines()
+    top, offences = imports_at_top(tree), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level > 0:
+            offences.append((node.lineno, "relative import"))
+        if isinstance(node, ast.Import | ast.ImportFrom) and node not in top:
+            text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            if not re.search(r"# deferred: \S", text):
+                offences.append(
+                    (node.lineno, "import is not at the top of the file; if it must wait: `# deferred: why`")
+                )
+    return offences
+
+
+def is_exempt(node: Function) -> bool:
+    """Overloads are documented by the implementation, setters and deleters by the getter."""
+    marks = [ast.unparse(mark) for mark in node.decorator_list]
+    return any(mark.endswith(("overload", ".setter", ".deleter")) for mark in marks)
+
+
+def public_definitions(node: ast.AST) -> Iterator[Function | ast.ClassDef]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function | ast.ClassDef):
+            if child.name.startswith("_"):
+                continue
+            if isinstance(child, ast.ClassDef) or not is_exempt(child):
+                yield child
+            if isinstance(child, ast.ClassDef):
+                yield from public_definitions(child)
+        elif isinstance(child, ast.If | ast.Try):
+            yield from public_definitions(child)
+
+
+def docstrings(path: str, source: str) -> list[Offence]:
+    tree = ast.parse(source)
+    offences = [(1, "module has no docstring")] if tree.body and not ast.get_docstring(tree) else []
+    return offences + [
+        (node.lineno, f"public {node.name} has no docstring")
+        for node in public_definitions(tree)
+        if not ast.get_docstring(node)
+    ]
+
+
+def prints(path: str, source: str) -> list[Offence]:
+    if path.startswith("cli/"):
+        return []
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [
+        (call.lineno, "print() outside cli/")
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == "print"
+    ]
+
+
+def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted name) of everything imported, also by ``import_module("...")``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+            names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+            yield from ((node.lineno, name) for name in names if isinstance(name, str))
+
+
+def is_within(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+def distributed(path: str, source: str) -> list[Offence]:
+    if path == "core/dist.py":
+        return []
+    tree = ast.parse(source)
+    uses = list(imported_modules(tree))
+    uses += [(node.lineno, ast.unparse(node)) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    lines = sorted({line for line, name in uses if is_within(name, "torch.distributed")})
+    return [(line, "torch.distributed outside core/dist.py") for line in lines]
+
+
+def unsafe_loading(path: str, source: str) -> list[Offence]:
+    tree = ast.parse(source)
+    offences = [
+        (line, f"imports {name}")
+        for line, name in imported_modules(tree)
+        if name.split(".")[0] in SERIALISERS or name == "torch.load"
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load":
+            offences.append((node.lineno, "torch.load reads pickles"))
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+            offences.append((node.value.lineno, "allow_pickle"))
+    return offences
+
+
+FILE_RULES: list[Rule] = [
+    file_length,
+    body_length,
+    nesting,
+    parameters,
+    imports,
+    docstrings,
+    prints,
+    distributed,
+    unsafe_loading,
+]
+
+
+# --- rules for the package as a whole: {path inside the package: source} -> offences
+
+
+def doubled_names(sources: dict[str, str]) -> list[str]:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in sources:
+        places[Path(path).name].append(path)
+    entry_points = ("__init__.py", "__main__.py")
+    return [
+        f"{', '.join(paths)}: one name" for name, paths in places.items() if len(paths) > 1 and name not in entry_points
+    ]
+
+
+def imported_twice(sources: dict[str, str]) -> list[str]:
+    places: dict[str, dict[str, int]] = defaultdict(dict)
+    for path, source in sources.items():
+        for line, name in imported_modules(ast.parse(source)):
+            module = name.split(".")[0]
+            if module in SINGLE_MODULE_IMPORTS:
+                places[module].setdefault(path, line)
+    return [
+        f"{', '.join(f'{path}:{line}' for path, line in found.items())}: {module} is for one module only"
+        for module, found in places.items()
+        if len(found) > 1
+    ]
+
+
+def hollow_packages(sources: dict[str, str]) -> list[str]:
+    contents: dict[str, set[str]] = defaultdict(set)
+    for path in sources:
+        contents[str(Path(path).parent)].add(Path(path).name)
+    offences = []
+    for folder, names in contents.items():
+        if folder != "." and names == {"__init__.py"}:
+            offences.append(f"{folder}/__init__.py:1: a package without a module")
+        if "__init__.py" not in names:
+            offences.append(f"{folder}: modules without __init__.py")
+    return offences
+
+
+PACKAGE_RULES = [doubled_names, imported_twice, hollow_packages]
+
+
+# --- rule for every text file of the repository
+
+# Written in pieces, so that this file passes its own check.
+FOLDERS = "|".join(["home", "root", "work", "workspace", "Users", "mnt", "opt", "srv", "tmp"])
+ABSOLUTE_PATH = re.compile(rf"(?<![\w.~/*}}\])-])/(?:{FOLDERS})(?=/|[^\w.-]|$)|\b[A-Za-z]:\\+Users\b")
+INDEX_HOSTS = [
+    "pypi" + r"\.(?:org|io)",
+    "python" + r"hosted\.org",
+    "download.pytorch" + r"\.org",
+    "anaconda" + r"\.(?:org|com)",
+]
+INDEX_HOSTS += ["npmjs" + r"\.(?:org|com)", "--(?:extra-)?index" + "-url", "--find" + "-links", "file" + "://"]
+INDEX = re.compile("|".join(INDEX_HOSTS))
+
+
+def foreign_addresses(path: str, source: str) -> list[Offence]:
+    offences = []
+    for number, line in enumerate(source.splitlines(), start=1):
+        for pattern, kind in ((ABSOLUTE_PATH, "absolute path"), (INDEX, "address of a package index")):
+            found = pattern.search(line)
+            if found:
+                offences.append((number, f"{kind} {found.group()!r}"))
+    return offences
+
+
+def repository_texts() -> Iterator[tuple[str, str]]:
+    """Yield every text file that is or could be committed: all but what .gitignore names."""
+    ignored = [".git", *(line.strip("/") for line in (ROOT / ".gitignore").read_text(encoding="utf-8").split())]
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if not any(fnmatch.fnmatch(name, pattern) for pattern in ignored)]
+        for name in names:
+            path = Path(folder) / name
+            content = path.read_bytes()
+            if b"\0" not in content and not any(fnmatch.fnmatch(name, pattern) for pattern in ignored):
+                yield path.relative_to(ROOT).as_posix(), content.decode("utf-8", errors="replace")
+
+
+# --- the repository obeys
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[str, str]:
+    """Source of every module by its path inside the package."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+def report(offences: list[str]) -> str:
+    return f"{len(offences)} offences:\n" + "\n".join(offences)
+
+
+@pytest.mark.parametrize("rule", FILE_RULES, ids=lambda rule: rule.__name__)
+def test_every_module_obeys(rule: Rule, sources: dict[str, str]) -> None:
+    assert sources
+    offences = [
+        f"src/counterpoint/{path}:{line}: {message}"
+        for path, source in sources.items()
+        for line, message in rule(path, source)
+    ]
+    assert not offences, report(offences)
+
+
+@pytest.mark.parametrize("rule", PACKAGE_RULES, ids=lambda rule: rule.__name__)
+def test_the_package_obeys(rule: Callable[[dict[str, str]], list[str]], sources: dict[str, str]) -> None:
+    offences = rule(sources)
+    assert not offences, report(offences)
+
+
+def test_no_file_holds_an_absolute_path_or_the_address_of_a_package_index() -> None:
+    texts = dict(repository_texts())
+    assert {"pyproject.toml", "tests/test_architecture.py", "src/counterpoint/__init__.py"} <= set(texts)
+    offences = [
+        f"{path}:{line}: {what}" for path, text in texts.items() for line, what in foreign_addresses(path, text)
+    ]
+    assert not offences, report(offences)
+
+
+def run_python(code: str, *, cwd: Path, path: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+LINT_IMPORTS = (
+    "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(cache_dir=None, no_cache=True))"
+)
+
+
+def test_imports_point_down_only() -> None:
+    finished = run_python(LINT_IMPORTS, cwd=ROOT, path=SOURCE)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert re.search(r"Contracts: [1-9]\d* kept, 0 broken", finished.stdout), finished.stdout
+
+
+@pytest.mark.parametrize("module", ["counterpoint", "counterpoint.cli.main"])
+def test_the_command_line_answers_before_torch_is_loaded(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted({{'torch', 'torchvision', 'scipy', 'sklearn'}} & set(sys.modules)))"
+    finished = run_python(code, cwd=ROOT, path=SOURCE)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.split() == []
+
+
+# --- the checks themselves work
+
+HERE = "losses/family.py"
+BODY = "def f():\n    'Doc.'\n" + "    x = 1\n" * MAX_BODY_LINES
+THREE_DEEP = "def f():\n for a in b:\n  if a:\n   with c:\n    pass\n"
+GOOD: list[tuple[Rule, str]] = [
+    (file_length, "x = 1\n" * 400),
+    (body_length, BODY),
+    (nesting, THREE_DEEP),
+    (nesting, "if a:\n pass\n" + "elif b:\n pass\n" * 5),
+    (nesting, "if a:\n if b:\n  if c:\n   def f():\n    if d:\n     pass\n"),
+    (parameters, "def f(a, b, c, *, d, e, g): pass\n"),
+    (parameters, "def f(a, /, b, c, d, *e, g, h, **i): pass\n"),
+    (parameters, "class A:\n def f(self, a, b, c, *, d, e, g): pass\n"),
+    (parameters, "class A:\n @classmethod\n def f(cls, a, b, c, d, e, g): pass\n"),
+    (imports, "'Doc.'\nimport b\nfrom c import d\nx = 1\n"),
+    (imports, "if TYPE_CHECKING:\n import b\nimport c\n"),
+    (imports, "def f():\n import b  # deferred: takes a second\n"),
+    (imports, "def f():\n from b import (  # deferred: takes a second\n  c,\n )\n"),
+    (docstrings, ""),
+    (docstrings, "'Doc.'\ndef f():\n 'Doc.'\n def g(): pass\ndef _h(): pass\n"),
+    (docstrings, "'Doc.'\nclass A:\n 'Doc.'\n def _f(self): pass\n def __len__(self): pass\n"),
+    (docstrings, "'Doc.'\nclass _A:\n def f(self): pass\n"),
+    (docstrings, "'Doc.'\n@overload\ndef f(): ...\ndef f():\n 'Doc.'\n"),
+    (docstrings, "'Doc.'\nclass A:\n 'Doc.'\n @f.setter\n def f(self, x): pass\n"),
+    (prints, "def f():\n '''>>> print(1)'''\n console.print(1)\n"),
+    (distributed, "import torch\nfrom torch import nn\nx = torch.distributions\n"),
+    (unsafe_loading, "from safetensors.torch import load\nfrom torch import save\njson.load(stream)\n"),
+    (unsafe_loading, "np.load(path)\nnp.load(path, allow_pickle=False)\n"),
+    (foreign_addresses, "network/home, https://a.org/root/x, ~/work/b, ../tmp/c, {out}/tmp, a/*/opt, C:/x, /homes"),
+    (foreign_addresses, "#!/usr/bin/env bash\nx > /dev/null\npip install -e .\nhttp://www.apache.org/licenses/\n"),
+]
+BAD: list[tuple[Rule, str, int]] = [
+    (file_length, "x = 1\n" * 401, 401),
+    (body_length, BODY + "    y = 2\n", 1),
+    (body_length, "class A:\n async def f(self):\n" + "  x\n" * 61, 2),
+    (nesting, THREE_DEEP.replace("pass", "while d:\n     pass"), 5),
+    (nesting, THREE_DEEP.replace("pass", "match d:\n     case _: pass"), 5),
+    (nesting, THREE_DEEP.replace("pass", "try: pass\n    finally: pass"), 5),
+    (nesting, "if a:\n if b:\n  if c:\n   if d:\n    pass\n", 4),
+    (nesting, "if a:\n pass\nelse:\n if b:\n  if c:\n   for d in e:\n    pass\n", 6),
+    (nesting, "class A:\n " + THREE_DEEP.replace("\n", "\n ").replace("pass", "async for x in y: pass"), 6),
+    (parameters, "def f(a, b, c, *, d, e, g, h): pass\n", 1),
+    (parameters, "def f(a, /, b, c, d, *e, g, h, i, **k): pass\n", 1),
+    (parameters, "x = 1\nasync def f(a, b, c, d, e, g, h): pass\n", 2),
+    (parameters, "class A:\n @staticmethod\n def f(a, b, c, d, e, g, h): pass\n", 3),
+    (imports, "import b\nfrom . import c\n", 2),
+    (imports, "def f():\n import b\n", 2),
+    (imports, "def f():\n import b  # deferred:\n", 2),
+    (imports, "import b\nx = 1\nimport c\n", 3),
+    (imports, "try:\n import b\nexcept ImportError:\n b = None\n", 2),
+    (docstrings, "x = 1\n", 1),
+    (docstrings, "'Doc.'\ndef f(): pass\n", 2),
+    (docstrings, "'Doc.'\nclass A: pass\n", 2),
+    (docstrings, "'Doc.'\nclass A:\n 'Doc.'\n def f(self): pass\n", 4),
+    (docstrings, "'Doc.'\nif x:\n async def f(): pass\n", 3),
+    (prints, "def f():\n print(1)\n", 2),
+    (distributed, "import torch.distributed as dist\n", 1),
+    (distributed, "from torch import nn, distributed\n", 1),
+    (distributed, "import torch\nfrom torch.distributed.nn import functional\n", 2),
+    (distributed, "import torch\nx = torch.distributed.get_rank()\n", 2),
+    (unsafe_loading, "import pickle\n", 1),
+    (unsafe_loading, "def f():\n from joblib import load\n", 2),
+    (unsafe_loading, "from torch import load\n", 1),
+    (unsafe_loading, "torch.load(path, weights_only=True)\n", 1),
+    (unsafe_loading, "x = 1\nnp.load(path, allow_pickle=True)\n", 2),
+    (unsafe_loading, "np.load(path, allow_pickle=trusted)\n", 1),
+    (foreign_addresses, "x\ncd /" + "work/main", 2),
+    (foreign_addresses, "path = '/" + "home/me/data'", 1),
+    (foreign_addresses, "`--out=/" + "tmp/x`", 1),
+    (foreign_addresses, "cd /" + "root", 1),
+    (foreign_addresses, "open('C:\\" + "Users\\me')", 1),
+    (foreign_addresses, "x\n\nhttps://py" + "pi.org/simple", 3),
+    (foreign_addresses, "pip install --extra-index" + "-url https://x.org y", 1),
+]
+
+
+@pytest.mark.parametrize(("rule", "source"), GOOD)
+def test_a_rule_lets_pass_what_it_should(rule: Rule, source: str) -> None:
+    assert rule(HERE, source) == []
+
+
+@pytest.mark.parametrize(("rule", "source", "line"), BAD)
+def test_a_rule_finds_what_it_should(rule: Rule, source: str, line: int) -> None:
+    assert [found for found, _ in rule(HERE, source)] == [line]
+
+
+def test_every_rule_is_tried_both_ways() -> None:
+    rules = {*FILE_RULES, foreign_addresses}
+    assert {rule for rule, _ in GOOD} == rules
+    assert {rule for rule, _, _ in BAD} == rules
+
+
+@pytest.mark.parametrize(("rule", "allowed"), [(prints, "cli/main.py"), (distributed, "core/dist.py")])
+def test_a_rule_knows_the_one_place_that_may(rule: Rule, allowed: str) -> None:
+    source = "import torch.distributed\nprint(1)\n"
+    assert rule(allowed, source) == []
+    assert len(rule("losses/" + allowed, source)) == 1
+
+
+PackageRule = Callable[[dict[str, str]], list[str]]
+PACKAGES: list[tuple[PackageRule, dict[str, str], int]] = [
+    (doubled_names, {"a/__init__.py": "", "b/__init__.py": "", "a/x.py": "", "b/y.py": "", "b/__main__.py": ""}, 0),
+    (doubled_names, {"a/x.py": "", "b/x.py": ""}, 1),
+    (imported_twice, {"a.py": "import timm\nimport timm.data", "b.py": "import timmy"}, 0),
+    (imported_twice, {"a.py": "import torchvision", "b.py": "find_spec('torchvision')"}, 0),
+    (imported_twice, {"a.py": "import timm", "b.py": "def f():\n from timm import x"}, 1),
+    (imported_twice, {"a.py": "import pyarrow as pa", "b.py": "import pyarrow.parquet"}, 1),
+    (imported_twice, {"a.py": "import lightning_fabric", "b.py": "import_module('lightning_fabric')"}, 1),
+    (hollow_packages, {"__init__.py": "", "a/__init__.py": "", "a/x.py": ""}, 0),
+    (hollow_packages, {"__init__.py": "", "a/__init__.py": ""}, 1),
+    (hollow_packages, {"__init__.py": "", "a/x.py": ""}, 1),
+]
+
+
+@pytest.mark.parametrize(("rule", "sources", "num_offences"), PACKAGES)
+def test_a_package_rule_tells_good_from_bad(rule: PackageRule, sources: dict[str, str], num_offences: int) -> None:
+    assert len(rule(sources)) == num_offences
+
+
+@pytest.mark.parametrize(("upward", "verdict"), [("", "1 kept, 0 broken"), ("import toy.high", "0 kept, 1 broken")])
+def test_the_import_check_tells_down_from_up(tmp_path: Path, upward: str, verdict: str) -> None:
+    for layer in ("high", "low"):
+        (tmp_path / "toy" / layer).mkdir(parents=True)
+        (tmp_path / "toy" / layer / "__init__.py").touch()
+    (tmp_path / "toy" / "__init__.py").touch()
+    (tmp_path / "toy" / "high" / "above.py").write_text("import toy.low.below", encoding="utf-8")
+    (tmp_path / "toy" / "low" / "below.py").touch()
+    (tmp_path / "toy" / "low" / "other.py").write_text(upward, encoding="utf-8")
+    contract = '[[tool.importlinter.contracts]]\nname = "down"\ntype = "layers"\nlayers = ["toy.high", "toy.low"]\n'
+    (tmp_path / "pyproject.toml").write_text(f'[tool.importlinter]\nroot_package = "toy"\n{contract}', encoding="utf-8")
+    finished = run_python(LINT_IMPORTS, cwd=tmp_path, path=tmp_path)
+    assert verdict in finished.stdout, finished.stdout + finished.stderr
+    assert (finished.returncode == 0) == (not upward)
+
+
+def test_the_repository_walk_leaves_out_what_git_ignores() -> None:
+    tops = {path.split("/")[0] for path, _ in repository_texts()}
+    assert not tops & {".git", ".venv", "runs", "build", "dist", "__pycache__"}
