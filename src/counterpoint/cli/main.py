@@ -13,7 +13,7 @@ OK, FAILED, USAGE, KEYBOARD = 0, 1, 2, 130
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 fine, 1 failed, 2 bad input, 3 unhealthy, 128 + n stopped by signal n."""
+    """Run the command line; exit codes: 0 fine, 1 failed, 2 bad input, 3 unhealthy, 128 + n stopped by signal n."""
     words = list(sys.argv[1:] if words is None else words)
     if not words or words[0] in ("-h", "--help", "help"):
         sys.stdout.write(overview())

@@ -145,7 +145,8 @@ VERBS: Mapping[str, Verb] = {
     "resume": Verb(
         "continue an interrupted run",
         "Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,\n"
-        "as if it had never stopped (same machine, same number of threads).\n\nexample:\n  counterpoint resume runs/ncl",
+        "as if it had never stopped (same machine, same number of threads).\n\nexample:\n  counterpoint resume "
+        "runs/ncl",
         _resume,
     ),
     "evaluate": Verb(
@@ -157,14 +158,18 @@ VERBS: Mapping[str, Verb] = {
     ),
     "diagnose": Verb(
         "say whether a representation is healthy, and why not",
-        "Look inside a run, or inside features from anywhere: collapse, effective rank, alignment, uniformity, sparsity, and\n"
-        "what single dimensions mean. Needs no labels. Findings are printed worst first, each with something to try.\n\n"
-        "examples:\n  counterpoint diagnose runs/ncl\n  counterpoint diagnose features.npy --labels labels.npy --fail-on severe",
+        "Look inside a run, or inside features from anywhere: collapse, effective rank, alignment, uniformity, "
+        "sparsity, and\n"
+        "what single dimensions mean. Needs no labels. Findings are printed worst first, each with something to "
+        "try.\n\n"
+        "examples:\n  counterpoint diagnose runs/ncl\n  counterpoint diagnose features.npy --labels labels.npy "
+        "--fail-on severe",
         _diagnose,
     ),
     "embed": Verb(
         "write embeddings as a table",
-        "Embed samples with a trained encoder and write one row per sample, with names and labels where known.\n\nexamples:\n"
+        "Embed samples with a trained encoder and write one row per sample, with names and labels where "
+        "known.\n\nexamples:\n"
         "  counterpoint embed runs/ncl --out digits.npz\n  counterpoint embed runs/mine new_photos/ --out new.parquet",
         _embed,
     ),
@@ -190,7 +195,8 @@ VERBS: Mapping[str, Verb] = {
     "demo": Verb(
         "train SimCLR and NCL on the digits and compare them",
         "Train SimCLR and NCL (non-negative contrastive learning) on scikit-learn's handwritten digits, evaluate and\n"
-        "diagnose both, and write one report that sets them side by side. Takes about a minute on two cores.\n\nexample:\n"
+        "diagnose both, and write one report that sets them side by side. Takes about a minute on two "
+        "cores.\n\nexample:\n"
         "  counterpoint demo --out runs/demo",
         _demo,
     ),

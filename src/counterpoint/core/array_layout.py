@@ -16,7 +16,8 @@ MAX_PIXEL = 255
 def to_samples(array: Any, kind: Kind | None = None, *, name: str = "data") -> Tensor:
     """Bring an array to one form: uint8 or float32 images (n, c, h, w), or float32 vectors (n, d).
 
-    Images come as (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels; where both ends could be channels the last axis is
+    Images come as (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels; where both ends could be channels the
+    last axis is
     taken. uint8 stays as it is; floating values must lie in [0, 1].
 
     Args:
@@ -94,7 +95,8 @@ def _unit_range(images: Tensor, name: str) -> Tensor:
     low, high = float(images.min()), float(images.max())
     if low < 0 or high > 1:
         raise DataError(
-            f"{name} must have values in [0, 1] or dtype uint8, got [{low:g}, {high:g}]; divide by the largest possible value"
+            f"{name} must have values in [0, 1] or dtype uint8, got [{low:g}, {high:g}]; divide by the largest "
+            f"possible value"
         )
     return images
 

@@ -1,7 +1,8 @@
 """Every setting of a training run, as frozen pydantic models: the one truth for YAML, Python and the command line.
 
 A field that is ``auto`` is filled in by ``recipes.resolve`` when the data and the method are known, and the
-reason is written to ``resolved.yaml``. Field descriptions are the command line's help. This module does not import torch,
+reason is written to ``resolved.yaml``. Field descriptions are the command line's help. This module does not import
+torch,
 so that ``counterpoint --help`` answers at once.
 """
 
@@ -42,7 +43,8 @@ class SourceSettings(Settings):
     )
     holdout: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
         default="auto",
-        description="share of the samples kept out of training for evaluation (auto: 0.2 where labels are known, else 0)",
+        description="share of the samples kept out of training for evaluation (auto: 0.2 where labels are known, "
+        "else 0)",
     )
     max_bad: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01, description="stop when more than this share of the files cannot be read"

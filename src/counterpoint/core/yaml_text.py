@@ -61,7 +61,7 @@ def parse_yaml(text: str, origin: str) -> Any:
     {'rate': 0.001}
     """
     try:
-        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
+        value = yaml.load(text, Loader=_StrictLoader)
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from None
     # PyYAML lets other errors escape when a value does not fit its explicit tag (!!bool maybe, !!int "").

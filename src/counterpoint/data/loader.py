@@ -34,7 +34,7 @@ class BatchLoader:
         self._loader = DataLoader(
             _StoreDataset(store),
             batch_sampler=self._positions,
-            collate_fn=_as_is,
+            collate_fn=_as_is,  # pyright: ignore[reportArgumentType]
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
         )

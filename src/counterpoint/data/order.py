@@ -48,7 +48,7 @@ def random_order(seed: int, epoch: int, num_samples: int, *, purpose: int = PURP
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """Batches of sample positions per epoch; the incomplete last batch is dropped, so that every loss has the same negatives.
+    """Batches of sample positions per epoch; the incomplete last one is dropped: every step has the same negatives.
 
     Args:
         positions: positions in the source that are trained on.
@@ -64,7 +64,8 @@ class EpochOrder:
         """Refuse a batch that no epoch can fill."""
         if self.batch_size > len(self.positions):
             raise UsageError(
-                f"batch_size must be at most the number of training samples, {len(self.positions)}, got {self.batch_size}"
+                f"batch_size must be at most the number of training samples, {len(self.positions)}, got "
+                f"{self.batch_size}"
             )
 
     @property

@@ -83,13 +83,14 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
             "no data given; use --data digits (embedded), --data FOLDER of images, or --data FILE.npy / FILE.npz"
         )
     if not isinstance(data, str | Path):
-        return _from_samples(ARRAY, to_samples(data), labels, {})
+        return _from_samples(ARRAY, to_samples(data), labels)
     if str(data) in CATALOGUE:
         return CATALOGUE[str(data)](settings)
     path = Path(data).expanduser()
     if not path.exists():
         raise UsageError(
-            f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be digits, a folder of images, .npy or .npz"
+            f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be digits, a folder "
+            f"of images, .npy or .npz"
         )
     if path.is_dir():
         return open_folder(path, settings, progress)
@@ -102,12 +103,10 @@ def open_digits(settings: SourceSettings) -> Source:
     """Open the handwritten digits that ship with scikit-learn: 1,797 grey images of 8 x 8 pixels with labels."""
     from sklearn.datasets import load_digits  # deferred: scikit-learn's data sets take half a second to import
 
-    bunch = load_digits()
-    images = torch.from_numpy((bunch.images * (255.0 / 16.0)).round().astype(np.uint8))[
-        :, None
-    ]  # 16 is the scanner's white
-    labels = None if settings.labels == "none" else bunch.target
-    return _from_samples("digits", images, labels, {})
+    pixels, target = load_digits(return_X_y=True)
+    images = torch.from_numpy((pixels * (255.0 / 16.0)).round().astype(np.uint8)).reshape(-1, 1, 8, 8)  # 16 is white
+    labels = None if settings.labels == "none" else target
+    return _from_samples("digits", images, labels)
 
 
 def open_array_file(path: Path, settings: SourceSettings) -> Source:
@@ -124,7 +123,8 @@ def open_array_file(path: Path, settings: SourceSettings) -> Source:
     key = next((name for name in SAMPLE_KEYS if name in arrays), None)
     if key is None:
         raise DataError(
-            f"{path} has the arrays {', '.join(arrays) or 'none'}; samples must be named one of {', '.join(SAMPLE_KEYS)}"
+            f"{path} has the arrays {', '.join(arrays) or 'none'}; samples must be named one of "
+            f"{', '.join(SAMPLE_KEYS)}"
         )
     samples = to_samples(arrays[key], name=str(path))
     labels = next((arrays[name] for name in LABEL_KEYS if name in arrays), None)
@@ -132,7 +132,7 @@ def open_array_file(path: Path, settings: SourceSettings) -> Source:
         labels = None
     elif settings.labels != "auto":
         labels = labels_from_array(Path(settings.labels), len(samples))
-    return _from_samples(str(path), samples, labels, {})
+    return _from_samples(str(path), samples, labels)
 
 
 def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Source:
@@ -144,7 +144,8 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     files, others = list_files(path)
     if not files:
         raise DataError(
-            f"no images in {path} (looked for {', '.join(sorted(('.jpg', '.png', '.webp', '.bmp', '.gif', '.tif')))} at any depth)"
+            f"no images in {path} (looked for "
+            f"{', '.join(sorted(('.jpg', '.png', '.webp', '.bmp', '.gif', '.tif')))} at any depth)"
         )
     side, notes = settings.image_size, {}
     if side == "auto":
@@ -166,20 +167,36 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     ]
     digest = _digest([f"{names[file]} {file.stat().st_size}".encode() for file in good] + [str(side).encode()])
     return Source(
-        str(path), "images", store, (3, side, side), labels.numbers if labels else None,
-        labels.class_names if labels else (), sample_names, (*bad, *ignored), digest, notes,
-    )  # fmt: skip
+        name=str(path),
+        kind="images",
+        store=store,
+        shape=(3, side, side),
+        labels=labels.numbers if labels else None,
+        class_names=labels.class_names if labels else (),
+        sample_names=sample_names,
+        skipped=(*bad, *ignored),
+        fingerprint=digest,
+        notes=notes,
+    )
 
 
-def _from_samples(name: str, samples: Tensor, labels: Any, notes: Mapping[str, str]) -> Source:
+def _from_samples(name: str, samples: Tensor, labels: Any) -> Source:
     """Source from a tensor in memory; floating images are stored as bytes, as image files are."""
     kind: Kind = "vectors" if samples.ndim == 2 else "images"
     samples = samples if kind == "vectors" else to_bytes(samples)
     numbered: Labels | None = None if labels is None else number_labels(labels, len(samples))
     return Source(
-        name, kind, MemoryStore(samples), tuple(samples.shape[1:]), numbered.numbers if numbered else None,
-        numbered.class_names if numbered else (), tuple(str(i) for i in range(len(samples))), (), _digest([samples.numpy().tobytes()]), notes,
-    )  # fmt: skip
+        name=name,
+        kind=kind,
+        store=MemoryStore(samples),
+        shape=tuple(samples.shape[1:]),
+        labels=numbered.numbers if numbered else None,
+        class_names=numbered.class_names if numbered else (),
+        sample_names=tuple(str(i) for i in range(len(samples))),
+        skipped=(),
+        fingerprint=_digest([samples.numpy().tobytes()]),
+        notes={},
+    )
 
 
 def _folder_labels(asked: str, names: Sequence[str]) -> Labels | None:
@@ -235,7 +252,8 @@ def _check_share_of_bad(path: Path, bad: Sequence[Skipped], num_files: int, max_
         else "nothing is left to train on"
     )
     raise DataError(
-        f"{len(bad)} of {num_files} images in {path} cannot be read ({share:.1%}, allowed {max_bad:.1%}): {named}{more}; {remedy}"
+        f"{len(bad)} of {num_files} images in {path} cannot be read ({share:.1%}, allowed {max_bad:.1%}): "
+        f"{named}{more}; {remedy}"
     )
 
 

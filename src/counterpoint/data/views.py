@@ -14,7 +14,8 @@ from counterpoint.data.colour import colour_jitter, to_grey
 from counterpoint.data.presets import ViewPlan
 from counterpoint.data.spatial import NUM_CROP_DRAWS, affine, crop_resize_flip, gaussian_blur, random_crop_boxes
 
-# Places of each operation's numbers among a sample's draws: fixed, so that changing one operation leaves the others' draws alone.
+# Places of each operation's numbers among a sample's draws: fixed, so that changing one operation leaves the others'
+# draws alone.
 CROP = slice(0, NUM_CROP_DRAWS)
 FLIP = NUM_CROP_DRAWS
 AFFINE = FLIP + 1

@@ -55,7 +55,8 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
 
     .. math:: \max_c \frac{|\{i : |\hat z_{id}| > t,\, y_i = c\}|}{|\{i : |\hat z_{id}| > t\}|}
 
-    Its mean over live dimensions is ncl2024's class consistency (section 5.1). A dense code scores the share of the largest class.
+    Its mean over live dimensions is ncl2024's class consistency (section 5.1). A dense code scores the share of the
+    largest class.
     Samples with a negative label are left out.
 
     Args:
@@ -83,7 +84,8 @@ def feature_correlation(z_ND: Tensor) -> float:
 
     .. math:: \frac{1}{L(L-1)} \sum_{a \ne b} \big|\hat f_a^\top \hat f_b\big|
 
-    with unit-length columns of the row-normalised features (ncl2024's training log, there |F^T F - I|). NaN with fewer than two live columns.
+    with unit-length columns of the row-normalised features (ncl2024's training log, there |F^T F - I|). NaN with
+    fewer than two live columns.
 
     >>> feature_correlation(torch.eye(3))
     0.0
@@ -99,7 +101,7 @@ def feature_correlation(z_ND: Tensor) -> float:
 
 
 def expected_activation(z_ND: Tensor) -> Tensor:
-    """Mean absolute value of each dimension of the unit-length features, (d,): ncl2024's ranking of features (section 5.2)."""
+    """Mean absolute value per dimension of the unit-length features, (d,): ncl2024's ranking (section 5.2)."""
     check_features(z_ND, "z", min_rows=1)
     return unit_rows(z_ND).abs().mean(dim=0)
 

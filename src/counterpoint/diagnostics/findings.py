@@ -41,7 +41,8 @@ class Evidence:
         floor: its lowest possible value.
         learned: kNN accuracy of the representation.
         baseline: kNN accuracy of the best baseline.
-        is_nonnegative: the embedding has no negative entries, so that silent dimensions and low ranks are part of the design.
+        is_nonnegative: the embedding has no negative entries, so that silent dimensions and low ranks are part of the
+            design.
     """
 
     places: Mapping[str, Measurements]
@@ -159,9 +160,11 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         measured=embedding.effective_rank,
         reference=embedding.rank_ceiling,
         reference_name="isotropic Gaussian of the same shape",
-        text="Effective rank counts dimensions by how evenly they carry variance. Few used dimensions mean that samples differ in few ways only; "
+        text="Effective rank counts dimensions by how evenly they carry variance. Few used dimensions mean that "
+        "samples differ in few ways only; "
         "a projector often takes this upon itself and leaves the representation rich (directclr2022).",
-        remedy="use the representation rather than the embedding; a lower temperature, weaker views or DirectCLR (--method directclr)",
+        remedy="use the representation rather than the embedding; a lower temperature, weaker views or DirectCLR "
+        "(--method directclr)",
     )
 
 
@@ -174,11 +177,13 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
     return Finding(
         name="representation-rank",
         level="warning" if is_lost else "good",
-        title=f"The representation's effective rank is {trained.effective_rank:.0f}; untrained it was {untrained.effective_rank:.0f}",
+        title=f"The representation's effective rank is {trained.effective_rank:.0f}; untrained it was "
+        f"{untrained.effective_rank:.0f}",
         measured=trained.effective_rank,
         reference=untrained.effective_rank,
         reference_name="the same encoder before training",
-        text="An untrained network spreads samples over many directions at random; training gives some up to form groups. Keeping less than "
+        text="An untrained network spreads samples over many directions at random; training gives some up to "
+        "form groups. Keeping less than "
         "a quarter of them is dimensional collapse that has reached the representation.",
         remedy="a projector (--projector.kind mlp), weaker views, or fewer epochs",
     )
@@ -194,11 +199,13 @@ def check_alignment(evidence: Evidence) -> Finding | None:
     return Finding(
         name="alignment",
         level="warning" if is_weak else "good",
-        title=f"Views of one sample have cosine {embedding.positive_cosine:.2f}, different samples {embedding.negative_cosine:.2f}",
+        title=f"Views of one sample have cosine {embedding.positive_cosine:.2f}, different samples "
+        f"{embedding.negative_cosine:.2f}",
         measured=embedding.positive_cosine,
         reference=embedding.negative_cosine,
         reference_name="different samples",
-        text="The loss pulls views of one sample together and pushes samples apart; the wider this gap, the more of that was learned.",
+        text="The loss pulls views of one sample together and pushes samples apart; the wider this gap, the more "
+        "of that was learned.",
         remedy="weaker views (counterpoint preview shows them), more epochs",
     )
 
@@ -212,13 +219,15 @@ def check_loss(evidence: Evidence) -> Finding | None:
     return Finding(
         name="loss-at-chance",
         level="severe" if is_at_chance else "good",
-        title=f"The loss fell {share:.0%} of the way from chance ({evidence.chance:.2f}) to its floor ({evidence.floor:.2f})"
+        title=f"The loss fell {share:.0%} of the way from chance ({evidence.chance:.2f}) to its floor "
+        f"({evidence.floor:.2f})"
         if not is_at_chance
         else f"The loss, {evidence.loss:.2f}, is at chance ({evidence.chance:.2f})",
         measured=evidence.loss,
         reference=evidence.chance,
         reference_name="chance",
-        text="At chance the encoder cannot tell the other view of a sample from other samples. The floor is what no embedding of a batch can go below; "
+        text="At chance the encoder cannot tell the other view of a sample from other samples. The floor is what "
+        "no embedding of a batch can go below; "
         "views that hide much make it unreachable, so part of the way is normal.",
         remedy="a higher or lower learning rate, weaker views, more epochs",
     )
@@ -237,8 +246,10 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         measured=embedding.dead_dims,
         reference=0.0,
         reference_name="none silent",
-        text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU output some fall silent early and stay so.",
-        remedy="--output.nonnegative relu-gelu lets silent dimensions recover; or fewer dimensions (--projector.features)",
+        text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU "
+        "output some fall silent early and stay so.",
+        remedy="--output.nonnegative relu-gelu lets silent dimensions recover; or fewer dimensions "
+        "(--projector.features)",
     )
 
 
@@ -256,7 +267,8 @@ def check_gain(evidence: Evidence) -> Finding | None:
         measured=learned.value,
         reference=baseline.value,
         reference_name=baseline.name,
-        text=f"95 % intervals: {learned.low:.1%} to {learned.high:.1%} against {baseline.low:.1%} to {baseline.high:.1%}. Where raw input already separates the "
+        text=f"95 % intervals: {learned.low:.1%} to {learned.high:.1%} against {baseline.low:.1%} to "
+        f"{baseline.high:.1%}. Where raw input already separates the "
         "classes, learning has little to add, and more labelled samples are needed to see it.",
         remedy="if a gain is needed: more data, more epochs, views that keep what the classes differ in",
     )
@@ -274,7 +286,8 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         measured=embedding.num_samples,
         reference=max(FEW_SAMPLES, embedding.num_dims),
         reference_name="as many as dimensions, and at least 200",
-        text="Ranks and spectra of few samples are bounded by their number; the reference values account for it, single figures scatter all the same.",
+        text="Ranks and spectra of few samples are bounded by their number; the reference values account for it, "
+        "single figures scatter all the same.",
         remedy="diagnose on more samples",
     )
 

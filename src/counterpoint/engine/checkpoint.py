@@ -1,4 +1,4 @@
-"""Checkpoints that are either whole or absent, without pickle: safetensors, JSON, and a manifest of hashes written last."""
+"""Checkpoints, whole or absent, without pickle: safetensors, JSON, and a manifest of hashes written last."""
 
 import json
 import shutil

@@ -73,7 +73,7 @@ class EpochLog:
 class LoopState:
     """Where the loop stands."""
 
-    position: Position = Position(epoch=0, batch=0, step=0)
+    position: Position = field(default_factory=lambda: Position(epoch=0, batch=0, step=0))
     log: EpochLog = field(default_factory=EpochLog)
 
 
@@ -95,10 +95,10 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     state = _restore(job, reporter) if resume else LoopState()
     if not resume:
         _save(job, state)
-    with torch.random.fork_rng(), stop_on_signals() as stop:
-        with reporter.training(job.num_epochs, job.loader.order.batches_per_epoch, state.position.step) as display:
-            while state.position.epoch < job.num_epochs:
-                _run_epoch(job, (module, optimizer), state, display, stop)
+    showing = reporter.training(job.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
+    with torch.random.fork_rng(), stop_on_signals() as stop, showing as display:
+        while state.position.epoch < job.num_epochs:
+            _run_epoch(job, (module, optimizer), state, display, stop)
 
 
 def _run_epoch(
@@ -134,7 +134,8 @@ def _run_epoch(
 def _step(job: TrainingJob, prepared: tuple[nn.Module, Optimizer], batch: Batch, position: Position) -> float:
     """One update; returns the loss."""
     module, optimizer = prepared
-    # Dropout and the like draw from torch's own generator: seeding it by step makes it, too, a function of the position.
+    # Dropout and the like draw from torch's own generator: seeding it by step makes it, too, a function of the
+    # position.
     torch.manual_seed((job.seed * 1_000_003 + position.step) % 2**63)
     set_learning_rate(job.optimizer, job.schedule(position.step))
     samples, ids = batch.samples.to(job.engine.device), batch.ids.to(job.engine.device)
@@ -142,7 +143,8 @@ def _step(job: TrainingJob, prepared: tuple[nn.Module, Optimizer], batch: Batch,
     value = float(loss.detach())
     if not math.isfinite(value):
         raise TrainingError(
-            f"the loss is {value} at step {position.step} (epoch {position.epoch + 1}, samples {batch.ids[:5].tolist()} ...); "
+            f"the loss is {value} at step {position.step} (epoch {position.epoch + 1}, samples "
+            f"{batch.ids[:5].tolist()} ...); "
             "the last checkpoint is untouched; try a lower --optim.learning-rate"
         )
     job.engine.step(loss, optimizer)
@@ -179,7 +181,8 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
         reporter.say(f"damaged checkpoint passed over: {problem}")
     job.folder.truncate_metrics(restored.position.step)
     reporter.say(
-        f"resuming from {restored.path.name} (epoch {restored.position.epoch + 1}, step {restored.position.step} of {job.num_steps})"
+        f"resuming from {restored.path.name} (epoch {restored.position.epoch + 1}, step {restored.position.step} "
+        f"of {job.num_steps})"
     )
     return LoopState(restored.position, EpochLog(**restored.log))
 
@@ -190,6 +193,7 @@ def _stop(job: TrainingJob, state: LoopState, stop: StopRequest) -> None:
     assert stop.exit_code is not None
     position = state.position
     raise InterruptedRunError(
-        f"stopped and saved at step {position.step} of {job.num_steps}; continue with: counterpoint resume {job.folder.path}",
+        f"stopped and saved at step {position.step} of {job.num_steps}; continue with: counterpoint resume "
+        f"{job.folder.path}",
         exit_code=stop.exit_code,
     )

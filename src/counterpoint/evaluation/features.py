@@ -73,7 +73,7 @@ def raw_chunks(source: Source, positions: Tensor | None = None) -> Iterator[Tens
 
 def calibrate_norms(backbone: nn.Module, inputs: list[Tensor]) -> nn.Module:
     """Set the running statistics of every BatchNorm to their averages over some inputs."""
-    norms = [module for module in backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
+    norms = [module for module in backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # a plain average over the chunks

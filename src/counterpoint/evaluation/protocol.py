@@ -66,7 +66,9 @@ class Evaluation:
         return {"split": self.split, "rows": [row.to_dict() for row in self.rows]}
 
     def __str__(self) -> str:
-        head = f"{self.split['num_queries']} queries, {self.split['num_bank']} labelled samples, {self.split['num_classes']} classes ({self.split['how']})"
+        split = self.split
+        counts = f"{split['num_queries']} queries, {split['num_bank']} labelled samples, {split['num_classes']} classes"
+        head = f"{counts} ({split['how']})"
         lines = [f"{'features':<22}{'protocol':<15}{'accuracy':>9}   95 % interval"]
         for row in self.rows:
             share = row.accuracy
@@ -167,7 +169,8 @@ def _labelled_positions(trained: TrainedRun) -> tuple[Tensor, Tensor]:
     bank, queries = (part[labels[part] >= 0] for part in (trained.split.train, trained.split.held_out))
     if len(queries) < MIN_QUERIES or len(labels[bank].unique()) < 2:
         raise DataError(
-            f"{len(bank)} labelled samples of {len(labels[bank].unique())} classes and {len(queries)} queries are too few to evaluate; "
+            f"{len(bank)} labelled samples of {len(labels[bank].unique())} classes and {len(queries)} queries are "
+            f"too few to evaluate; "
             f"at least 2 classes and {MIN_QUERIES} queries are needed"
         )
     return bank, queries

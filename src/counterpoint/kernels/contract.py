@@ -6,7 +6,8 @@ All pairwise losses of the project are functions of one score
 
 over anchors a_i and keys k_j, where some pairs (self, own positive) are excluded. In the gap form
 :math:`d_i^2 - d_{ij}^2` of alphacl2022 the term :math:`|a_i|^2` cancels, which leaves
-:math:`c_i = |p_i|^2/2 - \langle a_i, p_i\rangle` (p_i is the anchor's positive) and :math:`b_j = -|k_j|^2/2`; no two distances
+:math:`c_i = |p_i|^2/2 - \langle a_i, p_i\rangle` (p_i is the anchor's positive) and :math:`b_j = -|k_j|^2/2`; no two
+distances
 are ever subtracted.
 
 A kernel implements ``PairKernel``; it knows no loss by name.

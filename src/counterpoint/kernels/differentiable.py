@@ -13,7 +13,8 @@ from counterpoint.kernels.contract import PairKernel, PairScores
 def row_logsumexp(scores: PairScores, kernel: PairKernel) -> Tensor:
     r"""Per-anchor log-sum-exp with gradients for anchors, keys and both biases.
 
-    Backward recomputes the pair weights :math:`w_{ij} = g_i e^{u_{ij} - \mathrm{lse}_i}` and needs nothing but their sums, so
+    Backward recomputes the pair weights :math:`w_{ij} = g_i e^{u_{ij} - \mathrm{lse}_i}` and needs nothing but their
+    sums, so
     no n x m matrix outlives the forward pass. The backward pass is itself made of differentiable operations on the
     saved inputs *and on lse*, hence ``create_graph=True`` gives the true second derivative, not that of a held weight.
 
@@ -38,7 +39,7 @@ def row_logsumexp(scores: PairScores, kernel: PairKernel) -> Tensor:
 class _RowLogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(*inputs: Any) -> Tensor:
-        scores, kernel = _unpack(*inputs)
+        scores, kernel = _unpack(inputs)
         return kernel.row_logsumexp(scores)
 
     @staticmethod
@@ -49,21 +50,14 @@ class _RowLogSumExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         *tensors, lse_N = ctx.saved_tensors
-        scores, kernel = _unpack(*tensors, ctx.constants)
+        scores, kernel = _unpack((*tensors, ctx.constants))
         sums = kernel.pair_sums(scores, grad_outputs[0], lse_N)
         grad_anchors_ND = scores.scale * sums.weighted_keys_ND
         grad_keys_MD = scores.scale * sums.weighted_anchors_MD
         return grad_anchors_ND, grad_keys_MD, sums.row_sums_N, sums.column_sums_M, None, None
 
 
-def _unpack(
-    anchors_ND: Tensor,
-    keys_MD: Tensor,
-    anchor_bias_N: Tensor,
-    key_bias_M: Tensor,
-    excluded_NE: Tensor,
-    constants: tuple[float, PairKernel],
-) -> tuple[PairScores, PairKernel]:
+def _unpack(flat: tuple[Any, ...]) -> tuple[PairScores, PairKernel]:
     """Rebuild the record from autograd's flat list."""
-    scale, kernel = constants
+    anchors_ND, keys_MD, anchor_bias_N, key_bias_M, excluded_NE, (scale, kernel) = flat
     return PairScores(anchors_ND, keys_MD, scale, anchor_bias_N, key_bias_M, excluded_NE), kernel

@@ -1,6 +1,7 @@
 r"""Pairwise losses of the form sum_i phi(sum_j psi(d_i^2 - d_ij^2)), after alphacl2022, Eq. 1.
 
-With :math:`d_i^2 = |z_i - z_i'|^2/2` between an anchor and its positive and :math:`d_{ij}^2 = |z_i - z_j|^2/2` to a negative,
+With :math:`d_i^2 = |z_i - z_i'|^2/2` between an anchor and its positive and :math:`d_{ij}^2 = |z_i - z_j|^2/2` to a
+negative,
 every member has the gradient of :math:`\sum_{ij} \alpha_{ij} (d_i^2 - d_{ij}^2)` with the pairwise importance
 :math:`\alpha_{ij} = \phi'(\xi_i)\,\psi'(d_i^2 - d_{ij}^2)` held fixed (Theorem 1).
 """
@@ -35,18 +36,22 @@ class InfoNCE(nn.Module):
     .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \log\Big(\epsilon + \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau}\Big)
 
     All 2n vectors are anchors; the mean is over anchors. For unit vectors the exponent is
-    :math:`(\cos_{ij} - \cos_{ii'})/\tau`, so that at epsilon = 1 each term is the cross-entropy of picking the positive.
+    :math:`(\cos_{ij} - \cos_{ii'})/\tau`, so that at epsilon = 1 each term is the cross-entropy of picking the
+    positive.
 
-    Source: alphacl2022, Eq. 1 and table of Fig. 1 (phi = tau log(eps + x), psi = exp(x / tau)). Differs from the paper: no
+    Source: alphacl2022, Eq. 1 and table of Fig. 1 (phi = tau log(eps + x), psi = exp(x / tau)). Differs from the
+        paper: no
     factor tau in front (as in the released code and in NT-Xent); the positive belongs in the denominator
     (eps = 1) for SimCLR, where the text after Eq. 2 says eps = 0.
 
     Args:
         temperature: tau > 0.
         epsilon: weight of the positive pair in the denominator, >= 0.
-        negatives: which vectors repel an anchor: ``two-view`` (2n - 2: both views of the others), ``cross-view`` (n - 1: the
+        negatives: which vectors repel an anchor: ``two-view`` (2n - 2: both views of the others), ``cross-view`` (n -
+            1: the
             other view of the others, as DirectCLR and CLIP) or ``same-view`` (n - 1, as in alphacl2022).
-        normalize: scale the inputs to unit length first; False takes the vectors as they are (as the papers' linear models do).
+        normalize: scale the inputs to unit length first; False takes the vectors as they are (as the papers' linear
+            models do).
 
     Raises:
         ValueError: temperature <= 0, epsilon < 0, or an unknown kind of negatives.
@@ -97,7 +102,8 @@ class InfoNCE(nn.Module):
         The loss has the gradient of :math:`\frac{1}{2n}\sum_{ij} \alpha_{ij} (d_i^2 - d_{ij}^2)` with alpha held fixed.
 
         Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not repel i.
+            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
+            repel i.
         """
         num_samples = len(z0)
         alpha = z0.new_zeros(2 * num_samples, 2 * num_samples, dtype=_working_dtype(z0))
@@ -112,7 +118,7 @@ class InfoNCE(nn.Module):
         return 2 * (n - 1) if self.negatives == "two-view" else n - 1
 
     def chance(self, n: int) -> float:
-        """Loss when all pairs look alike (an encoder that has learned nothing, or has collapsed): log(epsilon + negatives)."""
+        """Loss when all pairs look alike (nothing learned, or full collapse): log(epsilon + negatives)."""
         return math.log(self.epsilon + self.num_negatives(n))
 
     def floor(self, n: int, *, nonnegative: bool = False) -> float:

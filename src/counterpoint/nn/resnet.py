@@ -1,4 +1,4 @@
-"""ResNet-9, 18 and 50 with the stem for small images: one 3 x 3 convolution of stride 1, no pooling (he2016, section 4.2)."""
+"""ResNet-9, 18 and 50 with the stem for small images: a 3 x 3 convolution, no pooling (he2016, section 4.2)."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn

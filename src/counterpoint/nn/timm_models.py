@@ -1,5 +1,7 @@
 """Any timm model by name as an encoder; the only module that imports timm (extra ``vision``)."""
 
+from typing import Any
+
 from torch import nn
 
 from counterpoint.core.errors import UsageError, nearest
@@ -25,7 +27,7 @@ def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
     if name not in known:
         raise UsageError(f"timm has no model {name!r}{nearest(name, known)}")
     channels, height, width = in_shape
-    options = {"num_classes": 0, "in_chans": channels}
+    options: dict[str, Any] = {"num_classes": 0, "in_chans": channels}
     try:
         return timm.create_model(name, img_size=(height, width), **options)
     except TypeError:

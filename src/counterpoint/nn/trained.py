@@ -52,7 +52,8 @@ class Encoder:
 
     def __repr__(self) -> str:
         card = self.card
-        return f"Encoder({card.architecture}, input {card.in_shape}, representation {card.width}, embedding {self.embedding_dims})"
+        sizes = f"representation {card.width}, embedding {self.embedding_dims}"
+        return f"Encoder({card.architecture}, input {card.in_shape}, {sizes})"
 
     @property
     def embedding_dims(self) -> int:
@@ -63,7 +64,8 @@ class Encoder:
         """Representations (n, width), before the projector.
 
         Args:
-            samples: images (n, h, w), (n, h, w, c) or (n, c, h, w), uint8 or floats in [0, 1]; or vectors (n, d). Images of another size
+            samples: images (n, h, w), (n, h, w, c) or (n, c, h, w), uint8 or floats in [0, 1]; or vectors (n, d).
+                Images of another size
                 are centre-cropped to a square and resized. NumPy arrays and tensors are answered in kind.
 
         Raises:
@@ -127,7 +129,8 @@ def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:
     if images_NCHW.shape[1] != channels:
         if images_NCHW.shape[1] != 1:
             raise DataError(
-                f"this encoder takes {channels} channel(s), got {images_NCHW.shape[1]}; convert the images to grey levels"
+                f"this encoder takes {channels} channel(s), got {images_NCHW.shape[1]}; convert the images to "
+                f"grey levels"
             )
         images_NCHW = images_NCHW.expand(-1, channels, -1, -1)
     if images_NCHW.shape[2:] == (height, width):
@@ -188,7 +191,8 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
     try:
         if sha256_of(folder.weights) != digest:
             raise RunError(
-                f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); resume the run to write it again"
+                f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); resume the "
+                f"run to write it again"
             )
         tensors = load_file(folder.weights)
         for name, part in (("backbone", backbone), ("projector", projector)):

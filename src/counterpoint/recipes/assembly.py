@@ -58,10 +58,13 @@ class Assembled:
         held_out = f", {len(self.split.held_out):,} held out" if len(self.split.held_out) else ""
         labels = f"{len(source.class_names)} classes (used in evaluation only)" if source.labels is not None else "none"
         return (
-            f"{settings.method} on {source.name}: {samples}; {len(self.split.train):,} to train on{held_out}; labels: {labels}\n"
+            f"{settings.method} on {source.name}: {samples}; {len(self.split.train):,} to train on{held_out}; "
+            f"labels: {labels}\n"
             f"encoder {card.architecture} (width {card.width}), embedding {self.encoder.embedding_dims}, "
-            f"{self.num_parameters:,} parameters; device {settings.engine.device}, precision {settings.engine.precision}\n"
-            f"each anchor sees {self.num_negatives} negatives (batch {self.order.batch_size}, {settings.loss.negatives}); "
+            f"{self.num_parameters:,} parameters; device {settings.engine.device}, precision "
+            f"{settings.engine.precision}\n"
+            f"each anchor sees {self.num_negatives} negatives (batch {self.order.batch_size}, "
+            f"{settings.loss.negatives}); "
             f"temperature {settings.temperature:g}; {settings.epochs} epochs of {self.order.batches_per_epoch} steps"
         )
 

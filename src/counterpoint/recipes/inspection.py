@@ -39,7 +39,8 @@ def diagnose(
     """Say whether a representation is good, and why not.
 
     Args:
-        subject: a run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); or features (n, d) as an array or tensor, from anywhere.
+        subject: a run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); or
+            features (n, d) as an array or tensor, from anywhere.
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
         threshold: value above which a feature of a unit-length vector counts as active.

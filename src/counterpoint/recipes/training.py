@@ -21,7 +21,7 @@ from counterpoint.core.validation import as_yaml, build, leaf_fields, merge, nes
 from counterpoint.core.version import __version__
 from counterpoint.core.yaml_text import dump_yaml
 from counterpoint.data.sources import ARRAY, Source, open_source
-from counterpoint.engine.loop import TrainingJob, run_training
+from counterpoint.engine.loop import run_training
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import save_encoder
@@ -103,7 +103,8 @@ def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
     """Go on with an interrupted run from its newest valid checkpoint.
 
     Args:
-        run: the run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with your own module.
+        run: the run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with
+            your own module.
         quiet: show no progress.
 
     Raises:
@@ -125,7 +126,8 @@ def resume_from(folder: RunFolder, given: Given, reporter: Reporter) -> Run:
     source, assembled = _assemble(settings, given, reporter)
     if source.fingerprint != status["data_fingerprint"]:
         raise RunError(
-            f"the data changed since {folder.path} began (fingerprint {source.fingerprint}, then {status['data_fingerprint']})"
+            f"the data changed since {folder.path} began (fingerprint {source.fingerprint}, then "
+            f"{status['data_fingerprint']})"
         )
     return _run(folder, given, source, assembled, reporter, is_resumed=True)
 

@@ -114,25 +114,3 @@ def spread_labels(wanted: Sequence[float], low: float, high: float, gap: float =
         positions[place] = min(positions[place], highest)
         highest = positions[place] - gap
     return positions
-
-
-def legend(entries: Sequence[tuple[Markup, str]], width: float, y: float) -> tuple[Markup, float]:
-    """Set swatches with their words in rows.
-
-    Args:
-        entries: (swatch drawn around (8, 0), words).
-        width: where to break a row.
-        y: vertical centre of the first row.
-
-    Returns:
-        The legend and the height it takes.
-    """
-    placed, x, row = [], 0.0, 0
-    for swatch, words in entries:
-        length = 26 + text_width(words) + 16
-        if x and x + length > width:
-            x, row = 0.0, row + 1
-        place = f"translate({coordinate(x)} {coordinate(y + 18 * row)})"
-        placed.append(element("g", swatch, text(22, 4, words, class_="label"), transform=place))
-        x += length
-    return element("g", placed, class_="legend"), 18.0 * (row + 1)

@@ -90,10 +90,14 @@ def _fold(quantity: int, noun: str, table: Markup) -> Markup | None:
 
 
 def _run_card(runs: Sequence[RunRecord]) -> Markup:
-    """Set the facts of each run side by side; a fact no run has is left out."""
-    rows = [[title, *(fact(run) or "–" for run in runs)] for title, fact in FACTS if any(fact(run) for run in runs)]
-    head = ["", *(run_tag(run.name, run.order) for run in runs)] if len(runs) > 1 else ["", runs[0].name]
-    return element("div", data_table("Run card", head, rows), class_="run-card")
+    """Set the facts of one run in a grid, of several side by side; a fact no run has is left out."""
+    known = [(title, [fact(run) for run in runs]) for title, fact in FACTS if any(fact(run) for run in runs)]
+    if len(runs) == 1:
+        facts = [element("div", element("dt", title), element("dd", values[0])) for title, values in known]
+        return element("dl", facts, class_="run-card")
+    head = ["", *(run_tag(run.name, run.order) for run in runs)]
+    rows = [[title, *(value or "–" for value in values)] for title, values in known]
+    return element("div", data_table("Run card", head, rows), class_="run-card-table")
 
 
 def _counted(name: str, unit: str = "") -> Callable[[RunRecord], str]:

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 
 from counterpoint.report.chart_frame import ChartText
-from counterpoint.report.figures import WIDE, absences, data_table, figure, readings
-from counterpoint.report.headline import accuracy_row
+from counterpoint.report.figures import absences, data_table, figure, readings
+from counterpoint.report.headline import BASELINES, accuracy_row
 from counterpoint.report.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, EvaluationRow, RunRecord
 from counterpoint.report.series_style import Style, run_style, run_tag
 from counterpoint.report.ticks import percent_axis
-from counterpoint.report.wording import count, interval, listing, number, percent
+from counterpoint.report.wording import count, interval, listing, number, percent, sentence
 
-BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")
 MAX_ROWS = 60
+WIDTH = 820.0
+PROTOCOLS = {"knn": "kNN"}
 
 
 def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
@@ -38,7 +39,7 @@ def _protocol_comparison(run: RunRecord, protocol: str) -> str:
     own = accuracy_row(run, protocol)
     if own is None or own.accuracy is None:
         return ""
-    words = f"By {protocol}, the representation reaches {percent(own.accuracy)}"
+    words = f"By {_protocol_name(protocol)}, the representation reaches {percent(own.accuracy)}"
     rated = [row for name in BASELINES if (row := accuracy_row(run, protocol, name)) and row.accuracy is not None]
     if not rated:
         return f"{words}; there is no baseline beside it."
@@ -73,7 +74,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
 
     names = [(run_tag(run.name, run.order), " ") for run in runs] if num_runs > 1 else None
     note = join("Whiskers are 95 % Wilson intervals over the queries. ", names)
-    chart = figure("Accuracy on held-out queries", note, draw, WIDE, None)
+    chart = figure("Accuracy on held-out queries", note, draw, WIDTH, None)
     return join(chart, _table(runs, num_runs))
 
 
@@ -88,7 +89,7 @@ def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalG
         )
         for label in labels
     ]
-    return IntervalGroup(protocol, [row for row in rows if row.intervals])
+    return IntervalGroup(_protocol_name(protocol), [row for row in rows if row.intervals])
 
 
 def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float, float, float, Style]:
@@ -104,34 +105,29 @@ def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float,
 
 
 def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    """List every accuracy."""
-    head: list[Child] = ["features", "protocol", "accuracy", "95 % interval", "correct"]
+    """List every accuracy: protocols and features in rows, runs in columns."""
+    keys = dict.fromkeys(
+        (row.protocol, row.features) for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]
+    )
     rows = [
-        [
-            _row_title(run, row, num_runs),
-            _protocol_title(row),
-            percent(row.accuracy),
-            interval(row.low, row.high),
-            _correct(row),
-        ]
-        for run in runs
-        if run.evaluation
-        for row in run.evaluation.rows[:MAX_ROWS]
+        [_protocol_name(protocol), features, *(_cell(accuracy_row(run, protocol, features)) for run in runs)]
+        for protocol, features in keys
     ]
-    return data_table("Accuracies", head, rows)
+    heads = [run_tag(run.name, run.order) for run in runs] if num_runs > 1 else ["accuracy, 95 % interval, correct"]
+    return element("div", data_table("Accuracies", ["protocol", "features", *heads], rows), class_="accuracies")
 
 
-def _row_title(run: RunRecord, row: EvaluationRow, num_runs: int) -> Markup:
-    return join(run_tag(run.name, run.order) if num_runs > 1 else None, " ", row.features)
+def _cell(row: EvaluationRow | None) -> Child:
+    """Write an accuracy with its interval and its count."""
+    if row is None:
+        return "–"
+    correct = "" if row.correct is None else f"{number(row.correct)} of {number(row.total)}"
+    details = ", ".join(part for part in (interval(row.low, row.high), correct) if part)
+    return join(element("strong", percent(row.accuracy)), " ", element("span", details, class_="aside"))
 
 
-def _protocol_title(row: EvaluationRow) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in row.settings.items())
-    return f"{row.protocol} ({settings})" if settings else row.protocol
-
-
-def _correct(row: EvaluationRow) -> str:
-    return "–" if row.correct is None else f"{number(row.correct)} of {number(row.total)}"
+def _protocol_name(protocol: str) -> str:
+    return PROTOCOLS.get(protocol, protocol)
 
 
 def _protocols(runs: Sequence[RunRecord]) -> Markup:
@@ -151,8 +147,7 @@ def _protocol_words(run: RunRecord) -> str:
     classes = f", {count(split.num_classes, 'class', 'classes')}" if split.num_classes else ""
     how = f" Queries: {split.how}." if split.how else ""
     parts = [f"Split: {listing(sizes)}{classes}.{how}" if sizes else how.strip(), _knn_words(protocols.get("knn"))]
-    if "linear probe" in protocols:
-        parts.append("Linear probe: a linear classifier fitted to the frozen vectors of the bank names each query.")
+    parts += [_other_words(name, row) for name, row in protocols.items() if name != "knn"]
     return " ".join(part for part in parts if part)
 
 
@@ -165,3 +160,15 @@ def _knn_words(row: EvaluationRow | None) -> str:
     temperature = row.settings.get("temperature")
     weights = f", weighted by exp(similarity / {temperature})" if temperature else ""
     return f"kNN: the {neighbours} samples of the bank{similarity} vote on each query{weights}."
+
+
+def _other_words(name: str, row: EvaluationRow) -> str:
+    """State any other protocol; its settings speak for themselves."""
+    settings = ", ".join(f"{key} {value}" for key, value in row.settings.items())
+    what = (
+        "a linear classifier fitted to the frozen vectors of the bank names each query"
+        if name == "linear probe"
+        else ""
+    )
+    details = "; ".join(part for part in (what, settings) if part)
+    return f"{sentence(name).removesuffix('.')}: {details}." if details else ""

@@ -10,6 +10,11 @@ WIDE, HALF, THIRD, NARROW = 620.0, 470.0, 310.0, 330.0
 Draw = Callable[[float], Markup]
 
 
+def max_rows(num_runs: int) -> int:
+    """How many rows the number table of each run may have, so that many runs do not make a page of tables."""
+    return max(40, 120 // num_runs)
+
+
 def panel_width(num_panels: int) -> float:
     """Width at which each of so many panels is drawn on a wide screen."""
     return {1: WIDE, 2: HALF}.get(num_panels, THIRD)
@@ -79,7 +84,9 @@ def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> 
         return None
     if len(runs) == 1:
         return element("p", told[0][1], class_="reading")
-    return columns([join(run_tag(run.name, run.order), element("p", reading, class_="reading")) for run, reading in told])
+    return columns(
+        [join(run_tag(run.name, run.order), element("p", reading, class_="reading")) for run, reading in told]
+    )
 
 
 def missing(what: str, command: str) -> Markup:

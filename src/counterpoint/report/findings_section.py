@@ -71,14 +71,14 @@ def _cards(run: RunRecord, num_runs: int) -> Markup:
 
 
 def _card(run: RunRecord, place: int, finding: Finding) -> Markup:
-    title = element("h4", finding.title or finding.name)
+    title, level = element("h4", finding.title or finding.name), known_level(finding.level)
     anchor = finding_anchor(run, place)
-    return element("article", badge(finding.level), title, _card_body(finding), class_="card", id=anchor)
+    return element("article", badge(level), title, _card_body(finding), class_=f"card level-{level}", id=anchor)
 
 
 def _folded_card(run: RunRecord, place: int, finding: Finding) -> Markup:
     summary = element("summary", badge(finding.level), " ", element("span", finding.title or finding.name))
-    return element("details", summary, _card_body(finding), class_="card", id=finding_anchor(run, place))
+    return element("details", summary, _card_body(finding), class_="card level-good", id=finding_anchor(run, place))
 
 
 def _card_body(finding: Finding) -> Markup:
@@ -90,13 +90,12 @@ def _measurement(finding: Finding) -> Markup | None:
     """Set the measured value beside its reference, as a bar when both are known."""
     if finding.measured is None:
         return None
-    value = join("measured ", element("strong", number(finding.measured)))
+    value = element("span", "measured ", element("strong", number(finding.measured)))
     if finding.reference is None:
         return element("p", value, class_="measurement")
     name = f" ({finding.reference_name})" if finding.reference_name else ""
     reference = join("reference ", element("strong", number(finding.reference)), name)
     told = f"Measured {number(finding.measured)}, reference {number(finding.reference)}{name}."
     bar = comparison_bar(finding.measured, finding.reference, ChartText(finding.title or finding.name, told))
-    return element(
-        "div", bar, element("p", value, element("span", reference, class_="target-words")), class_="measurement"
-    )
+    words = element("p", value, element("span", reference))
+    return element("div", bar, words, class_="measurement")

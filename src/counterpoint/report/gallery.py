@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.report.concept_map import concept_map
+from counterpoint.report.concept_map import concept_overview, pure_concepts
 from counterpoint.report.figures import absences, columns, readings
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import Concept, RunRecord
@@ -14,7 +14,6 @@ from counterpoint.report.series_style import run_title
 from counterpoint.report.thumbnails import PIXELATED_SIDE, PLANS, GalleryPlan, cards_per_run, data_address
 from counterpoint.report.wording import count, number, percent
 
-PURE = 0.8
 ALMOST_ALWAYS = 0.9
 FEW_SAMPLES = 10
 NUM_OPEN = 12  # cards before the fold
@@ -39,7 +38,7 @@ def gallery_section(runs: Sequence[RunRecord], plan: GalleryPlan) -> Markup:
     shown = element("div", columns(galleries), class_="galleries" if len(runs) > 1 else "galleries single")
     return join(
         readings(runs, concept_words),
-        concept_map(with_concepts),
+        concept_overview(with_concepts, len(runs)),
         _sort_buttons(),
         _plan_words(runs, plan),
         shown,
@@ -65,13 +64,13 @@ def _purity_words(run: RunRecord) -> str:
     rated = [concept for concept in concepts if concept.purity is not None]
     if not rated:
         return f"{count(len(concepts), 'dimension')}, without labels to name them: judge by eye."
-    pure = [concept for concept in rated if (concept.purity or 0.0) >= PURE]
+    pure = pure_concepts(run)
     classes = len({concept.top_class for concept in pure})
     known = run.evaluation.split.num_classes if run.evaluation else None
     covered = f"{classes} of {count(known, 'class', 'classes')}" if known else count(classes, "class", "classes")
     tail = f", and together they stand for {covered}" if pure else ""
-    verb = "is" if len(pure) == 1 else "are"
-    return f"Of {count(len(rated), 'dimension')}, {len(pure)} {verb} at least 80 % one class{tail}."
+    pure_ones = {0: "none is", 1: "1 is"}.get(len(pure), f"{len(pure)} are")
+    return f"Of {count(len(rated), 'dimension')} that fire, {pure_ones} at least 80 % one class{tail}."
 
 
 def _sort_buttons() -> Markup:
@@ -87,17 +86,18 @@ def _sort_buttons() -> Markup:
 def _plan_words(runs: Sequence[RunRecord], plan: GalleryPlan) -> Markup | None:
     """Say what the page leaves out."""
     limit = cards_per_run(plan, len(runs))
-    parts = [
-        f"{run.name}: the first {limit} of {count(len(run.diagnosis.concepts), 'dimension')}"
-        for run in runs
-        if run.diagnosis and len(run.diagnosis.concepts) > limit
-    ]
+    longer = [run for run in runs if run.diagnosis and len(run.diagnosis.concepts) > limit]
+    parts = [f"the first {limit} of {_num_concepts(run)}{f' of {run.name}' if len(runs) > 1 else ''}" for run in longer]
     if plan is not PLANS[0]:
         images = f"at most {plan.num_images} images of {plan.max_side} pixels each" if plan.num_images else "no images"
         parts.append(f"to keep the page below 8 MB, {images} per dimension")
     if not parts:
         return None
     return element("p", f"Shown here: {'; '.join(parts)}. The rest is in findings.json and arrays.npz.", class_="note")
+
+
+def _num_concepts(run: RunRecord) -> str:
+    return count(len(run.diagnosis.concepts) if run.diagnosis else 0, "dimension")
 
 
 def _gallery(run: RunRecord, plan: GalleryPlan, num_runs: int) -> Markup:
@@ -148,8 +148,9 @@ def _meaning(concept: Concept) -> Markup | None:
     """Name the commonest class among the samples that activate a dimension, with its share as a bar."""
     if concept.purity is None:
         return None
-    bar = element("meter", percent(concept.purity, 0), min=0, max=1, value=concept.purity, title="purity")
-    return element("p", element("bdi", concept.top_class), " ", percent(concept.purity, 0), " ", bar, class_="meaning")
+    name = element("bdi", concept.top_class, class_="class-name")
+    bar = element("meter", min=0, max=1, value=concept.purity, aria_label="purity")
+    return element("p", name, " ", percent(concept.purity, 0), " ", bar, class_="meaning")
 
 
 def _images(run: RunRecord, concept: Concept, plan: GalleryPlan, addresses: dict[int, str]) -> Markup:
@@ -161,7 +162,9 @@ def _images(run: RunRecord, concept: Concept, plan: GalleryPlan, addresses: dict
         _image(concept, place, addresses[index], is_small)
         for place, index in enumerate(_thumbnail_indices(concept, plan, len(images)))
     ]
-    return element("div", pictures, class_=f"thumbs per-row-{_per_row(len(pictures))}")
+    return element(
+        "div", pictures, class_=f"thumbs per-row-{_per_row(len(pictures))}{' long' if len(pictures) > 6 else ''}"
+    )
 
 
 def _image(concept: Concept, place: int, address: str, is_small: bool) -> Markup:

@@ -38,7 +38,7 @@ TERMS = (
     ),
     (
         "singular values",
-        "Standard deviations squared of the vectors along their principal directions, largest first.",
+        "Of the covariance: the variances along the principal directions of the vectors, largest first.",
     ),
     (
         "alignment",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, EvaluationRow, RunRecord
 from counterpoint.report.wording import duration, listing, number, percent
 
+BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
 
 
@@ -89,8 +90,9 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
     if len(known) < 2:
         return Outcome(None, "")
     best, *others = sorted(known, key=lambda run: headline.value(run) or 0.0, reverse=headline.is_higher)
-    if _are_equal(headline, best, others[0]):
-        return Outcome(None, f"{best.name} and {others[0].name} are practically equal")
+    equal = [run for run in others if _are_equal(headline, best, run)]
+    if equal:
+        return Outcome(None, f"{listing([best.name, *(run.name for run in equal)])} are practically equal")
     if headline.row is None:
         return Outcome(best, f"{best.name} {headline.leads}")
     apart = [run for run in others if _are_apart(headline.row(best), headline.row(run))]

@@ -10,7 +10,7 @@ from counterpoint.report.ticks import Axis
 
 STEP = 19.0  # between intervals of one row
 ROW_GAP = 9.0
-HEADING = 30.0
+HEADING = 36.0
 NARROW = 480.0  # below this width, labels stand above their intervals
 
 
@@ -36,13 +36,14 @@ def interval_chart(width: float, axis: Axis, groups: Sequence[IntervalGroup], wo
     labels = [row.label for group in groups for row in group.rows]
     left = 14.0 if is_narrow else 24.0 + max((text_width(label) for label in labels), default=0.0)
     span = (left, width - 26.0)
-    content, y = [], 4.0
+    content, y = [], 0.0
     for group in groups:
         content.append(text(0, y + 16, group.heading, class_="group-title"))
         y += HEADING
         for row in group.rows:
             content.append(_row(row, axis, span, y))
             y += _row_height(row, is_narrow)
+        y += ROW_GAP
     body = [_ticks(axis, span, y + 4), content]
     return svg((width, y + 44), words, body, class_="chart")
 
@@ -53,8 +54,8 @@ def comparison_bar(measured: float, reference: float, words: ChartText) -> Marku
     axis = Axis("", low, high if high > low else low + 1.0, ())
     span, zero = (3.0, 277.0), 0.0
     start, end, mark = (_at(axis, span, value) for value in (zero, measured, reference))
-    track = element("rect", x=span[0], y=6, width=span[1] - span[0], height=8, rx=2, class_="track")
-    bar = element("rect", x=min(start, end), y=6, width=max(abs(end - start), 1.5), height=8, rx=2, class_="bar")
+    track = element("rect", x=span[0], y=7, width=span[1] - span[0], height=6, rx=2, class_="track")
+    bar = element("rect", x=min(start, end), y=7, width=max(abs(end - start), 1.5), height=6, rx=2, class_="bar")
     tick = element("path", d=f"M{coordinate(mark)} 1v18", class_="target")
     return svg((280, 20), words, track, bar, tick, class_="chart comparison")
 
@@ -64,7 +65,7 @@ def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> M
     is_above = span[0] < 20
     first = y + (22.0 if is_above else 0.0)
     centre = y + 8 if is_above else first + STEP * (len(row.intervals) - 1) / 2 + 4
-    label = text(span[0] if is_above else span[0] - 14, centre, row.label, class_="label" if is_above else "label end")
+    label = text(span[0] if is_above else 0, centre, row.label, class_="label")
     return join(label, [_interval(item, axis, span, first + STEP * place) for place, item in enumerate(row.intervals)])
 
 
@@ -84,7 +85,7 @@ def _ticks(axis: Axis, span: tuple[float, float], y: float) -> Markup:
     """Draw grid lines through all rows, with labels and title below them."""
     places = [(_at(axis, span, value), label) for value, label in axis.ticks]
     lines = [
-        element("path", d=f"M{coordinate(x)} {coordinate(HEADING - 6)}V{coordinate(y)}", class_="grid")
+        element("path", d=f"M{coordinate(x)} {coordinate(HEADING - 14)}V{coordinate(y)}", class_="grid")
         for x, _ in places
     ]
     labels = [text(x, y + 16, label, class_="tick middle") for x, label in places]

@@ -19,7 +19,7 @@ def badge(level: str) -> Markup:
     """Show a level."""
     known = known_level(level)
     glyph = element("span", GLYPHS[known], class_="glyph", aria_hidden="true")
-    return element("span", glyph, known, class_=f"badge level-{known}")
+    return element("span", glyph, known.capitalize(), class_=f"badge level-{known}")
 
 
 def severity(level: str) -> int:

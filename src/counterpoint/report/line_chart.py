@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterpoint.report.chart_frame import ChartText, Frame, spread_labels, svg, text, text_width
+from counterpoint.report.chart_legend import style_legend
 from counterpoint.report.markup import Markup, coordinate, element, join
 from counterpoint.report.series_style import Style, marker
 
@@ -29,8 +30,15 @@ class Reference:
     is_below: bool = False
 
 
-def line_chart(frame: Frame, words: ChartText, lines: Sequence[Line], references: Sequence[Reference] = ()) -> Markup:
-    """Draw lines with a marker and their name at the end, and reference levels."""
+def line_chart(
+    frame: Frame,
+    words: ChartText,
+    lines: Sequence[Line],
+    references: Sequence[Reference] = (),
+    names_below: Sequence[str] = (),
+) -> Markup:
+    """Draw lines with a marker and their label at the end, reference levels, and a legend for lines named below."""
+    key, key_height = style_legend(frame, [list(zip((line.style for line in lines), names_below, strict=False))])
     drawn = [line for line in lines if any(value is not None for value in line.y)]
     content = [
         frame.axes(),
@@ -38,10 +46,11 @@ def line_chart(frame: Frame, words: ChartText, lines: Sequence[Line], references
         [_stroke(frame, line) for line in drawn],
         _end_labels(frame, drawn),
         [_reference_label(frame, reference) for reference in references],
+        key,
     ]
     hover = {"data_left": frame.left, "data_right": frame.x_end, "data_low": frame.x.low, "data_high": frame.x.high}
     plot = {"data_top": frame.top, "data_bottom": frame.y_end}
-    return svg((frame.width, frame.height), words, content, class_="chart hover", **hover, **plot)
+    return svg((frame.width, frame.height + key_height), words, content, class_="chart hover", **hover, **plot)
 
 
 def label_room(labels: Sequence[str]) -> float:
@@ -76,7 +85,7 @@ def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
     """Mark and name the last point of each line."""
     ends = [_last_point(line) for line in lines]
     wanted = [frame.py(y) for _, y in ends]
-    heights = spread_labels(wanted, frame.top, frame.y_end)
+    heights = spread_labels(wanted, frame.top, frame.y_end - 8)
     marks = [marker(line.style, frame.px(x), frame.py(y)) for line, (x, y) in zip(lines, ends, strict=True)]
     labels = [
         text(frame.px(x) + 9, height + 4, line.label, class_="label")

@@ -7,6 +7,8 @@ from counterpoint.report.run_record import RunRecord
 from counterpoint.report.series_style import run_tag
 from counterpoint.report.wording import count, duration, number
 
+NUMBER_WORDS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
+
 
 def masthead(runs: Sequence[RunRecord], sections: Sequence[tuple[str, str]]) -> Markup:
     """Write the skip link, the navigation and the title.
@@ -33,7 +35,7 @@ def _title(runs: Sequence[RunRecord]) -> Markup:
     if len(runs) == 1:
         return join(element("h1", element("bdi", runs[0].name)), element("p", facts(runs[0]), class_="facts"))
     lines = [element("li", run_tag(run.name, run.order), element("span", facts(run), class_="facts")) for run in runs]
-    return join(element("h1", f"{len(runs)} runs side by side"), element("ul", lines, class_="runs"))
+    return join(element("h1", f"{NUMBER_WORDS[len(runs)]} runs, side by side"), element("ul", lines, class_="runs"))
 
 
 def facts(run: RunRecord) -> str:

@@ -5,15 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from counterpoint.report.chart_frame import ChartText, Frame, legend, svg
-from counterpoint.report.figures import HALF, absences, data_table, figure, panels, readings
+from counterpoint.report.chart_frame import ChartText, Frame, svg
+from counterpoint.report.chart_legend import Swatch, area_swatch, swatch_legend
+from counterpoint.report.figures import HALF, WIDE, absences, data_table, figure, panel_width, panels, readings
 from counterpoint.report.line_chart import step_area
-from counterpoint.report.markup import Markup, element, join
+from counterpoint.report.markup import Markup, join
 from counterpoint.report.point_chart import NamedPoint, point_plane
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, Histogram, RunRecord
 from counterpoint.report.series_style import Style, place_style, run_style, run_tag
 from counterpoint.report.ticks import Axis, linear_axis, percent_axis
 from counterpoint.report.wording import number, percent
+
+LESS_OVERLAP = "The less the two overlap, the better pairs are told apart."
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,10 @@ def plane_section(runs: Sequence[RunRecord]) -> Markup:
     absent = absences([run for run in runs if not run.diagnosis], "diagnosis", "diagnose")
     plane = _plane_figure(runs)
     histograms = [_cosine_figure(run, run.arrays.cosines, len(runs)) for run in runs if run.arrays.cosines is not None]
-    return join(readings(runs, _pair_words), panels([*([plane] if plane else []), *histograms]), absent)
+    if len(runs) == 1:
+        return join(readings(runs, _pair_words), panels([*([plane] if plane else []), *histograms]), absent)
+    cosines = panels(histograms, "Cosines of pairs in the embedding", LESS_OVERLAP) if histograms else None
+    return join(readings(runs, _pair_words), plane, cosines, absent)
 
 
 def separation(histogram: Histogram) -> Separation | None:
@@ -80,7 +86,7 @@ def _change_words(run: RunRecord) -> str:
     parts = [
         f"{'improved' if new < old else 'worsened'} {name} from {number(old)} to {number(new)}"
         for name, old, new in pairs
-        if old is not None and new is not None and old != new
+        if old is not None and new is not None and number(old) != number(new)
     ]
     return f"Training {' and '.join(parts)} in the representation (lower is better in both)." if parts else ""
 
@@ -107,25 +113,30 @@ def _plane_figure(runs: Sequence[RunRecord]) -> Markup | None:
         return point_plane(Frame(width, 340, x_axis, y_axis), words, drawn, arrows, _entries(runs))
 
     note = "Lower left is best: views of one sample together, all samples spread out. Arrows show what training did."
-    return figure("Alignment and uniformity", note, draw, HALF, _plane_table(runs))
+    return figure("Alignment and uniformity", note, draw, HALF if len(runs) == 1 else WIDE, _plane_table(runs))
 
 
 def _point(run: RunRecord, name: str, num_runs: int) -> NamedPoint | None:
     place = run.place(name)
     if place is None or place.alignment is None or place.uniformity is None:
         return None
-    short = "untrained" if name == UNTRAINED else name
-    return NamedPoint(
-        short if num_runs == 1 else "", place.alignment, place.uniformity, place_style(name, run.order, num_runs)
-    )
+    short = _point_name(run, name, num_runs)
+    return NamedPoint(short, place.alignment, place.uniformity, place_style(name, run.order, num_runs))
 
 
-def _entries(runs: Sequence[RunRecord]) -> list[tuple[Style, str]]:
+def _point_name(run: RunRecord, name: str, num_runs: int) -> str:
+    """Name a point by its place; among several runs by its run, and leave the untrained ones to the legend."""
+    if num_runs == 1:
+        return "untrained" if name == UNTRAINED else name
+    return "" if name == UNTRAINED else run.name
+
+
+def _entries(runs: Sequence[RunRecord]) -> list[list[tuple[Style, str]]]:
     """Legend of a plane with several runs: colour is the run, shape the place."""
     if len(runs) == 1:
         return []
     places = [(Style("muted", "", place_style(place, 0, 2).marker, place == UNTRAINED), place) for place in PLACES]
-    return [*places, *((Style(run_style(run.order).colour), run.name) for run in runs)]
+    return [places, [(Style(run_style(run.order).colour), run.name) for run in runs]]
 
 
 def _plane_table(runs: Sequence[RunRecord]) -> Markup:
@@ -152,18 +163,13 @@ def _cosine_figure(run: RunRecord, histogram: Histogram, num_runs: int) -> Marku
     def draw(width: float) -> Markup:
         frame = Frame(width, 306, x_axis, y_axis)
         areas = [step_area(frame, edges, negative, "area muted"), step_area(frame, edges, positive, f"area {colour}")]
-        key, height = legend(_swatches(colour), width, frame.height + 14)
-        return svg((width, frame.height + height + 10), words, frame.axes(), areas, key, class_="chart")
+        key, height = swatch_legend(frame, [_swatches(colour)])
+        return svg((width, frame.height + height), words, frame.axes(), areas, key, class_="chart")
 
-    title = join(
-        "Cosines of pairs", ", " if num_runs > 1 else None, run_tag(run.name, run.order) if num_runs > 1 else None
-    )
+    title = run_tag(run.name, run.order) if num_runs > 1 else "Cosines of pairs in the embedding"
+    table = _cosine_table(edges, positive, negative)
     return figure(
-        title,
-        "The less the two overlap, the better pairs are told apart.",
-        draw,
-        HALF,
-        _cosine_table(edges, positive, negative),
+        title, LESS_OVERLAP if num_runs == 1 else "", draw, HALF if num_runs == 1 else panel_width(num_runs), table
     )
 
 
@@ -172,9 +178,8 @@ def _cosine_ticks(edges: Sequence[float]) -> tuple[tuple[float, str], ...]:
     return tuple(tick for tick in axis.ticks if edges[0] - 1e-9 <= tick[0] <= edges[-1] + 1e-9)
 
 
-def _swatches(colour: str) -> list[tuple[Markup, str]]:
-    names = ((colour, "two views of one sample"), ("muted", "different samples"))
-    return [(element("rect", x=0, y=-6, width=16, height=11, class_=f"area {name}"), words) for name, words in names]
+def _swatches(colour: str) -> list[Swatch]:
+    return [(area_swatch(colour), "two views of one sample"), (area_swatch("muted"), "different samples")]
 
 
 def _cosine_table(edges: Sequence[float], positive: Sequence[float], negative: Sequence[float]) -> Markup:

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from counterpoint.report.chart_frame import ChartText, Frame, legend, svg, text, text_width
+from counterpoint.report.chart_frame import ChartText, Frame, svg, text, text_width
+from counterpoint.report.chart_legend import style_legend
 from counterpoint.report.markup import Markup, coordinate, element, join
 from counterpoint.report.series_style import Style, marker, marker_path
 
 GAP = 9.0  # from the centre of a mark to its name
+ARROW_STEPS = 40
 Box = tuple[float, float, float, float]
 
 
@@ -19,6 +21,9 @@ class NamedPoint:
     x: float
     y: float
     style: Style
+
+
+Arrow = tuple[NamedPoint, NamedPoint]
 
 
 @dataclass(frozen=True)
@@ -34,37 +39,28 @@ def point_plane(
     frame: Frame,
     words: ChartText,
     points: Sequence[NamedPoint],
-    arrows: Sequence[tuple[NamedPoint, NamedPoint]],
-    entries: Sequence[tuple[Style, str]],
+    arrows: Sequence[Arrow],
+    groups: Sequence[Sequence[tuple[Style, str]]],
 ) -> Markup:
     """Draw named points, arrows between some of them, and a legend below."""
-    key, key_height = style_legend(frame, entries)
+    key, key_height = style_legend(frame, groups)
     content = [
         frame.axes(),
         [_arrow(frame, start, end) for start, end in arrows],
         [marker(point.style, frame.px(point.x), frame.py(point.y), 5) for point in points],
-        _names(frame, points),
+        _names(frame, points, arrows),
         key,
     ]
     return svg((frame.width, frame.height + key_height), words, content, class_="chart")
 
 
 def point_clouds(
-    frame: Frame, words: ChartText, clouds: Sequence[Cloud], entries: Sequence[tuple[Style, str]]
+    frame: Frame, words: ChartText, clouds: Sequence[Cloud], groups: Sequence[Sequence[tuple[Style, str]]]
 ) -> Markup:
-    """Draw each cloud as one path of small marks, with a legend below when there are several."""
-    key, key_height = style_legend(frame, entries)
+    """Draw each cloud as one path of small marks, with a legend below."""
+    key, key_height = style_legend(frame, groups)
     content = [frame.axes(), [_cloud(frame, cloud) for cloud in clouds], key]
     return svg((frame.width, frame.height + key_height), words, content, class_="chart")
-
-
-def style_legend(frame: Frame, entries: Sequence[tuple[Style, str]]) -> tuple[Markup, float]:
-    """Set a legend of markers below the frame; its height is 0 when there is nothing to tell apart."""
-    if not entries:
-        return join(), 0.0
-    swatches = [(marker(style, 8, 0), words) for style, words in entries]
-    key, height = legend(swatches, frame.width, frame.height + 14)
-    return key, height + 10
 
 
 def _cloud(frame: Frame, cloud: Cloud) -> Markup:
@@ -90,9 +86,10 @@ def _arrow(frame: Frame, start: NamedPoint, end: NamedPoint) -> Markup:
     return element("path", d=shaft + head, class_=f"arrow {end.style.colour}")
 
 
-def _names(frame: Frame, points: Sequence[NamedPoint]) -> Markup:
+def _names(frame: Frame, points: Sequence[NamedPoint], arrows: Sequence[Arrow]) -> Markup:
     """Name the points on the first side that is free; a name without room is left to the legend and the table."""
-    taken: list[Box] = [_mark_box(frame, point) for point in points]
+    taken: list[Box] = [_box(frame, point.x, point.y) for point in points]
+    taken += [box for start, end in arrows for box in _arrow_boxes(frame, start, end)]
     names = []
     for point in points:
         free = next((box for box in _name_boxes(frame, point) if _is_free(frame, box, taken)), None)
@@ -112,9 +109,16 @@ def _name_boxes(frame: Frame, point: NamedPoint) -> Iterable[Box]:
     yield x - width / 2, y + GAP - 2, x + width / 2, y + GAP + 13
 
 
-def _mark_box(frame: Frame, point: NamedPoint) -> Box:
-    x, y = frame.px(point.x), frame.py(point.y)
-    return x - 6, y - 6, x + 6, y + 6
+def _box(frame: Frame, x: float, y: float, reach: float = 6.0) -> Box:
+    """The square around a point in data units."""
+    return frame.px(x) - reach, frame.py(y) - reach, frame.px(x) + reach, frame.py(y) + reach
+
+
+def _arrow_boxes(frame: Frame, start: NamedPoint, end: NamedPoint) -> Iterable[Box]:
+    """Cover an arrow with small squares, so that no name lies on it."""
+    for step in range(1, ARROW_STEPS):
+        share = step / ARROW_STEPS
+        yield _box(frame, start.x + share * (end.x - start.x), start.y + share * (end.y - start.y), 2.0)
 
 
 def _is_free(frame: Frame, box: Box, taken: Sequence[Box]) -> bool:

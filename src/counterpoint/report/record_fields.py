@@ -1,7 +1,6 @@
 """Typed reading of plain JSON data into frozen records; a wrong type is an error that names the file and the field."""
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -67,7 +66,10 @@ class Fields:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong_type(name, "a number or null")
-        return float(value) if abs(value) < 1e300 and math.isfinite(value) else None
+        # Beyond these sizes no measurement is meant, and the arithmetic of axes would break down.
+        if not abs(value) < 1e300:  # so written, NaN is caught too
+            return None
+        return float(value) if abs(value) > 1e-300 else 0.0
 
 
 def fields_of(value: Any, origin: str) -> Fields:

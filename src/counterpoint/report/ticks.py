@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from counterpoint.report.wording import MINUS, NO_BREAK, number, percent, power_of_ten
+from counterpoint.report.wording import MINUS, NO_BREAK, number, power_of_ten
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
 
@@ -54,7 +54,9 @@ def linear_axis(title: str, values: Iterable[float | None], *, num_ticks: int = 
 def percent_axis(title: str, values: Iterable[float | None], *, num_ticks: int = 5) -> Axis:
     """Build an axis of shares, labelled in percent and never beyond 0 to 100."""
     axis = linear_axis(title, values, num_ticks=num_ticks)
-    ticks = tuple((value, percent(value)) for value, _ in axis.ticks if -1e-9 <= value <= 1 + 1e-9)
+    step = 100 * (axis.ticks[1][0] - axis.ticks[0][0])
+    shares = [value for value, _ in axis.ticks if -1e-9 <= value <= 1 + 1e-9]
+    ticks = tuple((share, f"{tick_label(100 * share, step)}{NO_BREAK}%") for share in shares)
     return Axis(title, max(axis.low, 0.0), min(axis.high, 1.0), ticks)
 
 
@@ -62,14 +64,15 @@ def decade_axis(title: str, exponents: Iterable[float | None], *, num_ticks: int
     """Build an axis of base-10 logarithms, labelled with the powers of ten.
 
     >>> [label for _, label in decade_axis("value", [-2.5, 0.4]).ticks]
-    ['10⁻³', '10⁻²', '10⁻¹', '10⁰', '10¹']
+    ['10⁻³', '10⁻²', '10⁻¹', '10⁰']
     """
     low, high = value_range(exponents)
-    first, last = math.floor(low + 1e-9), math.ceil(high - 1e-9)
-    step = max(1, math.ceil((last - first) / num_ticks))
+    first = math.floor(low + 1e-9)
+    step = max(1, math.ceil((high - first) / num_ticks))
+    end = max(high, float(first + step))
     label = (lambda power: f"{100 * 10.0**power:g}{NO_BREAK}%") if as_percent else power_of_ten
-    ticks = tuple((float(power), label(power)) for power in range(first, last + 1, step))
-    return Axis(title, float(first), float(last), ticks)
+    ticks = tuple((float(power), label(power)) for power in range(first, math.floor(end + 1e-9) + 1, step))
+    return Axis(title, float(first), end, ticks)
 
 
 def value_range(values: Iterable[float | None]) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from counterpoint.report.chart_frame import ChartText, Frame
-from counterpoint.report.figures import absences, data_table, figure, panel_width, panels, readings
+from counterpoint.report.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
 from counterpoint.report.line_chart import MAX_VERTICES, Line, Reference, label_room, line_chart
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import Epoch, RunRecord
@@ -11,7 +11,8 @@ from counterpoint.report.series_style import Style, run_style, run_tag
 from counterpoint.report.ticks import Axis, evenly_chosen, linear_axis
 from counterpoint.report.wording import count, number, percent
 
-MAX_ROWS = 120
+SAME_AXIS = "Same axis for all runs."
+OWN_AXIS = "Each run has its own axis, since losses under different settings do not compare."
 AT_CHANCE = 0.02  # share of the way from chance to the floor below which nothing was learned
 STILL_FALLING = 0.02  # share of the whole fall that the last tenth of the epochs must add
 
@@ -25,7 +26,11 @@ def training_section(runs: Sequence[RunRecord]) -> Markup:
     axis = _shared_axis(trained)
     losses = [_loss_figure(run, axis, len(runs)) for run in trained]
     rates = _rate_figure(trained)
-    layout = element("div", losses, rates, class_="main-and-side") if len(runs) == 1 else join(panels(losses), rates)
+    layout = (
+        element("div", losses, rates, class_="main-and-side")
+        if len(runs) == 1
+        else join(panels(losses, "Loss by epoch", SAME_AXIS if axis else OWN_AXIS), rates)
+    )
     return join(readings(runs, loss_reading), layout, untrained)
 
 
@@ -76,7 +81,7 @@ def _shared_axis(runs: Sequence[RunRecord]) -> Axis | None:
 
 def _loss_axis(epochs: Sequence[Epoch]) -> Axis:
     levels = [value for epoch in epochs for value in (epoch.loss, epoch.chance, epoch.floor)]
-    return linear_axis("loss", levels)
+    return linear_axis("loss", levels, num_ticks=6)
 
 
 def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
@@ -94,14 +99,7 @@ def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
         return line_chart(frame, words, [line], references)
 
     title = run_tag(run.name, run.order) if num_runs > 1 else "Loss by epoch"
-    note = (
-        ""
-        if num_runs == 1
-        else "Same axis for all runs."
-        if shared
-        else "Own axis: losses of different settings do not compare."
-    )
-    return figure(title, note, draw, panel_width(num_runs), _loss_table(run))
+    return figure(title, "", draw, panel_width(num_runs), _loss_table(run, num_runs))
 
 
 def _references(last: Epoch) -> list[Reference]:
@@ -113,8 +111,8 @@ def _references(last: Epoch) -> list[Reference]:
     return levels
 
 
-def _loss_table(run: RunRecord) -> Markup:
-    rows = [run.epochs[place] for place in evenly_chosen(len(run.epochs), MAX_ROWS)]
+def _loss_table(run: RunRecord, num_runs: int) -> Markup:
+    rows = [run.epochs[place] for place in evenly_chosen(len(run.epochs), max_rows(num_runs))]
     positions = _positions(rows)
     cells = [
         [f"epoch {number(at)}", number(row.loss), number(row.chance), number(row.floor)]
@@ -125,7 +123,8 @@ def _loss_table(run: RunRecord) -> Markup:
 
 def _rate_figure(runs: Sequence[RunRecord]) -> Markup | None:
     """Draw the learning rates of all runs in one small chart."""
-    chosen = {run.order: [run.epochs[at] for at in evenly_chosen(len(run.epochs), MAX_ROWS)] for run in runs}
+    most = max_rows(len(runs))
+    chosen = {run.order: [run.epochs[at] for at in evenly_chosen(len(run.epochs), most)] for run in runs}
     rated = [run for run in runs if any(epoch.learning_rate is not None for epoch in chosen[run.order])]
     if not rated:
         return None
@@ -134,22 +133,26 @@ def _rate_figure(runs: Sequence[RunRecord]) -> Markup | None:
     y_axis = linear_axis("learning rate", [0.0, *(rate for line in lines for rate in line.y)], num_ticks=4)
     words = ChartText("Learning rate by epoch", "The learning rate of each run at the end of each epoch.")
 
-    def draw(width: float) -> Markup:
-        room = label_room([line.label for line in lines])
-        return line_chart(Frame(width, 190, _epoch_axis(longest.x), y_axis, right=room), words, lines)
+    names = [run.name for run in rated] if len(runs) > 1 else []
 
-    table = _rate_table(lines[0]) if len(lines) == 1 else None
-    return figure("Learning rate by epoch", "", draw, 310.0 if len(runs) == 1 else 470.0, table)
+    def draw(width: float) -> Markup:
+        return line_chart(Frame(width, 190, _epoch_axis(longest.x), y_axis), words, lines, names_below=names)
+
+    return figure("Learning rate by epoch", "", draw, 310.0 if len(runs) == 1 else 470.0, _rate_table(lines, names))
 
 
 def _rate_line(run: RunRecord, epochs: Sequence[Epoch], num_runs: int) -> Line:
     style = run_style(run.order) if num_runs > 1 else Style("muted")
-    return Line(run.name if num_runs > 1 else "", _positions(epochs), [epoch.learning_rate for epoch in epochs], style)
+    return Line("", _positions(epochs), [epoch.learning_rate for epoch in epochs], style)
 
 
-def _rate_table(line: Line) -> Markup:
-    cells = [[f"epoch {number(at)}", number(rate)] for at, rate in zip(line.x, line.y, strict=True)]
-    return data_table("Learning rate", ["epoch", "learning rate"], cells, line.x)
+def _rate_table(lines: Sequence[Line], names: Sequence[str]) -> Markup:
+    """List the learning rates of all runs by epoch."""
+    rates = [dict(zip(line.x, line.y, strict=True)) for line in lines]
+    positions = sorted({at for line in lines for at in line.x})
+    head = ["epoch", *(names or ["learning rate"])]
+    cells = [[f"epoch {number(at)}", *(number(rate[at]) if at in rate else "–" for rate in rates)] for at in positions]
+    return data_table("Learning rate", head, cells, positions)
 
 
 def _positions(epochs: Sequence[Epoch]) -> list[float]:

@@ -52,8 +52,9 @@ def percent(share: float | None, digits: int = 1) -> str:
         return f"< {smallest:g}{NO_BREAK}%"
     if 100 - smallest / 2 < share * 100 < 100:
         return f"> {100 - smallest:g}{NO_BREAK}%"
-    text = f"{100 * share:.{digits}f}".replace("-", MINUS)
-    return f"{text.removesuffix('.' + '0' * digits)}{NO_BREAK}%"
+    if share in (0, 1):
+        digits = 0
+    return f"{100 * share:.{digits}f}{NO_BREAK}%".replace("-", MINUS)
 
 
 def interval(low: float | None, high: float | None) -> str:
