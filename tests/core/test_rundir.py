@@ -49,7 +49,7 @@ def test_the_files_bear_the_names_that_users_know(part: str, name: str) -> None:
 def test_a_new_run_folder_is_made_with_its_parents(tmp_path: Path, overwrite: bool) -> None:
     folder = create_run(tmp_path / "runs" / "deep" / "a", overwrite=overwrite)
     assert folder.path == tmp_path / "runs" / "deep" / "a"
-    assert [path.name for path in folder.path.iterdir()] == ["checkpoints"]
+    assert sorted(path.name for path in folder.path.iterdir()) == ["checkpoints", "run.json"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -69,7 +69,7 @@ def test_a_run_is_replaced_when_asked_and_nothing_of_it_stays(run: RunFolder) ->
     run.append_metrics({"step": 1})
     (run.checkpoints / "step-1").mkdir()
     create_run(run.path, overwrite=True)
-    assert [path.name for path in run.path.rglob("*")] == ["checkpoints"]
+    assert sorted(path.name for path in run.path.rglob("*")) == ["checkpoints", "run.json"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -30,11 +30,13 @@ def main(words: Sequence[str] | None = None) -> int:
         return _complain(f"counterpoint {name}", error, error.exit_code)
     except CounterpointError as error:
         return _complain(f"counterpoint {name}", error, FAILED if isinstance(error, TrainingError) else USAGE)
-    except KeyboardInterrupt:
-        return _complain(f"counterpoint {name}", "interrupted", KEYBOARD)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left, as with `| head`
         return OK
+    except OSError as error:
+        return _complain(f"counterpoint {name}", error, FAILED)
+    except KeyboardInterrupt:
+        return _complain(f"counterpoint {name}", "interrupted", KEYBOARD)
 
 
 def entry() -> None:

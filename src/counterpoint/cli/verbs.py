@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from counterpoint.cli.arguments import settings_from
-from counterpoint.core.errors import DataError, RunError, UsageError, unknown_name
+from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.data.label_files import load_npy
 from counterpoint.data.presets import PRESETS
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import LEVELS
@@ -55,11 +54,11 @@ def _diagnose(flags: argparse.Namespace) -> int:
     subject: Any = flags.subject
     labels: Any = flags.labels
     if Path(subject).suffix == ".npy":
-        subject = _load_npy(subject)
-        labels = _load_npy(labels) if labels else None
+        subject = load_npy(Path(subject))
+        labels = load_npy(Path(labels)) if labels else None
     elif Path(subject).is_file():
         raise UsageError(f"{subject} is neither a run folder nor a .npy file of features")
-    views = _load_npy(flags.views) if flags.views else None
+    views = load_npy(Path(flags.views)) if flags.views else None
     findings = diagnose(subject, labels=labels, views=views, threshold=flags.threshold, quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else findings)
     is_unhealthy = flags.fail_on is not None and LEVELS.index(findings.level) >= LEVELS.index(flags.fail_on)
@@ -125,16 +124,6 @@ def _changes(plan: Any) -> str:
     neutral = PRESETS["none"]
     changed = [f"{name} {value}" for name, value in vars(plan).items() if value != getattr(neutral, name)]
     return ", ".join(changed).replace("_", "-") or "views equal the sample"
-
-
-def _load_npy(path: str) -> np.ndarray:
-    """Read a .npy without pickle."""
-    try:
-        return np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise UsageError(f"{path} does not exist") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a readable .npy file: {str(error).splitlines()[0]}") from None
 
 
 HANDLERS: Mapping[str, Callable[[argparse.Namespace], int]] = {

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import DataError
+from counterpoint.core.errors import DataError, first_line
 
 Kind = Literal["images", "vectors"]
 COLOUR_CHANNELS = (1, 3)
@@ -58,21 +58,24 @@ def to_bytes(images_NCHW: Tensor) -> Tensor:
 
 
 def _as_tensor(array: Any, name: str) -> Tensor:
-    """Numeric tensor on the CPU, sharing memory where possible."""
+    """Real tensor on the CPU: uint8 stays, all else becomes float32."""
     if isinstance(array, Tensor):
-        return array.detach().cpu()
-    values = np.asarray(array)
-    if values.dtype.kind not in "buif":
-        raise DataError(f"{name} must be numeric, got dtype {values.dtype}")
-    if values.ndim < 2 or values.size == 0:
-        raise DataError(
-            f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got shape {values.shape}"
-        )
-    if values.dtype == np.uint8:
-        return torch.from_numpy(
-            np.ascontiguousarray(values).copy() if not values.flags.writeable else np.ascontiguousarray(values)
-        )
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32).copy())
+        values = array.detach().cpu()
+        is_real = not values.is_complex()
+    else:
+        try:
+            values = np.asarray(array)
+        except ValueError as error:
+            raise DataError(f"{name} is not an array: {first_line(error)}") from None
+        is_real = values.dtype.kind in "buif"
+    if not is_real:
+        raise DataError(f"{name} must hold real numbers, got {values.dtype}")
+    if values.ndim < 2 or 0 in values.shape:
+        shape = tuple(values.shape)
+        raise DataError(f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got {shape}")
+    if not isinstance(values, Tensor):
+        values = torch.from_numpy(np.array(values, dtype=np.uint8 if values.dtype == np.uint8 else np.float32))
+    return values if values.dtype == torch.uint8 else values.to(torch.float32)
 
 
 def _channels_first(images: Tensor, name: str) -> Tensor:

@@ -5,6 +5,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
+from counterpoint.core.errors import NonFiniteError
+
 
 def check_positive(value: float, name: str, *, hint: str = "") -> None:
     """Require value > 0.
@@ -35,7 +37,7 @@ def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
 
     Raises:
         TypeError: not a floating tensor.
-        ValueError: not a matrix, too few rows, or a row that is not finite (the first one is named).
+        ValueError: not a matrix, too few rows, or a row that is not finite (a NonFiniteError that names the first).
     """
     if not isinstance(z_ND, Tensor) or not z_ND.is_floating_point():
         kind = z_ND.dtype if isinstance(z_ND, Tensor) else type(z_ND).__name__
@@ -46,7 +48,7 @@ def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
         raise ValueError(f"{name} must have at least {min_rows} rows, got {len(z_ND)}")
     finite_N = torch.isfinite(z_ND).all(dim=1)
     if not bool(finite_N.all()):
-        raise ValueError(f"{name} must be finite, but row {int((~finite_N).nonzero()[0])} holds NaN or infinity")
+        raise NonFiniteError(f"{name} must be finite, but row {int((~finite_N).nonzero()[0])} holds NaN or infinity")
 
 
 def check_labels(labels_N: Tensor, num_samples: int) -> None:

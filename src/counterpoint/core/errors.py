@@ -32,6 +32,10 @@ class InterruptedRunError(CounterpointError):
         self.exit_code = exit_code
 
 
+class NonFiniteError(CounterpointError, ValueError):
+    """A tensor holds NaN or infinity."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest known name, or nothing when none is close.
 
@@ -42,6 +46,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return f"; did you mean '{matches[0]}'?" if matches else ""
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its kind when it has none."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -137,7 +137,7 @@ def open_run(path: Path) -> RunFolder:
     """Open an existing run folder.
 
     Raises:
-        RunError: the path does not exist or is not a run.
+        RunError: the path does not exist, is not a run, or is one of another version.
     """
     folder = RunFolder(path)
     if not path.exists():
@@ -146,6 +146,11 @@ def open_run(path: Path) -> RunFolder:
         raise RunError(
             f"{path} is not a run folder (it has no run.json); `counterpoint train --out {path.name}` makes one"
         )
+    record = folder.read_status()
+    if not isinstance(record, dict) or "status" not in record:
+        raise RunError(f"{path} is not a run folder (its run.json is not a run's)")
+    if record.get("format") != FORMAT_VERSION:
+        raise RunError(f"{folder.status} has format {record.get('format')}; this version reads {FORMAT_VERSION}")
     return folder
 
 
@@ -164,6 +169,10 @@ class Run:
     data: Any = field(default=None, repr=False)
     labels: Any = field(default=None, repr=False)
     encoder: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Accept the path as text."""
+        object.__setattr__(self, "path", Path(self.path))
 
     @property
     def folder(self) -> RunFolder:

@@ -12,6 +12,8 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from counterpoint.core.errors import first_line
+
 Result = TypeVar("Result")
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -73,8 +75,7 @@ def decode(path: Path) -> Image.Image:
     except Image.DecompressionBombError:
         raise ValueError(f"larger than {MAX_PIXELS:,} pixels") from None
     except PILLOW_ERRORS as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(reason) from None
+        raise ValueError(first_line(error)) from None
 
 
 def decode_square(path: Path, side: int) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import DataError, UsageError, first_line
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,23 @@ def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
 
 def labels_from_array(path: Path, num_samples: int) -> Labels:
     """Read one label per sample from a ``.npy`` file."""
+    return number_labels(load_npy(path), num_samples)
+
+
+def load_npy(path: Path) -> np.ndarray:
+    """Read a ``.npy`` file without pickle.
+
+    Raises:
+        UsageError: it does not exist.
+        DataError: it is something else, or damaged.
+    """
     try:
-        values = np.load(path, allow_pickle=False)
+        with path.open("rb") as stream:
+            return np.lib.format.read_array(stream, allow_pickle=False)
     except FileNotFoundError:
-        raise UsageError(f"labels file {path} does not exist") from None
+        raise UsageError(f"{path} does not exist") from None
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a readable .npy file: {error}") from None
-    return number_labels(values, num_samples)
+        raise DataError(f"{path} is not a readable .npy file: {first_line(error)}") from None
 
 
 def _read_rows(path: Path) -> dict[str, str]:

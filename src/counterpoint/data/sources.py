@@ -1,6 +1,9 @@
 """Sources of samples: the embedded digits, a folder of images, an array or an array file."""
 
 import hashlib
+import os
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,7 +15,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import Kind, to_bytes, to_samples
-from counterpoint.core.errors import DataError, UsageError, nearest
+from counterpoint.core.errors import DataError, UsageError, first_line, nearest
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.image_files import ImageSize, Skipped, decode_square, list_files, map_files, read_size
 from counterpoint.data.label_files import Labels, labels_from_array, labels_from_csv, labels_from_folders, number_labels
@@ -22,6 +25,7 @@ SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
 LABEL_KEYS = ("labels", "y", "targets")
 MEMORY_BUDGET_BYTES = 2 << 30  # a folder whose decoded images fit is kept in memory
 LARGEST_AUTO_SIDE = 64
+NPZ_ERRORS = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 ARRAY = "array"
 
 
@@ -83,10 +87,14 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
             "no data given; use --data digits (embedded), --data FOLDER of images, or --data FILE.npy / FILE.npz"
         )
     if not isinstance(data, str | Path):
+        if settings.labels not in ("auto", "none"):
+            raise UsageError("source.labels goes with named data; give labels= beside an array")
         return _from_samples(ARRAY, to_samples(data), labels)
+    if labels is not None:
+        raise UsageError("labels= goes with an array in memory; for named data use source.labels (a .csv or .npy file)")
     if str(data) in CATALOGUE:
         return CATALOGUE[str(data)](settings)
-    path = Path(data).expanduser()
+    path = Path(os.path.expanduser(data))  # unlike Path.expanduser, leaves unknown users alone
     if not path.exists():
         raise UsageError(
             f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be digits, a folder "
@@ -103,6 +111,10 @@ def open_digits(settings: SourceSettings) -> Source:
     """Open the handwritten digits that ship with scikit-learn: 1,797 grey images of 8 x 8 pixels with labels."""
     from sklearn.datasets import load_digits  # deferred: scikit-learn's data sets take half a second to import
 
+    if settings.labels not in ("auto", "none"):
+        raise UsageError(
+            f"the digits bring their own labels; source.labels can be auto or none, got {settings.labels!r}"
+        )
     pixels, target = load_digits(return_X_y=True)
     images = torch.from_numpy((pixels * (255.0 / 16.0)).round().astype(np.uint8)).reshape(-1, 1, 8, 8)  # 16 is white
     labels = None if settings.labels == "none" else target
@@ -118,8 +130,8 @@ def open_array_file(path: Path, settings: SourceSettings) -> Source:
     try:
         loaded = np.load(path, allow_pickle=False)
         arrays = dict(loaded.items()) if isinstance(loaded, np.lib.npyio.NpzFile) else {SAMPLE_KEYS[0]: loaded}
-    except (OSError, ValueError, EOFError, KeyError) as error:
-        raise DataError(f"{path} is not a readable NumPy file: {str(error).splitlines()[0]}") from None
+    except NPZ_ERRORS as error:
+        raise DataError(f"{path} is not a readable NumPy file: {first_line(error)}") from None
     key = next((name for name in SAMPLE_KEYS if name in arrays), None)
     if key is None:
         raise DataError(

@@ -258,7 +258,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
     learned, baseline = evidence.learned, evidence.baseline
     if learned is None or baseline is None:
         return None
-    level: Level = "good" if learned.low > baseline.high else "note" if learned.value >= baseline.value else "warning"
+    level: Level = "good" if learned.low > baseline.high else "warning" if learned.high < baseline.low else "note"
     words = {"good": "better than", "note": "not measurably better than", "warning": "worse than"}[level]
     return Finding(
         name="gain",

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from counterpoint.core.errors import RunError
+from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.files import flush_to_disk, sha256_of
 
 FORMAT = 1
@@ -90,8 +90,11 @@ def restore_checkpoint(folder: Path, module: nn.Module, optimizer: Optimizer) ->
             damaged.append(f"{path.name}: {problem}")
             continue
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
-        module.load_state_dict(load_file(path / MODEL))
-        _unflatten_optimizer(optimizer, load_file(path / OPTIMIZER), state["optimizer"])
+        try:
+            module.load_state_dict(load_file(path / MODEL))
+            _unflatten_optimizer(optimizer, load_file(path / OPTIMIZER), state["optimizer"])
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{path} does not fit this model: {first_line(error)}") from None
         return Restored(Position(**state["position"]), state["log"], path, tuple(damaged))
     detail = "; ".join(damaged) if damaged else "none was saved"
     raise RunError(f"no usable checkpoint in {folder} ({detail}); start again with --overwrite")

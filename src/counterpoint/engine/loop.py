@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from counterpoint.core.errors import InterruptedRunError, TrainingError
+from counterpoint.core.errors import InterruptedRunError, NonFiniteError, TrainingError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.loader import Batch, BatchLoader
 from counterpoint.data.views import ViewDrawer
@@ -139,7 +139,7 @@ def _step(job: TrainingJob, prepared: tuple[nn.Module, Optimizer], batch: Batch,
     torch.manual_seed((job.seed * 1_000_003 + position.step) % 2**63)
     set_learning_rate(job.optimizer, job.schedule(position.step))
     samples, ids = batch.samples.to(job.engine.device), batch.ids.to(job.engine.device)
-    loss: Tensor = module(*job.views.two_views(samples, ids, position.epoch))
+    loss = _loss(module, *job.views.two_views(samples, ids, position.epoch))
     value = float(loss.detach())
     if not math.isfinite(value):
         raise TrainingError(
@@ -149,6 +149,14 @@ def _step(job: TrainingJob, prepared: tuple[nn.Module, Optimizer], batch: Batch,
         )
     job.engine.step(loss, optimizer)
     return value
+
+
+def _loss(module: nn.Module, view0: Tensor, view1: Tensor) -> Tensor:
+    """Loss of a batch; NaN where the embeddings are no longer finite, which losses refuse."""
+    try:
+        return module(view0, view1)
+    except NonFiniteError:
+        return torch.tensor(math.nan)
 
 
 def _record(job: TrainingJob, state: LoopState) -> EpochRecord:

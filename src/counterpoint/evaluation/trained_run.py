@@ -72,9 +72,10 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
     settings = read_resolved(known.folder)
     trained = load_encoder(known.folder, known.encoder)
     is_own_data = data is None
-    if data is None:
-        data = known.data if settings.data == ARRAY else settings.data
-        labels = known.labels if labels is None else labels
+    if data is None and settings.data == ARRAY:
+        data, labels = known.data, known.labels if labels is None else labels
+    elif data is None:
+        data = settings.data
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
     source = _open(data, labels, settings, trained, reporter)

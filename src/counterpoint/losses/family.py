@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -105,16 +106,19 @@ class InfoNCE(nn.Module):
             Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
             repel i.
         """
-        num_samples = len(z0)
-        alpha = z0.new_zeros(2 * num_samples, 2 * num_samples, dtype=_working_dtype(z0))
-        for block in self._blocks(z0, z1):
+        blocks = list(self._blocks(z0, z1))
+        num_anchors = sum(len(block.anchor_rows) for block in blocks)
+        alpha = blocks[0].scores.anchors_ND.new_zeros(num_anchors, num_anchors)
+        for block in blocks:
             weight_AM = torch.exp(dense.score_matrix(block.scores) - self._denominator(block)[:, None])
             rows, columns = torch.meshgrid(block.anchor_rows, block.key_rows, indexing="ij")
             alpha[rows, columns] = weight_AM / self.temperature
         return alpha
 
     def num_negatives(self, n: int) -> int:
-        """Number of vectors that repel each anchor in a batch of n samples."""
+        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
+        if n < 2:
+            raise ValueError(f"a contrastive loss needs at least 2 samples, got {n}")
         return 2 * (n - 1) if self.negatives == "two-view" else n - 1
 
     def chance(self, n: int) -> float:
@@ -133,11 +137,11 @@ class InfoNCE(nn.Module):
             n: samples per batch, >= 2.
             nonnegative: the embedding has no negative entries.
         """
+        num_negatives = self.num_negatives(n)
         if not self.normalize:
-            return math.log(self.epsilon) if self.epsilon > 0 else -math.inf
+            return self._log_epsilon
         gap = 1.0 if nonnegative else n / (n - 1)
-        log_negatives = math.log(self.num_negatives(n)) - gap / self.temperature
-        return float(torch.logaddexp(torch.tensor(log_negatives).double(), torch.tensor(self._log_epsilon).double()))
+        return float(np.logaddexp(math.log(num_negatives) - gap / self.temperature, self._log_epsilon))
 
     @property
     def _log_epsilon(self) -> float:

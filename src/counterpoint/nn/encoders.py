@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind
-from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.errors import UsageError, first_line, unknown_name
 from counterpoint.nn.resnet import ResNet
 from counterpoint.nn.timm_models import build_timm
 
@@ -115,9 +115,8 @@ def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
         parameter = next(module.parameters(), torch.empty(0))
         with torch.no_grad():
             output = module(torch.zeros(2, *in_shape, device=parameter.device))
-    except (RuntimeError, ValueError, TypeError, AssertionError, IndexError) as error:
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"the encoder cannot take samples of shape {in_shape}: {first_line}") from None
+    except Exception as error:  # whatever a foreign module raises, its user should see in one line
+        raise UsageError(f"the encoder cannot take samples of shape {in_shape}: {first_line(error)}") from None
     finally:
         module.train(was_training)
     if not isinstance(output, Tensor):

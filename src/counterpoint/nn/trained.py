@@ -1,11 +1,9 @@
 """The encoder a user loads: weights, input preparation and output map, rebuilt from two files without pickle."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
@@ -13,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, to_samples, to_unit_float
-from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_json, sha256_of, write_atomically, write_json
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.nn.encoders import CUSTOM, build_encoder, with_pooling
@@ -79,7 +77,8 @@ class Encoder:
 
     def both(self, samples: Any) -> tuple[Tensor, Tensor]:
         """Representations and embeddings from one pass, as CPU tensors."""
-        pairs = [self.forward(self.prepare(chunk)) for chunk in _chunks(samples)]
+        checked = to_samples(samples, self.card.kind, name="samples")
+        pairs = [self.forward(self.prepare(chunk)) for chunk in checked.split(CHUNK)]
         return torch.cat([r for r, _ in pairs]), torch.cat([z for _, z in pairs])
 
     @torch.no_grad()
@@ -89,22 +88,15 @@ class Encoder:
         r = self.backbone(prepared.to(device))
         return r.cpu(), self.output_map(self.projector(r)).cpu()
 
-    def prepare(self, samples: Any) -> Tensor:
-        """Bring samples to the network's input: layout, size, and the training data's mean and deviation."""
-        x = to_samples(samples, self.card.kind)
+    def prepare(self, samples: Tensor) -> Tensor:
+        """Bring samples (as ``to_samples`` returns them) to the network's size, mean and deviation."""
+        x = samples
         if self.card.kind == "vectors":
             if x.shape[1] != self.card.in_shape[0]:
                 raise DataError(f"this encoder takes {self.card.in_shape[0]} features per sample, got {x.shape[1]}")
         else:
             x = fit_images(to_unit_float(x), self.card.in_shape)
         return standardise(x, self.card.mean, self.card.std)
-
-
-def _chunks(samples: Any) -> Iterator[Any]:
-    """Cut samples into pieces that fit one forward pass."""
-    samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
-    for start in range(0, max(len(samples), 1), CHUNK):
-        yield samples[start : start + CHUNK]
 
 
 def _like(output: Tensor, samples: Any) -> Any:
@@ -160,12 +152,20 @@ def save_encoder(folder: RunFolder, encoder: Encoder) -> None:
     """Write ``encoder.safetensors`` and ``encoder.json``."""
     tensors = {f"backbone.{name}": value for name, value in encoder.backbone.state_dict().items()}
     tensors |= {f"projector.{name}": value for name, value in encoder.projector.state_dict().items()}
-    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}  # ties are cut
     write_atomically(folder.weights, lambda path: save_file(tensors, path))
     write_json(
         folder.encoder_card,
         {"format": CARD_FORMAT, **asdict(encoder.card), "weights_sha256": sha256_of(folder.weights)},
     )
+
+
+def is_saved(folder: RunFolder) -> bool:
+    """Whether a run holds an encoder, undamaged."""
+    try:
+        return sha256_of(folder.weights) == _read_card(folder)[1]
+    except (RunError, OSError):
+        return False
 
 
 def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
@@ -200,7 +200,7 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
                 {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
             )
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise RunError(f"{folder.weights} cannot be read: {str(error).splitlines()[0]}") from None
+        raise RunError(f"{folder.weights} cannot be read: {first_line(error)}") from None
     return encoder
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.errors import DataError, unknown_name
+from counterpoint.core.errors import DataError, UsageError, unknown_name
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.loader import BatchLoader
@@ -20,7 +20,7 @@ from counterpoint.engine.optimisers import WarmupCosine, build_optimizer
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.losses import InfoNCE
 from counterpoint.methods.joint import JointEmbedding
-from counterpoint.nn.encoders import build_encoder, feature_width, with_pooling
+from counterpoint.nn.encoders import CUSTOM, build_encoder, feature_width, with_pooling
 from counterpoint.nn.outputs import check_subvector
 from counterpoint.nn.projectors import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard
@@ -128,6 +128,8 @@ def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module:
     """The untrained encoder of a run: the same weights for the same seed. A user's module is taken as it is."""
     if module is not None:
         return with_pooling(module, in_shape)
+    if settings.encoder == CUSTOM:
+        raise UsageError("this run was trained with your own module; pass it as encoder=")
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
         return build_encoder(settings.encoder, in_shape)

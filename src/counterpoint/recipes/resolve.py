@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from counterpoint.core.errors import unknown_name
+from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import Settings, TrainSettings
 from counterpoint.data.presets import choose_preset, filled
 from counterpoint.data.sources import Source
@@ -66,6 +66,9 @@ def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
         "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"
     )
     resolution.fill("source.holdout", lambda: (HOLDOUT if has_labels else 0.0, reason))
+    side = settings.source.image_size
+    if side != "auto" and source.kind == "images" and source.shape[1:] != (side, side):
+        raise UsageError(f"source.image_size resizes folders only; {source.name} holds images of {source.shape[1]} px")
     if source.kind == "images":
         resolution.fill(
             "source.image_size",
@@ -159,7 +162,7 @@ def _batch_size(num_train: int) -> tuple[int, str]:
 
 
 def _epochs(batches_per_epoch: int) -> tuple[int, str]:
-    """Enough epochs for about a thousand updates."""
+    """Enough epochs for about ``TARGET_STEPS`` updates."""
     low, high = EPOCH_RANGE
     epochs = min(high, max(low, math.ceil(TARGET_STEPS / batches_per_epoch)))
     return epochs, f"about {TARGET_STEPS} updates at {batches_per_epoch} per epoch, between {low} and {high} epochs"

@@ -1,6 +1,7 @@
 """Train a run, and go on with one: from settings to a run folder with an encoder in it."""
 
 import datetime
+import os
 import platform
 import resource
 import sys
@@ -24,7 +25,7 @@ from counterpoint.data.sources import ARRAY, Source, open_source
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.nn.trained import save_encoder
+from counterpoint.nn.trained import is_saved, save_encoder
 from counterpoint.recipes.assembly import Assembled, assemble
 from counterpoint.recipes.resolve import resolve_holdout
 
@@ -70,7 +71,7 @@ def train(
         InterruptedRunError: stopped by a signal, after saving.
     """
     is_named = data is None or isinstance(data, str | Path)
-    asked = dict(settings)
+    asked = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     if data is not None:
         asked["data"] = str(data) if is_named else ARRAY
     if encoder is not None:
@@ -119,15 +120,15 @@ def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
 def resume_from(folder: RunFolder, given: Given, reporter: Reporter) -> Run:
     """Resume with the settings that the run has recorded."""
     status = folder.read_status()
-    if status["status"] == "finished":
+    if status["status"] == "finished" and is_saved(folder):
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return Run(folder.path, given.data, given.labels, given.encoder)
     settings = read_resolved(folder)
     source, assembled = _assemble(settings, given, reporter)
-    if source.fingerprint != status["data_fingerprint"]:
+    if source.fingerprint != status.get("data_fingerprint"):
         raise RunError(
             f"the data changed since {folder.path} began (fingerprint {source.fingerprint}, then "
-            f"{status['data_fingerprint']})"
+            f"{status.get('data_fingerprint')})"
         )
     return _run(folder, given, source, assembled, reporter, is_resumed=True)
 
@@ -136,7 +137,7 @@ def default_out(settings: TrainSettings) -> str:
     """Where a run goes when nobody says."""
     if settings.data is None:
         return "runs/unnamed"  # never created: opening the data fails first, with advice
-    return f"runs/{Path(settings.data).expanduser().resolve().stem}-{settings.method}"
+    return f"runs/{Path(os.path.expanduser(settings.data)).resolve().stem}-{settings.method}"
 
 
 def _assemble(settings: TrainSettings, given: Given, reporter: Reporter) -> tuple[Source, Assembled]:
