@@ -55,7 +55,9 @@ def _brightness(images_BCHW: Tensor, factor_B111: Tensor) -> Tensor:
 
 
 def _contrast(images_BCHW: Tensor, factor_B111: Tensor) -> Tensor:
-    return _blend(images_BCHW, _luma(images_BCHW).mean(dim=(1, 2, 3), keepdim=True), factor_B111)
+    # In two steps: the mean of one large image at once is split over threads and rounds differently from a batch's.
+    mean_B111 = _luma(images_BCHW).mean(dim=3, keepdim=True).mean(dim=2, keepdim=True)
+    return _blend(images_BCHW, mean_B111, factor_B111)
 
 
 def _saturation(images_BCHW: Tensor, factor_B111: Tensor) -> Tensor:

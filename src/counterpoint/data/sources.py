@@ -1,14 +1,11 @@
 """Sources of samples: the embedded digits, a folder of images, an array or an array file."""
 
-import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,56 +14,15 @@ from torch import Tensor
 from counterpoint.core.array_layout import Kind, to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError, first_line, nearest
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data.image_files import ImageSize, Skipped, decode_square, list_files, map_files, read_size
-from counterpoint.data.label_files import Labels, labels_from_array, labels_from_csv, labels_from_folders, number_labels
-from counterpoint.data.stores import FileStore, MemoryStore, Store
+from counterpoint.data.image_folder import open_folder
+from counterpoint.data.label_files import Labels, labels_from_array, number_labels
+from counterpoint.data.source import Progress, Source, fingerprint
+from counterpoint.data.stores import MemoryStore
 
 SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
 LABEL_KEYS = ("labels", "y", "targets")
-MEMORY_BUDGET_BYTES = 2 << 30  # a folder whose decoded images fit is kept in memory
-LARGEST_AUTO_SIDE = 64
 NPZ_ERRORS = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 ARRAY = "array"
-
-
-@dataclass(frozen=True)
-class Source:
-    """Samples with what is known about them.
-
-    Attributes:
-        name: how the user named it.
-        kind: images or vectors.
-        store: the samples by position.
-        shape: one sample's shape: (c, h, w) or (d,).
-        labels: class numbers (n,), -1 where unknown, or None.
-        class_names: name of each class number.
-        sample_names: one name per sample.
-        skipped: files left out, with reasons.
-        fingerprint: hash of the content, to notice that it changed.
-        notes: choices made while opening, for the run's record.
-    """
-
-    name: str
-    kind: Kind
-    store: Store
-    shape: tuple[int, ...]
-    labels: Tensor | None
-    class_names: tuple[str, ...]
-    sample_names: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
-    fingerprint: str
-    notes: Mapping[str, str]
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-
-class Progress(Protocol):
-    """Reports progress over a known number of items; see ``engine.progress``."""
-
-    def __call__(self, title: str, total: int) -> AbstractContextManager[Callable[[], None]]:
-        """Open a bar; the callable it yields advances it by one."""
-        ...
 
 
 def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, progress: Progress) -> Source:
@@ -147,51 +103,6 @@ def open_array_file(path: Path, settings: SourceSettings) -> Source:
     return _from_samples(str(path), samples, labels)
 
 
-def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """Open a folder of images at any depth. Every file is decoded once, so that bad ones are known before training.
-
-    Raises:
-        DataError: no images, or more bad files than ``settings.max_bad`` allows.
-    """
-    files, others = list_files(path)
-    if not files:
-        raise DataError(
-            f"no images in {path} (looked for "
-            f"{', '.join(sorted(('.jpg', '.png', '.webp', '.bmp', '.gif', '.tif')))} at any depth)"
-        )
-    side, notes = settings.image_size, {}
-    if side == "auto":
-        side, notes["source.image_size"] = _choose_side(files)
-    with progress(f"reading {len(files)} images at {side} px", len(files)) as advance:
-        decoded = _decode_all(files, side, advance)
-    names = {file: file.relative_to(path).as_posix() for file in files}
-    bad = [Skipped(names[file], str(result)) for file, result in decoded.items() if isinstance(result, ValueError)]
-    _check_share_of_bad(path, bad, len(files), settings.max_bad)
-    good = tuple(file for file, result in decoded.items() if not isinstance(result, ValueError))
-    images = [result for result in decoded.values() if isinstance(result, Tensor)]
-    store = MemoryStore(torch.stack(images)) if images else FileStore(good, side)
-    sample_names = tuple(names[file] for file in good)
-    labels = _folder_labels(settings.labels, sample_names)
-    ignored = [
-        Skipped(other.relative_to(path).as_posix(), "no image suffix")
-        for other in others
-        if str(other) != settings.labels
-    ]
-    digest = _digest([f"{names[file]} {file.stat().st_size}".encode() for file in good] + [str(side).encode()])
-    return Source(
-        name=str(path),
-        kind="images",
-        store=store,
-        shape=(3, side, side),
-        labels=labels.numbers if labels else None,
-        class_names=labels.class_names if labels else (),
-        sample_names=sample_names,
-        skipped=(*bad, *ignored),
-        fingerprint=digest,
-        notes=notes,
-    )
-
-
 def _from_samples(name: str, samples: Tensor, labels: Any) -> Source:
     """Source from a tensor in memory; floating images are stored as bytes, as image files are."""
     kind: Kind = "vectors" if samples.ndim == 2 else "images"
@@ -206,75 +117,9 @@ def _from_samples(name: str, samples: Tensor, labels: Any) -> Source:
         class_names=numbered.class_names if numbered else (),
         sample_names=tuple(str(i) for i in range(len(samples))),
         skipped=(),
-        fingerprint=_digest([samples.numpy().tobytes()]),
+        fingerprint=fingerprint([samples.numpy().tobytes()], numbered),
         notes={},
     )
-
-
-def _folder_labels(asked: str, names: Sequence[str]) -> Labels | None:
-    """Labels of a folder as asked: auto, none, or a file."""
-    if asked == "none":
-        return None
-    if asked == "auto":
-        return labels_from_folders(names)
-    if asked.endswith(".npy"):
-        return labels_from_array(Path(asked), len(names))
-    if asked.endswith(".csv"):
-        return labels_from_csv(Path(asked), names)
-    raise UsageError(f"source.labels must be auto, none, a .csv or a .npy file, got {asked!r}")
-
-
-def _choose_side(files: Sequence[Path]) -> tuple[int, str]:
-    """Side for photographs: the median short side, at most 64, a multiple of 8."""
-    sizes = [size for size in map_files(read_size, files, lambda: None) if isinstance(size, ImageSize)]
-    median = int(np.median([min(size.height, size.width) for size in sizes])) if sizes else LARGEST_AUTO_SIDE
-    side = max(8, min(LARGEST_AUTO_SIDE, median // 8 * 8))
-    return (
-        side,
-        f"the median short side is {median} px; at most {LARGEST_AUTO_SIDE} by default, so that a laptop can train",
-    )
-
-
-def _decode_all(
-    files: Sequence[Path], side: int, advance: Callable[[], None]
-) -> dict[Path, Tensor | ValueError | None]:
-    """Decode every file once: its pixels if all fit in memory (else None), or the reason why it is bad."""
-    is_kept = len(files) * 3 * side * side <= MEMORY_BUDGET_BYTES
-
-    def attempt(path: Path) -> Tensor | ValueError | None:
-        try:
-            image = decode_square(path, side)
-        except ValueError as error:
-            return error
-        return image if is_kept else None
-
-    return dict(zip(files, map_files(attempt, files, advance), strict=True))
-
-
-def _check_share_of_bad(path: Path, bad: Sequence[Skipped], num_files: int, max_bad: float) -> None:
-    """Stop when too many files are bad, or all of them."""
-    share = len(bad) / num_files
-    if len(bad) < num_files and share <= max_bad:
-        return
-    named = "; ".join(f"{item.name} ({item.reason})" for item in bad[:5])
-    more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
-    remedy = (
-        f"allow them with --source.max-bad {min(1.0, np.ceil(share * 100) / 100):g}"
-        if len(bad) < num_files
-        else "nothing is left to train on"
-    )
-    raise DataError(
-        f"{len(bad)} of {num_files} images in {path} cannot be read ({share:.1%}, allowed {max_bad:.1%}): "
-        f"{named}{more}; {remedy}"
-    )
-
-
-def _digest(parts: Sequence[bytes]) -> str:
-    """Short hash of some content."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()[:16]
 
 
 CATALOGUE: Mapping[str, Callable[[SourceSettings], Source]] = {"digits": open_digits}

@@ -1,6 +1,6 @@
 """Geometric views of a batch, each image with its own parameters: crop and flip, affine maps, blur.
 
-Crop, resize, flip and blur are linear and act on rows and columns apart, so each is a pair of small matrices per image.
+Crop, resize and flip are linear and act on rows and columns apart, so together they are two small matrices per image.
 """
 
 # B images, C channels, H height, W width, S output side, T tries
@@ -81,10 +81,7 @@ def affine(images_BCHW: Tensor, angle_B: Tensor, shift_B2: Tensor, zoom_B: Tenso
 
 def gaussian_blur(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float) -> Tensor:
     """Blur each image with its own Gaussian of ``sigma`` pixels, cut off at 4 sigma, edges mirrored."""
-    height, width = images_BCHW.shape[2:]
-    rows = _blur_matrix(sigma_B, height, largest_sigma)
-    columns = rows if height == width else _blur_matrix(sigma_B, width, largest_sigma)
-    return _separable(images_BCHW, rows, columns)
+    return _blur_axis(_blur_axis(images_BCHW, sigma_B, largest_sigma, 2), sigma_B, largest_sigma, 3)
 
 
 def _separable(images_BCHW: Tensor, rows_BSH: Tensor, columns_BSW: Tensor) -> Tensor:
@@ -105,18 +102,20 @@ def _resize_matrix(start_B: Tensor, length_B: Tensor, size: int, side: int) -> T
     return weight_BSH / weight_BSH.sum(dim=2, keepdim=True)
 
 
-def _blur_matrix(sigma_B: Tensor, size: int, largest_sigma: float) -> Tensor:
-    """Matrix (b, size, size) that blurs along one axis with mirrored edges."""
+def _blur_axis(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float, axis: int) -> Tensor:
+    """Weighted sum of shifted copies; a matrix product would round differently with the size of the batch."""
+    size = images_BCHW.shape[axis]
     radius = min(size - 1, max(1, math.ceil(4.0 * largest_sigma)))
-    offsets = torch.arange(-radius, radius + 1, device=sigma_B.device)
-    ratio_BO = offsets / sigma_B[:, None]
+    ratio_BO = torch.arange(-radius, radius + 1, device=sigma_B.device) / sigma_B[:, None]
     weight_BO = torch.exp(-0.5 * ratio_BO.square()) * (ratio_BO.abs() <= 4.0)
     weight_BO = weight_BO / weight_BO.sum(dim=1, keepdim=True)
-    source_OS = (offsets[:, None] + torch.arange(size, device=sigma_B.device)).abs()
-    source_OS = torch.where(source_OS > size - 1, 2 * (size - 1) - source_OS, source_OS)
-    matrix_BSS = sigma_B.new_zeros(len(sigma_B), size, size)
-    index_BOS = source_OS[None].expand(len(sigma_B), -1, -1)
-    return matrix_BSS.scatter_add_(2, index_BOS.transpose(1, 2), weight_BO[:, None, :].expand(-1, size, -1))
+    margins = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
+    padded = F.pad(images_BCHW, margins, mode="reflect")
+    blurred = torch.zeros_like(images_BCHW)
+    for place in range(2 * radius + 1):
+        # Product and sum as two operations: a fused one may round differently at the end of a vector register.
+        blurred += weight_BO[:, place, None, None, None] * padded.narrow(axis, place, size)
+    return blurred
 
 
 def _product(a_B22: Tensor, b_B22: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ def image_views(images_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor) -> Ten
         rows = (uniforms_BK[:, column] < probability).nonzero()[:, 0]
         if len(rows):
             views[rows] = change(views[rows], plan, uniforms_BK[rows])
-    return views
+    return views.clamp_(0.0, 1.0)  # weights that sum to 1 but for rounding leave the range by an ulp
 
 
 def _crop_and_flip(images_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor) -> Tensor:

@@ -133,7 +133,7 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
     if embedding.negative_cosine is None:
         return None
     is_collapsed = embedding.negative_cosine > COLLAPSED_COSINE or embedding.effective_rank < 1.0
-    mean = f"mean cosine between different samples is {embedding.negative_cosine:.2f}"
+    mean = f"mean cosine between different samples is {_plain(embedding.negative_cosine)}"
     return Finding(
         name="full-collapse",
         level="severe" if is_collapsed else "good",
@@ -199,8 +199,8 @@ def check_alignment(evidence: Evidence) -> Finding | None:
     return Finding(
         name="alignment",
         level="warning" if is_weak else "good",
-        title=f"Views of one sample have cosine {embedding.positive_cosine:.2f}, different samples "
-        f"{embedding.negative_cosine:.2f}",
+        title=f"Views of one sample have cosine {_plain(embedding.positive_cosine)}, different samples "
+        f"{_plain(embedding.negative_cosine)}",
         measured=embedding.positive_cosine,
         reference=embedding.negative_cosine,
         reference_name="different samples",
@@ -290,6 +290,11 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         "single figures scatter all the same.",
         remedy="diagnose on more samples",
     )
+
+
+def _plain(cosine: float) -> str:
+    """Two decimals, without a minus before zero."""
+    return f"{round(cosine, 2) + 0.0:.2f}"
 
 
 CATALOGUE: Mapping[str, Callable[[Evidence], Finding | None]] = {

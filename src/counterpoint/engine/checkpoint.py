@@ -55,6 +55,8 @@ def save_checkpoint(
         RunError: a write, flush or rename failed; earlier checkpoints are untouched.
     """
     target = folder / f"{PREFIX}{position.step:08d}"
+    if target.exists() and find_damage(target) is None:
+        return target  # the same step is the same state: an interrupt at an epoch's end
     temporary = folder / f".{target.name}.tmp"
     tensors, plain = _flatten_optimizer(optimizer)
     state = {"format": FORMAT, "position": vars(position), "optimizer": plain, "log": log}
@@ -65,7 +67,7 @@ def save_checkpoint(
         save_file(tensors, temporary / OPTIMIZER)
         (temporary / STATE).write_text(json.dumps(state, allow_nan=False), encoding="utf-8")
         _seal(temporary)
-        if target.exists():  # the same step again, for instance after an interrupt at an epoch's end
+        if target.exists():  # damaged
             shutil.rmtree(target)
         temporary.rename(target)
         flush_to_disk(folder)
@@ -73,7 +75,7 @@ def save_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(f"cannot save checkpoint {target}: {error}; earlier checkpoints are untouched") from error
     for old in list_checkpoints(folder)[keep:]:
-        shutil.rmtree(old)
+        shutil.rmtree(old, ignore_errors=True)
     return target
 
 

@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.data.sources import Source
+from counterpoint.data.source import Source
 from counterpoint.nn.trained import CHUNK, Encoder
 
 PCA_DIMS = 128

@@ -13,11 +13,14 @@ from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
 from counterpoint.data.order import Split, split_source
 from counterpoint.data.presets import plan_views
-from counterpoint.data.sources import ARRAY, Source, open_source
+from counterpoint.data.source import Source
+from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.data.views import ViewDrawer
 from counterpoint.engine.progress import Reporter
 from counterpoint.nn.encoders import CUSTOM, build_encoder
-from counterpoint.nn.trained import Encoder, load_encoder
+from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder
+
+DEFAULT_HOLDOUT = 0.2  # where a run held nothing out
 
 
 @dataclass(frozen=True)
@@ -78,14 +81,13 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
         data = settings.data
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
-    source = _open(data, labels, settings, trained, reporter)
+    asked = _source_settings(settings, trained.card, labels, is_own_data=is_own_data)
+    in_memory = None if isinstance(labels, str | Path) else labels
+    source = open_source(data, asked, labels=in_memory, progress=reporter.bar)
     share = float(settings.source.holdout) or DEFAULT_HOLDOUT
     return TrainedRun(
         known.folder, settings, trained, source, split_source(len(source), source.labels, share), is_own_data
     )
-
-
-DEFAULT_HOLDOUT = 0.2  # where a run held nothing out
 
 
 def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module | None:
@@ -97,11 +99,13 @@ def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module |
         return build_encoder(encoder.card.architecture, encoder.card.in_shape)
 
 
-def _open(data: Any, labels: Any, settings: TrainSettings, trained: Encoder, reporter: Reporter) -> Source:
-    """Open data at the size the encoder was trained with."""
+def _source_settings(settings: TrainSettings, card: EncoderCard, labels: Any, *, is_own_data: bool) -> SourceSettings:
+    """How to open the data: at the size the encoder was trained with, with the labels that belong to them."""
     asked = settings.source.model_dump()
-    if trained.card.kind == "images":
-        asked["image_size"] = trained.card.in_shape[1]
+    if card.kind == "images":
+        asked["image_size"] = card.in_shape[1]
     if isinstance(labels, str | Path):
-        asked["labels"], labels = str(labels), None
-    return open_source(data, SourceSettings(**asked), labels=labels, progress=reporter.bar)
+        asked["labels"] = str(labels)
+    elif not is_own_data and settings.source.labels != "none":
+        asked["labels"] = "auto"  # a file of labels belongs to the run's own samples
+    return SourceSettings(**asked)

@@ -12,7 +12,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import EpochOrder, Split, split_source
 from counterpoint.data.presets import plan_views
-from counterpoint.data.sources import Source
+from counterpoint.data.source import Source
 from counterpoint.data.views import ViewDrawer
 from counterpoint.engine.fabric_adapter import FabricEngine, place
 from counterpoint.engine.loop import TrainingJob

@@ -16,7 +16,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.data.label_files import number_labels
-from counterpoint.data.sources import Source
+from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, top_concepts
 from counterpoint.diagnostics.findings import EMBEDDING, REPRESENTATION, UNTRAINED, Accuracy, Evidence, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place

@@ -16,7 +16,8 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest
 from counterpoint.data.order import random_order
 from counterpoint.data.presets import plan_views
-from counterpoint.data.sources import Source, open_source
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
 from counterpoint.data.views import ViewDrawer
 from counterpoint.engine.progress import Reporter
 from counterpoint.recipes.resolve import Resolution, resolve_views

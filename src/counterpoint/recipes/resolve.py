@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import Settings, TrainSettings
-from counterpoint.data.presets import choose_preset, filled
-from counterpoint.data.sources import Source
+from counterpoint.data.presets import PRESETS, choose_preset, filled
+from counterpoint.data.source import Source
 from counterpoint.engine.fabric_adapter import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import Method
@@ -118,6 +118,10 @@ def resolve_views(resolution: Resolution, source: Source) -> Resolution:
     """Fill in the views."""
     resolution.fill("views.preset", lambda: choose_preset(source.kind, source.shape))
     preset = resolution.settings.views.preset
+    if preset in PRESETS and preset != "none" and (preset == "vectors") != (source.kind == "vectors"):
+        raise UsageError(
+            f"views.preset {preset} is not for {source.kind}; leave it at auto, or see `counterpoint list views`"
+        )
     for name, value in filled(resolution.settings.views):
         resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))
     return resolution

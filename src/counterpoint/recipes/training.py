@@ -21,7 +21,8 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import as_yaml, build, leaf_fields, merge, nest
 from counterpoint.core.version import __version__
 from counterpoint.core.yaml_text import dump_yaml
-from counterpoint.data.sources import ARRAY, Source, open_source
+from counterpoint.data.source import Source
+from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved

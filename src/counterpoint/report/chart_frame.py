@@ -78,7 +78,7 @@ class Frame:
 def svg(size: tuple[float, float], words: ChartText, *content: Child, **attributes: Attribute) -> Markup:
     """Wrap content as a picture with a title and a description."""
     width, height = (coordinate(length) for length in size)
-    title, description = element("title", words.title), element("desc", words.description)
+    title, description = element("title", words.title), element("desc", words.description or words.title)
     box = f"0 0 {width} {height}"
     return element(
         "svg", title, description, *content, viewBox=box, width=width, height=height, role="img", **attributes

@@ -5,18 +5,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 from counterpoint.report.chart_frame import ChartText, Frame
+from counterpoint.report.concept_words import concepts_of, extent, pure_concepts
 from counterpoint.report.figures import WIDE, data_table, figure
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.point_chart import Cloud, point_clouds
 from counterpoint.report.run_record import Concept, RunRecord
 from counterpoint.report.series_style import Style, run_style, run_tag
 from counterpoint.report.ticks import decade_axis, evenly_chosen, percent_axis
-from counterpoint.report.wording import count, number, percent
+from counterpoint.report.wording import NO_BREAK, count, number, percent
 
 MAX_POINTS = 600
 MAX_ROWS = 120
 MAX_CLASSES = 12
-PURE = 0.8
 
 
 def concept_overview(runs: Sequence[RunRecord], num_runs: int) -> Markup | None:
@@ -38,12 +38,6 @@ def concept_overview(runs: Sequence[RunRecord], num_runs: int) -> Markup | None:
     return element("div", content, class_=f"{layout} concept-map")
 
 
-def pure_concepts(run: RunRecord) -> list[Concept]:
-    """The dimensions that stand for one class."""
-    concepts = run.diagnosis.concepts if run.diagnosis else ()
-    return [concept for concept in concepts if concept.purity is not None and concept.purity >= PURE]
-
-
 def _map(runs: Sequence[RunRecord], points: dict[int, list[tuple[float, float]]], num_runs: int) -> Markup:
     """Draw all dimensions of all runs."""
     clouds = [_cloud(points[run.order], run_style(run.order)) for run in runs]
@@ -51,14 +45,14 @@ def _map(runs: Sequence[RunRecord], points: dict[int, list[tuple[float, float]]]
     x_axis = decade_axis("share of samples it fires on (log scale)", [-1.0, 0.0, *fires], as_percent=True)
     y_axis = percent_axis("purity: share of the commonest class", [0.0, 1.0])
     entries = [(run_style(run.order), run.name) for run in runs] if num_runs > 1 else []
-    counts = [f"{run.name}: {count(len(points[run.order]), 'dimension')}" for run in runs]
-    words = ChartText("How often each dimension fires and how pure it is", f"{'; '.join(counts)}. ")
+    extents = "; ".join(f"{run.name}: {extent(run)}" for run in runs)
+    words = ChartText("How often each dimension fires and how pure it is", extents)
 
     def draw(width: float) -> Markup:
         return point_clouds(Frame(width, 290, x_axis, y_axis), words, clouds, [entries])
 
     note = "Upper left: selective and pure, a concept. Right: fires on nearly everything."
-    return figure("Every dimension of the embedding", note, draw, WIDE, _table(runs, num_runs))
+    return figure("Dimensions of the embedding", note, draw, WIDE, _table(runs, num_runs))
 
 
 def _points(run: RunRecord) -> list[tuple[float, float]]:
@@ -70,8 +64,7 @@ def _points(run: RunRecord) -> list[tuple[float, float]]:
 
 
 def _rated(run: RunRecord) -> list[Concept]:
-    concepts = run.diagnosis.concepts if run.diagnosis else ()
-    return [concept for concept in concepts if concept.purity is not None]
+    return [concept for concept in concepts_of(run) if concept.purity is not None]
 
 
 def _cloud(points: Sequence[tuple[float, float]], style: Style) -> Cloud:
@@ -90,7 +83,7 @@ def _classes(runs: Sequence[RunRecord], num_runs: int) -> Markup | None:
     rows = [[element("bdi", name), *(str(counts[run.order][name]) for run in runs)] for name in ordered[:MAX_CLASSES]]
     heads = [run_tag(run.name, run.order) for run in runs] if num_runs > 1 else ["dimensions"]
     title = element("strong", "Classes with dimensions of their own")
-    note = element("span", "Dimensions that are at least 80 % one class.", class_="note")
+    note = element("span", f"Of the dimensions described, those at least 80{NO_BREAK}% one class.", class_="note")
     table = data_table("Dimensions per class", ["class", *heads], rows)
     return element("div", element("p", title, note, class_="side-title"), table, _further(len(ordered) - MAX_CLASSES))
 

@@ -20,7 +20,7 @@ PROTOCOLS = {"knn": "kNN"}
 def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw every accuracy with its interval, list them, and state the protocols in words."""
     evaluated = [run for run in runs if run.evaluation and run.evaluation.rows]
-    absent = absences([run for run in runs if run not in evaluated], "evaluation", "evaluate")
+    absent = absences([run for run in runs if run not in evaluated], "evaluation (which needs labels)", "evaluate")
     if not evaluated:
         return join(absent)
     return join(readings(runs, baseline_words), _figure(evaluated, len(runs)), _protocols(evaluated), absent)
@@ -72,8 +72,9 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     def draw(width: float) -> Markup:
         return interval_chart(width, axis, groups, words)
 
-    names = [(run_tag(run.name, run.order), " ") for run in runs] if num_runs > 1 else None
-    note = join("Whiskers are 95 % Wilson intervals over the queries. ", names)
+    tags = [(run_tag(run.name, run.order), " ") for run in runs]
+    legend = element("span", tags, class_="of-what") if num_runs > 1 else None
+    note = join("Whiskers are 95 % Wilson intervals over the queries. Hollow marks are baselines.", legend)
     chart = figure("Accuracy on held-out queries", note, draw, WIDTH, None)
     return join(chart, _table(runs, num_runs))
 
@@ -109,9 +110,10 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     keys = dict.fromkeys(
         (row.protocol, row.features) for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]
     )
+    protocols = list(dict.fromkeys(protocol for protocol, _ in keys))
     rows = [
         [_protocol_name(protocol), features, *(_cell(accuracy_row(run, protocol, features)) for run in runs)]
-        for protocol, features in keys
+        for protocol, features in sorted(keys, key=lambda key: protocols.index(key[0]))
     ]
     heads = [run_tag(run.name, run.order) for run in runs] if num_runs > 1 else ["accuracy, 95 % interval, correct"]
     return element("div", data_table("Accuracies", ["protocol", "features", *heads], rows), class_="accuracies")

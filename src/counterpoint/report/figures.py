@@ -74,19 +74,18 @@ def data_table(
 
 
 def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> Markup | None:
-    """Set the plain reading of a section: a paragraph about one run, or one line for each of several.
+    """Set the plain reading of a section: a paragraph about one run, or a column for each of several.
 
-    A run about which ``words`` has nothing to say is left out.
+    Nothing is set when ``words`` has nothing to say about any run.
     """
-    told = [(run, words(run)) for run in runs]
-    told = [(run, reading) for run, reading in told if reading]
-    if not told:
+    told = [words(run) for run in runs]
+    if not any(told):
         return None
     if len(runs) == 1:
-        return element("p", told[0][1], class_="reading")
-    return columns(
-        [join(run_tag(run.name, run.order), element("p", reading, class_="reading")) for run, reading in told]
-    )
+        return element("p", told[0], class_="reading")
+    paragraphs = [element("p", reading or "Nothing to read yet.", class_="reading") for reading in told]
+    tags = [run_tag(run.name, run.order) for run in runs]
+    return columns([join(tag, paragraph) for tag, paragraph in zip(tags, paragraphs, strict=True)])
 
 
 def missing(what: str, command: str) -> Markup:

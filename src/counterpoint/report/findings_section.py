@@ -13,6 +13,7 @@ from counterpoint.report.verdict_section import by_severity, finding_anchor
 from counterpoint.report.wording import count, listing, number
 
 MAX_FINDINGS = 40
+PLURALS = {"warning": "warnings", "note": "notes"}
 
 
 def findings_section(runs: Sequence[RunRecord]) -> Markup:
@@ -29,7 +30,7 @@ def _tally(run: RunRecord) -> str:
     if run.diagnosis is None:
         return ""
     found = [known_level(finding.level) for finding in run.diagnosis.findings]
-    counts = [f"{found.count(level)} {level}" for level in LEVELS if level in found]
+    counts = [count(found.count(level), level, PLURALS.get(level, level)) for level in LEVELS if level in found]
     if not found:
         return "The diagnosis holds no findings."
     return f"{count(len(found), 'check')}: {listing(counts)}."
@@ -82,7 +83,8 @@ def _folded_card(run: RunRecord, place: int, finding: Finding) -> Markup:
 
 
 def _card_body(finding: Finding) -> Markup:
-    remedy = element("p", element("strong", "Try: "), finding.remedy, class_="remedy") if finding.remedy else None
+    opening = "Otherwise, try: " if known_level(finding.level) == "good" else "Try: "
+    remedy = element("p", element("strong", opening), finding.remedy, class_="remedy") if finding.remedy else None
     return join(_measurement(finding), element("p", finding.text) if finding.text else None, remedy)
 
 

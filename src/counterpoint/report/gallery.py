@@ -1,21 +1,26 @@
 """Section 6: what does each feature mean? The samples that activate each dimension of the embedding most."""
 
 from collections.abc import Sequence
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.report.concept_map import concept_overview, pure_concepts
+from counterpoint.report.chart_frame import ChartText
+from counterpoint.report.concept_map import concept_overview
+from counterpoint.report.concept_words import concept_words, concepts_of
 from counterpoint.report.figures import absences, columns, readings
+from counterpoint.report.interval_chart import share_bar
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import Concept, RunRecord
 from counterpoint.report.series_style import run_title
 from counterpoint.report.thumbnails import PIXELATED_SIDE, PLANS, GalleryPlan, cards_per_run, data_address
 from counterpoint.report.wording import count, number, percent
 
-ALMOST_ALWAYS = 0.9
 FEW_SAMPLES = 10
+HOW_TO_READ = (
+    "Each card shows the samples that activate a dimension most, the strongest first. The name and the bar are the "
+    "commonest class, and its share, among all samples the dimension fires on, not only those shown."
+)
 NUM_OPEN = 12  # cards before the fold
 SORTS = (
     ("rank", "usefulness"),
@@ -28,49 +33,16 @@ SORTS = (
 
 def gallery_section(runs: Sequence[RunRecord], plan: GalleryPlan) -> Markup:
     """Show the concepts of each run, with buttons that sort them."""
-    with_concepts = [run for run in runs if run.diagnosis and run.diagnosis.concepts]
-    absent = absences([run for run in runs if run not in with_concepts], "concepts", "diagnose")
+    with_concepts = [run for run in runs if concepts_of(run)]
+    absent = absences([run for run in runs if not concepts_of(run)], "concepts", "diagnose")
     if not with_concepts:
         return join(absent)
     galleries = [
         join(run_title(run.name, run.order, len(runs)), _gallery(run, plan, len(runs))) for run in with_concepts
     ]
-    shown = element("div", columns(galleries), class_="galleries" if len(runs) > 1 else "galleries single")
-    return join(
-        readings(runs, concept_words),
-        concept_overview(with_concepts, len(runs)),
-        _sort_buttons(),
-        _plan_words(runs, plan),
-        shown,
-        absent,
-    )
-
-
-def concept_words(run: RunRecord) -> str:
-    """Say how many dimensions stand for one class, how many classes they cover, and how often they fire."""
-    if run.diagnosis is None or not run.diagnosis.concepts:
-        return ""
-    concepts = run.diagnosis.concepts
-    fires = [concept.fires for concept in concepts if concept.fires is not None]
-    often = f"The median one fires on {percent(median(fires))} of samples." if fires else ""
-    if fires and median(fires) > ALMOST_ALWAYS:
-        often += " A dimension that fires almost always is not a concept: its top samples are only its extremes."
-    return f"{_purity_words(run)} {often}".strip()
-
-
-def _purity_words(run: RunRecord) -> str:
-    """Count the dimensions that stand for one class, and the classes they cover."""
-    concepts = run.diagnosis.concepts if run.diagnosis else ()
-    rated = [concept for concept in concepts if concept.purity is not None]
-    if not rated:
-        return f"{count(len(concepts), 'dimension')}, without labels to name them: judge by eye."
-    pure = pure_concepts(run)
-    classes = len({concept.top_class for concept in pure})
-    known = run.evaluation.split.num_classes if run.evaluation else None
-    covered = f"{classes} of {count(known, 'class', 'classes')}" if known else count(classes, "class", "classes")
-    tail = f", and together they stand for {covered}" if pure else ""
-    pure_ones = {0: "none is", 1: "1 is"}.get(len(pure), f"{len(pure)} are")
-    return f"Of {count(len(rated), 'dimension')} that fire, {pure_ones} at least 80 % one class{tail}."
+    overview = concept_overview(with_concepts, len(runs))
+    notes = join(element("p", HOW_TO_READ, class_="note"), _plan_words(runs, plan))
+    return join(readings(runs, concept_words), overview, notes, _sort_buttons(), columns(galleries), absent)
 
 
 def _sort_buttons() -> Markup:
@@ -86,8 +58,11 @@ def _sort_buttons() -> Markup:
 def _plan_words(runs: Sequence[RunRecord], plan: GalleryPlan) -> Markup | None:
     """Say what the page leaves out."""
     limit = cards_per_run(plan, len(runs))
-    longer = [run for run in runs if run.diagnosis and len(run.diagnosis.concepts) > limit]
-    parts = [f"the first {limit} of {_num_concepts(run)}{f' of {run.name}' if len(runs) > 1 else ''}" for run in longer]
+    longer = [run for run in runs if len(concepts_of(run)) > limit]
+    parts = [
+        f"the first {limit} of {count(len(concepts_of(run)), 'dimension')}{f' of {run.name}' if len(runs) > 1 else ''}"
+        for run in longer
+    ]
     if plan is not PLANS[0]:
         images = f"at most {plan.num_images} images of {plan.max_side} pixels each" if plan.num_images else "no images"
         parts.append(f"to keep the page below 8 MB, {images} per dimension")
@@ -96,14 +71,9 @@ def _plan_words(runs: Sequence[RunRecord], plan: GalleryPlan) -> Markup | None:
     return element("p", f"Shown here: {'; '.join(parts)}. The rest is in findings.json and arrays.npz.", class_="note")
 
 
-def _num_concepts(run: RunRecord) -> str:
-    return count(len(run.diagnosis.concepts) if run.diagnosis else 0, "dimension")
-
-
 def _gallery(run: RunRecord, plan: GalleryPlan, num_runs: int) -> Markup:
     """Show one run's cards, the first in the open and the rest folded."""
-    concepts = run.diagnosis.concepts if run.diagnosis else ()
-    shown = concepts[: cards_per_run(plan, num_runs)]
+    shown = concepts_of(run)[: cards_per_run(plan, num_runs)]
     addresses = _addresses(run.arrays.thumbnails, shown, plan)
     cards = [_card(run, concept, rank, plan, addresses) for rank, concept in enumerate(shown)]
     first = element("div", cards[:NUM_OPEN], class_="concepts", data_open=NUM_OPEN)
@@ -148,8 +118,9 @@ def _meaning(concept: Concept) -> Markup | None:
     """Name the commonest class among the samples that activate a dimension, with its share as a bar."""
     if concept.purity is None:
         return None
-    name = element("bdi", concept.top_class, class_="class-name")
-    bar = element("meter", min=0, max=1, value=concept.purity, aria_label="purity")
+    name = element("bdi", concept.top_class, class_="class-name", title=concept.top_class)
+    told = f"{percent(concept.purity)} of the samples it fires on are of one class"
+    bar = share_bar(concept.purity, ChartText("purity", told))
     return element("p", name, " ", percent(concept.purity, 0), " ", bar, class_="meaning")
 
 

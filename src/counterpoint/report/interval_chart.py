@@ -1,4 +1,4 @@
-"""Dots with intervals in rows, and the bar that sets a measurement beside its reference."""
+"""Dots with intervals in rows, and the bars that show one number: against its reference, or as a share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,6 +58,13 @@ def comparison_bar(measured: float, reference: float, words: ChartText) -> Marku
     bar = element("rect", x=min(start, end), y=7, width=max(abs(end - start), 1.5), height=6, rx=2, class_="bar")
     tick = element("path", d=f"M{coordinate(mark)} 1v18", class_="target")
     return svg((280, 20), words, track, bar, tick, class_="chart comparison")
+
+
+def share_bar(share: float, words: ChartText) -> Markup:
+    """Draw a share in [0, 1] as a small bar."""
+    track = element("rect", x=0, y=0, width=64, height=6, class_="track")
+    filled = element("rect", x=0, y=0, width=64 * min(max(share, 0.0), 1.0), height=6, class_="filled")
+    return svg((64, 6), words, track, filled, class_="chart share")
 
 
 def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> Markup:

@@ -59,13 +59,17 @@ def label_room(labels: Sequence[str]) -> float:
 
 
 def step_area(frame: Frame, edges: Sequence[float], heights: Sequence[float], class_: str) -> Markup:
-    """Draw a histogram as one outline over its bins."""
+    """Draw a histogram as one outline, from its first bin that is not empty to its last."""
+    filled = [place for place, height in enumerate(heights) if height > 0]
+    if not filled:
+        return join()
+    first, last = filled[0], filled[-1]
     base = coordinate(frame.y_end)
     steps = [
-        f"V{coordinate(frame.py(height))}H{coordinate(frame.px(edges[bin_ + 1]))}"
-        for bin_, height in enumerate(heights)
+        f"V{coordinate(frame.py(heights[place]))}H{coordinate(frame.px(edges[place + 1]))}"
+        for place in range(first, last + 1)
     ]
-    return element("path", d=f"M{coordinate(frame.px(edges[0]))} {base}{''.join(steps)}V{base}Z", class_=class_)
+    return element("path", d=f"M{coordinate(frame.px(edges[first]))} {base}{''.join(steps)}V{base}Z", class_=class_)
 
 
 def _stroke(frame: Frame, line: Line) -> Markup:
@@ -105,5 +109,5 @@ def _reference(frame: Frame, reference: Reference) -> Markup:
 
 def _reference_label(frame: Frame, reference: Reference) -> Markup:
     y = frame.py(reference.value)
-    is_below = reference.is_below and y + 18 < frame.y_end
+    is_below = reference.is_below and y + 22 < frame.y_end
     return text(frame.x_end, y + 15 if is_below else y - 6, reference.label, class_="label halo end")

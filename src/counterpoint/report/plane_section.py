@@ -14,7 +14,7 @@ from counterpoint.report.point_chart import NamedPoint, point_plane
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, Histogram, RunRecord
 from counterpoint.report.series_style import Style, place_style, run_style, run_tag
 from counterpoint.report.ticks import Axis, linear_axis, percent_axis
-from counterpoint.report.wording import number, percent
+from counterpoint.report.wording import NO_BREAK, cosine, number, percent
 
 LESS_OVERLAP = "The less the two overlap, the better pairs are told apart."
 
@@ -64,8 +64,8 @@ def _cosine_words(run: RunRecord) -> str:
     if place is None or place.positive_cosine is None or place.negative_cosine is None:
         return ""
     return (
-        f"In the embedding, two views of one sample have a mean cosine of {number(place.positive_cosine, 2)}, "
-        f"different samples {number(place.negative_cosine, 2)}."
+        f"In the embedding, two views of one sample have a mean cosine of {cosine(place.positive_cosine)}, "
+        f"different samples {cosine(place.negative_cosine)}."
     )
 
 
@@ -74,7 +74,7 @@ def _separation_words(run: RunRecord) -> str:
     if measured is None:
         return ""
     share = percent(measured.auc)
-    return f"A pair of views is closer than a pair of different samples in {share} of draws (chance: 50 %)."
+    return f"A pair of views is closer than a pair of different samples in {share} of draws (chance: 50{NO_BREAK}%)."
 
 
 def _change_words(run: RunRecord) -> str:
@@ -110,9 +110,12 @@ def _plane_figure(runs: Sequence[RunRecord]) -> Markup | None:
     y_axis = linear_axis("uniformity (lower is better)", [point.y for point in drawn])
 
     def draw(width: float) -> Markup:
-        return point_plane(Frame(width, 340, x_axis, y_axis), words, drawn, arrows, _entries(runs))
+        return point_plane(
+            Frame(width, 340, x_axis, y_axis), words, drawn, arrows, _entries(runs, {place for _, place in known})
+        )
 
-    note = "Lower left is best: views of one sample together, all samples spread out. Arrows show what training did."
+    note = "Lower left is best: views of one sample together, all samples spread out."
+    note += " Arrows show what training did." if arrows else ""
     return figure("Alignment and uniformity", note, draw, HALF if len(runs) == 1 else WIDE, _plane_table(runs))
 
 
@@ -131,11 +134,12 @@ def _point_name(run: RunRecord, name: str, num_runs: int) -> str:
     return "" if name == UNTRAINED else run.name
 
 
-def _entries(runs: Sequence[RunRecord]) -> list[list[tuple[Style, str]]]:
+def _entries(runs: Sequence[RunRecord], drawn: set[str]) -> list[list[tuple[Style, str]]]:
     """Legend of a plane with several runs: colour is the run, shape the place."""
     if len(runs) == 1:
         return []
-    places = [(Style("muted", "", place_style(place, 0, 2).marker, place == UNTRAINED), place) for place in PLACES]
+    shown = [place for place in PLACES if place in drawn]
+    places = [(Style("muted", "", place_style(place, 0, 2).marker, place == UNTRAINED), place) for place in shown]
     return [places, [(Style(run_style(run.order).colour), run.name) for run in runs]]
 
 

@@ -33,8 +33,8 @@ class Fields:
         return self._finite(self.values.get(name), name)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Read a list of texts."""
-        return tuple(printable(str(value)) for value in self.items(name))
+        """Read a list of texts; null is empty."""
+        return tuple("" if value is None else printable(str(value)) for value in self.items(name))
 
     def numbers(self, name: str) -> tuple[float | None, ...]:
         """Read a list of numbers."""

@@ -49,6 +49,7 @@ def read_run(path: Path, *, name: str, order: int) -> RunRecord:
     folder = open_run(path)
     resolved = _read_settings(folder.resolved)
     reasons = resolved.pop("reasons", None)
+    resolved.pop("out", None)  # the name of the run says it, and it always differs
     return RunRecord(
         name=printable(name),
         order=order,

@@ -19,8 +19,8 @@ STILL_FALLING = 0.02  # share of the whole fall that the last tenth of the epoch
 
 def training_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw each run's loss, and the learning rates."""
-    trained = [run for run in runs if run.epochs]
-    untrained = absences([run for run in runs if not run.epochs], "metrics", "resume")
+    trained = [run for run in runs if any(epoch.loss is not None for epoch in run.epochs)]
+    untrained = absences([run for run in runs if run not in trained], "losses", "resume")
     if not trained:
         return join(untrained)
     axis = _shared_axis(trained)

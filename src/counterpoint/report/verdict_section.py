@@ -12,7 +12,11 @@ from counterpoint.report.side_by_side import side_by_side
 from counterpoint.report.wording import count, interval, number, percent
 
 NUM_TOP_FINDINGS = 3
-UNFINISHED = {"running": "This run is still going", "interrupted": "This run was interrupted"}
+UNFINISHED = {
+    "created": "This run has not begun",
+    "running": "This run is still going",
+    "interrupted": "This run was interrupted",
+}
 
 
 def verdict_section(runs: Sequence[RunRecord]) -> Markup:

@@ -14,6 +14,8 @@ def number(value: float | None, digits: int = 3) -> str:
 
     >>> number(61.234), number(1437), number(0.00001234), number(-3.1), number(None)
     ('61.2', '1,437', '1.23×10⁻⁵', '−3.1', 'not measured')
+    >>> number(1e-5), number(-2e12)
+    ('10⁻⁵', '−2×10¹²')
     """
     if value is None:
         return ABSENT
@@ -22,7 +24,8 @@ def number(value: float | None, digits: int = 3) -> str:
     exponent = math.floor(math.log10(abs(value)))
     if exponent < -3 or exponent > 8:
         mantissa = f"{value / 10.0**exponent:.{digits - 1}f}".rstrip("0").rstrip(".")
-        return f"{mantissa}×{power_of_ten(exponent)}".replace("-", MINUS)
+        factor = {"1": "", "-1": "-"}.get(mantissa, f"{mantissa}×")
+        return f"{factor}{power_of_ten(exponent)}".replace("-", MINUS)
     if float(value).is_integer():
         return f"{int(value):,}".replace("-", MINUS)
     decimals = max(digits - 1 - exponent, 0)
@@ -47,25 +50,33 @@ def percent(share: float | None, digits: int = 1) -> str:
     """
     if share is None:
         return ABSENT
-    smallest = 10.0**-digits
-    if 0 < share * 100 < smallest / 2:
+    smallest, rounded = 10.0**-digits, round(100 * share, digits)
+    if share > 0 and rounded == 0:
         return f"< {smallest:g}{NO_BREAK}%"
-    if 100 - smallest / 2 < share * 100 < 100:
+    if share < 1 and rounded == 100:
         return f"> {100 - smallest:g}{NO_BREAK}%"
-    if share in (0, 1):
-        digits = 0
-    return f"{100 * share:.{digits}f}{NO_BREAK}%".replace("-", MINUS)
+    decimals = 0 if share in (0, 1) else digits
+    return f"{rounded:.{decimals}f}{NO_BREAK}%".replace("-", MINUS)
 
 
 def interval(low: float | None, high: float | None) -> str:
     """Write an interval of shares in percent; empty when an end is missing.
 
-    >>> interval(0.964, 0.992).replace(NO_BREAK, " ")
-    '96.4 to 99.2 %'
+    >>> interval(0.964, 0.992).replace(NO_BREAK, " "), interval(0.984, 0.9995).replace(NO_BREAK, " ")
+    ('96.4 to 99.2 %', '98.4 to > 99.9 %')
     """
     if low is None or high is None:
         return ""
-    return f"{100 * low:.1f} to {100 * high:.1f}{NO_BREAK}%"
+    return f"{percent(low).removesuffix(NO_BREAK + '%')} to {percent(high)}"
+
+
+def cosine(value: float | None) -> str:
+    """Write a cosine with two decimals.
+
+    >>> cosine(0.8873), cosine(-0.0003), cosine(-0.25)
+    ('0.89', '0.00', '−0.25')
+    """
+    return ABSENT if value is None else f"{round(value, 2) + 0.0:.2f}".replace("-", MINUS)
 
 
 def duration(seconds: float | None) -> str:

@@ -1,0 +1,92 @@
+"""Boxes of the random resized crop: the recipe written out with a loop, and the bounds it promises."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from counterpoint.data.spatial import ASPECT_RATIO, NUM_CROP_DRAWS, NUM_TRIES, random_crop_boxes
+from tolerances import assert_estimate
+
+SIZES = [(8, 8), (33, 33), (24, 50), (224, 160), (1024, 1024)]
+
+
+def oracle_box(numbers: list[float], height: int, width: int, scale: tuple[float, float]) -> tuple[int, ...]:
+    """szegedy2015 as torchvision words it: ten tries of an area and a ratio, else the largest box of a legal ratio."""
+    areas, ratios, (top, left) = numbers[:NUM_TRIES], numbers[NUM_TRIES : 2 * NUM_TRIES], numbers[2 * NUM_TRIES :]
+    for area_number, ratio_number in zip(areas, ratios, strict=True):
+        area = height * width * (scale[0] + (scale[1] - scale[0]) * area_number)
+        low, high = math.log(3 / 4), math.log(4 / 3)
+        ratio = math.exp(low + (high - low) * ratio_number)
+        box_width, box_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 1 <= box_width <= width and 1 <= box_height <= height:
+            break
+    else:
+        box_height, box_width = height, width
+        if width / height < 3 / 4:
+            box_height = round(width / (3 / 4))
+        elif width / height > 4 / 3:
+            box_width = round(height * 4 / 3)
+    return int(top * (height - box_height + 1)), int(left * (width - box_width + 1)), box_height, box_width
+
+
+@pytest.mark.parametrize("scale", [(0.08, 1.0), (0.6, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize(("height", "width"), SIZES)
+def test_boxes_are_those_of_the_recipe(
+    height: int, width: int, scale: tuple[float, float], generator: torch.Generator
+) -> None:
+    uniforms = torch.rand(500, NUM_CROP_DRAWS, generator=generator)
+    boxes = random_crop_boxes(uniforms, height, width, scale)
+    expected = torch.tensor([oracle_box(row, height, width, scale) for row in uniforms.tolist()])
+    is_other = (boxes != expected).any(dim=1)
+    # A side within float32's rounding of a half pixel may round either way; its box then moves with it.
+    assert float(is_other.double().mean()) <= 0.01
+    assert int((boxes - expected).abs()[:, 2:].max()) <= 1
+
+
+@pytest.mark.parametrize("scale", [(0.08, 1.0), (0.3, 0.5), (1.0, 1.0)])
+@pytest.mark.parametrize(("height", "width"), SIZES)
+def test_boxes_lie_inside_and_keep_area_and_ratio(
+    height: int, width: int, scale: tuple[float, float], generator: torch.Generator
+) -> None:
+    uniforms = torch.rand(2000, NUM_CROP_DRAWS, generator=generator)
+    uniforms[0], uniforms[1] = 0.0, 1 - 2.0**-24  # the ends of the range
+    top, left, box_height, box_width = random_crop_boxes(uniforms, height, width, scale).double().unbind(1)
+    assert bool(((top >= 0) & (left >= 0) & (box_height >= 1) & (box_width >= 1)).all())
+    assert bool(((top + box_height <= height) & (left + box_width <= width)).all())
+    if height != width or scale[0] == 1.0:
+        return  # some boxes are the fallback, whose area may be smaller
+    # Both sides are rounded to whole pixels: up to half a pixel may be lost or gained.
+    assert bool(((box_height + 0.5) * (box_width + 0.5) >= scale[0] * height * width * (1 - 1e-6)).all())
+    assert bool(((box_height - 0.5) * (box_width - 0.5) <= scale[1] * height * width * (1 + 1e-6)).all())
+    assert bool(((box_width + 0.5) / (box_height - 0.5).clamp(min=1e-9) >= ASPECT_RATIO[0] * (1 - 1e-6)).all())
+    assert bool(((box_width - 0.5) / (box_height + 0.5) <= ASPECT_RATIO[1] * (1 + 1e-6)).all())
+
+
+@pytest.mark.parametrize(("height", "width", "expected"), [(4, 64, (4, 5)), (64, 4, (5, 4)), (60, 100, (60, 80))])
+def test_where_no_try_fits_the_largest_legal_box_is_taken(
+    height: int, width: int, expected: tuple[int, int], generator: torch.Generator
+) -> None:
+    boxes = random_crop_boxes(torch.rand(200, NUM_CROP_DRAWS, generator=generator), height, width, (1.0, 1.0))
+    assert {(int(row[2]), int(row[3])) for row in boxes} == {expected}
+    if (height, width) == (4, 64):
+        assert int(boxes[:, 1].min()) < 5
+        assert int((boxes[:, 1] + boxes[:, 3]).max()) > 59
+
+
+def test_area_ratio_and_place_are_uniform(generator: torch.Generator) -> None:
+    num_boxes, side, scale = 20_000, 1024, (0.1, 0.4)  # at most 0.4 x 4/3 of a side: every first try fits
+    boxes = random_crop_boxes(torch.rand(num_boxes, NUM_CROP_DRAWS, generator=generator), side, side, scale)
+    top, left, box_height, box_width = boxes.double().unbind(1)
+    draws = {
+        "area": (box_height * box_width / side**2 - scale[0]) / (scale[1] - scale[0]),
+        "ratio": (torch.log(box_width / box_height) / math.log(4 / 3) + 1) / 2,
+        "top": (top + 0.5) / (side - box_height + 1),
+        "left": (left + 0.5) / (side - box_width + 1),
+    }
+    for values in draws.values():
+        assert_estimate(float(values.mean()), 1 / 2, (12 * num_boxes) ** -0.5)
+        assert_estimate(float((values - 0.5).square().mean()), 1 / 12, (180 * num_boxes) ** -0.5)
+    for first, second in pairwise(draws.values()):
+        assert_estimate(float(((first - 0.5) * (second - 0.5)).mean()), 0.0, 1 / 12 / num_boxes**0.5)

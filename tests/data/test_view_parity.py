@@ -1,0 +1,212 @@
+"""The image operations beside torchvision's, given the same parameters; and answers known without it."""
+
+import math
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.data import colour
+from counterpoint.data.presets import ViewPlan
+from counterpoint.data.spatial import NUM_CROP_DRAWS, affine, crop_resize_flip, gaussian_blur, random_crop_boxes
+from counterpoint.data.views import (
+    AFFINE,
+    AFFINE_NUMBERS,
+    BLUR,
+    GRAYSCALE,
+    JITTER,
+    JITTER_NUMBERS,
+    NUM_DRAWS,
+    image_views,
+)
+from tolerances import assert_close
+
+NUM_IMAGES = 6
+
+
+@pytest.fixture(scope="module")
+def vision() -> ModuleType:
+    """torchvision's functions, or the test is skipped."""
+    name = "torchvision.transforms.v2.functional"
+    return pytest.importorskip(name, reason="torchvision (extra `vision`) is not installed")
+
+
+@pytest.fixture(params=[(1, 8, 8), (3, 32, 32), (3, 24, 33)], ids=str)
+def images(request: pytest.FixtureRequest, generator: torch.Generator) -> Tensor:
+    """Random images in [0, 1]: every frequency and every colour."""
+    return torch.rand(NUM_IMAGES, *request.param, generator=generator)
+
+
+@pytest.mark.parametrize("scale", [(0.08, 1.0), (0.5, 0.9)])
+def test_crop_resize_and_flip(
+    vision: ModuleType, images: Tensor, scale: tuple[float, float], generator: torch.Generator
+) -> None:
+    height, width = images.shape[2:]
+    uniforms = torch.rand(NUM_IMAGES, NUM_CROP_DRAWS, generator=generator)
+    boxes = random_crop_boxes(uniforms, height, width, scale)
+    is_flipped = torch.arange(NUM_IMAGES) % 2 == 1
+    views = crop_resize_flip(images, boxes, is_flipped, (height, width))
+    for image, box, flip, view in zip(images, boxes.tolist(), is_flipped, views, strict=True):
+        expected = vision.resized_crop(image, *box, [height, width], antialias=True)
+        assert_close(view, vision.horizontal_flip(expected) if flip else expected)
+
+
+def test_shrinking_is_antialiased_as_well(vision: ModuleType, images: Tensor) -> None:
+    height, width = images.shape[2:]
+    box = torch.tensor([0, 0, height, width]).expand(NUM_IMAGES, 4)
+    view = crop_resize_flip(images, box, torch.zeros(NUM_IMAGES, dtype=torch.bool), (height // 3, width // 2))
+    assert_close(view, vision.resize(images, [height // 3, width // 2], antialias=True))
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.3, 0.8, 1.3, 1.7])
+def test_gaussian_blur(vision: ModuleType, images: Tensor, sigma: float) -> None:
+    radius = max(1, math.floor(4 * sigma))
+    expected = vision.gaussian_blur(images, kernel_size=[2 * radius + 1] * 2, sigma=[sigma] * 2)
+    assert_close(gaussian_blur(images, torch.full((NUM_IMAGES,), sigma), 1.7), expected)
+
+
+@pytest.mark.parametrize("factor", [0.2, 0.6, 1.0, 1.4, 1.8])
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
+def test_colour_strengths(vision: ModuleType, images: Tensor, name: str, factor: float) -> None:
+    if name == "saturation" and images.shape[1] == 1:
+        return  # grey images keep to brightness and contrast
+    operation = colour.OPERATIONS[["brightness", "contrast", "saturation"].index(name)]
+    expected = getattr(vision, f"adjust_{name}")(images, factor)
+    assert_close(operation(images, torch.full((NUM_IMAGES, 1, 1, 1), factor)), expected)
+
+
+@pytest.mark.parametrize("shift", [-0.5, -0.1, 0.0, 0.05, 0.3, 0.5])
+def test_hue(vision: ModuleType, shift: float, generator: torch.Generator) -> None:
+    images = torch.rand(NUM_IMAGES, 3, 16, 16, generator=generator)
+    images[0] = images[0, :1]  # grey: no hue to turn
+    images[1, 1:] = 0.0  # pure red, of every brightness
+    expected = vision.adjust_hue(images, shift)
+    assert_close(colour.OPERATIONS[3](images, torch.full((NUM_IMAGES, 1, 1, 1), shift)), expected)
+
+
+def test_grey(vision: ModuleType, images: Tensor) -> None:
+    num_channels = images.shape[1]
+    assert_close(colour.to_grey(images), vision.rgb_to_grayscale(images, num_output_channels=num_channels))
+
+
+@pytest.mark.parametrize(
+    ("degrees", "shift", "zoom"),
+    [(0.0, (0.0, 0.0), 1.0), (25.0, (0.0, 0.0), 1.0), (-90.0, (0.1, -0.2), 1.0), (40.0, (-0.25, 0.125), 0.7)],
+)
+def test_rotation_shift_and_zoom(
+    vision: ModuleType, images: Tensor, degrees: float, shift: tuple[float, float], zoom: float
+) -> None:
+    height, width = images.shape[2:]
+    view = affine(
+        images,
+        torch.full((NUM_IMAGES,), math.radians(degrees)),
+        torch.tensor(shift).expand(NUM_IMAGES, 2),
+        torch.full((NUM_IMAGES,), zoom),
+        torch.zeros(NUM_IMAGES, 2),
+    )
+    expected = vision.affine(
+        images,
+        angle=-degrees,  # torchvision turns clockwise
+        translate=[shift[0] * width, shift[1] * height],
+        scale=zoom,
+        shear=[0.0, 0.0],
+        interpolation=vision.InterpolationMode.BILINEAR,
+    )
+    assert float((expected != 0).double().mean()) > 0.4
+    assert_close(view, expected)
+
+
+def test_jitter_applies_its_factors_in_the_order_drawn(vision: ModuleType, generator: torch.Generator) -> None:
+    images = torch.rand(len(colour.ORDERS), 3, 8, 8, generator=generator)
+    numbers = torch.rand(len(colour.ORDERS), 5, generator=generator)
+    numbers[:, 4] = (torch.arange(len(colour.ORDERS)) + 0.5) / len(colour.ORDERS)
+    views = colour.colour_jitter(images, numbers, 0.4)
+    adjust = (vision.adjust_brightness, vision.adjust_contrast, vision.adjust_saturation, vision.adjust_hue)
+    for image, row, order, view in zip(images, numbers.tolist(), colour.ORDERS, views, strict=True):
+        expected = image
+        for number in order:
+            reach = 0.4 * (2 * row[number] - 1)
+            expected = adjust[number](expected, 0.25 * reach if number == 3 else 1 + reach)
+        assert_close(view, expected)
+
+
+def test_the_draws_of_an_affine_view_reach_the_limits_that_are_asked_for(
+    vision: ModuleType, generator: torch.Generator
+) -> None:
+    images = torch.rand(NUM_IMAGES, 3, 33, 33, generator=generator)
+    uniforms = torch.full((NUM_IMAGES, NUM_DRAWS), 0.99)
+    uniforms[:, AFFINE] = 0.0
+    uniforms[:, AFFINE_NUMBERS] = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.5, 0.5])  # angle, x, y, zoom, shears
+    plan = ViewPlan(affine=1.0, rotate=30.0, translate=0.125, zoom=(0.5, 0.8), shear=20.0)
+    expected = vision.affine(
+        images, angle=-30.0, translate=[-33 * 0.125, 33 * 0.125], scale=0.8, shear=[0.0, 0.0],
+        interpolation=vision.InterpolationMode.BILINEAR,
+    )  # fmt: skip
+    assert_close(image_views(images, plan, uniforms), expected)
+
+
+# --- known answers
+
+
+def pixel(side: int, x: int, y: int) -> Tensor:
+    """One bright pixel, ``x`` to the right of and ``y`` below the centre."""
+    image = torch.zeros(1, 1, side, side)
+    image[0, 0, side // 2 + y, side // 2 + x] = 1.0
+    return image
+
+
+def place_of(image: Tensor) -> tuple[int, int]:
+    row, column = divmod(int(image.flatten().argmax()), image.shape[3])
+    return column - image.shape[3] // 2, row - image.shape[2] // 2
+
+
+def moved(x: int, y: int, **change: float) -> tuple[int, int]:
+    """Where a pixel goes."""
+    side = 33
+    view = affine(
+        pixel(side, x, y),
+        torch.tensor([change.get("angle", 0.0)]),
+        torch.tensor([[change.get("shift_x", 0.0), change.get("shift_y", 0.0)]]) / side,
+        torch.tensor([change.get("zoom", 1.0)]),
+        torch.tensor([[change.get("shear_x", 0.0), change.get("shear_y", 0.0)]]),
+    )
+    return place_of(view)
+
+
+def test_where_an_affine_change_moves_a_pixel() -> None:
+    assert moved(5, 0) == (5, 0)
+    assert moved(5, 0, shift_x=3.0) == (8, 0)
+    assert moved(5, 0, shift_y=3.0) == (5, 3)
+    assert moved(5, 0, angle=math.pi / 2) == (0, -5)  # counter-clockwise: from the right to the top
+    assert moved(5, 2, zoom=2.0) == (10, 4)
+    assert moved(0, 4, shear_x=math.atan(0.5)) == (2, 4)
+    assert moved(4, 0, shear_y=math.atan(0.5)) == (4, 2)
+    assert moved(0, 4, shear_x=math.atan(0.5), shift_x=1.0) == (3, 4)
+
+
+def test_a_quarter_turn_is_exact(generator: torch.Generator) -> None:
+    image = torch.rand(1, 3, 16, 16, generator=generator)
+    zeros = torch.zeros(1, 2)
+    turned = affine(image, torch.tensor([math.pi / 2]), zeros, torch.ones(1), zeros)
+    inner = turned[..., 1:-1, 1:-1]  # rounding may put a corner of the rim outside
+    assert_close(inner, torch.rot90(image, 1, (2, 3))[..., 1:-1, 1:-1])
+
+
+def test_a_flat_image_stays_flat_under_blur_and_crop() -> None:
+    flat = torch.full((3, 1, 12, 12), 0.5)
+    boxes = torch.tensor([[1, 2, 7, 9], [0, 0, 3, 2], [11, 11, 1, 1]])
+    for view in (
+        gaussian_blur(flat, torch.tensor([0.1, 1.0, 2.0]), 2.0),
+        crop_resize_flip(flat, boxes, torch.tensor([True, False, False]), (12, 12)),
+    ):
+        assert_close(view, flat)
+
+
+def test_grey_images_keep_to_brightness_and_contrast(generator: torch.Generator) -> None:
+    image = torch.rand(1, 1, 8, 8, generator=generator)
+    uniforms = torch.full((1, NUM_DRAWS), 0.99)
+    uniforms[:, JITTER] = 0.0
+    uniforms[:, JITTER_NUMBERS] = torch.tensor([0.5, 0.5, 0.9, 0.9, 0.0])  # neither brighter nor more contrast
+    uniforms[:, [GRAYSCALE, BLUR]] = 0.99
+    assert_close(image_views(image, ViewPlan(jitter=1.0, jitter_strength=0.8), uniforms), image)

@@ -1,0 +1,273 @@
+"""Views are a pure function of (seed, epoch, sample id, view number), stay in range, and change what they say."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.data.colour import ORDERS
+from counterpoint.data.presets import PRESETS, ViewPlan
+from counterpoint.data.views import (
+    AFFINE,
+    AFFINE_NUMBERS,
+    BLUR,
+    BLUR_SIGMA,
+    FLIP,
+    GRAYSCALE,
+    JITTER,
+    JITTER_NUMBERS,
+    NUM_DRAWS,
+    ViewDrawer,
+    image_views,
+)
+from tolerances import assert_estimate
+
+EVERYTHING = replace(
+    PRESETS["photos"], affine=0.7, rotate=30.0, translate=0.2, zoom=(0.7, 1.3), shear=15.0, blur=0.7, grayscale=0.3
+)
+PLANS = {**{name: plan for name, plan in PRESETS.items() if name != "vectors"}, "everything": EVERYTHING}
+SEED, EPOCH, NUM_IMAGES = 7, 3, 66
+
+
+def draw(
+    plan: ViewPlan, samples: Tensor, ids: Tensor, *, seed: int = SEED, epoch: int = EPOCH, view: int = 0
+) -> Tensor:
+    width = samples.shape[1]
+    drawer = ViewDrawer(plan, torch.zeros(width), torch.ones(width), seed)
+    return drawer.draw(samples, ids, epoch, torch.full((len(ids),), view))
+
+
+def random_images(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+
+
+def random_ids(generator: torch.Generator, num_ids: int) -> Tensor:
+    return torch.randperm(10 * num_ids, generator=generator)[:num_ids]
+
+
+def compositions(num_images: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Batches that a sample may find itself in: alone, in small ones, in a large one, in another order."""
+    for size in (1, 2, 3, 7, 64):
+        starts = range(0, num_images, size)
+        yield from (torch.arange(start, min(start + size, num_images)) for start in list(starts)[:4])
+    yield torch.randperm(num_images, generator=generator)
+    yield torch.tensor([5, 5, 0])  # a sample twice in one batch
+
+
+# --- a pure function
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("side", [8, 11, 24, 32, 33])
+def test_a_view_is_the_same_in_any_batch(plan: ViewPlan, channels: int, side: int, generator: torch.Generator) -> None:
+    images, ids = random_images(generator, NUM_IMAGES, channels, side, side), random_ids(generator, NUM_IMAGES)
+    together = draw(plan, images, ids)
+    assert bool(((together >= 0) & (together <= 1)).all())
+    for rows in compositions(NUM_IMAGES, generator):
+        assert torch.equal(draw(plan, images[rows], ids[rows]), together[rows]), f"batch of {len(rows)}"
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("shape", [(1, 224, 224), (3, 20, 33)], ids=["large", "oblong"])
+def test_neither_the_size_of_an_image_nor_the_number_of_threads_matters(
+    shape: tuple[int, int, int], num_threads: int, generator: torch.Generator
+) -> None:
+    images, ids = random_images(generator, 4, *shape), random_ids(generator, 4)
+    plan = replace(EVERYTHING, jitter=1.0, blur=1.0)
+    together = draw(plan, images, ids)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(num_threads)
+        alone = torch.cat([draw(plan, images[row, None], ids[row, None]) for row in range(4)])
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(alone, together)
+
+
+@pytest.mark.parametrize("plan", [PLANS["digits"], PLANS["small-images"], PLANS["photos"], EVERYTHING])
+@pytest.mark.parametrize(
+    "change", [{"seed": SEED + 1}, {"seed": SEED + 2**32}, {"epoch": EPOCH + 1}, {"view": 1}, {"ids": 1}], ids=str
+)
+def test_another_seed_epoch_view_or_id_gives_another_view(
+    plan: ViewPlan, change: dict[str, int], generator: torch.Generator
+) -> None:
+    images, ids = random_images(generator, 16, 3, 24, 24), random_ids(generator, 16)
+    shift = change.get("ids", 0)
+    settings = {name: value for name, value in change.items() if name != "ids"}
+    before, after = draw(plan, images, ids), draw(plan, images, ids + shift * 1000, **settings)
+    is_changed = (before != after).flatten(1).any(dim=1)
+    assert bool(is_changed.all())
+
+
+def test_the_two_views_of_a_batch_are_views_0_and_1_standardised(generator: torch.Generator) -> None:
+    images, ids = random_images(generator, 5, 3, 16, 16), random_ids(generator, 5)
+    mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.25, 2.0])
+    pair = ViewDrawer(EVERYTHING, mean, std, SEED).two_views(images, ids, EPOCH)
+    for view, standardised in enumerate(pair):
+        plain = draw(EVERYTHING, images, ids, view=view)
+        expected = (plain - mean[:, None, None]) / std[:, None, None]
+        assert torch.equal(standardised, expected)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_samples_are_left_as_they_are(plan: ViewPlan, generator: torch.Generator) -> None:
+    for images in (random_images(generator, 6, 3, 16, 16), torch.rand(6, 3, 16, 16, generator=generator)):
+        before = images.clone()
+        view = draw(plan, images, torch.arange(6))
+        assert torch.equal(images, before)
+        assert view.data_ptr() != images.data_ptr()
+
+
+def test_bytes_and_floats_of_the_same_image_give_the_same_view(generator: torch.Generator) -> None:
+    images = random_images(generator, 6, 3, 16, 16)
+    assert torch.equal(
+        draw(EVERYTHING, images, torch.arange(6)), draw(EVERYTHING, images.float() / 255, torch.arange(6))
+    )
+
+
+# --- what each change does
+
+
+@pytest.mark.parametrize("level", [0, 255], ids=["black", "white"])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_black_and_white_images_stay_in_range(plan: ViewPlan, level: int) -> None:
+    view = draw(plan, torch.full((64, 3, 24, 24), level, dtype=torch.uint8), torch.arange(64))
+    assert float(view.min()) >= 0
+    assert float(view.max()) <= 1
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_preset_none_changes_nothing(channels: int, generator: torch.Generator) -> None:
+    images = random_images(generator, 6, channels, 9, 9)
+    assert torch.equal(draw(PRESETS["none"], images, torch.arange(6)), images.float() / 255)
+
+
+def test_a_certain_flip_mirrors_left_and_right(generator: torch.Generator) -> None:
+    images = random_images(generator, 6, 3, 9, 12)
+    assert torch.equal(draw(ViewPlan(flip=1.0), images, torch.arange(6)), images.flip(3).float() / 255)
+
+
+def test_dropping_the_colour_leaves_the_luma_in_every_channel(generator: torch.Generator) -> None:
+    images = torch.rand(6, 3, 9, 9, generator=generator)
+    view = draw(ViewPlan(grayscale=1.0), images, torch.arange(6))
+    weights = torch.tensor([0.299, 0.587, 0.114])[:, None, None]  # ITU-R BT.601
+    luma = (weights * images).sum(1, keepdim=True).expand_as(images)
+    assert float((view - luma).abs().max()) <= 1 / 255
+
+
+@pytest.mark.parametrize("name", ["flip", "jitter", "grayscale", "blur", "affine"])
+def test_a_change_happens_as_often_as_asked(name: str, generator: torch.Generator) -> None:
+    num_images, probability = 4000, 0.3
+    images = torch.rand(1, 3, 8, 8, generator=generator).expand(num_images, -1, -1, -1)
+    plan = replace(ViewPlan(jitter_strength=0.4, blur_sigma=(0.5, 1.0), rotate=45.0), **{name: probability})
+    is_changed = (draw(plan, images, torch.arange(num_images)) != images).flatten(1).any(dim=1)
+    standard_error = (probability * (1 - probability) / num_images) ** 0.5
+    assert_estimate(float(is_changed.double().mean()), probability, standard_error)
+
+
+def test_changing_one_operation_leaves_the_draws_of_the_others_alone(generator: torch.Generator) -> None:
+    images = torch.rand(1, 3, 8, 8, generator=generator).expand(200, -1, -1, -1)
+    ids = torch.arange(200)
+    alone = draw(ViewPlan(grayscale=0.5), images, ids)
+    with_crop = draw(ViewPlan(grayscale=0.5, crop_scale=(0.3, 0.9), affine=0.5, rotate=20.0, blur=0.5), images, ids)
+    grey = [(view[:, 0] == view[:, 1]).flatten(1).all(dim=1) for view in (alone, with_crop)]
+    assert 0 < int(grey[0].sum()) < 200
+    assert torch.equal(*grey)
+
+
+def test_brightness_moves_evenly_by_up_to_the_strength() -> None:
+    num_images, strength, level = 4000, 0.4, 0.5
+    images = torch.full((num_images, 1, 2, 2), level)  # flat and grey: contrast, saturation and hue change nothing
+    views = draw(ViewPlan(jitter=1.0, jitter_strength=strength), images, torch.arange(num_images))
+    factors = views[:, 0, 0, 0].double() / level
+    assert_estimate(float(factors.mean()), 1.0, strength / (3 * num_images) ** 0.5)
+    assert float(factors.min()) >= 1 - strength - 1e-6
+    assert float(factors.max()) <= 1 + strength + 1e-6
+    expected_gap = 2 * strength / num_images  # between an end of the range and the value nearest to it
+    assert 1 - strength + 20 * expected_gap > float(factors.min())
+    assert 1 + strength - 20 * expected_gap < float(factors.max())
+
+
+def test_colour_operations_come_in_every_order() -> None:
+    uniforms = torch.full((len(ORDERS), NUM_DRAWS), 0.9)
+    uniforms[:, JITTER] = 0.0
+    uniforms[:, JITTER_NUMBERS.stop - 1] = (torch.arange(len(ORDERS)) + 0.5) / len(ORDERS)
+    image = torch.tensor([[[0.9]], [[0.5]], [[0.2]]]).repeat(1, 2, 2)
+    image[:, 0] *= 0.5
+    plan = ViewPlan(jitter=1.0, jitter_strength=0.8)
+    views = image_views(image.expand(len(ORDERS), -1, -1, -1), plan, uniforms)
+    assert len({tuple(view.flatten().tolist()) for view in views}) > len(ORDERS) // 2
+
+
+@pytest.mark.parametrize(("draw_number", "sigma"), [(0.0, 0.5), (1.0, 2.0)])
+def test_the_blur_is_as_wide_as_its_draw_says(draw_number: float, sigma: float) -> None:
+    uniforms = torch.full((1, NUM_DRAWS), draw_number)
+    uniforms[:, [FLIP, AFFINE, JITTER, GRAYSCALE]] = 0.99
+    uniforms[:, BLUR] = 0.0
+    point = torch.zeros(1, 1, 41, 41)
+    point[..., 20, 20] = 1.0
+    view = image_views(point, ViewPlan(blur=1.0, blur_sigma=(0.5, 2.0)), uniforms)[0, 0].double()
+    offsets = torch.arange(-20, 21, dtype=torch.float64)
+    variance = float((view.sum(0) * offsets.square()).sum())
+    kernel = torch.exp(-0.5 * (offsets / sigma).square()) * (offsets.abs() <= 4 * sigma)
+    assert variance == pytest.approx(float((kernel / kernel.sum() * offsets.square()).sum()), rel=1e-4)
+    assert BLUR_SIGMA == NUM_DRAWS - 1
+
+
+def test_the_middle_of_every_range_is_no_affine_change(generator: torch.Generator) -> None:
+    images = torch.rand(2, 3, 16, 16, generator=generator)
+    uniforms = torch.full((2, NUM_DRAWS), 0.5)
+    uniforms[:, [JITTER, GRAYSCALE, BLUR]] = 0.99
+    uniforms[:, AFFINE_NUMBERS] = 0.5
+    plan = ViewPlan(affine=1.0, rotate=40.0, translate=0.3, zoom=(0.5, 1.5), shear=30.0)
+    assert float((image_views(images, plan, uniforms) - images).abs().max()) < 1e-5
+
+
+# --- vectors
+
+
+def test_vector_views_are_the_same_in_any_batch(generator: torch.Generator) -> None:
+    for width in (2, 3, 13, 64):
+        samples, ids = torch.randn(NUM_IMAGES, width, generator=generator), random_ids(generator, NUM_IMAGES)
+        together = draw(PRESETS["vectors"], samples, ids)
+        for rows in compositions(NUM_IMAGES, generator):
+            assert torch.equal(draw(PRESETS["vectors"], samples[rows], ids[rows]), together[rows])
+        assert not torch.equal(draw(PRESETS["vectors"], samples, ids, view=1), together)
+        assert not torch.equal(draw(PRESETS["vectors"], samples, ids, epoch=EPOCH + 1), together)
+        assert not torch.equal(draw(PRESETS["vectors"], samples, ids, seed=SEED + 1), together)
+
+
+def test_noise_is_normal_in_units_of_each_features_deviation() -> None:
+    num_samples, noise = 20_000, 0.3
+    mean, std = torch.tensor([5.0, -2.0, 0.0]), torch.tensor([0.1, 1.0, 20.0])
+    drawer = ViewDrawer(ViewPlan(noise=noise), mean, std, SEED)
+    views = [
+        drawer.draw(mean.expand(num_samples, 3), torch.arange(num_samples), 0, torch.full((num_samples,), view))
+        for view in (0, 1)
+    ]
+    first, second = (((view - mean) / (noise * std)).double() for view in views)
+    for feature in range(3):
+        column = first[:, feature]
+        assert_estimate(float(column.mean()), 0.0, num_samples**-0.5)
+        assert_estimate(float(column.square().mean()), 1.0, (2 / num_samples) ** 0.5)
+        assert_estimate(float(column.pow(4).mean()), 3.0, (96 / num_samples) ** 0.5)
+        assert_estimate(float((column * second[:, feature]).mean()), 0.0, num_samples**-0.5)
+        assert_estimate(float((column * first[:, feature - 1]).mean()), 0.0, num_samples**-0.5)
+
+
+def test_dropped_features_become_their_mean_and_the_others_stay() -> None:
+    num_samples, dropout = 20_000, 0.2
+    mean, std = torch.tensor([5.0, -2.0]), torch.ones(2)
+    samples = torch.tensor([[1.0, 7.0]]).expand(num_samples, 2)
+    drawer = ViewDrawer(ViewPlan(dropout=dropout), mean, std, SEED)
+    view = drawer.draw(samples, torch.arange(num_samples), 0, torch.zeros(num_samples, dtype=torch.int64))
+    is_dropped = view == mean
+    assert torch.equal(torch.where(is_dropped, mean, samples), view)
+    standard_error = (dropout * (1 - dropout) / num_samples) ** 0.5
+    for feature in range(2):
+        assert_estimate(float(is_dropped[:, feature].double().mean()), dropout, standard_error)
+    both = float(is_dropped.all(dim=1).double().mean())
+    assert_estimate(both, dropout**2, (dropout**2 * (1 - dropout**2) / num_samples) ** 0.5)

@@ -1,0 +1,179 @@
+"""What single dimensions mean, against loops; and the two codes that bound every figure: one-hot and dense."""
+
+# N samples, D features, C classes
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from torch import Tensor
+
+from counterpoint.diagnostics.concepts import (
+    class_purity,
+    expected_activation,
+    feature_correlation,
+    is_active,
+    sparsity,
+    top_concepts,
+)
+from oracles import feature_measures as oracle
+from oracles.number_checks import assert_numbers
+
+THRESHOLD = 1e-5
+# Small whole numbers bring zeros, silent rows, dead columns and ties.
+codes = arrays.arrays(
+    np.float64,
+    st.tuples(st.integers(2, 7), st.integers(1, 5)),
+    elements=st.integers(-2, 3).map(lambda value: float(max(value, 0))),
+)
+
+
+def labels_for(z: np.ndarray, seed: int) -> list[int]:
+    """Classes 0 to 2, and -1 for samples without a label."""
+    return np.random.default_rng(seed).integers(-1, 3, size=len(z)).tolist()
+
+
+def one_hot(labels: list[int], num_dims: int) -> Tensor:
+    return torch.eye(num_dims, dtype=torch.float64)[labels]
+
+
+@given(codes)
+@settings(max_examples=50)
+def test_sparsity_and_expected_activation_are_those_of_the_loops(z: np.ndarray) -> None:
+    features = torch.from_numpy(z)
+    assert_numbers([1.0, sparsity(features)], [1.0, oracle.sparsity(z, THRESHOLD)])
+    assert_numbers([1.0, sparsity(features, threshold=0.5)], [1.0, oracle.sparsity(z, 0.5)])
+    assert_numbers(expected_activation(features), oracle.expected_activation(z))
+
+
+def test_an_entry_at_the_threshold_is_silent_and_signs_do_not_count() -> None:
+    z = torch.tensor([[3.0, -4.0]], dtype=torch.float64)  # unit: 0.6, -0.8
+    assert is_active(z, 0.6).tolist() == [[False, True]]
+    assert is_active(z, 0.59).tolist() == [[True, True]]
+    assert sparsity(z, threshold=0.6) == 0.5
+    assert_numbers(expected_activation(z), [0.6, 0.8])
+
+
+@given(codes, st.integers(0, 9))
+@settings(max_examples=50)
+def test_purity_is_the_share_of_the_commonest_class(z: np.ndarray, seed: int) -> None:
+    labels = labels_for(z, seed)
+    if max(labels) < 0:
+        labels[0] = 0
+    purity = class_purity(torch.from_numpy(z), torch.tensor(labels))
+    shares = oracle.class_shares(z, labels, THRESHOLD)
+    assert_numbers(purity.share_D, [max(share.values(), default=math.nan) for share in shares])
+    for share, chosen in zip(shares, purity.class_D.tolist(), strict=True):
+        assert chosen == -1 if not share else share[chosen] == max(share.values())
+    live = [max(share.values()) for share in shares if share]
+    assert_numbers(purity.consistency, math.fsum(live) / len(live) if live else math.nan)
+
+
+@given(codes)
+@settings(max_examples=50)
+def test_correlation_is_the_mean_cosine_of_live_columns(z: np.ndarray) -> None:
+    assert_numbers(feature_correlation(torch.from_numpy(z)), oracle.mean_column_cosine(z))
+
+
+def test_correlation_takes_the_size_of_a_cosine_not_its_sign() -> None:
+    z = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
+    assert_numbers(feature_correlation(z), 1.0)
+    assert_numbers(feature_correlation(torch.tensor([[1.0, 1.0], [1.0, -1.0]])), 0.0)
+
+
+def test_a_one_hot_code_is_pure_sparse_and_uncorrelated() -> None:
+    labels = [0, 1, 2, 3, 0, 1, 1]
+    z = one_hot(labels, 4)
+    assert class_purity(z, torch.tensor(labels)).consistency == 1.0
+    assert class_purity(z, torch.tensor(labels)).class_D.tolist() == [0, 1, 2, 3]
+    assert_numbers(sparsity(z), 3 / 4)
+    assert feature_correlation(z) == 0.0
+    assert_numbers(expected_activation(z), [2 / 7, 3 / 7, 1 / 7, 1 / 7])
+
+
+def test_a_dense_code_has_the_purity_of_the_largest_class() -> None:
+    labels = torch.tensor([0, 1, 1, 1, 2, 0, 1])
+    z = torch.rand(7, 5, generator=torch.Generator().manual_seed(0)) + 0.1
+    purity = class_purity(z, labels)
+    assert_numbers(purity.share_D, [4 / 7] * 5)
+    assert purity.class_D.tolist() == [1] * 5
+    assert sparsity(z) == 0.0
+
+
+def test_a_dead_dimension_has_no_class() -> None:
+    purity = class_purity(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
+    assert_numbers(purity.share_D, [0.5, math.nan])
+    assert purity.class_D.tolist() == [0, -1]
+    assert purity.consistency == 0.5
+
+
+def test_samples_without_a_label_do_not_vote() -> None:
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    purity = class_purity(z, torch.tensor([2, -1, -1, -1]))
+    assert_numbers(purity.share_D, [1.0, math.nan])  # only unlabelled samples activate the second dimension
+    assert purity.class_D.tolist() == [2, -1]
+
+
+def test_without_any_label_no_dimension_has_a_class() -> None:
+    purity = class_purity(torch.eye(3), torch.tensor([-1, -1, -1]))
+    assert_numbers(purity.share_D, [math.nan] * 3)
+    assert purity.class_D.tolist() == [-1] * 3
+    assert math.isnan(purity.consistency)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_labels_may_be_any_whole_numbers(dtype: torch.dtype) -> None:
+    labels = torch.tensor([0, 1, 1], dtype=dtype)
+    assert class_purity(torch.ones(3, 2), labels).class_D.tolist() == [1, 1]
+
+
+@given(codes, st.integers(1, 3), st.integers(1, 4))
+@settings(max_examples=50)
+def test_concepts_are_the_dimensions_and_samples_that_fire_most(
+    z: np.ndarray, num_concepts: int, num_samples: int
+) -> None:
+    concepts = top_concepts(torch.from_numpy(z), num_concepts=num_concepts, num_samples=num_samples)
+    expected, unit = oracle.expected_activation(z), oracle.unit(z)
+    live = [d for d in range(z.shape[1]) if expected[d] > 0]
+    assert len(concepts) == min(num_concepts, len(live))
+    left_out = [expected[d] for d in live if d not in {concept.dim for concept in concepts}]
+    assert_numbers([c.expected_activation for c in concepts], sorted(expected, reverse=True)[: len(concepts)])
+    assert max(left_out, default=0.0) <= min((c.expected_activation for c in concepts), default=0.0) + 1e-12
+    for concept in concepts:
+        active = [i for i in range(len(z)) if unit[i, concept.dim] > THRESHOLD]
+        assert_numbers(concept.expected_activation, expected[concept.dim])
+        assert_numbers(concept.fires, len(active) / len(z))
+        assert_numbers(concept.mean_activation, math.fsum(unit[i, concept.dim] for i in active) / len(active))
+        assert_numbers(concept.values, sorted((unit[i, concept.dim] for i in active), reverse=True)[:num_samples])
+        assert_numbers(concept.values, [unit[i, concept.dim] for i in concept.top])
+        assert len(set(concept.top)) == len(concept.top)
+
+
+def test_equal_samples_come_in_their_own_order() -> None:
+    (concept,) = top_concepts(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0], [3.0, 0.0]]), num_samples=2)
+    assert concept.top == (0, 1)
+    assert concept.values == (1.0, 1.0)
+    assert concept.fires == 0.75
+
+
+def test_signed_features_are_ranked_by_size_and_shown_from_the_top() -> None:
+    """Dimension 1 is larger in size; its largest value is sample 0's, its most negative one comes last."""
+    z = torch.tensor([[0.0, 1.0], [3.0, -4.0], [4.0, -3.0]], dtype=torch.float64)
+    first, second = top_concepts(z)
+    assert (first.dim, second.dim) == (1, 0)
+    assert first.top == (0, 2, 1)
+    assert_numbers(first.values, [1.0, -0.6, -0.8])
+    assert second.top == (2, 1)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(ValueError, match=r"threshold must be >= 0, got -0\.1; ncl2024 uses 1e-5"):
+        is_active(torch.eye(2), -0.1)
+    with pytest.raises(ValueError, match=r"labels must be one per sample, shape \(2,\), got \(3,\)"):
+        class_purity(torch.eye(2), torch.tensor([0, 1, 1]))
+    with pytest.raises(ValueError, match=r"z must be finite, but row 1"):
+        top_concepts(torch.tensor([[1.0], [math.nan]]))

@@ -1,0 +1,265 @@
+"""Findings: every check speaks up at its fault and only there; verdicts; what is written for the report."""
+
+import json
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.diagnostics.findings import (
+    CATALOGUE,
+    EMBEDDING,
+    LEVELS,
+    REPRESENTATION,
+    UNTRAINED,
+    Accuracy,
+    Evidence,
+    Finding,
+    Findings,
+    Level,
+    find,
+)
+from counterpoint.diagnostics.measure import Measurements, measure_place
+from counterpoint.report import run_record
+
+HEALTHY = Measurements(
+    num_samples=1000,
+    num_dims=64,
+    effective_rank=50.0,
+    rank_ceiling=62.0,
+    uniformity=-3.7,
+    sparsity=0.0,
+    feature_correlation=0.1,
+    dead_dims=0,
+    alignment=0.3,
+    positive_cosine=0.85,
+    negative_cosine=0.02,
+    class_consistency=0.4,
+)
+
+
+def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) -> Evidence:
+    """Evidence of a good run, with what a test changes."""
+    good: dict[str, Any] = {
+        "loss": 2.5,
+        "chance": 6.2,
+        "floor": 1.0,
+        "learned": Accuracy("representation", 0.90, 0.88, 0.92),
+        "baseline": Accuracy("pixels (PCA)", 0.80, 0.78, 0.82),
+    }
+    representation = replace(HEALTHY, num_dims=256, effective_rank=100.0, rank_ceiling=230.0)
+    untrained = replace(representation, effective_rank=150.0)
+    known = {EMBEDDING: HEALTHY, REPRESENTATION: representation, UNTRAINED: untrained, **(places or {})}
+    return Evidence(known, **{**good, **others})
+
+
+def embedding(**changes: Any) -> Evidence:
+    """Evidence with another embedding."""
+    return evidence(places={EMBEDDING: replace(HEALTHY, **changes)})
+
+
+def levels(given: Evidence) -> dict[str, Level]:
+    return {finding.name: finding.level for finding in find(given)}
+
+
+def accuracy(value: float, margin: float = 0.02) -> Accuracy:
+    return Accuracy("some features", value, value - margin, value + margin)
+
+
+FAULTS: list[tuple[str, Evidence, Level, str]] = [
+    ("full-collapse", embedding(negative_cosine=0.99), "severe", "coincide"),
+    ("full-collapse", embedding(negative_cosine=0.0, effective_rank=0.0), "severe", "coincide"),
+    ("loss-at-chance", evidence(loss=6.19), "severe", "The loss, 6.19, is at chance (6.20)"),
+    ("loss-at-chance", evidence(loss=7.5), "severe", "at chance"),
+    ("dimensional-collapse", embedding(effective_rank=10.0), "warning", "10 of 62"),
+    ("dimensional-collapse", embedding(effective_rank=2.0), "severe", "2 of 62"),
+    ("representation-rank", evidence(places={REPRESENTATION: replace(HEALTHY, effective_rank=20.0)}), "warning", "20"),
+    ("alignment", embedding(positive_cosine=0.20), "warning", "0.20, different samples 0.02"),
+    ("alignment", embedding(negative_cosine=0.80), "warning", "0.85, different samples 0.80"),
+    ("gain", evidence(learned=accuracy(0.70)), "warning", "worse than"),
+    ("gain", evidence(learned=accuracy(0.81)), "note", "not measurably better"),
+    ("gain", evidence(learned=accuracy(0.79)), "note", "not measurably better"),
+    ("dead-dimensions", embedding(dead_dims=3), "note", "3 of 64"),
+    ("dead-dimensions", embedding(dead_dims=40), "warning", "40 of 64"),
+    ("little-evidence", embedding(num_samples=50), "note", "50 samples in 64 dimensions"),
+    ("little-evidence", embedding(num_samples=400, num_dims=512), "note", "400 samples in 512 dimensions"),
+]
+
+
+@pytest.mark.parametrize(("name", "faulty", "level", "words"), FAULTS, ids=[f"{f[0]}-{f[2]}-{f[3]}" for f in FAULTS])
+def test_each_fault_is_found_and_said(name: str, faulty: Evidence, level: Level, words: str) -> None:
+    finding = next(finding for finding in find(faulty) if finding.name == name)
+    assert finding.level == level
+    assert words in finding.title
+    assert finding.remedy
+
+
+def test_every_check_is_tried_at_its_fault() -> None:
+    assert {name for name, *_ in FAULTS} == set(CATALOGUE)
+
+
+def test_healthy_evidence_is_found_healthy() -> None:
+    found = levels(evidence())
+    assert set(found.values()) == {"good"}
+    assert set(found) == set(CATALOGUE) - {"dead-dimensions", "little-evidence"}  # these say nothing when all is well
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[f"{f[0]}-{f[2]}-{f[3]}" for f in FAULTS])
+def test_a_fault_leaves_unrelated_checks_alone(fault: tuple[str, Evidence, Level, str]) -> None:
+    """A collapsed embedding has neither rank nor a gap between cosines; all other faults come alone."""
+    related = {
+        "full-collapse": {"alignment", "dimensional-collapse"},
+        "alignment": set(),
+        "dimensional-collapse": set(),
+    }
+    found = {name for name, level in levels(fault[1]).items() if level != "good"}
+    assert fault[0] in found
+    assert found - {fault[0]} <= related.get(fault[0], set())
+
+
+@pytest.mark.parametrize(
+    ("name", "unknown"),
+    [
+        ("full-collapse", embedding(negative_cosine=None)),
+        ("alignment", embedding(positive_cosine=None)),
+        ("loss-at-chance", evidence(loss=None)),
+        ("loss-at-chance", evidence(chance=None)),
+        ("loss-at-chance", evidence(floor=None)),
+        ("gain", evidence(learned=None)),
+        ("gain", evidence(baseline=None)),
+        ("representation-rank", Evidence({EMBEDDING: HEALTHY, REPRESENTATION: HEALTHY})),
+        ("representation-rank", Evidence({EMBEDDING: HEALTHY, UNTRAINED: HEALTHY})),
+    ],
+)
+def test_nothing_is_said_about_what_is_not_known(name: str, unknown: Evidence) -> None:
+    assert name not in levels(unknown)
+
+
+def test_an_embedding_alone_is_enough() -> None:
+    assert set(levels(Evidence({EMBEDDING: HEALTHY}))) == {"full-collapse", "dimensional-collapse", "alignment"}
+
+
+def test_a_nonnegative_embedding_may_be_narrow_and_partly_silent() -> None:
+    """Few used axes and silent dimensions belong to the design; hardly any axis at all does not."""
+    narrow = replace(HEALTHY, effective_rank=10.0, dead_dims=40)
+    nonnegative = levels(evidence(places={EMBEDDING: narrow}, is_nonnegative=True))
+    assert (nonnegative["dimensional-collapse"], nonnegative["dead-dimensions"]) == ("note", "note")
+    collapsed = evidence(places={EMBEDDING: replace(HEALTHY, effective_rank=2.0)}, is_nonnegative=True)
+    assert levels(collapsed)["dimensional-collapse"] == "severe"
+
+
+def test_the_loss_is_read_as_a_share_of_the_way_to_its_floor() -> None:
+    """(6 - 3) / (6 - 1) = 60 %."""
+    (finding,) = (f for f in find(evidence(loss=3.0, chance=6.0, floor=1.0)) if f.name == "loss-at-chance")
+    assert "60%" in finding.title
+    assert (finding.measured, finding.reference) == (3.0, 6.0)
+
+
+def features(kind: str) -> Tensor:
+    """Features whose fault is known by construction."""
+    generator = torch.Generator().manual_seed(1)
+    spread = torch.randn(400, 32, generator=generator)
+    line = torch.randn(400, 1, generator=generator)
+    return {
+        "healthy": spread,
+        "one point": torch.ones(400, 32) + 1e-3 * spread,
+        "constant": torch.full((400, 32), 0.1),
+        "silent": torch.zeros(400, 32),
+        "a line": line * torch.linspace(1, 2, 32) + 1e-4 * spread,
+        "half dead": spread * (torch.arange(32) >= 20),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("healthy", {}),
+        ("one point", {"full-collapse": "severe", "alignment": "warning"}),
+        ("constant", {"full-collapse": "severe", "alignment": "warning", "dimensional-collapse": "severe"}),
+        (
+            "silent",
+            {
+                "full-collapse": "severe",
+                "alignment": "warning",
+                "dimensional-collapse": "severe",
+                "dead-dimensions": "warning",
+            },
+        ),
+        ("a line", {"dimensional-collapse": "severe"}),
+        ("half dead", {"dead-dimensions": "warning"}),
+    ],
+)
+def test_real_features_with_a_known_fault_are_diagnosed(kind: str, expected: dict[str, Any]) -> None:
+    z = features(kind)
+    noise = 0.01 * torch.randn(z.shape, generator=torch.Generator().manual_seed(2)) * z.abs()
+    place = measure_place(z, views=(z, z + noise))
+    found = {name: level for name, level in levels(Evidence({EMBEDDING: place.figures})).items() if level != "good"}
+    assert found == expected
+    assert place.figures.dead_dims == {"silent": 32, "half dead": 20}.get(kind, 0)
+
+
+def finding(level: Level, title: str = "Something") -> Finding:
+    return Finding("name", level, title, 1.0, None, "nothing", "Text.", "do this")
+
+
+def findings_of(*found: Finding) -> Findings:
+    return Findings(found, {EMBEDDING: HEALTHY}, ({"dim": 3, "values": (0.5, 0.2)},), {"sparsity_threshold": 1e-5})
+
+
+def test_the_worst_comes_first_and_otherwise_the_catalogues_order_holds() -> None:
+    found = find(embedding(dead_dims=40, num_samples=50, positive_cosine=0.1, effective_rank=2.0))
+    ranks = [LEVELS.index(each.level) for each in found]
+    assert ranks == sorted(ranks, reverse=True)
+    assert found[0].name == "dimensional-collapse"
+    order = list(CATALOGUE)
+    for level in LEVELS:
+        places = [order.index(each.name) for each in found if each.level == level]
+        assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("found", "level", "sentence"),
+    [
+        ((), "good", "Healthy: nothing wrong was found."),
+        ((finding("good"),), "good", "Healthy: nothing wrong was found."),
+        ((finding("note"), finding("good")), "note", "Healthy, with something to know: Something."),
+        ((finding("warning"), finding("note")), "warning", "Usable, with a warning: Something."),
+        ((finding("severe", "A"), finding("severe", "B"), finding("warning")), "severe", "A (and 1 more)."),
+    ],
+)
+def test_the_verdict_names_the_worst(found: tuple[Finding, ...], level: Level, sentence: str) -> None:
+    findings = findings_of(*found)
+    assert findings.level == level
+    assert findings.verdict.endswith(sentence)
+    assert findings.verdict.startswith("Not usable") == (level == "severe")
+
+
+def test_printed_findings_show_a_remedy_only_where_something_is_wrong() -> None:
+    lines = str(findings_of(finding("warning"), finding("good"))).splitlines()
+    assert lines[0] == findings_of(finding("warning")).verdict
+    assert [line for line in lines if "try: do this" in line] == [lines[2]]
+
+
+def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> None:
+    findings = Findings(find(evidence(loss=6.19)), evidence().places, ({"dim": 3},), {"num_samples": 9})
+    written = json.loads(json.dumps(findings.to_dict(), allow_nan=False))
+    assert set(written) == {"verdict", "findings", "places", "concepts", "settings"}
+    assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
+    names = {kind: {field.name for field in fields(kind)} for kind in (run_record.Finding, run_record.Place)}
+    assert all(set(each) == names[run_record.Finding] for each in written["findings"])
+    assert set(written["places"]) == {EMBEDDING, REPRESENTATION, UNTRAINED} == set(run_record.PLACES)
+    assert all(names[run_record.Place] <= set(place) for place in written["places"].values())
+    assert written["findings"][0]["measured"] == 6.19
+    assert (written["concepts"], written["settings"]) == ([{"dim": 3}], {"num_samples": 9})
+
+
+def test_every_figure_of_every_finding_is_finite_and_every_sentence_ends() -> None:
+    for _, faulty, *_ in FAULTS:
+        for each in find(faulty):
+            assert math.isfinite(each.measured)
+            assert each.reference is None or math.isfinite(each.reference)
+            assert each.text.endswith(".")
+            assert not each.title.endswith(".")

@@ -1,0 +1,92 @@
+"""All figures of one place, each against its own loop."""
+
+import json
+import math
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.diagnostics.measure import Measurements, measure_place
+from counterpoint.diagnostics.spectra import isotropic_rank
+from counterpoint.report.run_record import Place as ReportedPlace
+from oracles import feature_measures as oracle
+from oracles.number_checks import assert_numbers
+
+
+@pytest.fixture
+def z() -> Tensor:
+    """Non-negative features (9, 5) of different lengths: dimension 3 is dead."""
+    values = np.random.default_rng(1).normal(size=(9, 5)) * np.linspace(0.5, 4, 9)[:, None]
+    values[:, 3] = 0.0
+    values[:, 0] += 1.0
+    return torch.from_numpy(values.clip(0))
+
+
+def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
+    noise = torch.from_numpy(np.random.default_rng(2).normal(size=(6, 5)))
+    views, labels = (z[:6], z[:6] + 0.1 * noise), [0, 0, 1, 1, 2, 2, -1, 0, 1]
+    place = measure_place(z, views=views, labels=torch.tensor(labels))
+    first, second = (view.numpy() for view in views)
+    spectrum = oracle.covariance_singular_values(oracle.unit(z.numpy()))
+    shares = oracle.class_shares(z.numpy(), labels, 1e-5)
+    positive = [float(a @ b) for a, b in zip(oracle.unit(first), oracle.unit(second), strict=True)]
+    assert_numbers(place.spectrum, spectrum)
+    expected = {
+        "num_samples": 9,
+        "num_dims": 5,
+        "effective_rank": oracle.effective_rank([max(0.0, float(value)) for value in spectrum[:4]]),
+        "rank_ceiling": isotropic_rank(9, 5, normalize=True),
+        "uniformity": oracle.uniformity(z.numpy()),
+        "sparsity": oracle.sparsity(z.numpy(), 1e-5),
+        "feature_correlation": oracle.mean_column_cosine(z.numpy()),
+        "dead_dims": 1,
+        "alignment": oracle.alignment(first, second),
+        "positive_cosine": math.fsum(positive) / 6,
+        "negative_cosine": float(np.mean(oracle.cosines_of_pairs(first))),
+        "class_consistency": float(np.mean([max(share.values()) for share in shares if share])),
+    }
+    actual = place.figures.to_dict()
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert_numbers(actual[name], value)
+    assert place.cosines is not None
+    assert int(place.cosines.positive.sum()) == 6
+
+
+def test_lengths_of_rows_do_not_matter(z: Tensor) -> None:
+    rescaled = z * torch.linspace(0.1, 9, 9, dtype=torch.float64)[:, None]
+    before, after = measure_place(z).figures.to_dict(), measure_place(rescaled).figures.to_dict()
+    for name, value in before.items():
+        if value is not None:
+            assert_numbers(after[name], value)
+
+
+def test_what_was_not_given_is_none(z: Tensor) -> None:
+    place = measure_place(z)
+    for name in ("alignment", "positive_cosine", "negative_cosine", "class_consistency"):
+        assert getattr(place.figures, name) is None
+    assert place.cosines is None
+    json.dumps(place.figures.to_dict(), allow_nan=False)
+
+
+def test_figures_that_do_not_exist_are_none_rather_than_nan() -> None:
+    """A silent embedding has no correlation, and no dimension a class."""
+    figures = measure_place(torch.zeros(4, 3), labels=torch.tensor([0, 1, 0, 1])).figures
+    assert figures.feature_correlation is None
+    assert figures.class_consistency is None
+    assert (figures.dead_dims, figures.sparsity, figures.effective_rank) == (3, 1.0, 0.0)
+    json.dumps(figures.to_dict(), allow_nan=False)
+
+
+def test_the_threshold_decides_what_is_dead(z: Tensor) -> None:
+    strict = measure_place(z, threshold=0.99).figures
+    assert strict.sparsity > measure_place(z).figures.sparsity
+    assert strict.dead_dims > 1
+
+
+def test_the_report_reads_these_figures(z: Tensor) -> None:
+    assert {field.name for field in fields(ReportedPlace)} <= measure_place(z).figures.to_dict().keys()
+    assert {field.name for field in fields(Measurements)} == measure_place(z).figures.to_dict().keys()

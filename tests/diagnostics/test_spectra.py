@@ -1,0 +1,143 @@
+"""Spectrum of the covariance, effective rank and its isotropic ceiling."""
+
+# N samples, D features
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from counterpoint.diagnostics import spectra
+from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, isotropic_rank
+from oracles import feature_measures as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close, assert_estimate
+
+
+def draw(n: int, d: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rotation(d: int) -> Tensor:
+    return torch.linalg.qr(draw(d, d, seed=9)).Q
+
+
+def axes(rank: int, d: int) -> Tensor:
+    """Samples +e_k and -e_k for k < rank: covariance 2 / (2 rank - 1) on rank axes, mean 0."""
+    basis = torch.eye(d, dtype=torch.float64)[:rank]
+    return torch.cat([basis, -basis])
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@given(n=st.integers(2, 8), d=st.integers(1, 6), seed=st.integers(0, 99), size=st.sampled_from([1e-4, 1.0, 1e4]))
+@settings(max_examples=40)
+def test_the_spectrum_is_that_of_numpys_covariance(normalize: bool, n: int, d: int, seed: int, size: float) -> None:
+    z = size * draw(n, d, seed)
+    rows = oracle.unit(z.numpy()) if normalize else z.numpy()
+    spectrum = covariance_spectrum(z, normalize=normalize)
+    expected = torch.from_numpy(oracle.covariance_singular_values(rows))
+    if float(expected[0]) > 1e-12 * size**2:
+        assert_close(spectrum, expected)
+    assert bool((spectrum >= 0).all())
+    assert bool((spectrum.diff() <= 0).all())
+
+
+def test_known_spectra() -> None:
+    assert_numbers(covariance_spectrum(axes(3, 3)), [0.4, 0.4, 0.4])
+    two_points = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 3.0]])
+    assert_numbers(covariance_spectrum(two_points), [2.0, 0.0, 0.0])
+    assert covariance_spectrum(two_points).dtype == torch.float64
+    # Unit rows (1, 0) and (0, 1) differ by (1, -1): variance 1 along it.
+    assert_numbers(covariance_spectrum(torch.tensor([[5.0, 0.0], [0.0, 0.1]]), normalize=True), [1.0, 0.0])
+
+
+def test_the_sum_is_the_total_variance() -> None:
+    z = draw(9, 4)
+    assert_close(covariance_spectrum(z).sum(), z.var(dim=0).sum())
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_rotation_does_not_matter(normalize: bool) -> None:
+    z = draw(12, 5)
+    assert_close(covariance_spectrum(z @ rotation(5), normalize=normalize), covariance_spectrum(z, normalize=normalize))
+
+
+def test_a_shift_matters_only_to_unit_rows() -> None:
+    z = draw(12, 5)
+    assert_close(covariance_spectrum(z + 3.0), covariance_spectrum(z))
+    assert float(covariance_spectrum(z + 3.0, normalize=True)[0]) < 0.5 * float(
+        covariance_spectrum(z, normalize=True)[0]
+    )
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5])
+@pytest.mark.parametrize("is_rotated", [False, True])
+def test_data_of_rank_r_have_r_values_and_effective_rank_r(rank: int, is_rotated: bool) -> None:
+    z = axes(rank, 8) @ (rotation(8) if is_rotated else torch.eye(8).double())
+    for normalize in (False, True):
+        spectrum = covariance_spectrum(z, normalize=normalize)
+        assert_numbers(spectrum, [2 / (2 * rank - 1)] * rank + [0.0] * (8 - rank))
+        assert_numbers(effective_rank(spectrum), float(rank))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("value", [0.0, 0.1, 0.7, 1e6])
+@pytest.mark.parametrize("n", [3, 10, 100])
+def test_constant_features_have_rank_zero(normalize: bool, value: float, n: int) -> None:
+    z = torch.full((n, 5), value, dtype=torch.float64)
+    assert effective_rank(covariance_spectrum(z, normalize=normalize)) == 0.0
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=6).filter(lambda values: max(values) > 1e-3))
+def test_effective_rank_is_the_exponential_of_the_entropy(values: list[float]) -> None:
+    spectrum = torch.tensor(values, dtype=torch.float64)
+    rank = effective_rank(spectrum)
+    assert_numbers(rank, oracle.effective_rank(values))
+    assert_numbers(effective_rank(7.0 * spectrum), rank)
+    assert 1 - 1e-12 <= rank <= sum(value > 0 for value in values) + 1e-12
+
+
+def test_known_effective_ranks() -> None:
+    assert_numbers(effective_rank(torch.ones(6).double()), 6.0)
+    assert_numbers(effective_rank(torch.tensor([3.0, 0.0, 0.0]).double()), 1.0)
+    assert effective_rank(torch.zeros(4)) == 0.0
+    # Singular values 2 and 1 carry 2/3 and 1/3: exp(ln 3 - 2/3 ln 2).
+    assert_numbers(effective_rank(torch.tensor([4.0, 1.0]).double()), 3 * 2 ** (-2 / 3))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(30, 4), (12, 20)])
+def test_the_isotropic_rank_is_that_of_gaussian_features(normalize: bool, n: int, d: int) -> None:
+    """Twenty draws of our own say what a Gaussian of this shape has, and how much one draw scatters."""
+    ranks = []
+    for seed in range(20):
+        z = np.random.default_rng(seed).normal(size=(n, d))
+        values = oracle.covariance_singular_values(oracle.unit(z) if normalize else z)
+        ranks.append(oracle.effective_rank([max(0.0, value) for value in values[: min(n - 1, d)]]))
+    assert_estimate(isotropic_rank(n, d, normalize=normalize), float(np.mean(ranks)), float(np.std(ranks)))
+
+
+def test_the_ceiling_rises_to_the_number_of_dimensions() -> None:
+    ranks = [isotropic_rank(n, 6) for n in (3, 10, 100, 2000)]
+    assert ranks == sorted(ranks)
+    assert 1.0 < ranks[0] <= 2.0
+    assert 5.9 < ranks[-1] <= 6.0
+
+
+def test_the_reference_is_small_fixed_and_touches_no_global_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = torch.get_rng_state()
+    assert isotropic_rank(50, 3) == isotropic_rank(50, 3)
+    assert torch.equal(torch.get_rng_state(), state)
+    monkeypatch.setattr(spectra, "REFERENCE_SAMPLES", 40)
+    assert isotropic_rank(10**12, 3) == isotropic_rank(40, 3)
+
+
+def test_features_that_cannot_be_measured_are_named() -> None:
+    with pytest.raises(ValueError, match=r"z must have at least 2 rows, got 1"):
+        covariance_spectrum(torch.ones(1, 3))
+    with pytest.raises(ValueError, match=r"z must be finite, but row 1 holds"):
+        covariance_spectrum(torch.tensor([[1.0], [math.inf]]))

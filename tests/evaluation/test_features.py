@@ -1,0 +1,125 @@
+"""Features extracted once, and the features of both baselines."""
+
+# N samples, D features
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import counterpoint as cp
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation import features as module
+from counterpoint.evaluation.features import (
+    calibrate_norms,
+    extract,
+    extract_untrained,
+    input_components,
+    raw_chunks,
+)
+from counterpoint.evaluation.trained_run import open_trained, untrained_backbone
+from oracles.number_checks import assert_numbers
+
+QUIET = Reporter(quiet=True)
+
+
+def source_of(array: np.ndarray) -> Source:
+    return open_source(array, SourceSettings(), progress=QUIET.bar)
+
+
+def draw(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return (np.random.default_rng(seed).normal(size=(n, d)) * np.linspace(1, 3, d)).astype(np.float32)
+
+
+def gram(z: Tensor) -> Tensor:
+    return z.double() @ z.double().T
+
+
+def test_chunks_hold_every_sample_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 3)
+    array = draw(8, 2)
+    chunks = list(raw_chunks(source_of(array)))
+    assert [len(chunk) for chunk in chunks] == [3, 3, 2]
+    assert np.array_equal(torch.cat(chunks).numpy(), array)
+    chosen = torch.tensor([5, 1, 7, 0])
+    assert np.array_equal(torch.cat(list(raw_chunks(source_of(array), chosen))).numpy(), array[[5, 1, 7, 0]])
+
+
+def test_extraction_is_the_encoder_applied_to_every_sample(
+    run: cp.Run, clusters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = open_trained(run, reporter=QUIET)
+    monkeypatch.setattr(module, "CHUNK", 10)
+    features = extract(trained.encoder, trained.source)
+    assert_numbers(features.representation, trained.encoder.represent(clusters.data).tolist(), dtype=torch.float32)
+    assert_numbers(features.embedding, trained.encoder.embed(clusters.data).tolist(), dtype=torch.float32)
+    assert_numbers(features.embedding.norm(dim=1), [1.0] * 75, dtype=torch.float32)
+    assert features.representation.shape == (75, 256)
+
+
+def test_norms_are_set_to_the_average_over_the_chunks() -> None:
+    norm = nn.BatchNorm1d(2)
+    norm.running_mean.fill_(99.0)
+    chunks = [torch.tensor([[1.0, 10.0], [3.0, 30.0]]), torch.tensor([[5.0, 0.0], [7.0, 8.0]]), torch.ones(1, 2)]
+    state = torch.get_rng_state()
+    calibrated = calibrate_norms(norm, chunks)  # a chunk of one sample has no deviation and is left out
+    assert not calibrated.training
+    assert norm.running_mean.tolist() == [4.0, 12.0]
+    assert norm.running_var.tolist() == [2.0, 116.0]  # variances 2 and 2, 200 and 32
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_untrained_baseline_sees_training_samples_only_and_leaves_its_backbone_alone(run: cp.Run) -> None:
+    trained = open_trained(run, reporter=QUIET)
+    backbone = untrained_backbone(trained.settings, trained.encoder)
+    assert backbone is not None
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    train = trained.split.train
+    features = extract_untrained(backbone, trained.encoder, trained.source, train)
+    assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
+    calibrated = calibrate_norms(backbone, [trained.encoder.prepare(trained.source.store.fetch(train.tolist()))])
+    with torch.no_grad():
+        prepared = trained.encoder.prepare(trained.source.store.fetch(range(75)))
+        assert_numbers(features, calibrated(prepared).tolist(), dtype=torch.float32)
+    other = extract_untrained(backbone, trained.encoder, trained.source, trained.split.held_out)
+    assert not torch.allclose(other, features)
+
+
+def test_components_are_the_projections_onto_the_training_samples_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signs of axes are free, so inner products of scores are compared."""
+    array, train = draw(20, 5), torch.arange(12)
+    monkeypatch.setattr(module, "PCA_DIMS", 3)
+    scores, num_components = input_components(source_of(array), train)
+    centred = array.astype(np.float64) - array[:12].astype(np.float64).mean(axis=0)
+    axes = np.linalg.svd(centred[:12], full_matrices=False)[2][:3]
+    assert num_components == 3
+    assert_numbers(gram(scores), (centred @ axes.T @ axes @ centred.T).tolist(), dtype=torch.float32)
+
+
+@pytest.mark.parametrize(("num_features", "num_train", "expected"), [(5, 12, 5), (30, 8, 7), (200, 140, 128)])
+def test_as_many_components_as_there_can_be(num_features: int, num_train: int, expected: int) -> None:
+    scores, num_components = input_components(source_of(draw(num_train + 3, num_features)), torch.arange(num_train))
+    assert num_components == expected
+    assert scores.shape == (num_train + 3, expected)
+
+
+def test_queries_do_not_shape_the_components() -> None:
+    array, train = draw(15, 4), torch.arange(10)
+    moved = array.copy()
+    moved[12] = 1e3
+    before, after = (input_components(source_of(each), train)[0] for each in (array, moved))
+    assert_numbers(gram(after[:10]), gram(before[:10]).tolist(), dtype=torch.float32)
+
+
+def test_pixels_are_taken_as_shares() -> None:
+    images = np.random.default_rng(3).integers(0, 256, size=(9, 8, 8), dtype=np.uint8)
+    scores, num_components = input_components(source_of(images), torch.arange(9))
+    flat = images.reshape(9, -1) / 255.0
+    centred = flat - flat.mean(axis=0)
+    assert num_components == 8
+    assert_numbers(gram(scores), (centred @ centred.T).tolist(), dtype=torch.float32)

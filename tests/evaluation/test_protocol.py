@@ -1,0 +1,178 @@
+"""evaluate(): rows, baselines, intervals and the written record of a tiny run, checked against a loop over votes."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import counterpoint as cp
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.protocol import KNN, PROBE
+from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.report import run_record
+from oracles import class_votes as oracle
+from oracles.number_checks import assert_numbers
+
+FEATURES = ["representation", "embedding", "untrained encoder", "input (PCA)"]
+
+
+@pytest.fixture(scope="module")
+def evaluation(run: cp.Run) -> cp.Evaluation:
+    return cp.evaluate(run, quiet=True, k=7, temperature=0.2)
+
+
+def test_every_kind_of_features_is_judged_by_both_protocols(evaluation: cp.Evaluation) -> None:
+    assert [(row.features, row.protocol) for row in evaluation.rows] == [
+        (features, protocol) for features in FEATURES for protocol in (KNN, PROBE)
+    ]
+
+
+def test_settings_are_recorded_beside_each_figure(evaluation: cp.Evaluation) -> None:
+    knn, probe = evaluation.rows[6:]
+    assert knn.settings == {"k": 7, "temperature": 0.2, "similarity": "cosine", "components": 6}
+    assert probe.settings == {"model": "logistic regression", "C": 0.1, "features": "standardised", "components": 6}
+    assert evaluation.rows[4].settings["norms"] == "set on the training samples"
+
+
+def test_knn_accuracies_are_those_of_a_loop_over_held_out_samples(
+    run: cp.Run, clusters: Any, evaluation: cp.Evaluation
+) -> None:
+    """Features from the loaded encoder, votes from the oracle; only samples that training never saw are queries."""
+    trained, encoder = open_trained(run, reporter=Reporter(quiet=True)), cp.load(run)
+    bank, queries = trained.split.train.tolist(), trained.split.held_out.tolist()
+    labels = clusters.labels.tolist()
+    for features, values in (
+        ("representation", encoder.represent(clusters.data)),
+        ("embedding", encoder.embed(clusters.data)),
+    ):
+        vectors = values.astype(np.float64).tolist()
+        known = ([vectors[i] for i in bank], [labels[i] for i in bank])
+        correct = sum(oracle.knn_class(*known, vectors[i], 7, 0.2) == labels[i] for i in queries)
+        row = next(row for row in evaluation.rows if (row.features, row.protocol) == (features, KNN))
+        assert (row.accuracy.correct, row.accuracy.total) == (correct, 30)
+        assert evaluation.accuracy(features) == correct / 30
+
+
+def test_every_interval_is_wilsons(evaluation: cp.Evaluation) -> None:
+    for row in evaluation.rows:
+        share = row.accuracy
+        low, high = oracle.wilson_interval(share.correct, share.total)
+        assert_numbers([share.value, share.low, share.high], [share.correct / 30, max(0.0, low), min(1.0, high)])
+
+
+def test_features_that_hold_the_classes_beat_chance(evaluation: cp.Evaluation) -> None:
+    for row in evaluation.rows:
+        assert row.accuracy.low > 1 / 3, row
+
+
+def test_the_record_is_written_as_the_report_reads_it(run: cp.Run, evaluation: cp.Evaluation) -> None:
+    written = json.loads(run.folder.evaluation.read_text())
+    assert written == json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
+    row_keys = set(run_record.EvaluationRow.__dataclass_fields__)
+    assert all(set(row) == row_keys for row in written["rows"])
+    assert set(written["split"]) == set(run_record.Split.__dataclass_fields__)
+    assert written["split"] == {
+        "num_bank": 45,
+        "num_queries": 30,
+        "num_classes": 3,
+        "class_names": ["0", "1", "2"],
+        "how": "40% of each class, held out of training",
+    }
+
+
+def test_asking_twice_gives_the_same(run: cp.Run, evaluation: cp.Evaluation) -> None:
+    assert cp.evaluate(run, quiet=True, k=7, temperature=0.2) == evaluation
+
+
+def test_the_table_shows_every_row(evaluation: cp.Evaluation) -> None:
+    lines = str(evaluation).splitlines()
+    assert "30 queries, 45 labelled samples, 3 classes" in lines[0]
+    assert len(lines) == 2 + len(evaluation.rows)
+    for line, row in zip(lines[2:], evaluation.rows, strict=True):
+        assert line.startswith(row.features)
+        assert f"{row.accuracy.value:.1%}" in line
+
+
+def test_a_row_that_is_not_there_is_named(evaluation: cp.Evaluation) -> None:
+    assert evaluation.accuracy("embedding", PROBE) == evaluation.rows[3].accuracy.value
+    with pytest.raises(KeyError, match="no row for 'pixels' with 'knn'"):
+        evaluation.accuracy("pixels")
+
+
+def test_other_data_are_judged_without_touching_the_record(
+    run: cp.Run, other_clusters: Any, evaluation: cp.Evaluation
+) -> None:
+    before = run.folder.evaluation.read_bytes()
+    other = cp.evaluate(run, data=other_clusters.data, labels=other_clusters.labels, k=7, quiet=True)
+    assert run.folder.evaluation.read_bytes() == before
+    assert {row.features for row in other.rows} == set(FEATURES)
+    share = other.split["num_queries"] / (other.split["num_queries"] + other.split["num_bank"])
+    assert share == 0.4
+    assert re.fullmatch(r"other data than trained on; 40 ?% of each class are queries", other.split["how"])
+
+
+def test_samples_without_a_label_are_neither_bank_nor_query(
+    clusters: Any, run: cp.Run, evaluation: cp.Evaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = open_trained(run, reporter=Reporter(quiet=True))
+    labels = trained.source.labels.clone()
+    labels[trained.split.train[:5]] = -1
+    labels[trained.split.held_out[:4]] = -1
+    partly = replace(trained, source=replace(trained.source, labels=labels), is_own_data=False)
+    monkeypatch.setattr("counterpoint.evaluation.protocol.open_trained", lambda *_, **__: partly)
+    assert cp.evaluate(run, quiet=True).split["num_bank"] == 40
+    assert cp.evaluate(run, quiet=True).split["num_queries"] == 26
+
+
+def test_labels_given_later_do_not_pass_trained_samples_off_as_held_out(run: cp.Run, clusters: Any) -> None:
+    """The split goes by class: by other labels it holds out samples that were trained on, and must say so."""
+    trained_on = set(open_trained(run, reporter=Reporter(quiet=True)).split.train.tolist())
+    relabelled = replace(run, labels=(clusters.data[:, 0] > 0).astype(int))
+    queries = set(open_trained(relabelled, reporter=Reporter(quiet=True)).split.held_out.tolist())
+    assert queries & trained_on
+    copy = replace(relabelled, path=run.path.with_name("relabelled"))
+    shutil.copytree(run.path, copy.path)
+    assert "held out of training" not in cp.evaluate(copy, quiet=True).split["how"]
+
+
+def test_a_run_that_held_nothing_out_says_so(clusters: Any, tmp_path: Path) -> None:
+    run = cp.train(data=clusters.data, epochs=1, batch_size=32, quiet=True, out=str(tmp_path / "all"))
+    split = cp.evaluate(replace(run, labels=clusters.labels), quiet=True, k=5).split
+    assert (split["num_bank"], split["num_queries"]) == (60, 15)
+    assert re.match(r"20 ?% of each class are queries; the encoder has seen them in training", split["how"])
+
+
+@pytest.mark.parametrize("k", [0, -1, 46])
+def test_k_out_of_range_is_named(run: cp.Run, k: int) -> None:
+    with pytest.raises(UsageError, match=rf"k must be between 1 and the number of labelled samples, 45, got {k}"):
+        cp.evaluate(run, k=k, quiet=True)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -0.1, float("nan")])
+def test_a_temperature_out_of_range_is_named(run: cp.Run, temperature: float) -> None:
+    with pytest.raises(UsageError, match=rf"temperature must be > 0, got {temperature}"):
+        cp.evaluate(run, temperature=temperature, quiet=True)
+
+
+def test_every_labelled_sample_may_vote(run: cp.Run, other_clusters: Any) -> None:
+    evaluation = cp.evaluate(run, data=other_clusters.data, labels=other_clusters.labels, k=45, quiet=True)
+    assert len(evaluation.rows) == 8
+
+
+def test_data_without_labels_are_refused_with_a_remedy(run: cp.Run, clusters: Any) -> None:
+    with pytest.raises(DataError, match=r"has no labels, and accuracy needs them; give --labels FILE"):
+        cp.evaluate(run, data=clusters.data, quiet=True)
+
+
+def test_too_few_labels_are_refused(run: cp.Run, clusters: Any) -> None:
+    with pytest.raises(DataError, match=r"at least 2 classes and 10 queries are needed"):
+        cp.evaluate(run, data=clusters.data, labels=np.zeros(75, int), quiet=True)
+    few = slice(0, 12)
+    with pytest.raises(DataError, match=r"at least 2 classes and 10 queries are needed"):
+        cp.evaluate(run, data=clusters.data[few], labels=clusters.labels[few], quiet=True)

@@ -1,0 +1,108 @@
+"""Opening a run with its own data, or with other data."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import counterpoint as cp
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.trained_run import TrainedRun, open_trained, read_resolved, untrained_backbone
+from counterpoint.nn.encoders import build_encoder
+
+QUIET = Reporter(quiet=True)
+
+
+def opened(run: Any, **others: Any) -> TrainedRun:
+    return open_trained(run, reporter=QUIET, **others)
+
+
+def weights(module: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+
+
+def test_its_own_data_are_at_hand(run: cp.Run, clusters: Any) -> None:
+    trained = opened(run)
+    assert trained.is_own_data
+    assert trained.source.labels is not None
+    assert trained.source.labels.tolist() == clusters.labels.tolist()
+    assert np.array_equal(trained.source.store.fetch(range(75)).numpy(), clusters.data)
+    assert trained.folder.path == run.path
+
+
+def test_the_split_holds_out_the_stated_share_of_each_class(run: cp.Run, clusters: Any) -> None:
+    split = opened(run).split
+    assert sorted([*split.train.tolist(), *split.held_out.tolist()]) == list(range(75))
+    assert np.bincount(clusters.labels[split.held_out.numpy()]).tolist() == [10, 10, 10]
+    assert run.folder.read_status()["num_train"] == len(split.train) == 45
+
+
+def test_the_settings_are_those_of_the_run_with_nothing_left_to_choose(run: cp.Run) -> None:
+    settings = read_resolved(run.folder)
+    assert (settings.epochs, settings.batch_size, settings.source.holdout) == (2, 16, 0.4)
+    assert (settings.method, settings.encoder, settings.projector.features) == ("simclr", "mlp", 8)
+    assert "auto" not in (settings.temperature, settings.loss.negatives, settings.views.noise, settings.encoder)
+
+
+def test_other_data_are_opened_with_their_own_labels(run: cp.Run, other_clusters: Any) -> None:
+    trained = opened(run, data=other_clusters.data, labels=other_clusters.labels)
+    assert not trained.is_own_data
+    assert trained.source.labels is not None
+    assert trained.source.labels.tolist() == other_clusters.labels.tolist()
+    assert opened(run, data=other_clusters.data).source.labels is None  # the run's labels belong to the run's data
+
+
+def test_a_folder_alone_does_not_know_an_array(run: cp.Run, clusters: Any) -> None:
+    for folder in (run.path, str(run.path)):
+        with pytest.raises(UsageError, match=r"was trained on an array in memory; pass it as data="):
+            opened(folder)
+        assert len(opened(folder, data=clusters.data).source) == 75
+
+
+def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="does not exist"):
+        opened(tmp_path / "nowhere")
+    with pytest.raises(RunError, match="is not a run folder"):
+        opened(tmp_path)
+
+
+def test_vectors_of_another_width_are_refused_by_name(run: cp.Run) -> None:
+    with pytest.raises(cp.DataError, match=r"takes 6 features per sample, got 4"):
+        cp.evaluate(run, data=np.ones((40, 4), np.float32), labels=[0, 1] * 20, quiet=True)
+
+
+def test_the_untrained_encoder_is_the_one_that_training_began_with(run: cp.Run) -> None:
+    trained, state = opened(run), torch.get_rng_state()
+    untrained = untrained_backbone(trained.settings, trained.encoder)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert untrained is not None
+    with torch.random.fork_rng():
+        torch.manual_seed(trained.settings.seed)
+        assert torch.equal(weights(untrained), weights(build_encoder("mlp", (6,))))
+    assert not torch.equal(weights(untrained), weights(trained.encoder.backbone))
+
+
+def test_the_views_are_the_runs_own_and_repeat(run: cp.Run) -> None:
+    drawer, ids = opened(run).views(), torch.arange(5)
+    samples = opened(run).source.store.fetch(ids.tolist())
+    first, again = drawer.two_views(samples, ids, 7), opened(run).views().two_views(samples, ids, 7)
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], drawer.two_views(samples, ids, 8)[0])
+
+
+def test_a_users_own_module_has_no_untrained_twin(clusters: Any, tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(6, 5), nn.ReLU())
+    out = str(tmp_path / "own")
+    run = cp.train(
+        data=clusters.data, labels=clusters.labels, encoder=module, epochs=1, batch_size=32, quiet=True, out=out
+    )
+    trained = opened(run)
+    assert untrained_backbone(trained.settings, trained.encoder) is None
+    rows = cp.evaluate(run, quiet=True).rows
+    assert {row.features for row in rows} == {"representation", "embedding", "input (PCA)"}

@@ -1,0 +1,195 @@
+"""InfoNCE against the paper's loops: value, gradient, importance, known forms and invariances."""
+
+# N samples per view, D features
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from counterpoint.losses import InfoNCE
+from oracles import pair_losses as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close
+
+KINDS = ["two-view", "cross-view", "same-view"]
+EPSILONS = [1.0, 0.0, 0.3]
+SETTINGS = [
+    {"temperature": tau, "epsilon": epsilon, "negatives": kind, "normalize": normalize}
+    for tau, normalize in ((0.5, True), (1.7, False))
+    for epsilon in EPSILONS
+    for kind in KINDS
+]
+
+
+def ids(value: dict) -> str:
+    return f"{value['negatives']}-eps{value['epsilon']:g}-{'unit' if value['normalize'] else 'raw'}"
+
+
+each_setting = pytest.mark.parametrize("setting", SETTINGS, ids=ids)
+
+
+def draw_views(n: int = 4, d: int = 3, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Two related views with gradients."""
+    generator = torch.Generator().manual_seed(seed)
+    z0 = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    z1 = z0 + 0.5 * torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return z0.to(dtype).requires_grad_(), z1.to(dtype).requires_grad_()
+
+
+def of_oracle(function: object, z0: Tensor, z1: Tensor, setting: dict) -> object:
+    """Call an oracle with tensors and an InfoNCE's keyword arguments."""
+    tau, epsilon, kind, normalize = (setting[key] for key in ("temperature", "epsilon", "negatives", "normalize"))
+    return function(z0.tolist(), z1.tolist(), tau, epsilon, kind, normalize)
+
+
+def gradients(loss: Tensor, z0: Tensor, z1: Tensor) -> Tensor:
+    return torch.stack(torch.autograd.grad(loss, (z0, z1)))
+
+
+@each_setting
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_value_and_gradient_are_the_papers(setting: dict, dtype: torch.dtype) -> None:
+    z0, z1 = draw_views(dtype=dtype)
+    loss = InfoNCE(**setting)(z0, z1)
+    assert loss.dtype == dtype
+    assert_numbers(loss, of_oracle(oracle.info_nce, z0, z1, setting).real, dtype=dtype)
+    expected = of_oracle(oracle.info_nce_gradient, z0, z1, setting)
+    assert_numbers(gradients(loss, z0, z1), list(expected), dtype=dtype)
+
+
+@given(
+    n=st.integers(2, 4),
+    d=st.integers(1, 3),
+    seed=st.integers(0, 999),
+    tau=st.floats(0.05, 10),
+    epsilon=st.one_of(st.just(0.0), st.floats(0.01, 5)),
+    kind=st.sampled_from(KINDS),
+    normalize=st.booleans(),
+)
+@settings(max_examples=40)
+def test_any_setting_is_the_papers(
+    *, n: int, d: int, seed: int, tau: float, epsilon: float, kind: str, normalize: bool
+) -> None:
+    z0, z1 = draw_views(n, d, seed=seed)
+    expected = oracle.info_nce(z0.tolist(), z1.tolist(), tau, epsilon, kind, normalize).real
+    actual = InfoNCE(tau, epsilon, kind, normalize)(z0, z1)
+    assert_numbers([1.0, float(actual.detach())], [1.0, expected])  # a loss near 0 is a difference of terms near 1
+
+
+def test_the_default_is_nt_xent() -> None:
+    """Simclr2020: cross-entropy of picking the other view among the 2n - 1 other vectors."""
+    z0, z1 = draw_views(6, 4)
+    for tau in (0.1, 0.5):
+        z = F.normalize(torch.cat([z0, z1]), dim=1)
+        logits = (z @ z.T / tau).masked_fill(torch.eye(12).bool(), -math.inf)
+        partner = torch.arange(12).roll(6)
+        nt_xent = F.cross_entropy(logits, partner)
+        ours = InfoNCE(temperature=tau)(z0, z1)
+        assert_close(ours, nt_xent)
+        assert_close(gradients(ours, z0, z1), gradients(nt_xent, z0, z1))
+    assert_close(InfoNCE()(z0, z1), nt_xent)  # 0.5 is the default temperature
+
+
+def test_epsilon_zero_is_dcl() -> None:
+    """Yeh et al.: minus cosine to the positive over tau plus one log-sum-exp over all 2n - 2 negatives."""
+    z0, z1 = draw_views(5, 4)
+    z = F.normalize(torch.cat([z0, z1]), dim=1)
+    cosines = z @ z.T / 0.2
+    partner = torch.arange(10).roll(5)
+    is_out = torch.eye(10).bool() | torch.eye(10).bool()[partner]
+    dcl = (cosines.masked_fill(is_out, -math.inf).logsumexp(1) - cosines[torch.arange(10), partner]).mean()
+    ours = InfoNCE(temperature=0.2, epsilon=0)(z0, z1)
+    assert_close(ours, dcl)
+    assert_close(gradients(ours, z0, z1), gradients(dcl, z0, z1))
+
+
+def test_cross_view_is_the_symmetric_loss_over_a_similarity_matrix() -> None:
+    """Directclr2022 and CLIP: cross-entropy along the diagonal of z0 z1^T, both directions averaged."""
+    z0, z1 = draw_views(5, 4)
+    logits = F.normalize(z0, dim=1) @ F.normalize(z1, dim=1).T / 0.1
+    own = torch.arange(5)
+    expected = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+    ours = InfoNCE(temperature=0.1, negatives="cross-view")(z0, z1)
+    assert_close(ours, expected)
+    assert_close(gradients(ours, z0, z1), gradients(expected, z0, z1))
+
+
+@each_setting
+def test_importance_is_the_papers_alpha(setting: dict) -> None:
+    z0, z1 = draw_views()
+    alpha = InfoNCE(**setting).importance(z0, z1)
+    assert_numbers(alpha, of_oracle(oracle.importance, z0, z1, setting))
+    for i in range(8):
+        repel = oracle.negatives_of(i, 4, setting["negatives"])
+        assert [j for j in range(8) if alpha[i, j] != 0] == repel
+
+
+@each_setting
+def test_the_gradient_is_that_of_the_weighted_gaps(setting: dict) -> None:
+    """Theorem 1: alpha held fixed, the gradient of mean_i sum_j alpha_ij (d_i^2 - d_ij^2)."""
+    z0, z1 = draw_views()
+    loss = InfoNCE(**setting)
+    alpha = loss.importance(z0, z1).detach()
+    z = torch.cat([z0, z1])
+    z = F.normalize(z, dim=1) if setting["normalize"] else z
+    half_squares = (z[:, None] - z[None]).square().sum(2) / 2
+    own = half_squares[torch.arange(8), torch.arange(8).roll(4)]
+    energy = (alpha * (own[:, None] - half_squares)).sum(1).mean()
+    assert_close(gradients(energy, z0, z1), gradients(loss(z0, z1), z0, z1))
+
+
+def test_each_anchor_gives_out_one_over_tau_less_what_epsilon_keeps() -> None:
+    z0, z1 = draw_views()
+    without, with_own = (InfoNCE(0.25, epsilon).importance(z0, z1).sum(1) for epsilon in (0.0, 1.0))
+    assert_numbers(without, [4.0] * 8)
+    assert bool((with_own < 4.0).all())
+
+
+@each_setting
+def test_the_second_derivative_is_the_true_one(setting: dict) -> None:
+    z0, z1 = draw_views(3, 2)
+    assert torch.autograd.gradgradcheck(InfoNCE(**setting), (z0, z1))
+
+
+@each_setting
+def test_order_of_samples_order_of_views_and_rotation_do_not_matter(setting: dict) -> None:
+    z0, z1 = (z.detach() for z in draw_views(5, 4, seed=2))
+    loss = InfoNCE(**setting)
+    generator = torch.Generator().manual_seed(3)
+    order = torch.randperm(5, generator=generator)
+    rotation = torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=torch.float64)).Q
+    assert_close(loss(z0[order], z1[order]), loss(z0, z1))
+    assert_close(loss(z1, z0), loss(z0, z1))
+    assert_close(loss(z0 @ rotation, z1 @ rotation), loss(z0, z1))
+    assert relative_change(loss(z0[order], z1), loss(z0, z1)) > 1e-3  # pairs that do not match are another matter
+
+
+def relative_change(value: Tensor, before: Tensor) -> float:
+    return float(((value - before).abs() / before.abs()).detach())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_size_of_a_vector_matters_only_without_normalisation(kind: str) -> None:
+    z0, z1 = draw_views()
+    scaled = z0 * torch.tensor([[0.1], [1.0], [3.0], [7.0]], dtype=torch.float64)
+    unit, raw = (InfoNCE(negatives=kind, normalize=normalize) for normalize in (True, False))
+    assert_close(unit(scaled, z1), unit(z0, z1))
+    assert relative_change(raw(scaled, z1), raw(z0, z1)) > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shift_of_all_vectors_leaves_distances_alone(kind: str) -> None:
+    """The loss is written in distances, so raw vectors may be moved together."""
+    z0, z1 = draw_views()
+    loss = InfoNCE(negatives=kind, normalize=False)
+    assert_close(loss(z0 + 3.0, z1 + 3.0), loss(z0, z1))
+
+
+def test_labels_change_nothing() -> None:
+    z0, z1 = draw_views()
+    assert torch.equal(InfoNCE()(z0, z1, torch.tensor([0, 0, 1, 1])), InfoNCE()(z0, z1))

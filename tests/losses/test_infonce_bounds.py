@@ -1,0 +1,147 @@
+"""Chance and floor: what a loss curve is read against."""
+
+# N samples per view, D features
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from counterpoint.losses import InfoNCE
+from oracles.number_checks import assert_numbers
+
+KINDS = ["two-view", "cross-view", "same-view"]
+ROUNDING = 1e-12  # a bound may be missed by no more than the rounding of a mean of a few float64 numbers
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_epsilon = pytest.mark.parametrize("epsilon", [1.0, 0.0, 0.3])
+
+
+def simplex(n: int) -> Tensor:
+    """The n corners of a regular simplex around 0, in n - 1 dimensions."""
+    centred = torch.eye(n, dtype=torch.float64) - 1 / n
+    left, sizes, _ = torch.linalg.svd(centred)
+    return (left * sizes)[:, : n - 1]
+
+
+def descend(loss: InfoNCE, n: int, d: int, *, nonnegative: bool) -> float:
+    """Loss after some Adam steps from a random start."""
+    generator = torch.Generator().manual_seed(n * 100 + d)
+    z = torch.randn(2, n, d, generator=generator, dtype=torch.float64).requires_grad_()
+    optimizer = torch.optim.Adam([z], lr=0.2)
+    for _ in range(80):
+        optimizer.zero_grad()
+        value = loss(*(z.square() if nonnegative else z))
+        value.backward()
+        optimizer.step()
+    return float(value.detach())
+
+
+def test_the_simplex_is_one() -> None:
+    """Regular: all cosines are -1 / (n - 1)."""
+    z = simplex(4)
+    assert z.shape == (4, 3)
+    z = z / z.norm(dim=1, keepdim=True)
+    assert_numbers(z @ z.T, [[1.0 if i == j else -1 / 3 for j in range(4)] for i in range(4)])
+
+
+@each_kind
+def test_the_number_of_negatives(kind: str) -> None:
+    for n in (2, 5):
+        alpha = InfoNCE(negatives=kind).importance(torch.eye(n), torch.eye(n))
+        assert (alpha > 0).sum(1).tolist() == [InfoNCE(negatives=kind).num_negatives(n)] * (2 * n)
+
+
+@each_kind
+@each_epsilon
+@pytest.mark.parametrize("normalize", [True, False])
+def test_identical_embeddings_are_at_chance(kind: str, epsilon: float, normalize: bool) -> None:
+    for n in (2, 3, 7):
+        loss = InfoNCE(0.2, epsilon, kind, normalize)
+        z = torch.tensor([[3.0, -4.0, 1.0]], dtype=torch.float64).expand(n, 3)
+        assert_numbers(loss(z, z), loss.chance(n))
+        num_negatives = 2 * n - 2 if kind == "two-view" else n - 1
+        assert_numbers(loss.chance(n), math.log(epsilon + num_negatives))
+
+
+@each_kind
+@each_epsilon
+@pytest.mark.parametrize("tau", [0.1, 1.0])
+def test_a_simplex_attains_the_floor(kind: str, epsilon: float, tau: float) -> None:
+    loss = InfoNCE(tau, epsilon, kind)
+    for n in (2, 3, 6):
+        assert_numbers([1.0, float(loss(simplex(n), simplex(n)))], [1.0, loss.floor(n)])
+
+
+@each_kind
+@each_epsilon
+@pytest.mark.parametrize("tau", [0.1, 1.0])
+def test_an_orthonormal_basis_attains_the_floor_of_nonnegative_embeddings(
+    kind: str, epsilon: float, tau: float
+) -> None:
+    loss = InfoNCE(tau, epsilon, kind)
+    for n in (2, 3, 6):
+        basis = torch.eye(n, dtype=torch.float64)
+        assert_numbers([1.0, float(loss(basis, basis))], [1.0, loss.floor(n, nonnegative=True)])
+        assert loss.floor(n, nonnegative=True) > loss.floor(n)
+
+
+@given(
+    n=st.integers(2, 5),
+    d=st.integers(1, 5),
+    seed=st.integers(0, 999),
+    tau=st.floats(0.05, 5),
+    epsilon=st.sampled_from([1.0, 0.0, 0.3]),
+    kind=st.sampled_from(KINDS),
+    is_aligned=st.booleans(),
+)
+@settings(max_examples=100)
+def test_no_random_embedding_undercuts_the_floor(
+    *, n: int, d: int, seed: int, tau: float, epsilon: float, kind: str, is_aligned: bool
+) -> None:
+    z0, z1 = torch.randn(2, n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    z1 = z0 if is_aligned else z1
+    loss = InfoNCE(tau, epsilon, kind)
+    assert float(loss(z0, z1)) >= loss.floor(n) - ROUNDING
+    assert float(loss(z0.abs(), z1.abs())) >= loss.floor(n, nonnegative=True) - ROUNDING
+    assert float(loss(z0.relu(), z1.relu())) >= loss.floor(n, nonnegative=True) - ROUNDING  # with silent rows
+
+
+@each_kind
+@pytest.mark.parametrize("epsilon", [1.0, 0.0])
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_descent_comes_close_to_the_floor_and_no_further(kind: str, epsilon: float, nonnegative: bool) -> None:
+    n = 4
+    loss = InfoNCE(0.5, epsilon, kind)
+    reached = descend(loss, n, n if nonnegative else n - 1, nonnegative=nonnegative)
+    floor, chance = loss.floor(n, nonnegative=nonnegative), loss.chance(n)
+    assert floor - ROUNDING <= reached < floor + 0.1 * (chance - floor)
+
+
+@each_kind
+def test_too_few_dimensions_leave_a_gap(kind: str) -> None:
+    """Four points on a circle are no simplex."""
+    loss = InfoNCE(0.5, negatives=kind)
+    assert descend(loss, 4, 2, nonnegative=False) > loss.floor(4) + 0.01
+
+
+@each_kind
+def test_raw_vectors_may_grow_until_only_epsilon_is_left(kind: str) -> None:
+    for epsilon in (1.0, 0.3):
+        loss = InfoNCE(0.5, epsilon, kind, normalize=False)
+        far = 100 * simplex(3)
+        assert_numbers(loss(far, far), loss.floor(3))
+        assert_numbers(loss.floor(3), math.log(epsilon))
+    dcl = InfoNCE(0.5, 0.0, kind, normalize=False)
+    assert dcl.floor(3) == -math.inf
+    assert float(dcl(far, far)) < -1e3
+
+
+@pytest.mark.parametrize("ask", ["chance", "floor"])
+def test_a_batch_of_one_has_no_bounds(ask: str) -> None:
+    for epsilon in (1.0, 0.0):
+        with pytest.raises(ValueError, match=r"at least 2 samples, got 1"):
+            getattr(InfoNCE(epsilon=epsilon), ask)(1)

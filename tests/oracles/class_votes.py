@@ -1,0 +1,38 @@
+"""Nearest-neighbour votes (wu2018, section 3.4) and Wilson's interval (wilson1927), in plain Python."""
+
+import math
+from statistics import NormalDist
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    """Cosine of two vectors."""
+    dot = math.fsum(x * y for x, y in zip(a, b, strict=True))
+    return dot / math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
+
+
+def knn_votes(
+    bank: list[list[float]], labels: list[int], query: list[float], k: int, temperature: float
+) -> dict[int, float]:
+    """Class to its sum of exp(cos / T) over the k nearest, as a share of the largest single vote."""
+    nearest = sorted(range(len(bank)), key=lambda i: -cosine(bank[i], query))[:k]
+    top = cosine(bank[nearest[0]], query)
+    votes: dict[int, float] = {}
+    for i in nearest:
+        votes[labels[i]] = votes.get(labels[i], 0.0) + math.exp((cosine(bank[i], query) - top) / temperature)
+    return votes
+
+
+def knn_class(bank: list[list[float]], labels: list[int], query: list[float], k: int, temperature: float) -> int:
+    """The class with most votes, the smaller number among equals."""
+    votes = knn_votes(bank, labels, query, k, temperature)
+    return min(votes, key=lambda label: (-votes[label], label))
+
+
+def wilson_interval(correct: int, total: int) -> tuple[float, float]:
+    """Both roots p of (share - p)^2 = z^2 p (1 - p) / n, the equation that wilson1927 solves."""
+    z = NormalDist().inv_cdf(0.975)
+    share = correct / total
+    a = 1 + z * z / total
+    b = -(2 * share + z * z / total)
+    root = math.sqrt(max(0.0, b * b - 4 * a * share * share))
+    return (-b - root) / (2 * a), (-b + root) / (2 * a)

@@ -1,0 +1,219 @@
+"""The page in a real browser: offline, quiet, readable without JavaScript, on a phone, by keyboard, in both themes."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from counterpoint.report.page import report
+
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def missing(reason: str) -> None:
+    """Skip with a reason, or fail where a browser is promised."""
+    if os.environ.get("CI") and os.environ.get("COUNTERPOINT_REQUIRE_BROWSER") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    executable = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if executable is None:
+        missing(f"no browser: none of {', '.join(NAMES)} is installed")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("no browser driver: install playwright")
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=executable, args=list(FLAGS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open a page by file:// with the network off, and record what it asks for and complains about."""
+    contexts = []
+
+    def open_page(path: Path, **options):
+        context = browser.new_context(offline=True, **{"viewport": {"width": 1100, "height": 900}, **options})
+        contexts.append(context)
+        tab = context.new_page()
+        tab.requests, tab.complaints = [], []
+        tab.on("request", lambda request: tab.requests.append(request.url))
+        tab.on("console", lambda message: tab.complaints.append(message.text))
+        tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
+        tab.goto(path.as_uri())
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def one(make_run) -> Path:
+    return report(make_run())
+
+
+@pytest.fixture
+def two(make_run) -> Path:
+    return report([make_run("a", kind="colour"), make_run("b", kind="colour", method="simclr")])
+
+
+@pytest.mark.parametrize("which", ["one", "two"])
+def test_page_asks_for_nothing_and_complains_about_nothing(visit, request, which):
+    path = request.getfixturevalue(which)
+    tab = visit(path)
+    tab.mouse.move(300, 700)
+    tab.locator("summary").first.click()
+    assert [url for url in tab.requests if not url.startswith("data:")] == [path.as_uri()]
+    assert tab.complaints == []
+    assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+
+
+def test_everything_reads_without_javascript(visit, two):
+    tab = visit(two, java_script_enabled=False)
+    assert tab.complaints == []
+    for words in (
+        "Is it good?",
+        "Usable: classes separate well",
+        "Side by side",
+        "What does each feature mean?",
+        "dimension 3",
+    ):
+        assert tab.get_by_text(words).first.is_visible()
+    assert tab.locator("svg.chart").first.is_visible()
+    assert tab.locator(".thumbs img").first.is_visible()
+    for script_only in (".sort", "#theme"):
+        assert not tab.locator(script_only).is_visible()
+
+
+@pytest.mark.parametrize("which", ["one", "two"])
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_nothing_runs_out_of_the_page(visit, request, which, width):
+    tab = visit(request.getfixturevalue(which), viewport={"width": width, "height": 800})
+    for details in tab.locator("details").all():
+        details.evaluate("node => { node.open = true }")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    beyond = """width => [...document.querySelectorAll('main *, header *')]
+        .filter(node => !node.closest('.scroll') && !node.closest('svg') && node.getClientRects().length)
+        .filter(node => node.getBoundingClientRect().right > width + 1).map(node => node.outerHTML.slice(0, 80))"""
+    assert tab.evaluate(beyond, width) == []
+
+
+def test_chart_text_keeps_a_readable_size_on_a_phone(visit, one):
+    tab = visit(one, viewport={"width": 360, "height": 800})
+    sizes = tab.evaluate(
+        """[...document.querySelectorAll('svg.chart text')].filter(node => node.getClientRects().length)
+        .map(node => parseFloat(getComputedStyle(node).fontSize) * node.getScreenCTM().a)"""
+    )
+    assert len(sizes) > 20
+    assert min(sizes) >= 10
+
+
+def test_sorting_puts_the_cards_in_order(visit, two):
+    tab = visit(two)
+    order = "gallery => [...gallery.querySelectorAll('.concept')].map(card => Number(card.dataset.KEY))"
+    galleries = tab.locator(".gallery").all()
+    before = galleries[0].evaluate(order.replace("KEY", "dim"))
+    for key, sign in (("purity", -1), ("fires", -1), ("expected", -1), ("dim", 1), ("rank", 1)):
+        button = tab.locator(f"button[data-sort={key}]")
+        button.click()
+        assert button.get_attribute("aria-pressed") == "true"
+        assert tab.locator("button[data-sort][aria-pressed=true]").count() == 1
+        for gallery in galleries:
+            values = gallery.evaluate(order.replace("KEY", key))
+            assert values == sorted(values, key=lambda value: sign * value)
+        if key == "dim":
+            assert galleries[0].evaluate(order.replace("KEY", "dim")) != before
+    assert galleries[0].evaluate(order.replace("KEY", "dim")) == before
+    assert galleries[0].locator(".concepts").first.locator(".concept").count() == 12
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_theme_follows_the_system_and_the_button(visit, one, scheme):
+    tab = visit(one, color_scheme=scheme)
+    background = "getComputedStyle(document.body).backgroundColor"
+    at_first = tab.evaluate(background)
+    is_dark = sum(map(int, re.findall(r"\d+", at_first))) < 3 * 128
+    assert is_dark == (scheme == "dark")
+    tab.locator("#theme").click()
+    toggled = tab.evaluate(background)
+    assert toggled != at_first
+    tab.reload()
+    assert tab.evaluate(background) == toggled
+    tab.locator("#theme").click()
+    assert tab.evaluate(background) == at_first
+
+
+def test_values_show_under_the_pointer(visit, one):
+    tab = visit(one)
+    chart = tab.locator("#training svg.hover").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    words = tab.locator("#training .readout").first.inner_text()
+    assert re.match(r"epoch \d+\nloss +\d", words)
+    row = words.split("\n")[0]
+    assert tab.locator("#training th", has_text=re.compile(f"^{row}$")).count() >= 1
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] - 80)
+    assert not tab.locator("#training .readout").first.is_visible()
+
+
+def test_a_link_to_a_folded_finding_opens_it(visit, one):
+    tab = visit(one)
+    folded = tab.locator("details.card").first
+    tab.evaluate("name => { location.hash = name }", folded.get_attribute("id"))
+    tab.wait_for_function("name => document.getElementById(name).open", arg=folded.get_attribute("id"))
+
+
+def test_keyboard_reaches_everything_with_a_visible_focus(visit, one):
+    tab = visit(one)
+    seen = set()
+    for _ in range(40):
+        tab.keyboard.press("Tab")
+        focus = tab.evaluate(
+            """(() => {
+                const node = document.activeElement, style = getComputedStyle(node);
+                return [node.tagName, node.outerHTML.slice(0, 80), style.outlineStyle, style.outlineWidth];
+            })()"""
+        )
+        if focus[0] == "BODY":  # past the end of the page
+            break
+        seen.add(focus[0])
+        assert focus[2] != "none", focus
+        assert focus[3] != "0px", focus
+    assert {"A", "BUTTON", "SUMMARY"} <= seen
+
+
+def test_print_leaves_out_what_only_a_screen_needs(visit, one):
+    tab = visit(one, color_scheme="dark")
+    tab.emulate_media(media="print")
+    assert not tab.locator("nav").is_visible()
+    assert not tab.locator(".sort").is_visible()
+    assert tab.locator(".thumbs img").first.is_visible()
+    assert sum(map(int, re.findall(r"\d+", tab.evaluate("getComputedStyle(document.body).backgroundColor")))) > 3 * 200
+
+
+def test_hostile_text_runs_no_script(visit, make_run):
+    from test_report_page import attack_everything
+
+    folder = make_run("img src=x onerror=alert(1)")
+    attack_everything(folder)
+    tab = visit(report(folder))
+    dialogs = []
+    tab.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    tab.locator("button[data-sort=purity]").click()
+    assert dialogs == []
+    assert tab.complaints == []
+    assert tab.evaluate("document.querySelectorAll('img[onerror]').length") == 0

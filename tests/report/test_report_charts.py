@@ -1,0 +1,183 @@
+"""Axes hold their data, ticks are finite, labels keep their distance, and every drawing can be heard."""
+
+import re
+import xml.etree.ElementTree as ET
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterpoint.report.chart_frame import ChartText, Frame, spread_labels
+from counterpoint.report.interval_chart import IntervalGroup, IntervalRow, comparison_bar, interval_chart
+from counterpoint.report.line_chart import Line, Reference, line_chart, step_area
+from counterpoint.report.plane_section import separation
+from counterpoint.report.point_chart import Cloud, NamedPoint, point_clouds, point_plane
+from counterpoint.report.run_record import Histogram
+from counterpoint.report.series_style import RUN_MARKERS, Style, marker_path
+from counterpoint.report.ticks import Axis, decade_axis, evenly_chosen, linear_axis, percent_axis
+
+WORDS = ChartText("a title", "a description")
+finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)
+
+
+def assert_sound(axis: Axis, values: list[float]) -> None:
+    positions, labels = [value for value, _ in axis.ticks], [label for _, label in axis.ticks]
+    assert axis.low < axis.high
+    slack = 1e-8 * max(1.0, abs(axis.low), abs(axis.high))
+    assert all(axis.low - slack <= value <= axis.high + slack for value in values)
+    assert positions == sorted(set(positions))
+    assert len(set(labels)) == len(labels)
+    assert not re.search("nan|inf", " ".join(labels), re.IGNORECASE)
+
+
+def assert_drawing(drawing: str) -> ET.Element:
+    """Parse a drawing and check that it names itself and holds only finite numbers."""
+    root = ET.fromstring(drawing)
+    assert root.get("role") == "img"
+    assert root.findtext("title")
+    assert root.findtext("desc")
+    coordinates = " ".join(value for node in root.iter() for value in node.attrib.values())
+    assert not re.search(r"\b(nan|inf)\b", coordinates, re.IGNORECASE)
+    assert not any("style" in node.attrib for node in root.iter())
+    return root
+
+
+@given(st.lists(st.integers(-(10**6), 10**6).map(lambda n: n / 1000), min_size=1, max_size=20))
+def test_linear_axis_holds_its_data(values):
+    axis = linear_axis("x", values)
+    assert_sound(axis, values)
+    assert 2 <= len(axis.ticks) <= 10
+
+
+@given(st.lists(finite, max_size=5))
+def test_linear_axis_survives_any_scale(values):
+    axis = linear_axis("x", values)
+    assert axis.low < axis.high
+
+
+@pytest.mark.parametrize("values", [[], [None], [float("nan")], [0.0], [3.0, 3.0], [-2.0], [1e-30]])
+def test_degenerate_data_still_has_an_axis(values):
+    for build in (linear_axis, percent_axis, decade_axis):
+        axis = build("x", values)
+        assert axis.low < axis.high or build is percent_axis
+        assert not re.search("nan|inf", " ".join(label for _, label in axis.ticks))
+
+
+@given(st.integers(1, 10**5), st.integers(1, 10**5))
+def test_whole_axis_has_whole_ticks(first, last):
+    axis = linear_axis("epoch", [float(first), float(last)], is_whole=True)
+    assert all(float(value).is_integer() for value, _ in axis.ticks)
+    assert_sound(axis, [float(first), float(last)])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1))
+def test_percent_axis_stays_within_0_and_100(shares):
+    axis = percent_axis("share", shares)
+    assert 0 <= axis.low < axis.high <= 1
+    assert all(-1e-9 <= value <= 1 + 1e-9 for value, _ in axis.ticks)
+
+
+@given(st.lists(st.floats(-8, 5), min_size=1))
+def test_decade_axis_holds_its_data(exponents):
+    assert_sound(decade_axis("value", exponents), exponents)
+
+
+@given(st.integers(1, 1000), st.integers(2, 200))
+def test_chosen_indices_keep_both_ends(length, at_most):
+    chosen = list(evenly_chosen(length, at_most))
+    assert chosen[0] == 0
+    assert chosen[-1] == length - 1
+    assert len(chosen) <= max(at_most, 1)
+    assert chosen == sorted(set(chosen))
+
+
+@given(st.lists(st.floats(0, 300), min_size=1, max_size=12))
+def test_labels_keep_their_distance_when_there_is_room(wanted):
+    spread = spread_labels(wanted, 0.0, 300.0)
+    ordered = sorted(spread)
+    assert all(later - earlier >= 15.0 - 1e-6 for earlier, later in pairwise(ordered))
+    assert ordered[-1] <= 300.0 + 1e-6
+    assert ordered[0] >= 0.0 - 1e-6
+
+
+@pytest.mark.parametrize("loss", [[5.0], [3.0, 3.0, 3.0], [5.0, None, 4.0], [None, None], list(np.linspace(6, 2, 500))])
+def test_line_chart_of_odd_curves(loss):
+    epochs = [float(place + 1) for place in range(len(loss))]
+    frame = Frame(400, 200, linear_axis("epoch", epochs, is_whole=True), linear_axis("loss", [*loss, 6.0]), right=60)
+    drawing = line_chart(frame, WORDS, [Line("curve", epochs, loss, Style("c1", "7 3"))], [Reference("chance 6", 6.0)])
+    texts = [node.text for node in assert_drawing(drawing).iter("text")]
+    assert ("curve" in texts) == any(value is not None for value in loss)
+
+
+def test_a_gap_breaks_the_line():
+    frame = Frame(400, 200, linear_axis("x", [1.0, 4.0]), linear_axis("y", [0.0, 3.0]))
+    drawing = line_chart(frame, WORDS, [Line("", [1.0, 2.0, 3.0, 4.0], [0.0, 1.0, None, 3.0], Style("c1"))])
+    path = next(node for node in assert_drawing(drawing).iter("path") if "line" in node.get("class", ""))
+    assert path.get("d", "").count("M") == 2
+
+
+def test_named_points_do_not_cover_each_other():
+    points = [NamedPoint(f"point {place}", 0.5, 0.5 + 1e-3 * place, Style("c1")) for place in range(6)]
+    frame = Frame(420, 320, linear_axis("x", [0.0, 1.0]), linear_axis("y", [0.0, 1.0]))
+    root = assert_drawing(point_plane(frame, WORDS, points, [(points[0], points[5])], []))
+    names = [node for node in root.iter("text") if "halo" in node.get("class", "")]
+    boxes = [(float(node.get("x", 0)), float(node.get("y", 0))) for node in names]
+    assert 1 <= len(boxes) < 6  # without room, a name is left out rather than printed over another
+    assert all(abs(a[0] - b[0]) > 40 or abs(a[1] - b[1]) > 12 for a in boxes for b in boxes if a is not b)
+
+
+def test_cloud_is_one_path_and_legend_names_it():
+    cloud = Cloud([0.1, 0.2, 0.3], [0.5, 0.6, 0.7], Style("c2", "", "square"))
+    frame = Frame(420, 320, linear_axis("x", [0.0, 1.0]), linear_axis("y", [0.0, 1.0]))
+    root = assert_drawing(point_clouds(frame, WORDS, [cloud], [[(cloud.style, "run b")]]))
+    paths = [node for node in root.iter("path") if "faint" in node.get("class", "")]
+    assert len(paths) == 1
+    assert paths[0].get("d", "").count("M") == 3
+    assert "run b" in [node.text for node in root.iter("text")]
+
+
+@pytest.mark.parametrize("width", [330.0, 620.0])
+def test_interval_chart_draws_every_interval(width):
+    interval = (0.9, 0.95, 0.98, Style("c1"))
+    groups = [
+        IntervalGroup("kNN", [IntervalRow("representation", [interval, interval]), IntervalRow("pixels", [interval])])
+    ]
+    root = assert_drawing(interval_chart(width, percent_axis("accuracy", [0.9, 0.98]), groups, WORDS))
+    assert len([node for node in root.iter("path") if "whisker" in node.get("class", "")]) == 3
+
+
+@pytest.mark.parametrize(("measured", "reference"), [(61.0, 126.0), (0.0, 0.0), (-3.1, -3.9), (4.0, 0.0), (-1.0, 2.0)])
+def test_comparison_bar_stays_inside(measured, reference):
+    root = assert_drawing(comparison_bar(measured, reference, WORDS))
+    for node in root.iter("rect"):
+        assert float(node.get("x", 0)) >= 0
+        assert float(node.get("x", 0)) + float(node.get("width", 0)) <= 280
+
+
+def test_histogram_outline_covers_its_bins_and_no_empty_margin():
+    frame = Frame(200, 100, Axis("x", 0, 4, ()), Axis("y", 0, 1, ()))
+    path = step_area(frame, [0.0, 1.0, 2.0, 3.0, 4.0], [0.0, 0.5, 1.0, 0.0], "area")
+    assert (path.count("V"), path.count("H")) == (3, 2)
+    assert f"M{frame.px(1.0):g} " in path
+    assert step_area(frame, [0.0, 1.0], [0.0], "area") == ""
+
+
+def test_every_marker_has_its_own_shape():
+    outlines = {marker_path(shape, 0, 0, 4) for shape in RUN_MARKERS}
+    assert len(outlines) == len(RUN_MARKERS)
+
+
+@given(st.lists(st.integers(0, 5), min_size=4, max_size=4), st.lists(st.integers(0, 5), min_size=4, max_size=4))
+def test_separation_equals_counting_pairs(positive, negative):
+    histogram = Histogram(np.linspace(-1, 1, 5), np.array(positive, float), np.array(negative, float))
+    found = separation(histogram)
+    if not sum(positive) or not sum(negative):
+        assert found is None
+        return
+    drawn_positive = [bin_ for bin_, times in enumerate(positive) for _ in range(times)]
+    drawn_negative = [bin_ for bin_, times in enumerate(negative) for _ in range(times)]
+    pairs = [(p > n) + 0.5 * (p == n) for p in drawn_positive for n in drawn_negative]
+    assert found is not None
+    assert found.auc == pytest.approx(np.mean(pairs))

@@ -1,0 +1,99 @@
+"""Text from outside cannot become markup, and shows no folder of the machine it came from."""
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterpoint.report.markup import Markup, coordinate, element, escape, join
+from counterpoint.report.plain_text import MAX_CHARACTERS, hide_folders, printable
+
+
+class TextOf(HTMLParser):
+    """Collects text and tags as a browser would see them."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text, self.tags, self.attributes = "", [], {}
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes |= dict(attrs)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def parse(markup: str) -> TextOf:
+    parser = TextOf()
+    parser.feed(markup)
+    parser.close()
+    return parser
+
+
+printable_characters = st.characters(blacklist_categories=("Cc", "Cs", "Cf"), blacklist_characters="\ufffe\uffff")
+
+
+@given(st.text(printable_characters), st.text(printable_characters))
+def test_any_text_comes_back_as_text_and_attribute(text, value):
+    seen = parse(element("p", text, title=value))
+    assert seen.tags == ["p"]
+    assert seen.text == text
+    assert seen.attributes == {"title": value}
+
+
+@given(st.text())
+def test_escaped_text_holds_no_special_character(text):
+    escaped = escape(text)
+    assert not set("<>\"'") & set(escaped)
+    escaped.encode("utf-8")  # lone surrogates are gone
+
+
+def test_markup_added_to_text_loses_its_privilege():
+    assert parse(join(Markup("<b>") + "<i>")).tags == []
+
+
+def test_direction_overrides_and_control_characters_become_visible():
+    assert escape("a\u202eb\x00c\ud800d") == "a\ufffdb\ufffdc\ufffdd"
+
+
+def test_attributes_without_value_and_absent_ones():
+    assert element("div", hidden=True, title=None, id=False) == "<div hidden></div>"
+
+
+def test_children_may_be_nested_and_numbers():
+    assert join("a", None, ["b", [1, 2.5]], Markup("<br>")) == "ab12.5<br>"
+
+
+@pytest.mark.parametrize(("value", "text"), [(1e-9, "0"), (-1e-9, "0"), (12.0, "12"), (0.125, "0.12"), (-3.5, "-3.5")])
+def test_coordinates_are_short(value, text):
+    assert coordinate(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/ada/photos", "…/photos"),
+        ("/home/ada/My Photos/cat 1.jpg", "…/cat 1.jpg"),
+        ("~/photos/", "…/photos"),
+        (r"C:\Users\ada\x.npy", "…/x.npy"),
+        (r"\\server\share\x.npy", "…/x.npy"),
+        ("file:///home/ada/x.npy", "…/x.npy"),
+        ("counterpoint train /home/ada/p --out=/tmp/x -q", "counterpoint train …/p --out=…/x -q"),
+        ("cannot read '/home/Ada Byron/x.jpg': truncated", "cannot read '…/x.jpg': truncated"),
+        ("data:/home/ada/x", "data:…/x"),
+        ("[/home/ada/x, /srv/y]", "[…/x, …/y]"),
+        ("photos/cat.jpg", "photos/cat.jpg"),
+        ("https://example.org/a/b", "https://example.org/a/b"),
+        ("</script><img src=x onerror=alert(1)>", "</script><img src=x onerror=alert(1)>"),
+        ("loss / chance, 1/2, and/or", "loss / chance, 1/2, and/or"),
+    ],
+)
+def test_only_absolute_paths_lose_their_folders(text, shown):
+    assert hide_folders(text) == shown
+
+
+def test_long_text_is_cut_with_a_sign():
+    assert len(printable("x" * 5000)) == MAX_CHARACTERS
+    assert printable("x" * 5000).endswith("…")

@@ -1,0 +1,299 @@
+"""Whole pages: every scenario renders, nothing leaks or injects, the same runs give the same bytes."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from page_scan import scan
+from run_folders import (
+    ATTACK,
+    Samples,
+    attack_everything,
+    dense_embedding,
+    edit_json,
+    sparse_embedding,
+    toy_samples,
+    write_run,
+)
+
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.report import page as page_module
+from counterpoint.report.document import sections
+from counterpoint.report.page import display_names, render, report
+from counterpoint.report.run_reader import read_run
+from counterpoint.report.thumbnails import PLANS
+
+SECTION_NAMES = [section.name for section in sections(PLANS[0])]
+
+
+def spaced(text: str) -> str:
+    return text.replace("\N{NARROW NO-BREAK SPACE}", " ")
+
+
+def test_one_run_goes_into_its_folder(make_run):
+    folder = make_run()
+    assert report(folder) == folder / "report.html"
+    found = scan(folder / "report.html")
+    assert [attributes["id"] for attributes in found.named("section")] == SECTION_NAMES
+
+
+def test_several_runs_go_into_their_common_folder(make_run, tmp_path):
+    runs = [make_run("a/one"), make_run("a/two"), make_run("b/three")]
+    assert report([str(run) for run in runs[:2]]) == tmp_path / "a" / "report.html"
+    assert report(runs) == tmp_path / "report.html"
+
+
+def test_numbers_on_the_page_are_those_of_the_files(make_run):
+    folder = make_run()
+    text = spaced(scan(report(folder)).text)
+    stored = json.loads((folder / "findings.json").read_text())
+    assert stored["verdict"]["sentence"] in text
+    for finding in stored["findings"]:
+        assert finding["title"] in text
+        assert finding["text"] in text
+        assert finding["remedy"] in text
+    for shown in (
+        "98.3 %",
+        "96.4 to 99.2 %",
+        "354 of 360",
+        "123,456",
+        "adamw default",
+        "2026-11-20 10:00 UTC",
+        "bad.jpg",
+    ):
+        assert shown in text
+    assert f"{100 * stored['places']['embedding']['sparsity']:.1f} %" in text
+
+
+def test_same_runs_give_same_bytes(make_run, tmp_path):
+    runs = [make_run("a", kind="colour"), make_run("b", method="simclr")]
+    first = report(runs, out=tmp_path / "1.html").read_bytes()
+    assert report(runs, out=tmp_path / "2.html").read_bytes() == first
+
+
+@pytest.mark.parametrize("num_runs", [1, 2, 3, 4, 5, 6])
+def test_one_to_six_runs(make_run, num_runs):
+    runs = [
+        make_run(f"run {place}", method=("ncl", "simclr")[place % 2], num_epochs=2 + place) for place in range(num_runs)
+    ]
+    found = scan(report(runs))
+    assert all(run.name in found.text for run in runs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_classes": 1},
+        {"num_classes": 200, "num_samples": 400},
+        {"num_samples": 3, "num_classes": 2},
+        {"kind": "vectors"},
+        {"kind": "colour"},
+        {"num_epochs": 1},
+    ],
+    ids=str,
+)
+def test_odd_data(make_run, options):
+    folder = make_run(**options)
+    found = scan(report(folder))
+    assert bool(found.named("img")) == (options.get("kind") != "vectors")
+    if options.get("kind") == "vectors":
+        assert "0004.png" in found.text  # names stand in for images
+
+
+def test_without_labels(tmp_path):
+    toy = toy_samples()
+    unlabelled = Samples(toy.images, None, toy.names, [])
+    found = scan(report(write_run(tmp_path / "run", unlabelled, sparse_embedding(toy))))
+    assert "without labels" in found.text
+    assert "counterpoint evaluate run" in found.text
+
+
+def test_without_anything_but_run_json(tmp_path):
+    folder = tmp_path / "early"
+    folder.mkdir()
+    (folder / "run.json").write_text('{"format": 1, "status": "running", "method": "ncl"}')
+    found = scan(report(folder))
+    assert "still going" in found.text
+    for verb in ("diagnose", "evaluate"):
+        assert f"counterpoint {verb} early" in found.text
+
+
+@pytest.mark.parametrize(
+    "file", ["evaluation.json", "findings.json", "arrays.npz", "metrics.jsonl", "resolved.yaml", "config.yaml"]
+)
+def test_any_file_may_be_missing(make_run, file):
+    runs = [make_run("whole"), make_run("partial", method="simclr")]
+    (runs[1] / file).unlink()
+    scan(report(runs))
+    scan(report(runs[1]))
+
+
+def test_a_run_still_running_says_how_far_it_is(make_run):
+    folder = make_run(num_epochs=3)
+    edit_json(folder / "run.json", lambda card: card.update(status="running"))
+    (folder / "resolved.yaml").write_text("epochs: 40\n")
+    assert "3 of 40 epochs so far" in scan(report(folder)).text
+
+
+def test_null_everywhere(make_run):
+    folder = make_run()
+
+    def blank(value):
+        if isinstance(value, dict):
+            return {key: blank(child) for key, child in value.items()}
+        return [blank(child) for child in value] if isinstance(value, list) else None
+
+    for file in ("findings.json", "evaluation.json"):
+        edit_json(folder / file, blank)
+    edit_json(folder / "run.json", lambda card: {**blank(card), "format": 1, "status": "finished"})
+    lines = [json.dumps(blank(json.loads(line))) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    scan(report(folder))
+
+
+def test_constant_and_zero_curves(make_run):
+    folder = make_run()
+    line = {"epoch": 1, "loss": 0.0, "chance": 0.0, "floor": 0.0, "learning_rate": 0.0}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({**line, "epoch": epoch}) + "\n" for epoch in range(5)))
+    np.savez(folder / "arrays.npz", **{"spectrum/embedding": np.zeros(8), "spectrum/representation": np.zeros(0)})
+    scan(report(folder))
+
+
+@pytest.mark.parametrize("num_runs", [1, 2])
+@pytest.mark.parametrize("kind", ["grey", "vectors"])
+def test_nothing_injects(make_run, num_runs, kind):
+    name = ATTACK.replace("/", "")  # a folder's name cannot hold a slash
+    folders = [make_run(name, kind=kind), make_run(name + "2", kind=kind)][:num_runs]
+    for folder in folders:
+        attack_everything(folder)
+    found = scan(report(folders))
+    assert not [image for image in found.named("img") if not (image["src"] or "").startswith("data:")]
+    assert ATTACK in found.text
+    assert name in found.text
+
+
+def test_no_absolute_path_reaches_the_page(make_run, tmp_path):
+    folder = make_run()
+    secret = "/home/ada/secret folder/photos"
+
+    def plant(card):
+        card.update(data=secret, command=f"counterpoint train '{secret}' --out={tmp_path}/x")
+        card.update(skipped=[{"name": f"{secret}/a.jpg", "reason": f"cannot open '{secret}/a.jpg'"}])
+
+    edit_json(folder / "run.json", plant)
+    edit_json(
+        folder / "findings.json", lambda c: c["concepts"][0].update(names=[f"{secret}/1.png", r"C:\Users\ada\2.png"])
+    )
+    (folder / "resolved.yaml").write_text(f"data: {secret}\nout: {folder}\nreasons:\n  data: found in {secret}\n")
+    page = report(folder).read_text()
+    assert str(tmp_path) not in page
+    assert "ada" not in page
+    assert "…/photos" in page
+
+
+def test_page_stays_within_its_budget_and_says_so(tmp_path):
+    generator = np.random.default_rng(0)
+    labels = np.arange(300) % 5
+    images = generator.integers(0, 256, (300, 64, 64, 3), dtype=np.uint8)  # noise is the hardest to compress
+    noise = Samples(images, labels, [f"{place}.png" for place in range(300)], list("abcde"))
+    record = read_run(write_run(tmp_path / "noise", noise, dense_embedding(noise, 96)), name="noise", order=0)
+    full, smaller = render([record]), render([record], 1_000_000)
+    assert len(smaller.encode()) <= 1_000_000 < len(full.encode()) <= 8_000_000
+    assert "to keep the page below 8 MB" in smaller
+    assert "first 60 of 96 dimensions" in full
+
+
+def test_without_room_for_images_names_take_their_place(make_run):
+    record = read_run(make_run(), name="run", order=0)
+    smallest = render([record], 1)
+    assert "<img" not in smallest
+    assert "no images" in smallest
+
+
+def test_only_a_report_is_replaced(make_run, tmp_path):
+    folder = make_run()
+    target = tmp_path / "page.html"
+    target.write_text("my own notes")
+    with pytest.raises(RunError, match="not a report"):
+        report(folder, out=target)
+    with pytest.raises(RunError, match="not a report"):
+        report(folder, out=folder / "run.json")
+    with pytest.raises(RunError, match="is a folder"):
+        report(folder, out=tmp_path)
+    target.unlink()
+    assert report(folder, out=target) == report(folder, out=str(target)) == target
+
+
+def test_unusable_requests_are_refused(make_run, tmp_path):
+    folder = make_run()
+    with pytest.raises(UsageError, match="at least one"):
+        report([])
+    with pytest.raises(UsageError, match="at most 6"):
+        report([folder] * 7)
+    with pytest.raises(UsageError, match="twice"):
+        report([folder, folder / "."])
+    with pytest.raises(RunError, match="does not exist"):
+        report(tmp_path / "absent")
+    with pytest.raises(RunError, match="cannot write"):
+        report(folder, out=tmp_path / "absent" / "report.html")
+
+
+def test_runs_of_one_name_are_told_apart():
+    folders = [Path("x/a/run"), Path("y/a/run"), Path("z/b/run"), Path("other")]
+    assert display_names(folders) == ["a/run (1)", "a/run (2)", "b/run", "other"]
+
+
+def test_different_data_is_pointed_out(make_run):
+    runs = [make_run("a"), make_run("b")]
+    edit_json(runs[1] / "run.json", lambda card: card.update(data="photos", data_fingerprint="ff"))
+    assert "different data (digits and photos)" in scan(report(runs)).text
+
+
+def test_settings_that_differ_are_marked(make_run):
+    found = scan(report([make_run("a"), make_run("b", method="simclr")]))
+    assert "2 settings differ between the runs: method and output.nonnegative." in found.text
+    assert found.text.count("≠ differs") == 2
+
+
+def test_report_imports_only_core_numpy_pillow_and_the_standard_library():
+    allowed = ("counterpoint.core.", "counterpoint.report.", "numpy", "PIL")
+    package = Path(page_module.__file__).parent
+    foreign = set()
+    for source in package.glob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            foreign |= {name for name in names if not name.startswith(allowed)}
+    assert foreign <= {
+        "base64", "collections", "collections.abc", "dataclasses", "datetime", "functools", "hashlib", "html",
+        "importlib", "io", "math", "os", "pathlib", "re", "statistics", "typing", "zipfile",
+    }  # fmt: skip
+
+
+def test_text_keeps_its_contrast_on_every_ground():
+    """WCAG 2: 4.5 to 1 for text, 3 to 1 for marks, in both themes."""
+    style = (Path(page_module.__file__).parent / "style.css").read_text()
+    pairs = dict(re.findall(r"--(\w+): light-dark\(([^)]+)\);", style))
+    single = dict(re.findall(r"--(\w+): (#\w{6});", style))
+    for theme in (0, 1):
+        colours = {name: value.split(", ")[theme] for name, value in pairs.items()} | single
+        for ground in ("paper", "sheet"):
+            for name in ("ink", "soft", "link", "good", "note", "warning", "severe"):
+                assert contrast(colours[name], colours[ground]) >= 4.5, (name, ground, theme)
+            for name in ("neutral", "run1", "run2", "run3", "run4", "run5", "run6"):
+                assert contrast(colours[name], colours[ground]) >= 3.0, (name, ground, theme)
+        assert contrast(colours["ink"], colours["faint"]) >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
