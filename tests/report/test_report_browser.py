@@ -41,7 +41,7 @@ def browser() -> Iterator:
 
 @pytest.fixture
 def visit(browser):
-    """Open a page by file:// with the network off, and record what it asks for and complains about."""
+    """Open a page from disk with the network off, and record what it asks for and complains about."""
     contexts = []
 
     def open_page(path: Path, **options):

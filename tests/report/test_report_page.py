@@ -177,7 +177,7 @@ def test_nothing_injects(make_run, num_runs, kind):
 
 def test_no_absolute_path_reaches_the_page(make_run, tmp_path):
     folder = make_run()
-    secret = "/home/ada/secret folder/photos"
+    secret = "/vol/ada/secret folder/photos"
 
     def plant(card):
         card.update(data=secret, command=f"counterpoint train '{secret}' --out={tmp_path}/x")
@@ -185,7 +185,7 @@ def test_no_absolute_path_reaches_the_page(make_run, tmp_path):
 
     edit_json(folder / "run.json", plant)
     edit_json(
-        folder / "findings.json", lambda c: c["concepts"][0].update(names=[f"{secret}/1.png", r"C:\Users\ada\2.png"])
+        folder / "findings.json", lambda c: c["concepts"][0].update(names=[f"{secret}/1.png", r"D:\data\ada\2.png"])
     )
     (folder / "resolved.yaml").write_text(f"data: {secret}\nout: {folder}\nreasons:\n  data: found in {secret}\n")
     page = report(folder).read_text()
@@ -250,6 +250,14 @@ def test_different_data_is_pointed_out(make_run):
     runs = [make_run("a"), make_run("b")]
     edit_json(runs[1] / "run.json", lambda card: card.update(data="photos", data_fingerprint="ff"))
     assert "different data (digits and photos)" in scan(report(runs)).text
+
+
+def test_a_protocol_is_stated_with_the_settings_of_its_first_row(make_run):
+    folder = make_run()
+    edit_json(folder / "evaluation.json", lambda c: c["rows"][-1]["settings"].update(components=64))
+    text = scan(report(folder)).text
+    assert "vote on each query, weighted by exp(similarity / 0.1)" in text
+    assert "names each query; l2 0.001." in text
 
 
 def test_settings_that_differ_are_marked(make_run):

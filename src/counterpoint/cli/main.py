@@ -48,6 +48,7 @@ def _run(name: str, words: Sequence[str]) -> int:
     """Parse, then load torch and do the work."""
     namespace = build_parser(name).parse_strictly(words)
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
+    warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
     from counterpoint.cli.verbs import HANDLERS  # deferred: torch takes seconds to import, and help must not wait
 
     return HANDLERS[name](namespace)

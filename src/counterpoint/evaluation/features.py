@@ -4,7 +4,7 @@
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from sklearn.decomposition import PCA
@@ -32,8 +32,8 @@ def extract(encoder: Encoder, source: Source) -> Features:
     return Features(torch.cat([r for r, _ in parts]).float(), torch.cat([z for _, z in parts]).float())
 
 
-def extract_untrained(backbone: nn.Module, encoder: Encoder, source: Source, train: Tensor) -> Tensor:
-    """Representations (n, width) of an untrained encoder.
+def untrained_encoder(backbone: nn.Module, encoder: Encoder, source: Source, train: Tensor) -> Encoder:
+    """The baseline of an untrained network: ``represent`` works, there is no embedding of its own.
 
     Its BatchNorm statistics are first set on the training samples; with their initial values the
     baseline would be weaker than an untrained network really is.
@@ -44,11 +44,9 @@ def extract_untrained(backbone: nn.Module, encoder: Encoder, source: Source, tra
         source: the samples.
         train: positions of the training samples.
     """
-    backbone = calibrate_norms(
-        copy.deepcopy(backbone), [encoder.prepare(samples) for samples in raw_chunks(source, train)]
-    )
-    untrained = Encoder(encoder.card, backbone, nn.Identity())
-    return torch.cat([untrained.represent(samples) for samples in raw_chunks(source)]).float()
+    prepared = [encoder.prepare(samples) for samples in raw_chunks(source, train)]
+    card = replace(encoder.card, projector="none", nonnegative="none", d0=None)
+    return Encoder(card, calibrate_norms(copy.deepcopy(backbone), prepared), nn.Identity())
 
 
 def input_components(source: Source, train: Tensor) -> tuple[Tensor, int]:

@@ -11,7 +11,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_json
 from counterpoint.core.rundir import Run
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import extract, extract_untrained, input_components
+from counterpoint.evaluation.features import extract, input_components, untrained_encoder
 from counterpoint.evaluation.intervals import Proportion, wilson
 from counterpoint.evaluation.knn import knn_predict
 from counterpoint.evaluation.linear_probe import probe_predict
@@ -134,8 +134,9 @@ def _all_features(trained: TrainedRun) -> dict[str, tuple[Tensor, dict[str, Any]
     }
     backbone = untrained_backbone(trained.settings, trained.encoder)
     if backbone is not None:
-        untrained = extract_untrained(backbone, trained.encoder, trained.source, trained.split.train)
-        features["untrained encoder"] = (untrained, {"norms": "set on the training samples"})
+        untrained = untrained_encoder(backbone, trained.encoder, trained.source, trained.split.train)
+        representation = extract(untrained, trained.source).representation
+        features["untrained encoder"] = (representation, {"norms": "set on the training samples"})
     features[raw] = (components, {"components": num_components})
     return features
 

@@ -74,7 +74,7 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
     known = as_run(run)
     settings = read_resolved(known.folder)
     trained = load_encoder(known.folder, known.encoder)
-    is_own_data = data is None
+    is_own_data = data is None or (isinstance(data, str | Path) and str(data) == settings.data)
     if data is None and settings.data == ARRAY:
         data, labels = known.data, known.labels if labels is None else labels
     elif data is None:

@@ -21,8 +21,9 @@ from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, 
 from counterpoint.diagnostics.findings import EMBEDDING, REPRESENTATION, UNTRAINED, Accuracy, Evidence, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import VIEW_EPOCH, extract, extract_untrained
+from counterpoint.evaluation.features import VIEW_EPOCH, extract, untrained_encoder
 from counterpoint.evaluation.trained_run import TrainedRun, open_trained, untrained_backbone
+from counterpoint.nn.trained import Encoder
 
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 THUMBNAIL_SIDE = 48
@@ -107,21 +108,23 @@ def _measure_run(trained: TrainedRun, threshold: float) -> tuple[dict[str, Place
     """Places of a run, and the embedding of all samples."""
     source, labels = trained.source, trained.source.labels
     features = extract(trained.encoder, source)
-    (r0, z0), (r1, z1) = _view_features(trained)
+    (r0, z0), (r1, z1) = _view_features(trained, trained.encoder)
     places = {
         REPRESENTATION: measure_place(features.representation, views=(r0, r1), labels=labels, threshold=threshold),
         EMBEDDING: measure_place(features.embedding, views=(z0, z1), labels=labels, threshold=threshold),
     }
     backbone = untrained_backbone(trained.settings, trained.encoder)
     if backbone is not None:
-        untrained = extract_untrained(backbone, trained.encoder, source, trained.split.train)
-        places[UNTRAINED] = measure_place(untrained, labels=labels, threshold=threshold)
+        untrained = untrained_encoder(backbone, trained.encoder, source, trained.split.train)
+        (u0, _), (u1, _) = _view_features(trained, untrained)
+        u = extract(untrained, source).representation
+        places[UNTRAINED] = measure_place(u, views=(u0, u1), labels=labels, threshold=threshold)
     return places, features.embedding
 
 
-def _view_features(trained: TrainedRun) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """(representation, embedding) of two views of evenly spaced samples."""
-    source, encoder, drawer = trained.source, trained.encoder, trained.views()
+    source, drawer = trained.source, trained.views()
     chosen = torch.linspace(0, len(source) - 1, min(len(source), NUM_VIEW_SAMPLES)).long()
     outputs: list[list[tuple[Tensor, Tensor]]] = [[], []]
     for ids in chosen.split(256):

@@ -143,7 +143,10 @@ def _protocols(runs: Sequence[RunRecord]) -> Markup:
 def _protocol_words(run: RunRecord) -> str:
     """State one run's split and protocols."""
     assert run.evaluation is not None
-    split, protocols = run.evaluation.split, {row.protocol: row for row in run.evaluation.rows}
+    split = run.evaluation.split
+    protocols: dict[str, EvaluationRow] = {}
+    for row in run.evaluation.rows:
+        protocols.setdefault(row.protocol, row)  # stated with the settings of its first row
     parts = ((split.num_bank, "in the bank"), (split.num_queries, "as queries"))
     sizes = [f"{count(quantity, 'sample')} {use}" for quantity, use in parts if quantity is not None]
     classes = f", {count(split.num_classes, 'class', 'classes')}" if split.num_classes else ""

@@ -12,7 +12,7 @@ BARE_PATH = re.compile(rf"(?P<before>^|[\s\"'=(\[{{,;:|])(?P<path>{ROOT}[^\s\"'=
 def printable(text: str) -> str:
     """Hide the folders of absolute paths and bound the length.
 
-    >>> printable("counterpoint train /home/ada/photos --out=/tmp/x")
+    >>> printable("counterpoint train /vol/ada/photos --out=/vol/x")
     'counterpoint train …/photos --out=…/x'
     >>> printable("loss 1/2, see https://example.org/a")
     'loss 1/2, see https://example.org/a'
@@ -24,7 +24,7 @@ def printable(text: str) -> str:
 def hide_folders(text: str) -> str:
     """Replace every absolute path by ``…/`` and its last part; relative paths stay.
 
-    >>> hide_folders("/home/ada/My Photos/cat 1.jpg")
+    >>> hide_folders("/vol/ada/My Photos/cat 1.jpg")
     '…/cat 1.jpg'
     """
     if WHOLE_PATH.match(text) and len(text) > 1:

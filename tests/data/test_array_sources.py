@@ -1,0 +1,330 @@
+"""Digits, arrays in memory and array files: every layout comes to one form, and what cannot be used is refused."""
+
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+
+
+@contextmanager
+def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+def open_data(data: Any, given: Any = None, **settings: object) -> Source:
+    return open_source(data, SourceSettings(**settings), labels=given, progress=silent)
+
+
+def refusal(data: Any, given: Any = None, **settings: object) -> str:
+    with pytest.raises((DataError, UsageError)) as caught:
+        open_data(data, given, **settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def samples_of(source: Source) -> torch.Tensor:
+    return source.store.fetch(range(len(source)))
+
+
+# --- digits
+
+
+def test_the_digits_are_those_of_scikit_learn() -> None:
+    source = open_data("digits")
+    assert (len(source), source.kind, source.shape) == (1797, "images", (1, 8, 8))
+    assert source.class_names == tuple("0123456789")
+    assert source.labels is not None
+    assert source.labels[:10].tolist() == list(range(10))
+    assert int(samples_of(source).max()) == 255
+    assert open_data("digits", labels="none").labels is None
+
+
+def test_settings_that_the_digits_cannot_follow_are_refused() -> None:
+    assert "auto or none" in refusal("digits", labels="mine.csv")
+    with pytest.raises(UsageError, match="labels= goes with an array"):
+        open_data("digits", [1, 2])
+
+
+# --- arrays in memory
+
+
+def byte_images(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.integers(0, 256, shape, dtype=np.uint8)
+
+
+LAYOUTS = {
+    "n h w": ((6, 8, 9), (1, 8, 9), lambda x: x[:, None]),
+    "n h w 1": ((6, 8, 9, 1), (1, 8, 9), lambda x: x.transpose(0, 3, 1, 2)),
+    "n h w 3": ((6, 8, 9, 3), (3, 8, 9), lambda x: x.transpose(0, 3, 1, 2)),
+    "n 3 h w": ((6, 3, 8, 9), (3, 8, 9), lambda x: x),
+    "n 1 h w": ((6, 1, 8, 9), (1, 8, 9), lambda x: x),
+    "both ends could be channels": ((6, 3, 9, 3), (3, 3, 9), lambda x: x.transpose(0, 3, 1, 2)),
+}
+KINDS: dict[str, Callable[[np.ndarray], Any]] = {
+    "uint8": lambda x: x,
+    "float32": lambda x: (x / 255).astype(np.float32),
+    "float64": lambda x: x / 255,
+    "float16": lambda x: (x / 255).astype(np.float16),
+    "tensor of bytes": torch.from_numpy,
+    "tensor of floats": lambda x: torch.from_numpy(x / 255),
+    "tensor with a gradient": lambda x: torch.from_numpy(x / 255).requires_grad_(),
+    "Fortran order": np.asfortranarray,
+    "reversed view": lambda x: x[::-1].copy()[::-1],
+    "lists": lambda x: (x / 255).tolist(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(("shape", "sample_shape", "channels_first"), LAYOUTS.values(), ids=LAYOUTS)
+def test_images_of_every_layout_and_type_become_bytes_with_channels_first(
+    kind: Callable[[np.ndarray], Any],
+    shape: tuple[int, ...],
+    sample_shape: tuple[int, ...],
+    channels_first: Callable[[np.ndarray], np.ndarray],
+    rng: np.random.Generator,
+) -> None:
+    pixels = byte_images(rng, *shape)
+    source = open_data(kind(pixels))
+    assert (source.name, source.kind, source.shape) == ("array", "images", sample_shape)
+    assert torch.equal(samples_of(source), torch.from_numpy(channels_first(pixels).copy()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, bool])
+def test_vectors_become_float32_and_keep_their_range(dtype: type, rng: np.random.Generator) -> None:
+    values = (100 * rng.normal(size=(7, 5))).astype(dtype)
+    for array in (values, torch.from_numpy(values)):
+        source = open_data(array)
+        assert (source.kind, source.shape) == ("vectors", (5,))
+        assert torch.equal(samples_of(source), torch.from_numpy(values).float())
+
+
+def test_the_source_is_a_copy_of_what_was_given(rng: np.random.Generator) -> None:
+    for array in (byte_images(rng, 5, 8, 8), rng.normal(size=(5, 3)).astype(np.float32)):
+        source = open_data(array)
+        before = samples_of(source)
+        array[...] = 0
+        assert torch.equal(samples_of(source), before)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("shape", [(9, 6), (9, 8, 8)])
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_the_sample_that_is_not_finite_is_named(shape: tuple[int, ...], bad: float, as_tensor: bool) -> None:
+    array = np.zeros(shape)
+    array[4, ..., 1] = bad
+    array[7] = bad
+    message = refusal(torch.from_numpy(array) if as_tensor else array)
+    assert "sample 4 " in message
+    assert "finite" in message
+
+
+@pytest.mark.parametrize(
+    ("array", "complaint"),
+    [
+        (np.full((4, 8, 8), 1.5), "[0, 1]"),
+        (np.full((4, 8, 8), -0.1), "[0, 1]"),
+        (np.full((4, 8, 8), 200), "uint8"),
+        (torch.full((4, 8, 8), 200), "uint8"),
+        (np.zeros((4, 8, 8, 2)), "1 or 3 channels"),
+        (np.zeros((4, 1, 8, 8, 8)), "1 or 3 channels"),
+        (np.zeros(4), "(4,)"),
+        (torch.zeros(4), "(4,)"),
+        (np.zeros((0, 8, 8)), "(0, 8, 8)"),
+        (torch.zeros(0, 8, 8), "(0, 8, 8)"),
+        (torch.zeros(0, 8, 8, dtype=torch.uint8), "(0, 8, 8)"),
+        (torch.zeros(5, 0), "(5, 0)"),
+        (np.array([["a", "b"]]), "real numbers"),
+        (np.zeros((4, 8), complex), "real numbers"),
+        (torch.zeros(4, 8, dtype=torch.complex64), "real numbers"),
+        ([[1.0, 2.0], [3.0]], "array"),
+        (5, "()"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_arrays_that_cannot_be_samples_are_refused(array: Any, complaint: str) -> None:
+    assert complaint in refusal(array)
+
+
+LABELS: dict[str, tuple[Any, list[int], tuple[str, ...]]] = {
+    "numbers": ([7, 3, 7, 10], [1, 0, 1, 2], ("3", "7", "10")),
+    "array": (np.array([7, 3, 7, 10]), [1, 0, 1, 2], ("3", "7", "10")),
+    "tensor": (torch.tensor([7, 3, 7, 10]), [1, 0, 1, 2], ("3", "7", "10")),
+    "whole floats": (np.array([7.0, 3.0, 7.0, 10.0]), [1, 0, 1, 2], ("3", "7", "10")),
+    "text": (["b", "a", "b", "c"], [1, 0, 1, 2], ("a", "b", "c")),
+    "objects": (np.array(["b", "a", "b", "c"], dtype=object), [1, 0, 1, 2], ("a", "b", "c")),
+    "truth values": ([True, False, True, True], [1, 0, 1, 1], ("False", "True")),
+}
+
+
+@pytest.mark.parametrize(("labels", "numbers", "names"), LABELS.values(), ids=LABELS)
+def test_labels_are_numbered_in_order(labels: Any, numbers: list[int], names: tuple[str, ...]) -> None:
+    source = open_data(np.zeros((4, 3)), labels)
+    assert source.labels is not None
+    assert source.labels.tolist() == numbers
+    assert source.class_names == names
+
+
+@pytest.mark.parametrize(
+    ("labels", "complaint"),
+    [
+        ([1, 2, 3], "4 samples"),
+        ([[1], [2], [3], [4]], "4 samples"),
+        ([0.5, 1, 2, 3], "whole numbers"),
+        (1, "4 samples"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(labels: Any, complaint: str) -> None:
+    assert complaint in refusal(np.zeros((4, 3)), labels)
+
+
+def test_a_labels_file_beside_an_array_in_memory_is_not_silently_ignored(rng: np.random.Generator) -> None:
+    with pytest.raises(UsageError, match="labels="):
+        open_source(rng.normal(size=(4, 3)), SourceSettings(labels="mine.npy"), progress=silent)
+
+
+def test_the_fingerprint_follows_content_and_labels(rng: np.random.Generator) -> None:
+    images = byte_images(rng, 6, 8, 8)
+    changed = images.copy()
+    changed[3, 4, 5] ^= 1
+    prints = [open_data(images).fingerprint, open_data(changed).fingerprint]
+    prints += [open_data(images, [0, 1, 0, 1, 0, 1]).fingerprint, open_data(images, [0, 1, 0, 1, 1, 0]).fingerprint]
+    assert len(set(prints)) == 4
+    assert open_data(images.copy()).fingerprint == prints[0]
+
+
+# --- array files
+
+
+def test_a_npy_file_holds_samples(tmp_path: Path, rng: np.random.Generator) -> None:
+    images = byte_images(rng, 6, 8, 8)
+    np.save(tmp_path / "images.npy", images)
+    source = open_data(tmp_path / "images.npy")
+    assert torch.equal(samples_of(source)[:, 0], torch.from_numpy(images))
+    assert source.labels is None
+    assert source.fingerprint == open_data(images).fingerprint
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize(("samples_key", "labels_key"), [("images", "labels"), ("x", "y"), ("X", "targets")])
+def test_a_npz_file_may_hold_labels(
+    tmp_path: Path, save: Callable[..., None], samples_key: str, labels_key: str, rng: np.random.Generator
+) -> None:
+    images, labels = byte_images(rng, 6, 8, 8), np.array([2, 0, 1, 2, 0, 1])
+    path = tmp_path / "data.npz"
+    save(path, **{samples_key: images, labels_key: labels})
+    source = open_data(str(path))
+    assert torch.equal(samples_of(source)[:, 0], torch.from_numpy(images))
+    assert source.labels is not None
+    assert source.labels.tolist() == labels.tolist()
+    assert open_data(path, labels="none").labels is None
+    np.save(tmp_path / "other.npy", labels[::-1])
+    other = open_data(path, labels=str(tmp_path / "other.npy"))
+    assert other.labels is not None
+    assert other.labels.tolist() == labels[::-1].tolist()
+
+
+def test_a_npz_file_may_lack_labels_but_not_samples(tmp_path: Path, rng: np.random.Generator) -> None:
+    np.savez(tmp_path / "plain.npz", rng.normal(size=(5, 3)))
+    assert open_data(tmp_path / "plain.npz").labels is None
+    np.savez(tmp_path / "odd.npz", pictures=np.zeros((5, 3)))
+    message = refusal(tmp_path / "odd.npz")
+    assert "pictures" in message
+    assert "images" in message
+    np.savez(tmp_path / "short.npz", x=np.zeros((5, 3)), y=np.zeros(4, int))
+    assert "5 samples" in refusal(tmp_path / "short.npz")
+
+
+class Bomb:
+    """Unpickling this creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("place", ["samples", "labels", "bare pickle"])
+def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, place: str) -> None:
+    fired = tmp_path / "fired"
+    bomb = np.empty((4, 3), dtype=object)
+    bomb[...] = Bomb(fired)
+    path, settings = tmp_path / "data.npy", {}
+    if place == "samples":
+        np.save(path, bomb, allow_pickle=True)
+    elif place == "labels":
+        np.savez(tmp_path / "data.npz", x=np.zeros((4, 3)))
+        np.save(tmp_path / "labels.npy", bomb[:, 0], allow_pickle=True)
+        path, settings = tmp_path / "data.npz", {"labels": str(tmp_path / "labels.npy")}
+    else:
+        path.write_bytes(pickle.dumps(Bomb(fired)))
+    assert "readable" in refusal(path, **settings)
+    assert not fired.exists()
+    Path.touch(fired)  # the bomb would have worked
+    assert fired.exists()
+
+
+def damage(path: Path) -> str | None:
+    """What is said about a file; None when the damage fell on bytes that no one reads."""
+    try:
+        open_data(path)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def test_damage_of_any_kind_is_one_clear_line(tmp_path: Path, rng: np.random.Generator) -> None:
+    arrays = {"x": byte_images(rng, 40, 8, 8), "y": np.arange(40)}
+    for suffix, save in ((".npz", np.savez), (".npz", np.savez_compressed), (".npy", None)):
+        stream = io.BytesIO()
+        if save is None:
+            np.save(stream, arrays["x"])
+        else:
+            save(stream, **arrays)
+        whole, path, num_refused = stream.getvalue(), tmp_path / f"damaged{suffix}", 0
+        damaged = [whole[:length] for length in range(0, len(whole) - 1, len(whole) // 12)]
+        for place in rng.integers(0, len(whole), 60):
+            changed = bytearray(whole)
+            changed[place] ^= 0xFF
+            damaged.append(bytes(changed))
+        for content in damaged:
+            path.write_bytes(content)
+            problem = damage(path)
+            num_refused += problem is not None
+            assert problem is None or (str(path) in problem and "\n" not in problem)
+        assert num_refused >= 12
+
+
+# --- names and paths
+
+
+def test_no_data_says_what_to_give() -> None:
+    message = refusal(None)
+    assert all(word in message for word in ("--data digits", "FOLDER", ".npy", ".npz"))
+
+
+def test_a_missing_path_and_a_mistyped_name_say_so(tmp_path: Path) -> None:
+    assert "no such file or folder" in refusal(tmp_path / "missing")
+    assert "did you mean 'digits'?" in refusal("digitss")
+    (tmp_path / "notes.txt").write_text("hello", encoding="utf-8")
+    assert "neither a folder" in refusal(tmp_path / "notes.txt")
+
+
+def test_the_home_folder_may_be_abbreviated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.save(tmp_path / "x.npy", rng.normal(size=(5, 3)))
+    assert len(open_data("~/x.npy")) == 5
+    assert "no such file" in refusal("~nobody-of-that-name/x.npy")

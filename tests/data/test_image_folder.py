@@ -1,0 +1,383 @@
+"""A folder of pictures as a source: every format upright and in colour, bad files named, nothing damaged taken."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import picture_files as pictures
+import pytest
+import torch
+from PIL import Image
+
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data import image_files, image_folder
+from counterpoint.data.image_files import decode, decode_square, read_size
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+
+
+@contextmanager
+def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+def open_pictures(folder: Path, **settings: object) -> Source:
+    return open_source(folder, SourceSettings(**settings), progress=silent)
+
+
+def refusal(folder: Path, **settings: object) -> str:
+    with pytest.raises(DataError) as caught:
+        open_pictures(folder, **settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "photos"
+    path.mkdir()
+    return path
+
+
+# --- good files
+
+
+def test_pictures_of_every_format_and_mode_become_square_colour_bytes(folder: Path, rng: np.random.Generator) -> None:
+    modes = pictures.save_mixed(folder, rng)
+    for name, mode in modes.items():
+        with Image.open(folder / name) as image:
+            assert image.mode == mode, name  # the test's own files are what they claim
+    source = open_pictures(folder, image_size=16)
+    assert (source.kind, source.shape) == ("images", (3, 16, 16))
+    assert source.sample_names == tuple(sorted(modes, key=lambda name: Path(name).parts))
+    assert source.skipped == ()
+    samples = source.store.fetch(range(len(source)))
+    assert samples.dtype == torch.uint8
+    assert samples.shape == (len(modes), 3, 16, 16)
+    for name, sample in zip(source.sample_names, samples, strict=True):
+        is_grey = name in ("a/grey.png", "b/sixteen.png")
+        assert bool((sample[0] == sample[1]).all()) == is_grey, name
+        assert float(sample.float().std()) > 20, name
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_a_turned_photograph_is_turned_back(folder: Path, orientation: int) -> None:
+    upright = pictures.halves(48, 32)
+    pictures.save_turned(folder / "photo.jpg", orientation, upright)
+    image = decode(folder / "photo.jpg")
+    assert image.size == (32, 48)
+    assert read_size(folder / "photo.jpg") == image_files.ImageSize(48, 32)
+    difference = np.abs(np.asarray(image).astype(int) - np.asarray(upright).astype(int))
+    assert difference.mean() < 3  # JPEG is not exact; a wrong turn is off by more than 80
+    square = decode_square(folder / "photo.jpg", 16).float()
+    above, below = square[:, :6].mean(dim=(1, 2)), square[:, -6:].mean(dim=(1, 2))
+    assert float(above[0] - above[2]) > 150  # red
+    assert float(below[2] - below[0]) > 150  # blue
+
+
+def test_the_middle_of_an_oblong_picture_is_kept(folder: Path) -> None:
+    pixels = np.zeros((20, 60, 3), np.uint8)
+    pixels[:, 20:40] = 255
+    Image.fromarray(pixels).save(folder / "wide.png")
+    assert bool((decode_square(folder / "wide.png", 20) == 255).all())
+
+
+def test_transparent_pixels_become_white(folder: Path) -> None:
+    pixels = np.zeros((8, 8, 4), np.uint8)
+    pixels[:, :4, 3] = 255  # the left half is opaque black
+    Image.fromarray(pixels).save(folder / "half.png")
+    black = Image.new("P", (8, 8), 0)
+    black.putpalette([0, 0, 0, 255, 0, 0])
+    black.save(folder / "palette.png", transparency=0)
+    for name, left in (("half.png", 0), ("palette.png", 255)):
+        image = np.asarray(decode(folder / name))
+        assert (image[:, :4] == left).all()
+        assert (image[:, 4:] == 255).all()
+
+
+def test_sixteen_bit_levels_are_scaled_to_eight(folder: Path) -> None:
+    levels = np.array([[0, 257, 128 * 257, 65535]], np.uint16).repeat(2, axis=0)
+    Image.fromarray(levels).save(folder / "deep.png")
+    assert np.asarray(decode(folder / "deep.png"))[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+def test_cmyk_keeps_its_colours(folder: Path) -> None:
+    red = Image.new("RGB", (16, 16), (220, 30, 30))
+    red.convert("CMYK").save(folder / "red.jpg", quality=95)
+    mean = np.asarray(decode(folder / "red.jpg")).reshape(-1, 3).mean(axis=0)
+    assert mean[0] > 180
+    assert mean[1] < 80
+    assert mean[2] < 80
+
+
+def test_of_an_animation_the_first_frame_is_taken(folder: Path) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ((255, 0, 0), (0, 0, 255))]
+    frames[0].save(folder / "moving.gif", save_all=True, append_images=frames[1:])
+    assert np.asarray(decode(folder / "moving.gif"))[0, 0].tolist() == [255, 0, 0]
+
+
+# --- files that are passed over
+
+
+def test_hidden_files_and_folders_are_not_seen(folder: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(folder, ["a.png", "b.png", ".c.png", ".cache/d.png", "sub/.e.png"], rng)
+    source = open_pictures(folder)
+    assert source.sample_names == ("a.png", "b.png")
+    assert source.skipped == ()
+
+
+def test_what_has_no_image_suffix_is_named_but_is_not_bad(folder: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(folder, ["a.png", "b.png"], rng)
+    (folder / "notes.txt").write_text("hello", encoding="utf-8")
+    source = open_pictures(folder, max_bad=0.0)
+    assert [(item.name, item.reason) for item in source.skipped] == [("notes.txt", "no image suffix")]
+
+
+def test_up_to_one_per_cent_of_bad_files_is_skipped_and_each_is_named(folder: Path, rng: np.random.Generator) -> None:
+    names = [f"{i // 50}/{i:03d}.png" for i in range(199)]
+    pictures.save_plain(folder, names, rng, side=8)
+    reasons = pictures.save_bad(folder, rng)
+    (folder / "text.jpg").unlink()
+    source = open_pictures(folder)
+    assert len(source) == 199
+    assert source.sample_names == tuple(names)
+    assert [item.name for item in source.skipped] == ["truncated.jpg"]
+    assert reasons["truncated.jpg"] in source.skipped[0].reason
+
+
+def test_more_bad_files_stop_with_the_flag_that_allows_them(folder: Path, rng: np.random.Generator) -> None:
+    pictures.save_mixed(folder, rng)
+    reasons = pictures.save_bad(folder, rng)
+    message = refusal(folder)
+    assert "2 of 11" in message
+    assert "--source.max-bad 0.19" in message
+    for name, reason in reasons.items():
+        assert f"{name} ({reason}" in message or (name in message and reason in message)
+    source = open_pictures(folder, max_bad=0.19)
+    assert len(source) == 9
+    assert {item.name for item in source.skipped} == set(reasons)
+
+
+def test_the_flag_that_the_message_names_is_always_enough(folder: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(folder, [f"{i}.png" for i in range(20)], rng, side=8)
+    for i in range(1, 8):
+        (folder / f"bad{i}.jpg").write_bytes(b"")
+        share = float(refusal(folder).rsplit("--source.max-bad ", 1)[1])
+        assert len(open_pictures(folder, max_bad=share)) == 20
+
+
+def test_nothing_but_bad_files_is_refused_whatever_is_allowed(folder: Path, rng: np.random.Generator) -> None:
+    pictures.save_bad(folder, rng)
+    assert "nothing is left" in refusal(folder, max_bad=1.0)
+
+
+def test_a_folder_without_images_is_refused(folder: Path) -> None:
+    assert "no images" in refusal(folder)
+    (folder / "notes.txt").write_text("hello", encoding="utf-8")
+    (folder / ".hidden.png").write_bytes(b"x")
+    message = refusal(folder)
+    assert "no images" in message
+    assert str(folder) in message
+
+
+def test_a_link_to_nowhere_is_a_bad_file(folder: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(folder, ["a.png", "b.png"], rng)
+    (folder / "gone.png").symlink_to(folder / "nowhere.png")
+    source = open_pictures(folder, max_bad=0.5)
+    assert [item.name for item in source.skipped] == ["gone.png"]
+
+
+def test_an_image_of_too_many_pixels_is_refused(
+    folder: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures.save_plain(folder, ["a.png"], rng, side=17)
+    monkeypatch.setattr(image_files, "MAX_PIXELS", 16 * 16)
+    with pytest.raises(ValueError, match="larger than 256 pixels"):
+        decode(folder / "a.png")
+
+
+def damage(path: Path) -> str | None:
+    """Why a file is refused; None when it still decodes to a whole picture."""
+    try:
+        assert decode(path).mode == "RGB"
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow warns of much on its way
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".bmp", ".gif", ".tif", ".ppm"])
+def test_damage_of_any_kind_is_a_reason_and_never_another_error(
+    folder: Path, suffix: str, rng: np.random.Generator
+) -> None:
+    stream = io.BytesIO()
+    image = Image.fromarray(pictures.noise(rng, 24, 20))
+    image.save(stream, Image.registered_extensions()[suffix])
+    whole, path = stream.getvalue(), folder / f"x{suffix}"
+    damaged = [whole[:length] for length in range(0, len(whole), max(1, len(whole) // 25))]
+    for _ in range(60):
+        changed = bytearray(whole)
+        reach = int(rng.choice([32, 200, len(changed)]))
+        for place in rng.integers(0, min(reach, len(changed)), 3):
+            changed[place] = rng.integers(256)
+        damaged.append(bytes(changed))
+    num_refused = 0
+    for content in damaged:
+        path.write_bytes(content)
+        read_size(path)
+        reason = damage(path)
+        num_refused += reason is not None
+        assert reason is None or (reason and "\n" not in reason)
+    assert num_refused >= 15
+
+
+# --- sizes
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"), [([(40, 60), (30, 30), (90, 33)], 32), ([(500, 400)], 64), ([(5, 9)], 8), ([(50, 47)], 40)]
+)
+def test_the_side_is_chosen_from_the_pictures(
+    folder: Path, sides: list[tuple[int, int]], expected: int, rng: np.random.Generator
+) -> None:
+    for number, (height, width) in enumerate(sides):
+        Image.fromarray(pictures.noise(rng, height, width)).save(folder / f"{number}.png")
+    source = open_pictures(folder)
+    assert source.shape == (3, expected, expected)
+    assert "px" in source.notes["source.image_size"]
+    assert open_pictures(folder, image_size=24).shape == (3, 24, 24)
+    assert "source.image_size" not in open_pictures(folder, image_size=24).notes
+
+
+# --- labels
+
+
+def labels_of(source: Source) -> dict[str, str | None]:
+    assert source.labels is not None
+    return {
+        name: source.class_names[number] if number >= 0 else None
+        for name, number in zip(source.sample_names, source.labels.tolist(), strict=True)
+    }
+
+
+def test_sub_folders_are_classes(folder: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(folder, ["cat/1.png", "cat/old/2.png", "dog/3.png", "ant/4.png"], rng)
+    source = open_pictures(folder)
+    assert source.class_names == ("ant", "cat", "dog")
+    assert labels_of(source) == {"ant/4.png": "ant", "cat/1.png": "cat", "cat/old/2.png": "cat", "dog/3.png": "dog"}
+    assert open_pictures(folder, labels="none").labels is None
+
+
+@pytest.mark.parametrize("names", [["1.png", "2.png"], ["a/1.png", "a/2.png"], ["a/1.png", "b/2.png", "3.png"]])
+def test_folders_that_do_not_divide_all_files_are_no_classes(
+    folder: Path, names: list[str], rng: np.random.Generator
+) -> None:
+    pictures.save_plain(folder, names, rng)
+    source = open_pictures(folder)
+    assert source.labels is None
+    assert source.class_names == ()
+
+
+CSV_TEXTS = {
+    "header": "file,label\ncat/1.png,x\n2.png,y\ncat/3.png,x\n",
+    "other columns and order": "label,size,file\nx,4,cat/1.png\ny,5,2.png\nx,9,cat/3.png\n",
+    "no header": "cat/1.png,x\n2.png,y\ncat/3.png,x\n",
+    "base names": "file,label\n1.png,x\n2.png,y\n3.png,x\n",
+    "byte-order mark, blanks, empty lines": "\ufefffile, label\n\n1.png , x\n2.png,y\n\n3.png,x\n",
+    "backslashes": "file,label\ncat\\1.png,x\n2.png,y\ncat\\3.png,x\n",
+    "another file": "file,label\n1.png,x\n2.png,y\n3.png,x\nelsewhere.png,z\n",
+}
+
+
+@pytest.mark.parametrize("text", CSV_TEXTS.values(), ids=CSV_TEXTS)
+def test_labels_from_a_csv(folder: Path, tmp_path: Path, text: str, rng: np.random.Generator) -> None:
+    pictures.save_plain(folder, ["cat/1.png", "2.png", "cat/3.png"], rng)
+    csv = tmp_path / "labels.csv"
+    csv.write_text(text, encoding="utf-8")
+    source = open_pictures(folder, labels=str(csv))
+    assert labels_of(source) == {"2.png": "y", "cat/1.png": "x", "cat/3.png": "x"}
+
+
+def test_a_file_that_the_csv_does_not_name_has_no_label(folder: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(folder, ["a/1.png", "b/1.png", "b/2.png"], rng)
+    csv = folder / "labels.csv"
+    csv.write_text("file,label\na/1.png,x\n1.png,y\n2.png,z\n", encoding="utf-8")  # 1.png could be either
+    source = open_pictures(folder, labels=str(csv))
+    assert labels_of(source) == {"a/1.png": "x", "b/1.png": None, "b/2.png": "z"}
+    assert source.skipped == ()  # the labels are not a stray file
+
+
+def test_the_labels_file_is_recognised_by_any_of_its_names(
+    folder: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures.save_plain(folder, ["1.png", "2.png"], rng)
+    (folder / "labels.csv").write_text("1.png,x\n2.png,y\n", encoding="utf-8")
+    monkeypatch.chdir(folder)
+    assert open_pictures(folder, labels="./labels.csv").skipped == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("file,label\nelsewhere.png,x\n", "no row names a file"),
+        ("1.png\n2.png\n", "file,label"),
+        ("", "file,label"),
+        ("size,label,file\n4,x\n", "file,label"),
+    ],
+)
+def test_a_csv_that_does_not_fit_is_refused(
+    folder: Path, tmp_path: Path, text: str, complaint: str, rng: np.random.Generator
+) -> None:
+    pictures.save_plain(folder, ["1.png", "2.png"], rng)
+    csv = tmp_path / "labels.csv"
+    csv.write_text(text, encoding="utf-8")
+    message = refusal(folder, labels=str(csv))
+    assert complaint in message
+    assert str(csv) in message
+
+
+def test_labels_of_another_kind_or_place_are_refused(folder: Path, tmp_path: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(folder, ["1.png", "2.png"], rng)
+    with pytest.raises(UsageError, match="does not exist"):
+        open_pictures(folder, labels=str(tmp_path / "missing.csv"))
+    with pytest.raises(UsageError, match=r"auto, none, a \.csv or a \.npy"):
+        open_pictures(folder, labels="labels.xls")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="cannot be read"):
+        open_pictures(folder, labels=str(tmp_path / "binary.csv"))
+    np.save(tmp_path / "three.npy", np.arange(3))
+    assert "one per sample: 2 samples" in refusal(folder, labels=str(tmp_path / "three.npy"))
+    np.save(tmp_path / "two.npy", np.array([4, 3]))
+    assert labels_of(open_pictures(folder, labels=str(tmp_path / "two.npy"))) == {"1.png": "4", "2.png": "3"}
+
+
+# --- content
+
+
+def test_the_fingerprint_follows_names_pixels_labels_and_size(folder: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(folder, ["a/1.bmp", "a/2.bmp", "b/3.bmp"], rng)
+    prints = [open_pictures(folder).fingerprint]
+    assert open_pictures(folder).fingerprint == prints[0]
+    prints.append(open_pictures(folder, image_size=8).fingerprint)
+    prints.append(open_pictures(folder, labels="none").fingerprint)
+    pictures.save_plain(folder, ["a/2.bmp"], rng)  # other pixels, as many bytes
+    prints.append(open_pictures(folder).fingerprint)
+    (folder / "b" / "3.bmp").rename(folder / "b" / "4.bmp")
+    prints.append(open_pictures(folder).fingerprint)
+    assert len(set(prints)) == len(prints)
+
+
+def test_a_folder_too_large_for_memory_is_read_again_file_by_file(
+    folder: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures.save_mixed(folder, rng)
+    in_memory = open_pictures(folder, image_size=16)
+    monkeypatch.setattr(image_folder, "MEMORY_BUDGET_BYTES", 0)
+    on_disk = open_pictures(folder, image_size=16)
+    assert type(in_memory.store) is not type(on_disk.store)
+    assert in_memory.fingerprint == on_disk.fingerprint
+    positions = [4, 0, 7, 4]
+    assert torch.equal(in_memory.store.fetch(positions), on_disk.store.fetch(positions))

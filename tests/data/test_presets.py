@@ -1,0 +1,63 @@
+"""View presets: one for each kind of data, every number of which can be overridden."""
+
+from dataclasses import asdict
+
+import pytest
+
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import ViewSettings
+from counterpoint.data.presets import PRESETS, ViewPlan, choose_preset, filled, plan_views
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "name"),
+    [
+        ("vectors", (30,), "vectors"),
+        ("images", (1, 8, 8), "digits"),
+        ("images", (1, 200, 200), "digits"),
+        ("images", (3, 32, 32), "small-images"),
+        ("images", (3, 48, 48), "small-images"),
+        ("images", (3, 40, 64), "photos"),
+        ("images", (3, 224, 224), "photos"),
+    ],
+)
+def test_the_preset_follows_the_data(kind: str, shape: tuple[int, ...], name: str) -> None:
+    assert choose_preset(kind, shape)[0] == name  # pyright: ignore[reportArgumentType]
+    assert choose_preset(kind, shape)[1]  # pyright: ignore[reportArgumentType]
+
+
+def test_the_plan_has_the_fields_of_the_settings() -> None:
+    assert set(asdict(ViewPlan())) | {"preset"} == set(ViewSettings.model_fields)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_fills_every_number(name: str) -> None:
+    settings = filled(ViewSettings(preset=name))
+    assert "auto" not in settings.model_dump().values()
+    assert plan_views(settings) == PRESETS[name] == plan_views(ViewSettings(preset=name))
+
+
+def test_a_number_that_was_given_wins_over_the_preset() -> None:
+    plan = plan_views(ViewSettings(preset="photos", flip=0.0, crop_scale=(0.5, 0.9)))
+    assert (plan.flip, plan.crop_scale, plan.jitter) == (0.0, (0.5, 0.9), PRESETS["photos"].jitter)
+
+
+def test_an_unknown_preset_gets_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match="did you mean 'photos'"):
+        plan_views(ViewSettings(preset="photo"))
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        ("crop_scale", (0.0, 1.0)),
+        ("crop_scale", (0.5, 1.2)),
+        ("crop_scale", (0.9, 0.5)),
+        ("blur_sigma", (0.0, 1.0)),
+        ("blur_sigma", (2.0, 1.0)),
+        ("zoom", (-1.0, 1.0)),
+    ],
+)
+def test_a_pair_out_of_range_is_refused_with_the_range(name: str, pair: tuple[float, float]) -> None:
+    with pytest.raises(UsageError, match=rf"views\.{name} must be a pair with 0 < lowest <= highest"):
+        plan_views(ViewSettings(preset="photos", **{name: pair}))

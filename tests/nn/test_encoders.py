@@ -1,0 +1,207 @@
+"""Encoders: every one of the catalogue, timm's by name, and the user's own module."""
+
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.errors import UsageError
+from counterpoint.nn import timm_models
+from counterpoint.nn.encoders import CATALOGUE, build_encoder, feature_width, with_pooling
+
+WIDTHS = {"convnet": 256, "resnet9": 512, "resnet18": 512, "resnet50": 2048, "mlp": 256}
+IMAGE_ENCODERS = [name for name, entry in CATALOGUE.items() if entry.kind == "images"]
+
+
+def refusal(module: nn.Module, in_shape: tuple[int, ...] = (1, 8, 8)) -> str:
+    with pytest.raises(UsageError) as caught:
+        with_pooling(module, in_shape)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- the catalogue
+
+
+def test_every_encoder_has_its_width_written_here() -> None:
+    assert CATALOGUE.keys() == WIDTHS.keys()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("side", [8, 32])
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_an_image_encoder_gives_one_vector_per_image(
+    name: str, side: int, channels: int, generator: torch.Generator
+) -> None:
+    encoder = build_encoder(name, (channels, side, side))
+    features = encoder(torch.rand(2, channels, side, side, generator=generator))
+    assert features.shape == (2, WIDTHS[name])
+    assert feature_width(encoder, (channels, side, side)) == WIDTHS[name]
+    assert bool(torch.isfinite(features).all())
+    assert float((features[0] - features[1]).abs().max()) > 0
+
+
+@pytest.mark.parametrize("in_features", [1, 40])
+def test_the_mlp_gives_one_vector_per_vector(in_features: int, generator: torch.Generator) -> None:
+    encoder = build_encoder("mlp", (in_features,))
+    assert encoder(torch.randn(4, in_features, generator=generator)).shape == (4, WIDTHS["mlp"])
+    assert feature_width(encoder, (in_features,)) == WIDTHS["mlp"]
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 20), (3, 9, 64)])
+@pytest.mark.parametrize("name", ["convnet", "resnet9"])
+def test_images_need_not_be_square(name: str, shape: tuple[int, int, int]) -> None:
+    assert build_encoder(name, shape)(torch.rand(2, *shape)).shape == (2, WIDTHS[name])
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_parameter_learns(name: str, generator: torch.Generator) -> None:
+    shape = (5,) if CATALOGUE[name].kind == "vectors" else (3, 16, 16)
+    encoder = build_encoder(name, shape)
+    encoder(torch.rand(4, *shape, generator=generator)).square().sum().backward()
+    still = [key for key, p in encoder.named_parameters() if p.grad is None or float(p.grad.abs().max()) == 0]
+    assert still == []
+
+
+@pytest.mark.parametrize("side", [8, 16, 31, 32, 48, 64, 96, 160])
+def test_the_small_convnet_looks_at_every_pixel(side: int, generator: torch.Generator) -> None:
+    encoder = build_encoder("convnet", (1, side, side)).eval()
+    images = torch.rand(4, 1, side, side, generator=generator, requires_grad=True)
+    encoder(images).square().sum().backward()
+    assert images.grad is not None
+    is_seen = images.grad.abs().sum(dim=(0, 1)) > 0
+    assert bool(is_seen.all()), f"{int((~is_seen).sum())} of {side * side} pixels change nothing"
+
+
+def test_the_bottleneck_and_basic_blocks_have_the_published_sizes() -> None:
+    def count(name: str) -> int:
+        return sum(parameter.numel() for parameter in build_encoder(name, (3, 32, 32)).parameters())
+
+    # torchvision's ResNet-18 and 50 without the classifier, whose 7 x 7 stem of 9,408 weights is here 3 x 3 of 1,728.
+    assert count("resnet18") == 11_176_512 - 9_408 + 1_728
+    assert count("resnet50") == 23_508_032 - 9_408 + 1_728
+
+
+def test_an_unknown_encoder_gets_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match=r"unknown encoder 'resnet19'; did you mean 'resnet18'\?|'resnet9'"):
+        build_encoder("resnet19", (3, 32, 32))
+
+
+def test_an_encoder_for_another_kind_of_data_is_refused_with_those_that_fit() -> None:
+    with pytest.raises(UsageError, match="'mlp' takes vectors, but the data are images; use convnet, resnet9"):
+        build_encoder("mlp", (3, 32, 32))
+    with pytest.raises(UsageError, match="'convnet' takes images, but the data are vectors; use mlp"):
+        build_encoder("convnet", (10,))
+    with pytest.raises(UsageError, match="takes images, but the data are vectors"):
+        build_encoder("timm:resnet18", (10,))
+
+
+# --- timm
+
+
+def test_a_timm_model_by_name(generator: torch.Generator) -> None:
+    pytest.importorskip("timm", reason="timm (extra `vision`) is not installed")
+    for channels in (1, 3):
+        encoder = build_encoder("timm:resnet18", (channels, 32, 32))
+        assert encoder(torch.rand(2, channels, 32, 32, generator=generator)).shape == (2, 512)
+        assert feature_width(encoder, (channels, 32, 32)) == 512
+
+
+def test_a_timm_transformer_is_built_for_the_size_of_the_images() -> None:
+    pytest.importorskip("timm", reason="timm (extra `vision`) is not installed")
+    encoder = build_encoder("timm:vit_tiny_patch16_224", (3, 32, 32))
+    assert feature_width(encoder, (3, 32, 32)) == 192
+
+
+def test_a_timm_name_that_does_not_exist_or_fit_is_refused() -> None:
+    pytest.importorskip("timm", reason="timm (extra `vision`) is not installed")
+    with pytest.raises(UsageError, match="timm has no model 'resnet81'; did you mean 'resnet18"):
+        build_encoder("timm:resnet81", (3, 32, 32))
+    with pytest.raises(UsageError) as caught:
+        build_encoder("timm:vit_tiny_patch16_224", (3, 33, 33))
+    assert "timm:vit_tiny_patch16_224" in str(caught.value) or "(3, 33, 33)" in str(caught.value)
+
+
+def test_without_timm_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)  # import raises, as if it were not installed
+    with pytest.raises(UsageError, match=r"timm:resnet18 needs timm; .*pip install 'counterpoint\[vision\]'"):
+        timm_models.build_timm("resnet18", (3, 32, 32))
+
+
+# --- the user's own module
+
+
+class Maps(nn.Module):
+    """Feature maps (n, 4, h, w)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 4, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.convolution(images)
+
+
+class Tokens(nn.Module):
+    """Tokens (n, t, 4)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(8, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.embedding(images[:, 0])
+
+
+class Returns(nn.Module):
+    """Hands its input to any function."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.function(images)
+
+
+def test_vectors_are_taken_as_they_are() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
+    assert with_pooling(module, (1, 8, 8)) is module
+    assert feature_width(module, (1, 8, 8)) == 5
+
+
+@pytest.mark.parametrize(("module", "axes"), [(Maps(), (2, 3)), (Tokens(), (1,))], ids=["maps", "tokens"])
+def test_maps_and_tokens_are_averaged(module: nn.Module, axes: tuple[int, ...], generator: torch.Generator) -> None:
+    images = torch.rand(3, 1, 8, 8, generator=generator)
+    pooled = with_pooling(module, (1, 8, 8))
+    assert torch.equal(pooled(images), module(images).mean(dim=axes))
+    assert feature_width(pooled, (1, 8, 8)) == 4
+
+
+@pytest.mark.parametrize(
+    ("function", "complaint"),
+    [
+        (lambda x: (x.flatten(1), x), "must return a tensor, got tuple"),
+        (lambda x: {"features": x}, "must return a tensor, got dict"),
+        (lambda x: x.mean(), "got shape ()"),
+        (lambda x: x[..., None], "got shape (2, 1, 8, 8, 1)"),
+        (lambda x: x.flatten(1)[:1], "got shape (1, 64)"),
+        (lambda x: x @ torch.zeros(9, 9), "cannot take samples of shape (1, 8, 8)"),
+        (lambda x: x.no_such_thing, "no attribute 'no_such_thing'"),
+        (lambda x: {}["missing"], "missing"),
+        (lambda x: [][1], "out of range"),
+    ],
+    ids=["tuple", "dict", "scalar", "five axes", "half the batch", "shapes", "attribute", "key", "index"],
+)
+def test_a_module_that_cannot_be_an_encoder_is_refused_in_one_line(function, complaint: str) -> None:
+    assert complaint in refusal(Returns(function))
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_the_dry_run_leaves_mode_and_statistics_as_they_were(is_training: bool) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64)).train(is_training)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    assert feature_width(with_pooling(module, (1, 8, 8)), (1, 8, 8)) == 64
+    assert all(child.training == is_training for child in module.modules())
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())

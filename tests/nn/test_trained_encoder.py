@@ -1,0 +1,287 @@
+"""The encoder a user loads: written and read without loss, and answering whatever layout it is asked in."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import counterpoint as cp
+from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
+from counterpoint.core.rundir import RunFolder, create_run
+from counterpoint.nn.encoders import CUSTOM, build_encoder, with_pooling
+from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder, save_encoder
+from tolerances import assert_close
+
+GREY = EncoderCard(
+    architecture="convnet", kind="images", in_shape=(1, 8, 8), mean=(0.3,), std=(0.25,), width=256,
+    projector="mlp", hidden=32, features=16, nonnegative="none", d0=None,
+)  # fmt: skip
+COLOUR = replace(GREY, in_shape=(3, 8, 8), mean=(0.3, 0.4, 0.5), std=(0.25, 0.2, 0.3))
+VECTORS = replace(GREY, architecture="mlp", kind="vectors", in_shape=(5,), mean=(0.5,) * 5, std=(2.0,) * 5)
+NCL = replace(GREY, nonnegative="relu")
+DIRECT = replace(GREY, projector="none", d0=7)
+
+
+def encoder_of(card: EncoderCard, module: nn.Module | None = None) -> Encoder:
+    torch.manual_seed(0)
+    backbone = with_pooling(module, card.in_shape) if module else build_encoder(card.architecture, card.in_shape)
+    for norm in backbone.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.uniform_(-0.1, 0.1)  # pyright: ignore[reportOptionalMemberAccess]
+    return Encoder(
+        card, backbone, build_projector(card.projector, card.width, hidden=card.hidden, features=card.features)
+    )
+
+
+def saved(folder: Path, encoder: Encoder) -> RunFolder:
+    run = create_run(folder, overwrite=False)
+    save_encoder(run, encoder)
+    return run
+
+
+def grey_bytes(rng: np.random.Generator, num_images: int = 6, side: int = 8) -> np.ndarray:
+    return rng.integers(0, 256, (num_images, side, side), dtype=np.uint8)
+
+
+# --- writing and reading
+
+
+@pytest.mark.parametrize("card", [GREY, COLOUR, VECTORS, NCL, DIRECT, replace(GREY, projector="linear")])
+def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path: Path, card: EncoderCard) -> None:
+    encoder = encoder_of(card)
+    run = saved(tmp_path / "run", encoder)
+    for loaded in (cp.load(run.path), cp.load(str(run.path)), cp.load(cp.Run(run.path))):
+        assert loaded.card == card
+        for part in ("backbone", "projector"):
+            before, after = getattr(encoder, part).state_dict(), getattr(loaded, part).state_dict()
+            assert before.keys() == after.keys()
+            assert all(torch.equal(before[name], after[name]) for name in before)
+        samples = torch.rand(4, *card.in_shape)
+        assert torch.equal(loaded.represent(samples), encoder.represent(samples))
+        assert torch.equal(loaded.embed(samples), encoder.embed(samples))
+
+
+def test_a_loaded_encoder_is_in_evaluation_mode(tmp_path: Path, rng: np.random.Generator) -> None:
+    loaded = cp.load(saved(tmp_path / "run", encoder_of(GREY)).path)
+    images = grey_bytes(rng)
+    together = loaded.represent(images)
+    for row, image in enumerate(images):
+        assert_close(torch.from_numpy(loaded.represent(image[None])), torch.from_numpy(together[row, None]))
+
+
+def test_loading_leaves_the_global_random_numbers_alone(tmp_path: Path) -> None:
+    run = saved(tmp_path / "run", encoder_of(GREY))
+    before = torch.get_rng_state()
+    cp.load(run.path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def own_module() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+
+
+def test_a_run_of_the_users_module_needs_that_module(tmp_path: Path) -> None:
+    encoder = encoder_of(replace(GREY, architecture=CUSTOM, width=4), own_module())
+    run = saved(tmp_path / "run", encoder)
+    with pytest.raises(UsageError, match="your own module; pass it as encoder="):
+        cp.load(run.path)
+    samples = torch.rand(3, 1, 8, 8)
+    for loaded in (cp.load(run.path, encoder=own_module()), cp.load(cp.Run(run.path, encoder=own_module()))):
+        assert torch.equal(loaded.represent(samples), encoder.represent(samples))
+    with pytest.raises(RunError, match="cannot be read"):
+        cp.load(run.path, encoder=nn.Sequential(nn.Conv2d(1, 4, 5)))
+
+
+def test_weights_that_are_tied_or_transposed_are_saved_all_the_same(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+            self.second.weight = self.first.weight
+            self.register_buffer("turned", torch.rand(3, 5).T)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.second(self.first(images.flatten(1)).relu())
+
+    encoder = encoder_of(replace(GREY, architecture=CUSTOM, width=64), Tied())
+    run = saved(tmp_path / "run", encoder)
+    samples = torch.rand(3, 1, 8, 8)
+    assert torch.equal(cp.load(run.path, encoder=Tied()).represent(samples), encoder.represent(samples))
+
+
+def flip_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, tuple[str, Callable[[RunFolder], Any]]] = {
+    "a changed byte": ("encoder.safetensors is damaged", lambda run: flip_last_byte(run.weights)),
+    "truncated": ("encoder.safetensors is damaged", lambda run: run.weights.write_bytes(run.weights.read_bytes()[:99])),
+    "weights missing": ("encoder.safetensors", lambda run: run.weights.unlink()),
+    "card missing": ("no trained encoder yet", lambda run: run.encoder_card.unlink()),
+    "card empty": ("encoder.json is damaged", lambda run: run.encoder_card.write_text("")),
+    "card not a record": ("encoder.json is damaged", lambda run: run.encoder_card.write_text("[1, 2]")),
+    "card lacks a field": ("encoder.json is damaged", lambda run: rewrite_card(run, width=None)),
+    "card of the future": ("has format 99", lambda run: rewrite_card(run, format=99)),
+}
+
+
+def rewrite_card(run: RunFolder, **changes: Any) -> None:
+    """Change entries of the card; None removes one."""
+    values = {**json.loads(run.encoder_card.read_text()), **changes}
+    run.encoder_card.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+
+
+@pytest.mark.parametrize(("complaint", "damage"), DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_named(tmp_path: Path, complaint: str, damage: Callable[[RunFolder], Any]) -> None:
+    run = saved(tmp_path / "run", encoder_of(VECTORS))
+    damage(run)
+    with pytest.raises(RunError) as caught:
+        load_encoder(run)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="does not exist"):
+        cp.load(tmp_path / "missing")
+    with pytest.raises(RunError, match="not a run folder"):
+        cp.load(tmp_path)
+
+
+# --- answering
+
+
+@pytest.mark.parametrize("card", [GREY, COLOUR], ids=["grey", "colour"])
+def test_every_layout_and_type_of_the_same_images_gets_the_same_answer(
+    card: EncoderCard, rng: np.random.Generator
+) -> None:
+    encoder, channels = encoder_of(card), card.in_shape[0]
+    last = rng.integers(0, 256, (6, 8, 8, channels), dtype=np.uint8)
+    first = last.transpose(0, 3, 1, 2)
+    layouts = [last, first, np.ascontiguousarray(first), torch.from_numpy(last), torch.from_numpy(first)]
+    if channels == 1:
+        layouts += [last[..., 0], torch.from_numpy(last[..., 0])]
+    layouts += [layout / 255 for layout in layouts]
+    layouts += [(last / 255).astype(np.float32), torch.from_numpy(last / 255).double().requires_grad_()]
+    representation, embedding = encoder.represent(last), encoder.embed(last)
+    for images in layouts:
+        for method, expected in ((encoder.represent, representation), (encoder.embed, embedding)):
+            answer = method(images)
+            assert isinstance(answer, Tensor if isinstance(images, Tensor) else np.ndarray)
+            assert_close(torch.as_tensor(answer), torch.from_numpy(expected))
+    assert representation.dtype == embedding.dtype == np.float32
+    assert (representation.shape, embedding.shape) == ((6, card.width), (6, card.features))
+    assert np.array_equal(encoder.represent(last.tolist() if channels == 1 else last), representation)
+
+
+def test_the_answer_is_that_of_the_network_on_standardised_input(rng: np.random.Generator) -> None:
+    encoder = encoder_of(COLOUR)
+    images = rng.random((4, 3, 8, 8)).astype(np.float32)
+    mean, std = (np.array(values, np.float32)[:, None, None] for values in (COLOUR.mean, COLOUR.std))
+    with torch.no_grad():
+        expected = encoder.backbone(torch.from_numpy((images - mean) / std))
+        projected = encoder.projector(expected)
+    assert_close(torch.from_numpy(encoder.represent(images)), expected)
+    unit = projected / projected.norm(dim=1, keepdim=True)
+    assert_close(torch.from_numpy(encoder.embed(images)), unit)
+
+
+def test_more_samples_than_fit_one_pass_are_answered_in_order() -> None:
+    encoder = encoder_of(VECTORS)
+    samples = torch.randn(1100, 5)
+    together = encoder.represent(samples)
+    assert together.shape == (1100, VECTORS.width)
+    for rows in (slice(0, 3), slice(510, 514), slice(1097, 1100)):
+        assert_close(together[rows], encoder.represent(samples[rows]))
+
+
+def test_in_many_samples_the_bad_one_is_named_by_its_place() -> None:
+    samples = torch.zeros(700, 5)
+    samples[600, 2] = float("nan")
+    with pytest.raises(DataError, match="sample 600 holds NaN"):
+        encoder_of(VECTORS).represent(samples)
+
+
+def test_images_of_another_size_are_cropped_to_the_middle_and_resized(rng: np.random.Generator) -> None:
+    encoder = encoder_of(GREY)
+    small = grey_bytes(rng)
+    doubled = small.repeat(2, axis=1).repeat(2, axis=2)  # shrinking by two with antialiasing gives a blur of `small`
+    assert encoder.represent(doubled).shape == (6, GREY.width)
+    flat = np.full((2, 30, 17), 77, np.uint8)
+    assert_close(torch.from_numpy(encoder.represent(flat)), torch.from_numpy(encoder.represent(flat[:, :8, :8])))
+    wide = np.zeros((6, 8, 14), np.uint8)
+    wide[:, :, 3:11] = small
+    assert np.array_equal(encoder.represent(wide), encoder.represent(small))
+
+
+def test_grey_images_go_through_a_colour_encoder_but_not_the_other_way(rng: np.random.Generator) -> None:
+    grey = grey_bytes(rng)
+    colour = encoder_of(COLOUR)
+    expected = colour.represent(np.repeat(grey[..., None], 3, axis=3))
+    assert np.array_equal(colour.represent(grey), expected)
+    with pytest.raises(DataError, match=r"takes 1 channel\(s\), got 3"):
+        encoder_of(GREY).represent(np.repeat(grey[..., None], 3, axis=3))
+
+
+@pytest.mark.parametrize(
+    ("card", "samples", "complaint"),
+    [
+        (GREY, np.zeros((4, 5)), "images"),
+        (GREY, np.zeros((4, 8, 8, 2)), "1 or 3 channels"),
+        (GREY, np.zeros(64), "(64,)"),
+        (GREY, np.zeros((0, 8, 8)), "(0, 8, 8)"),
+        (GREY, torch.zeros(0, 8, 8), "(0, 8, 8)"),
+        (GREY, 5, "()"),
+        (GREY, np.full((4, 8, 8), 2.0), "[0, 1]"),
+        (GREY, np.full((4, 8, 8), np.nan), "sample 0"),
+        (VECTORS, np.zeros((4, 6)), "takes 5 features per sample, got 6"),
+        (VECTORS, np.zeros((4, 8, 8)), "vectors"),
+        (VECTORS, np.full((4, 5), np.inf), "sample 0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_samples_that_do_not_fit_are_refused(card: EncoderCard, samples: Any, complaint: str) -> None:
+    for method in (encoder_of(card).represent, encoder_of(card).embed):
+        with pytest.raises(CounterpointError) as caught:
+            method(samples)
+        assert complaint in str(caught.value)
+
+
+# --- embeddings
+
+
+def test_embeddings_have_unit_length(rng: np.random.Generator) -> None:
+    for card in (GREY, DIRECT):
+        lengths = np.linalg.norm(encoder_of(card).embed(grey_bytes(rng)), axis=1)
+        assert_close(torch.from_numpy(lengths).float(), torch.ones(6))
+
+
+def test_embeddings_of_ncl_are_non_negative_and_zero_rows_stay_zero(rng: np.random.Generator) -> None:
+    encoder = encoder_of(NCL)
+    embedding = encoder.embed(grey_bytes(rng, 64))
+    assert (embedding >= 0).all()
+    assert (embedding == 0).any()
+    assert_close(torch.from_numpy(np.linalg.norm(embedding, axis=1)), torch.ones(64))
+    last = encoder.projector[2]
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        last.weight.zero_()
+        last.bias.fill_(-1.0)  # every feature is silent
+    assert (encoder.embed(grey_bytes(rng)) == 0).all()
+
+
+def test_a_sub_vector_is_the_start_of_the_representation(rng: np.random.Generator) -> None:
+    encoder, images = encoder_of(DIRECT), grey_bytes(rng)
+    start = encoder.represent(images)[:, :7]
+    expected = start / np.linalg.norm(start, axis=1, keepdims=True)
+    assert encoder.embedding_dims == 7
+    assert_close(torch.from_numpy(encoder.embed(images)), torch.from_numpy(expected))
