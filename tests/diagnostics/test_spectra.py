@@ -131,6 +131,7 @@ def test_the_ceiling_rises_to_the_number_of_dimensions() -> None:
 def test_the_reference_is_small_fixed_and_touches_no_global_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     state = torch.get_rng_state()
     assert isotropic_rank(50, 3) == isotropic_rank(50, 3)
+    assert isotropic_rank(50, 3, normalize=True) != isotropic_rank(50, 3)  # the same draw, brought to unit length
     assert torch.equal(torch.get_rng_state(), state)
     monkeypatch.setattr(spectra, "REFERENCE_SAMPLES", 40)
     assert isotropic_rank(10**12, 3) == isotropic_rank(40, 3)

@@ -18,9 +18,9 @@ from counterpoint.evaluation import features as module
 from counterpoint.evaluation.features import (
     calibrate_norms,
     extract,
-    extract_untrained,
     input_components,
     raw_chunks,
+    untrained_encoder,
 )
 from counterpoint.evaluation.trained_run import open_trained, untrained_backbone
 from oracles.number_checks import assert_numbers
@@ -80,14 +80,15 @@ def test_the_untrained_baseline_sees_training_samples_only_and_leaves_its_backbo
     assert backbone is not None
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     train = trained.split.train
-    features = extract_untrained(backbone, trained.encoder, trained.source, train)
+    samples = trained.source.store.fetch(range(75))
+    baseline = untrained_encoder(backbone, trained.encoder, trained.source, train)
     assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
-    calibrated = calibrate_norms(backbone, [trained.encoder.prepare(trained.source.store.fetch(train.tolist()))])
+    by_queries = untrained_encoder(backbone, trained.encoder, trained.source, trained.split.held_out)
+    calibrated = calibrate_norms(backbone, [trained.encoder.prepare(samples[train])])
     with torch.no_grad():
-        prepared = trained.encoder.prepare(trained.source.store.fetch(range(75)))
-        assert_numbers(features, calibrated(prepared).tolist(), dtype=torch.float32)
-    other = extract_untrained(backbone, trained.encoder, trained.source, trained.split.held_out)
-    assert not torch.allclose(other, features)
+        expected = calibrated(trained.encoder.prepare(samples))
+    assert_numbers(baseline.represent(samples), expected, dtype=torch.float32)
+    assert not torch.allclose(by_queries.represent(samples), expected)
 
 
 def test_components_are_the_projections_onto_the_training_samples_axes(monkeypatch: pytest.MonkeyPatch) -> None:

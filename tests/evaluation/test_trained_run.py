@@ -13,6 +13,7 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import TrainedRun, open_trained, read_resolved, untrained_backbone
 from counterpoint.nn.encoders import build_encoder
+from counterpoint.recipes.assembly import view_drawer
 
 QUIET = Reporter(quiet=True)
 
@@ -94,6 +95,8 @@ def test_the_views_are_the_runs_own_and_repeat(run: cp.Run) -> None:
     assert torch.equal(first[1], again[1])
     assert not torch.equal(first[0], first[1])
     assert not torch.equal(first[0], drawer.two_views(samples, ids, 8)[0])
+    in_training = view_drawer(opened(run).settings, opened(run).encoder.card)
+    assert torch.equal(first[0], in_training.two_views(samples, ids, 7)[0])
 
 
 def test_a_users_own_module_has_no_untrained_twin(clusters: Any, tmp_path: Path) -> None:

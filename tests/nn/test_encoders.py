@@ -35,7 +35,8 @@ def test_an_image_encoder_gives_one_vector_per_image(
     name: str, side: int, channels: int, generator: torch.Generator
 ) -> None:
     encoder = build_encoder(name, (channels, side, side))
-    features = encoder(torch.rand(2, channels, side, side, generator=generator))
+    with torch.no_grad():
+        features = encoder(torch.rand(2, channels, side, side, generator=generator))
     assert features.shape == (2, WIDTHS[name])
     assert feature_width(encoder, (channels, side, side)) == WIDTHS[name]
     assert bool(torch.isfinite(features).all())
@@ -118,9 +119,8 @@ def test_a_timm_name_that_does_not_exist_or_fit_is_refused() -> None:
     pytest.importorskip("timm", reason="timm (extra `vision`) is not installed")
     with pytest.raises(UsageError, match="timm has no model 'resnet81'; did you mean 'resnet18"):
         build_encoder("timm:resnet81", (3, 32, 32))
-    with pytest.raises(UsageError) as caught:
-        build_encoder("timm:vit_tiny_patch16_224", (3, 33, 33))
-    assert "timm:vit_tiny_patch16_224" in str(caught.value) or "(3, 33, 33)" in str(caught.value)
+    with pytest.raises(UsageError, match=r"cannot take samples of shape \(3, 8, 8\)"):
+        build_encoder("timm:vit_tiny_patch16_224", (3, 8, 8))
 
 
 def test_without_timm_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_maps_and_tokens_are_averaged(module: nn.Module, axes: tuple[int, ...], 
         (lambda x: x @ torch.zeros(9, 9), "cannot take samples of shape (1, 8, 8)"),
         (lambda x: x.no_such_thing, "no attribute 'no_such_thing'"),
         (lambda x: {}["missing"], "missing"),
-        (lambda x: [][1], "out of range"),
+        (lambda x: x[7], "out of bounds"),
     ],
     ids=["tuple", "dict", "scalar", "five axes", "half the batch", "shapes", "attribute", "key", "index"],
 )

@@ -107,8 +107,7 @@ def _from_samples(name: str, samples: Tensor, labels: Any) -> Source:
     """Source from a tensor in memory; floating images are stored as bytes, as image files are."""
     kind: Kind = "vectors" if samples.ndim == 2 else "images"
     samples = samples if kind == "vectors" else to_bytes(samples)
-    is_numbered = labels is None or isinstance(labels, Labels)
-    numbered: Labels | None = labels if is_numbered else number_labels(labels, len(samples))
+    numbered = labels if labels is None or isinstance(labels, Labels) else number_labels(labels, len(samples))
     return Source(
         name=name,
         kind=kind,

@@ -119,7 +119,9 @@ def find_damage(path: Path) -> str | None:
                 return f"{name} does not match its hash"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        return f"{Path(str(error.filename)).name} is unreadable ({type(error).__name__})"
+    except (ValueError, KeyError, TypeError) as error:
         return f"{MANIFEST} is unreadable ({type(error).__name__})"
     return None
 

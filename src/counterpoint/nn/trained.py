@@ -180,28 +180,33 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
         UsageError: the run was trained with the user's own module and none was given.
     """
     card, digest = _read_card(folder)
-    if card.architecture == CUSTOM:
-        if module is None:
-            raise UsageError(f"{folder.path} was trained with your own module; pass it as encoder=")
-        backbone = with_pooling(module, card.in_shape)
-    else:
-        backbone = build_encoder(card.architecture, card.in_shape)
-    projector = build_projector(card.projector, card.width, hidden=card.hidden, features=card.features)
-    encoder = Encoder(card, backbone, projector)
+    if card.architecture == CUSTOM and module is None:
+        raise UsageError(f"{folder.path} was trained with your own module; pass it as encoder=")
+    encoder = _build(card, module)
     try:
         if sha256_of(folder.weights) != digest:
             raise RunError(
-                f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); resume the "
-                f"run to write it again"
+                f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); "
+                f"write it again with: counterpoint resume {folder.path}"
             )
         tensors = load_file(folder.weights)
-        for name, part in (("backbone", backbone), ("projector", projector)):
-            part.load_state_dict(
-                {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
-            )
+        for name, part in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
+            own = {key.removeprefix(name): value for key, value in tensors.items() if key.startswith(name)}
+            part.load_state_dict(own)
     except (OSError, SafetensorError, RuntimeError) as error:
         raise RunError(f"{folder.weights} cannot be read: {first_line(error)}") from None
     return encoder
+
+
+def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:
+    """An encoder of the card's shape, with weights yet to be loaded; the caller's random numbers are left alone."""
+    with torch.random.fork_rng():
+        if card.architecture == CUSTOM and module is not None:
+            backbone = with_pooling(module, card.in_shape)
+        else:
+            backbone = build_encoder(card.architecture, card.in_shape)
+        projector = build_projector(card.projector, card.width, hidden=card.hidden, features=card.features)
+    return Encoder(card, backbone, projector)
 
 
 def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
@@ -213,11 +218,10 @@ def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
     values = read_json(folder.encoder_card)
     try:
         format_version, digest = values.pop("format"), values.pop("weights_sha256")
+        if format_version != CARD_FORMAT:
+            raise RunError(f"{folder.encoder_card} has format {format_version}; this version reads {CARD_FORMAT}")
         for name in ("in_shape", "mean", "std"):
             values[name] = tuple(values[name])
-        card = EncoderCard(**values)
+        return EncoderCard(**values), digest
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{folder.encoder_card} is damaged: {error}") from None
-    if format_version != CARD_FORMAT:
-        raise RunError(f"{folder.encoder_card} has format {format_version}; this version reads {CARD_FORMAT}")
-    return card, digest

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import write_text
-from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.core.rundir import Run, RunFolder, open_run
 from counterpoint.report.document import GENERATOR, document
 from counterpoint.report.markup import Markup
 from counterpoint.report.run_reader import read_run
@@ -18,13 +18,13 @@ from counterpoint.report.thumbnails import PLANS
 MAX_BYTES = 8_000_000
 
 
-def report(runs: Sequence[str | Path] | str | Path, *, out: str | Path | None = None) -> Path:
+def report(runs: Sequence[Run | str | Path] | Run | str | Path, *, out: str | Path | None = None) -> Path:
     """Write one self-contained HTML page about one or several runs.
 
     The page reads only the run folders. The same folders give the same bytes.
 
     Args:
-        runs: one run folder, or up to six.
+        runs: one run or run folder, or up to six.
         out: the file to write. By default ``report.html`` in the run folder, or, for several runs, in the folder
             that holds them all. An earlier report is replaced.
 
@@ -35,7 +35,8 @@ def report(runs: Sequence[str | Path] | str | Path, *, out: str | Path | None = 
         UsageError: no run, more than six, or one twice.
         RunError: not a run folder, a damaged file in it, or ``out`` cannot be written or is not a report.
     """
-    folders = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
+    given = [runs] if isinstance(runs, str | Path | Run) else runs
+    folders = [run.path if isinstance(run, Run) else Path(run) for run in given]
     _check(folders)
     target = default_place(folders) if out is None else Path(out)
     _check_target(target)
