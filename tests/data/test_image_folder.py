@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import picture_files as pictures
 import pytest
 import torch
 from PIL import Image
@@ -17,6 +16,7 @@ from counterpoint.data import image_files, image_folder
 from counterpoint.data.image_files import decode, decode_square, read_size
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
+from data import picture_files as pictures
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Which samples are held out, and in which order the others come: pure functions of seeds and epoch."""
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,11 @@ class Split:
 
     train: Tensor
     held_out: Tensor
+
+    @property
+    def fingerprint(self) -> str:
+        """Short hash of which samples are held out."""
+        return hashlib.sha256(self.held_out.numpy().tobytes()).hexdigest()[:16]
 
 
 def split_source(num_samples: int, labels_N: Tensor | None, share: float) -> Split:

@@ -27,8 +27,7 @@ def alignment(z0_ND: Tensor, z1_ND: Tensor) -> float:
     """
     check_features(z0_ND, "z0", min_rows=1)
     check_features(z1_ND, "z1", min_rows=1)
-    if z0_ND.shape != z1_ND.shape:
-        raise ValueError(f"z0 and z1 must have the same shape, got {tuple(z0_ND.shape)} and {tuple(z1_ND.shape)}")
+    _check_same_shape(z0_ND, z1_ND)
     return float((unit_rows(z0_ND.double()) - unit_rows(z1_ND.double())).square().sum(dim=1).mean())
 
 
@@ -45,8 +44,8 @@ def uniformity(z_ND: Tensor) -> float:
     -8.0
     """
     check_features(z_ND, "z")
-    cosines = _pair_cosines(z_ND)
-    return float(torch.logsumexp(4.0 * (cosines - 1.0), dim=0)) - math.log(len(cosines))
+    squared_distances = torch.pdist(_compared(z_ND)).square()  # right for silent samples too, which have no cosine
+    return float(torch.logsumexp(-2.0 * squared_distances, dim=0)) - math.log(len(squared_distances))
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,9 @@ class CosineHistogram:
 
 def cosine_histogram(z0_ND: Tensor, z1_ND: Tensor) -> CosineHistogram:
     """Count both kinds of cosine in equal bins."""
+    check_features(z0_ND, "z0")
+    check_features(z1_ND, "z1")
+    _check_same_shape(z0_ND, z1_ND)
     positive = (unit_rows(z0_ND.double()) * unit_rows(z1_ND.double())).sum(dim=1).clamp(-1.0, 1.0)
     negative = _pair_cosines(z0_ND).clamp(-1.0, 1.0)
     edges = torch.linspace(-1.0, 1.0, NUM_BINS + 1, dtype=torch.float64)
@@ -79,7 +81,18 @@ def cosine_histogram(z0_ND: Tensor, z1_ND: Tensor) -> CosineHistogram:
 
 def _pair_cosines(z_ND: Tensor) -> Tensor:
     """Cosines of all pairs of different samples, 1-D."""
-    chosen = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MAX_PAIR_SAMPLES)).long()
-    unit = unit_rows(z_ND[chosen].double())
+    unit = _compared(z_ND)
     first, second = torch.triu_indices(len(unit), len(unit), offset=1)
     return (unit @ unit.T)[first, second]
+
+
+def _compared(z_ND: Tensor) -> Tensor:
+    """Unit-length features of the samples whose pairs are counted."""
+    chosen = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MAX_PAIR_SAMPLES)).long()
+    return unit_rows(z_ND[chosen].double())
+
+
+def _check_same_shape(z0_ND: Tensor, z1_ND: Tensor) -> None:
+    """Views come in pairs."""
+    if z0_ND.shape != z1_ND.shape:
+        raise ValueError(f"z0 and z1 must have the same shape, got {tuple(z0_ND.shape)} and {tuple(z1_ND.shape)}")

@@ -16,7 +16,7 @@ SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
 def sparsity(z_ND: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> float:
     """Share of entries of the unit-length features that are at most ``threshold`` in absolute value.
 
-    Source: ncl2024, section 5.1.
+    Source: ncl2024, section 3.1.
 
     >>> sparsity(torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]]))
     0.5
@@ -55,7 +55,7 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
 
     .. math:: \max_c \frac{|\{i : |\hat z_{id}| > t,\, y_i = c\}|}{|\{i : |\hat z_{id}| > t\}|}
 
-    Its mean over live dimensions is ncl2024's class consistency (section 5.1). A dense code scores the share of the
+    Its mean over live dimensions is ncl2024's class consistency (section 3.1). A dense code scores the share of the
     largest class.
     Samples with a negative label are left out.
 
@@ -70,8 +70,9 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     """
     check_labels(labels_N, len(z_ND))
     known = labels_N >= 0
-    active_ND, labels_N = is_active(z_ND, threshold)[known], labels_N[known]
-    one_hot_NC = torch.nn.functional.one_hot(labels_N).double()
+    active_ND, labels_N = is_active(z_ND, threshold)[known], labels_N[known].long()
+    num_classes = int(labels_N.max()) + 1 if len(labels_N) else 1  # without labels, one class that nobody is in
+    one_hot_NC = torch.nn.functional.one_hot(labels_N, num_classes).double()
     counts_DC = active_ND.double().T @ one_hot_NC
     total_D = counts_DC.sum(dim=1)
     share_D, class_D = (counts_DC / total_D[:, None]).max(dim=1)

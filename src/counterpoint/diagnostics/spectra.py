@@ -34,9 +34,11 @@ def covariance_spectrum(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
     z_ND = unit_rows(z_ND) if normalize else z_ND
     centred_ND = z_ND - z_ND.mean(dim=0)
     covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
-    return (
-        torch.linalg.eigvalsh(covariance_DD).flip(0).clamp(min=0.0)
-    )  # symmetric and >= 0: eigenvalues are singular values
+    lambda_D = torch.linalg.eigvalsh(covariance_DD).flip(0)  # symmetric and >= 0: eigenvalues are singular values
+    # Rounding errs by about eps of the largest eigenvalue, and of the squared mean's eps where all samples coincide.
+    eps, size = torch.finfo(torch.float64).eps, float(z_ND.square().sum(dim=1).mean())
+    noise = len(lambda_D) * eps * max(float(lambda_D[0]), eps * size)
+    return torch.where(lambda_D > noise, lambda_D, 0.0)
 
 
 def effective_rank(spectrum_K: Tensor) -> float:

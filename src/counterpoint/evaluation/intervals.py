@@ -40,4 +40,6 @@ def wilson(correct: int, total: int) -> Proportion:
     share = correct / total
     spread = Z_95 * math.sqrt(share * (1 - share) / total + Z_95**2 / (4 * total**2))
     centre, scale = share + Z_95**2 / (2 * total), 1 + Z_95**2 / total
-    return Proportion(correct, total, share, max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale))
+    low = (centre - spread) / scale if correct > 0 else 0.0  # exactly: the ends must hold the share
+    high = (centre + spread) / scale if correct < total else 1.0
+    return Proportion(correct, total, share, low, high)

@@ -40,6 +40,13 @@ def knn_predict(
     check_features(bank_ND, "bank", min_rows=1)
     check_features(queries_QD, "queries", min_rows=1)
     check_labels(labels_N, len(bank_ND))
+    if queries_QD.shape[1] != bank_ND.shape[1]:
+        raise ValueError(
+            f"queries must have as many features as the bank, {bank_ND.shape[1]}, got {queries_QD.shape[1]}"
+        )
+    if int(labels_N.min()) < 0:
+        raise ValueError(f"labels must be >= 0, got {int(labels_N.min())}; leave samples without a label out")
+    labels_N = labels_N.long()
     check_positive(temperature, "temperature", hint="0.07 to 0.1 is usual")
     if not 1 <= k <= len(bank_ND):
         raise ValueError(f"k must be between 1 and the number of bank samples, {len(bank_ND)}, got {k}")
@@ -49,7 +56,8 @@ def knn_predict(
     for queries in unit_rows(queries_QD).split(QUERY_CHUNK):
         similarity_QK, neighbours_QK = (queries @ bank_ND.T).topk(k, dim=1)
         votes_QC = queries.new_zeros(len(queries), num_classes)
-        # Subtracting 1, the largest cosine, keeps the exponential in range and changes no ranking.
-        votes_QC.scatter_add_(1, labels_N[neighbours_QK], torch.exp((similarity_QK - 1.0) / temperature))
+        # Measured from the nearest neighbour's cosine, so that votes vanish at no temperature; this changes no ranking.
+        nearest_Q1 = similarity_QK[:, :1]
+        votes_QC.scatter_add_(1, labels_N[neighbours_QK], torch.exp((similarity_QK - nearest_Q1) / temperature))
         predictions.append(votes_QC.argmax(dim=1))
     return torch.cat(predictions)

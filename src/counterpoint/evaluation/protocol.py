@@ -15,7 +15,7 @@ from counterpoint.evaluation.features import extract, input_components, untraine
 from counterpoint.evaluation.intervals import Proportion, wilson
 from counterpoint.evaluation.knn import knn_predict
 from counterpoint.evaluation.linear_probe import probe_predict
-from counterpoint.evaluation.trained_run import TrainedRun, open_trained, untrained_backbone
+from counterpoint.evaluation.trained_run import DEFAULT_HOLDOUT, TrainedRun, open_trained, untrained_backbone
 
 KNN, PROBE = "knn", "linear probe"
 MIN_QUERIES = 10
@@ -179,13 +179,16 @@ def _labelled_positions(trained: TrainedRun) -> tuple[Tensor, Tensor]:
 
 def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[str, Any]:
     """What a reader must know about the samples."""
-    share = float(trained.settings.source.holdout)
+    held_out = float(trained.settings.source.holdout)
+    share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
     if not trained.is_own_data:
-        how = "other data than trained on; 20 % of each class are queries"
-    elif share == 0:
-        how = "20 % of each class are queries; the encoder has seen them in training, without labels"
+        how = f"other data than trained on; {share} are queries"
+    elif held_out == 0:
+        how = f"{share} are queries; the encoder has seen them in training, without labels"
+    elif trained.split.fingerprint != trained.folder.read_status().get("split_fingerprint"):
+        how = f"{share} are queries; by other labels than in training, so that the encoder has seen some of them"
     else:
-        how = f"{share:.0%} of each class, held out of training"
+        how = f"{share}, held out of training"
     names = list(trained.source.class_names)
     return {
         "num_bank": len(bank),

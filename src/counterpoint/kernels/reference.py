@@ -8,6 +8,7 @@ from torch import Tensor
 from counterpoint.kernels.contract import PairScores, PairSums
 
 
+@torch.no_grad()
 def row_logsumexp(scores: PairScores) -> Tensor:
     """See ``contract.PairKernel.row_logsumexp``; returns float64."""
     rows = []
@@ -18,6 +19,7 @@ def row_logsumexp(scores: PairScores) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
+@torch.no_grad()  # its loops leave autograd, so a second derivative must raise rather than hold the weights fixed
 def pair_sums(scores: PairScores, row_weight_N: Tensor, shift_N: Tensor) -> PairSums:
     """See ``contract.PairKernel.pair_sums``; returns float64."""
     anchors_ND, keys_MD = scores.anchors_ND.double(), scores.keys_MD.double()

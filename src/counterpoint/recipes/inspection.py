@@ -162,10 +162,10 @@ def _concepts(
     for concept in concepts:
         record = asdict(concept)
         top = record.pop("top")
-        share = float(purity.share_D[concept.dim]) if purity else None
+        top_class = int(purity.class_D[concept.dim]) if purity else -1  # -1: no labelled sample activates it
         record |= {
-            "purity": share,
-            "top_class": class_names[int(purity.class_D[concept.dim])] if purity else None,
+            "purity": float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
+            "top_class": class_names[top_class] if top_class >= 0 else None,
             "thumbnails": [place_of[position] for position in top],
             "names": [names[position] for position in top],
         }

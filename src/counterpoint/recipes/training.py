@@ -217,6 +217,7 @@ def _status(source: Source, assembled: Assembled) -> dict[str, Any]:
         "data_fingerprint": source.fingerprint,
         "num_samples": len(source),
         "num_train": len(assembled.split.train),
+        "split_fingerprint": assembled.split.fingerprint,
         "skipped": [{"name": item.name, "reason": item.reason} for item in source.skipped],
         "device": settings.engine.device,
         "precision": settings.engine.precision,

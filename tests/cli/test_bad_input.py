@@ -1,0 +1,227 @@
+"""Bad input gets one clear line and exit code 2, never a traceback; nothing is created or overwritten."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import counterpoint as cp
+from counterpoint.cli.main import main
+from data import picture_files as pictures
+from recipes.folder_snapshot import snapshot
+
+
+def write_world(folder: Path) -> None:
+    """Files and folders as a user may have them: good ones, and every kind of bad."""
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
+    np.savez(folder / "images.npz", images=images, labels=labels)
+    np.save(folder / "plain.npy", images)
+    np.save(folder / "few.npy", images[:3])
+    np.save(folder / "vectors.npy", rng.normal(size=(60, 5)))
+    np.save(folder / "nan.npy", np.where(np.arange(60) == 7, np.nan, 0.5)[:, None, None] * np.ones((60, 8, 8)))
+    np.save(folder / "bright.npy", np.full((60, 8, 8), 3.0))
+    np.save(folder / "labels59.npy", labels[:59])
+    np.save(folder / "pickled.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    np.savez(folder / "short.npz", images=images, labels=labels[:59])
+    np.savez(folder / "odd.npz", pictures=images)
+    (folder / "damaged.npz").write_bytes((folder / "images.npz").read_bytes()[:500])
+    (folder / "notes.txt").write_text("hello")
+    (folder / "empty").mkdir()
+    (folder / "thesis").mkdir()
+    (folder / "thesis" / "chapter.txt").write_text("years of work")
+    pictures.save_plain(folder / "photos", [f"{i}.png" for i in range(8)], rng, side=8)
+    pictures.save_plain(folder / "spoilt", [f"{i}.png" for i in range(8)], rng, side=8)
+    pictures.save_bad(folder / "spoilt", rng)
+    (folder / "labels.csv").write_text("file,label\nelsewhere.png,x\n")
+    (folder / "unknown.yaml").write_text("epohcs: 3\n")
+    (folder / "type.yaml").write_text("epochs: many\n")
+    (folder / "range.yaml").write_text("data: images.npz\ntemperature: -1\n")
+    (folder / "broken.yaml").write_text("epochs: [3\n")
+
+
+def write_runs(folder: Path) -> None:
+    """A finished run, and runs with damage of every kind."""
+    settings: dict[str, Any] = {"data": "images.npz", "epochs": 1, "batch_size": 16, "quiet": True}
+    for name in ("run", "hollow", "broken", "nameless"):
+        cp.train(out=name, **settings)
+    for path in (folder / "hollow").glob("checkpoints/*/model.safetensors"):
+        path.write_bytes(b"")
+    (folder / "hollow" / "encoder.json").unlink()
+    cp.Run(folder / "hollow").folder.update_status(status="interrupted")
+    weights = folder / "broken" / "encoder.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    (folder / "nameless" / "run.json").write_text("{}")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_world(folder)
+        write_runs(folder)
+    return folder
+
+
+TRAIN = "train --data images.npz --out new --epochs 1 --batch-size 16"
+CASES: dict[str, tuple[str, list[str]]] = {
+    # verbs and flags
+    "unknown verb": ("trian --data digits", ["unknown verb 'trian'", "'train'"]),
+    "unknown flag": (f"{TRAIN} --epohcs 3", ["unknown flag --epohcs", "'--epochs'"]),
+    "flag without its section": (f"{TRAIN} --learning-rate 1", ["unknown flag", "'--optim.learning-rate'"]),
+    "flag without value": ("train --data", ["--data", "expected one argument"]),
+    "stray word": (f"{TRAIN} 30", ["unexpected word '30'"]),
+    "run left out": ("evaluate", ["RUN"]),
+    # data
+    "no data": ("train", ["no data", "--data digits", "FOLDER", ".npy"]),
+    "no data, but an out": ("train --out new", ["no data"]),
+    "missing path": ("train --data nowhere --out new", ["no such file or folder", "'nowhere'"]),
+    "mistyped source": ("train --data digist --out new", ["no such file", "did you mean 'digits'"]),
+    "not data at all": ("train --data notes.txt --out new", ["notes.txt is neither"]),
+    "empty folder": ("train --data empty --out new", ["no images in empty"]),
+    "folder without images": ("train --data thesis --out new", ["no images in thesis"]),
+    "too many bad images": ("-q train --data spoilt --out new", ["2 of 10", "truncated.jpg", "--source.max-bad 0.2"]),
+    "non-finite array": ("train --data nan.npy --out new", ["nan.npy", "finite", "sample 7 "]),
+    "values out of range": ("train --data bright.npy --out new", ["bright.npy", "[0, 1]"]),
+    "pickled array": ("train --data pickled.npy --out new", ["pickled.npy is not a readable NumPy file"]),
+    "damaged archive": ("train --data damaged.npz --out new", ["damaged.npz is not a readable NumPy file"]),
+    "archive of other names": ("train --data odd.npz --out new", ["pictures", "images"]),
+    "too few samples": ("train --data few.npy --out new", ["3 usable samples", "at least 4"]),
+    "a name too long": (f"train --data {'x' * 300} --out new", ["too long"]),
+    # labels
+    "labels of another length inside": ("train --data short.npz --out new", ["60 samples", "(59,)"]),
+    "labels of another length beside": (f"{TRAIN} --source.labels labels59.npy", ["60 samples", "(59,)"]),
+    "labels file missing": (f"{TRAIN} --source.labels gone.npy", ["gone.npy does not exist"]),
+    "labels of other files": ("-q train --data photos --out new --source.labels labels.csv", ["no row names a file"]),
+    "labels file missing for a folder": ("-q train --data photos --out new --source.labels gone.csv", ["gone.csv"]),
+    "labels for the digits": ("train --data digits --out new --source.labels labels59.npy", ["digits", "auto or none"]),
+    # names
+    "unknown method": (f"{TRAIN} --method simcrl", ["unknown method 'simcrl'", "did you mean 'simclr'", "ncl"]),
+    "unknown encoder": (f"{TRAIN} --encoder resnet81", ["unknown encoder 'resnet81'", "did you mean 'resnet18'"]),
+    "encoder for other data": ("train --data vectors.npy --out new --encoder convnet", ["takes images", "use mlp"]),
+    "unknown loss": (f"{TRAIN} --loss.name infonec", ["unknown loss 'infonec'", "did you mean 'infonce'"]),
+    "unknown preset": (f"{TRAIN} --views.preset digist", ["unknown views.preset", "did you mean 'digits'"]),
+    "preset for other data": (f"{TRAIN} --views.preset vectors", ["views.preset vectors is not for images"]),
+    "unknown choice": (f"{TRAIN} --optim.name adam", ["optim.name must be adamw | sgd"]),
+    # ranges
+    "temperature 0": (f"{TRAIN} --temperature 0", ["temperature must be a number > 0", "got 0", "0.1 to 0.5"]),
+    "temperature below 0": (f"{TRAIN} --temperature -1", ["temperature must be a number > 0", "got -1"]),
+    "batch of 1": (f"{TRAIN} --batch-size 1", ["batch_size must be a whole number >= 2", "got 1"]),
+    "batch larger than the data": (f"{TRAIN} --batch-size 61", ["batch_size", "48", "got 61"]),
+    "no epochs": (f"{TRAIN} --epochs 0", ["epochs must be a whole number >= 1", "got 0"]),
+    "epochs in words": (f"{TRAIN} --epochs many", ["epochs must be a whole number", "got 'many'"]),
+    "d0 larger than the embedding": (f"{TRAIN} --output.d0 129", ["output.d0 must be at most", "128", "got 129"]),
+    "d0 larger than the width": (f"{TRAIN} --method directclr --output.d0 257", ["output.d0", "256", "got 257"]),
+    "image size of an array": (f"{TRAIN} --source.image-size 32", ["source.image_size", "8 px"]),
+    "pair the wrong way round": (f"{TRAIN} --views.crop-scale 0.9,0.1", ["views.crop_scale", "[0.9, 0.1]"]),
+    # files of settings
+    "config missing": (f"{TRAIN} --config gone.yaml", ["gone.yaml does not exist"]),
+    "config not YAML": (f"{TRAIN} --config broken.yaml", ["broken.yaml is not valid YAML"]),
+    "unknown key": (f"{TRAIN} --config unknown.yaml", ["unknown.yaml", "'epohcs'", "'epochs'"]),
+    "wrong type in YAML": ("train --config type.yaml", ["type.yaml: epochs must be a whole number", "'many'"]),
+    "wrong range in YAML": ("train --config range.yaml --out new", ["range.yaml: temperature", "> 0", "-1"]),
+    # output folders
+    "run exists": (TRAIN.replace("new", "run"), ["run exists", "--resume", "--overwrite"]),
+    "folder exists": (TRAIN.replace("new", "thesis"), ["thesis exists", "--resume", "--overwrite"]),
+    "file exists": (TRAIN.replace("new", "notes.txt"), ["notes.txt exists"]),
+    "overwrite what is no run": (f"{TRAIN.replace('new', 'thesis')} --overwrite", ["thesis is not a run folder"]),
+    "resume what is no run": (f"{TRAIN.replace('new', 'thesis')} --resume", ["thesis exists"]),
+    "both": (f"{TRAIN.replace('new', 'run')} --resume --overwrite", ["exclude each other"]),
+    "below a file": (TRAIN.replace("new", "notes.txt/new"), ["cannot create the run folder notes.txt/new"]),
+    "other settings": (f"{TRAIN.replace('new', 'run')} --resume --seed 3", ["seed 3", "the run has 0"]),
+    # what is no run
+    **{
+        f"{verb} of a missing run": (f"{verb} nowhere{rest}", ["nowhere"])
+        for verb, rest in (("resume", ""), ("evaluate", ""), ("diagnose", ""), ("embed", " --out new.csv"), ("report", ""))
+    },
+    **{
+        f"{verb} of what is no run": (f"{verb} thesis{rest}", ["thesis", "not a run"])
+        for verb, rest in (("resume", ""), ("evaluate", ""), ("diagnose", ""), ("embed", " --out new.csv"), ("report", ""))
+    },
+    "resume of another run.json": ("resume nameless", ["nameless"]),
+    "evaluate a run without encoder": ("evaluate hollow", ["hollow holds no trained encoder", "counterpoint resume"]),
+    "evaluate a damaged encoder": ("evaluate broken", ["broken/encoder.safetensors is damaged"]),
+    "resume without a whole checkpoint": (
+        "-q resume hollow", ["no usable checkpoint", "step-00000000: model.safetensors", "--overwrite"],
+    ),
+    # other verbs
+    "k too large": ("-q evaluate run --k 100", ["k must be between 1 and", "48", "got 100"]),
+    "k of 0": ("-q evaluate run --k 0", ["k must be between 1", "got 0"]),
+    "k in words": ("evaluate run --k many", ["--k", "'many'"]),
+    "kNN temperature": ("-q evaluate run --temperature 0", ["temperature must be > 0"]),
+    "evaluate without labels": ("-q evaluate run --data plain.npy", ["has no labels", "--labels"]),
+    "evaluate other features": ("-q evaluate run --data vectors.npy", ["images"]),
+    "diagnose a missing file": ("diagnose gone.npy", ["gone.npy does not exist"]),
+    "diagnose another file": ("diagnose notes.txt", ["notes.txt is neither a run folder nor"]),
+    "diagnose a damaged file": ("diagnose pickled.npy", ["pickled.npy is not a readable .npy file"]),
+    "diagnose other labels": ("diagnose vectors.npy --labels labels59.npy", ["60 samples", "(59,)"]),
+    "diagnose other views": ("diagnose vectors.npy --views labels59.npy", ["views"]),
+    "diagnose threshold": ("diagnose vectors.npy --threshold -1", ["threshold must be >= 0"]),
+    "diagnose a level that is none": ("diagnose vectors.npy --fail-on bad", ["--fail-on", "'bad'"]),
+    "embed another format": ("embed run --out table.xlsx", [".npz, .csv, .parquet", "'table.xlsx'"]),
+    "embed over a file": ("embed run --out plain.npz/x.csv", ["plain.npz"]),
+    "embed over a table": ("embed run --out images.npz", ["images.npz exists", "--overwrite"]),
+    "embed another layer": ("embed run --out new.csv --layer embeding", ["unknown layer", "did you mean 'embedding'"]),
+    "embed missing data": ("embed run nowhere --out new.csv", ["no such file or folder", "nowhere"]),
+    "preview without data": ("preview --out new.png", ["no data"]),
+    "preview of vectors": ("preview --data vectors.npy --out new.png", ["preview draws images"]),
+    "preview into another format": ("preview --data images.npz --out new.jpg", [".png"]),
+    "preview into a missing folder": ("preview --data images.npz --out nowhere/new.png", ["folder"]),
+    "preview of nothing": ("preview --data images.npz --out new.png --samples 0", ["at least 1 row"]),
+    "list of what is none": ("list encoder", ["did you mean 'encoders'"]),
+    "demo over a folder": ("demo --out thesis", ["thesis exists", "--overwrite"]),
+}  # fmt: skip
+
+
+def run_command(words: list[str]) -> int:
+    try:
+        return main(words)
+    except SystemExit as stop:  # argparse leaves so
+        assert isinstance(stop.code, int)
+        return stop.code
+
+
+@pytest.mark.parametrize(("line", "complaints"), CASES.values(), ids=CASES)
+def test_one_line_exit_code_2_and_nothing_touched(
+    world: Path,
+    line: str,
+    complaints: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(world)
+    before = snapshot(world)
+    words = line.split()
+    if words[0] == "-q":  # reading a folder or a run shows progress first
+        words = [*words[1:], "-q"]
+    capsys.readouterr()
+    code = run_command(words)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.err.startswith("counterpoint")
+    assert ": error: " in captured.err
+    for complaint in complaints:
+        assert complaint in captured.err
+    assert code == 2
+    assert snapshot(world) == before
+
+
+def test_the_world_is_sound(world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the cases vary works when nothing is wrong with it: they are refused for their mistake alone."""
+    monkeypatch.chdir(world)
+    commands: dict[str, Callable[[Path], list[str]]] = {
+        "train": lambda out: [*TRAIN.replace("new", str(out / "new")).split(), "-q"],
+        "folder": lambda out: ["train", "--data", "photos", "--out", str(out / "other"), "--epochs", "1", "-q"],
+        "evaluate": lambda out: ["evaluate", "run", "-q"],
+        "diagnose": lambda out: ["diagnose", "vectors.npy", "-q"],
+        "embed": lambda out: ["embed", "run", "--out", str(out / "new.csv"), "-q"],
+        "preview": lambda out: ["preview", "--data", "images.npz", "--out", str(out / "new.png"), "-q"],
+    }
+    outside = world.parent / f"{world.name}-results"
+    outside.mkdir()
+    for name, words in commands.items():
+        assert run_command(words(outside)) == 0, (name, capsys.readouterr().err)

@@ -1,0 +1,113 @@
+"""Help teaches, lists every setting, and does not wait for torch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import counterpoint as cp
+from counterpoint.cli.main import main
+from counterpoint.cli.parsers import VERBS, build_parser
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import expectation, leaf_fields
+
+HEAVY = ("torch", "torchvision", "scipy", "sklearn", "pandas", "timm", "lightning_fabric", "plotly", "PIL", "pyarrow")
+NOT_SETTINGS = {"--help", "--config", "--resume", "--overwrite", "--quiet"}
+
+NO_TORCH = f"""
+import contextlib, io, sys
+from counterpoint.cli.main import main
+from counterpoint.cli.parsers import VERBS
+for words in [["--help"], ["--version"], [], ["trian"], *([name, "--help"] for name in VERBS), ["train", "--epohcs", "3"]]:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            main(words)
+        except SystemExit:
+            pass
+print(*sorted(set({HEAVY}) & set(sys.modules)))
+"""
+
+
+def test_neither_help_nor_a_mistyped_flag_loads_torch(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", NO_TORCH], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.split() == []
+
+
+def test_the_command_is_installed_and_the_module_runs(tmp_path: Path) -> None:
+    outputs = []
+    for command in ([str(Path(sys.executable).with_name("counterpoint"))], [sys.executable, "-m", "counterpoint"]):
+        finished = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert finished.returncode == 0, finished.stderr
+        outputs.append(finished.stdout)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].startswith("usage: counterpoint VERB")
+    missing = subprocess.run(
+        [sys.executable, "-m", "counterpoint", "trian"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.startswith("counterpoint: error: unknown verb 'trian'; did you mean 'train'?")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], []], ids=str)
+def test_the_overview_names_every_verb_and_what_to_start_with(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == (0 if words else 2)
+    said = capsys.readouterr().out
+    for name, verb in VERBS.items():
+        assert f"  {name} " in said
+        assert verb.summary in said
+    assert "counterpoint train --data digits --method ncl --out runs/ncl" in said
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-V"]], ids=str)
+def test_the_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"counterpoint {cp.__version__}\n"
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_help_of_a_verb_explains_and_shows_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: counterpoint {name}")
+    assert "example" in said
+    assert f"\n  counterpoint {name}" in said
+    for action in build_parser(name)._actions:
+        assert action.help, action.option_strings
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_example_parses(name: str) -> None:
+    """An example in a help text is a promise: its flags exist."""
+    lines = [line.strip() for line in VERBS[name].teach.splitlines() if line.strip().startswith("counterpoint ")]
+    assert lines
+    for line in lines:
+        program, verb, *words = line.split()
+        assert (program, verb) == ("counterpoint", name)
+        build_parser(name).parse_strictly(words)
+
+
+def test_train_has_a_flag_for_every_setting_and_a_setting_for_every_flag() -> None:
+    flags = {flag for action in build_parser("train")._actions for flag in action.option_strings if flag[:2] == "--"}
+    expected = {f"--{path.replace('_', '-')}" for path, _ in leaf_fields(TrainSettings)}
+    assert flags - NOT_SETTINGS == expected
+    assert expected.isdisjoint(NOT_SETTINGS)
+    assert flags >= NOT_SETTINGS
+
+
+def test_the_help_of_train_gives_meaning_and_range_of_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    for path, field in leaf_fields(TrainSettings):
+        assert field.description, path
+        assert " ".join(field.description.split()) in said, path
+        if field.annotation not in (str, str | None):
+            assert expectation(field) in said, path

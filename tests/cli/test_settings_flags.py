@@ -1,0 +1,198 @@
+"""Settings from flags and from YAML: one meaning for both, flags above the file, and mistakes by name."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from counterpoint.cli.arguments import settings_from
+from counterpoint.cli.parsers import build_parser
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, expectation, leaf_fields, nest
+
+FIELDS = dict(leaf_fields(TrainSettings))
+
+
+def asked(*words: str, config: Path | None = None) -> dict[str, Any]:
+    given = [*words, *(["--config", str(config)] if config else [])]
+    namespace = build_parser("train").parse_strictly(given)
+    return settings_from(namespace, namespace.config)
+
+
+def refusal(*words: str, config: Path | None = None) -> str:
+    with pytest.raises(UsageError) as caught:
+        asked(*words, config=config)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def yaml_file(folder: Path, text: str) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def example_of(path: str) -> tuple[str, Any]:
+    """A legal value of a setting: as it is typed, and as it is meant."""
+    words = expectation(FIELDS[path])
+    if "pair" in words:
+        return "0.3,0.4", [0.3, 0.4]
+    if FIELDS[path].annotation in (str, str | None):
+        return "some text", "some text"
+    if "|" in words:
+        choices = [value for option in get_args(FIELDS[path].annotation) for value in (get_args(option) or (option,))]
+        return str(choices[-1]), choices[-1]
+    return ("9", 9) if "whole" in words else ("0.25", 0.25)
+
+
+# --- flags
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_every_setting_can_be_given_by_its_flag(path: str) -> None:
+    text, value = example_of(path)
+    for words in ([f"--{path.replace('_', '-')}", text], [f"--{path}={text}"]):
+        settings = asked(*words)
+        assert settings == nest({path: value})
+        build(TrainSettings, settings, "test")
+
+
+@pytest.mark.parametrize("path", [path for path, field in FIELDS.items() if field.default == "auto"])
+def test_auto_may_be_said(path: str) -> None:
+    assert asked(f"--{path.replace('_', '-')}", "auto") == nest({path: "auto"})
+
+
+@pytest.mark.parametrize("text", ["1e-3", "0.001", "1.0e-3", ".001", "1E-3"])
+def test_numbers_may_be_written_in_any_way(text: str, tmp_path: Path) -> None:
+    assert asked("--optim.learning-rate", text) == {"optim": {"learning_rate": 0.001}}
+    config = yaml_file(tmp_path, f"optim:\n  learning_rate: {text}\n")
+    assert asked(config=config) == {"optim": {"learning_rate": 0.001}}
+
+
+@pytest.mark.parametrize("text", ["0.2,1", "0.2, 1", "[0.2, 1.0]", "[0.2,1]"])
+def test_pairs_may_be_written_in_any_way(text: str) -> None:
+    assert asked("--views.crop-scale", text) == {"views": {"crop_scale": [0.2, 1.0]}}
+
+
+@pytest.mark.parametrize("text", ["007", "1e3", "true", "null", "a: b", "[x]", "~"])
+def test_text_stays_as_it_was_typed(text: str) -> None:
+    assert asked("--data", text, "--out", text, "--encoder", text) == {"data": text, "out": text, "encoder": text}
+
+
+def test_underscores_are_taken_for_dashes_in_the_flag_but_not_in_its_value() -> None:
+    words = ["--batch_size", "32", "--optim.learning_rate=0.5", "--out=my_run", "--data", "my_data"]
+    assert asked(*words) == {"batch_size": 32, "optim": {"learning_rate": 0.5}, "out": "my_run", "data": "my_data"}
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--temperature", "0"], "temperature must be a number > 0, or auto, got 0"),
+        (["--temperature", "-1"], "temperature must be a number > 0, or auto, got -1; common values are 0.1 to 0.5"),
+        (["--temperature", "warm"], "got 'warm'"),
+        (["--temperature", "yes"], "got True"),
+        (["--temperature", ".nan"], "not a usable number"),
+        (["--temperature", ".inf"], "not a usable number"),
+        (["--batch-size", "1"], "batch_size must be a whole number >= 2, or auto, got 1; a contrastive loss needs"),
+        (["--batch-size", "32.5"], "batch_size must be a whole number"),
+        (["--epochs", "0"], "epochs must be a whole number >= 1, or auto, got 0"),
+        (["--epochs", "ten"], "got 'ten'"),
+        (["--seed", "-1"], "seed must be a whole number >= 0"),
+        (["--seed", str(2**63)], "< 2**63"),
+        (["--output.d0", "0"], "output.d0 must be"),
+        (["--output.nonnegative", "relu6"], "none | relu | softplus | sigmoid | relu-gelu"),
+        (["--views.flip", "1.5"], "views.flip must be a number >= 0 and <= 1"),
+        (["--views.crop-scale", "0.5"], "a pair such as [0.2, 1.0]"),
+        (["--views.crop-scale", "a,b"], "a pair such as [0.2, 1.0]"),
+        (["--views.crop-scale", "1,2,3"], "a pair such as [0.2, 1.0]"),
+        (["--engine.device", "gpu"], "auto | cpu | cuda"),
+        (["--engine.workers", "65"], "engine.workers must be"),
+        (["--source.holdout", "1"], "source.holdout must be a number >= 0 and < 1"),
+        (["--source.image-size", "4"], "source.image_size must be a whole number >= 8"),
+        (["--optim.momentum", "[1"], "not valid YAML"),
+    ],
+    ids=" ".join,
+)
+def test_a_value_out_of_range_is_refused_with_name_range_and_value(words: list[str], complaint: str) -> None:
+    message = refusal(*words)
+    assert message.startswith("command line: ")
+    assert complaint in message
+
+
+@pytest.mark.parametrize(
+    ("word", "suggestion"),
+    [
+        ("--epohcs", "'--epochs'"),
+        ("--epoch", "'--epochs'"),
+        ("--learning-rate", "'--optim.learning-rate'"),
+        ("--learning_rate=3", "'--optim.learning-rate'"),
+        ("--crop-scale", "'--views.crop-scale'"),
+        ("--view.flip", "'--views.flip'"),
+        ("--overwrit", "'--overwrite'"),
+    ],
+)
+def test_an_unknown_flag_gets_the_nearest_one(word: str, suggestion: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        build_parser("train").parse_strictly([word, "3"])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"counterpoint train: error: unknown flag {word.split('=', maxsplit=1)[0].replace('_', '-')}"
+    )
+    assert f"did you mean {suggestion}?" in said
+    assert said.count("\n") == 1
+
+
+# --- YAML
+
+
+def test_a_file_and_flags_meet_and_the_flags_win(tmp_path: Path) -> None:
+    config = yaml_file(tmp_path, "data: digits\nepochs: 30\noptim:\n  name: sgd\n  momentum: 0.5\nviews.flip: 0.1\n")
+    settings = asked("--epochs", "3", "--optim.momentum", "0.8", config=config)
+    assert settings == {
+        "data": "digits", "epochs": 3, "optim": {"name": "sgd", "momentum": 0.8}, "views": {"flip": 0.1},
+    }  # fmt: skip
+
+
+def test_an_empty_file_asks_for_nothing(tmp_path: Path) -> None:
+    assert asked(config=yaml_file(tmp_path, "# nothing\n")) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("epohcs: 3", "unknown setting 'epohcs'; did you mean 'epochs'?"),
+        ("learning_rate: 3", "unknown setting 'learning_rate'; did you mean 'optim.learning_rate'?"),
+        ("optim:\n  learning_rat: 3", "unknown setting 'optim.learning_rat'; did you mean 'optim.learning_rate'?"),
+        ("optim: sgd", "optim is a section with its own settings, got 'sgd'"),
+        ("temperature: 0", "temperature must be a number > 0, or auto, got 0"),
+        ("temperature: '0.5'", "got '0.5'"),
+        ("batch_size: 1", "batch_size must be a whole number >= 2"),
+        ("epochs: 2.5", "epochs must be a whole number"),
+        ("data: 5", "data must be text"),
+        ("seed: .nan", "not a usable number"),
+        ("- a\n- b", "must hold `name: value` lines"),
+        ("a: [1", "not valid YAML (line"),
+        ("epochs: 3\nepochs: 4", "YAML key 'epochs' stands twice"),
+        ("a: &x 1\nb: *x", "aliases"),
+        ("epochs: !!python/object/apply:os.system ['true']", "not valid YAML"),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_file(tmp_path: Path, text: str, complaint: str) -> None:
+    config = yaml_file(tmp_path, text)
+    message = refusal(config=config)
+    assert message.startswith(str(config))
+    assert complaint in message
+
+
+def test_a_mistake_on_the_command_line_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    config = yaml_file(tmp_path, "epochs: 3")
+    assert refusal("--epochs", "0", config=config).startswith("command line: epochs")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert refusal(config=tmp_path / "missing.yaml") == f"config file {tmp_path / 'missing.yaml'} does not exist"
+    assert "cannot be read" in refusal(config=tmp_path)
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "binary.yaml" in refusal(config=tmp_path / "binary.yaml")

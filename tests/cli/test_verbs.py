@@ -1,0 +1,188 @@
+"""Each verb from words to results: what is printed where, and with which exit code."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import counterpoint as cp
+from counterpoint.cli import verbs
+from counterpoint.cli.main import main
+from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
+from counterpoint.losses import CATALOGUE as LOSSES
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.nn.encoders import CATALOGUE as ENCODERS
+from counterpoint.recipes import resolve
+
+TRAIN = ["train", "--data", "images.npz", "--epochs", "1", "--batch-size", "16"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a few labelled images."""
+    images = rng.integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", images=images, labels=np.arange(60) % 3)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path) -> cp.Run:
+    return cp.train("images.npz", out="run", epochs=1, batch_size=16, quiet=True)
+
+
+def test_train_prints_the_run_folder_last_and_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--out", "run", "--method", "ncl", "--seed", "4"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "run\n"
+    assert "30 negatives" in captured.err
+    status = cp.Run("run").folder.read_status()
+    assert (status["method"], status["seed"], status["status"]) == ("ncl", 4, "finished")
+
+
+def test_without_out_a_run_is_named_after_data_and_method(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "-q"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("runs/images-simclr\n", "")
+
+
+def test_the_python_call_and_the_command_give_the_same_bits(run: cp.Run) -> None:
+    assert main([*TRAIN, "--out", "again", "-q"]) == 0
+    assert cp.Run("again").folder.weights.read_bytes() == run.folder.weights.read_bytes()
+
+
+def test_a_config_file_with_flags_above_it(folder: Path) -> None:
+    (folder / "run.yaml").write_text("data: images.npz\nout: run\nepochs: 7\nbatch_size: 16\noptim:\n  name: sgd\n")
+    assert main(["train", "--config", "run.yaml", "--epochs", "1", "-q"]) == 0
+    run = cp.Run("run")
+    assert len(run.metrics) == 1
+    assert "name: sgd" in run.folder.config.read_text()
+    assert main(["preview", "--config", "run.yaml", "-q"]) == 0  # its out is the run's, not the sheet's
+    assert (folder / "preview.png").exists()
+    assert len(cp.Run("run").metrics) == 1
+
+
+def test_overwrite_and_resume(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--out", "run", "--overwrite", "--seed", "7", "-q"]) == 0
+    assert run.folder.read_status()["seed"] == 7
+    assert main([*TRAIN, "--out", "run", "--resume"]) == 0
+    assert main(["resume", "run"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "run\n" * 3
+    assert captured.err.count("nothing to resume") == 2
+
+
+def test_evaluate_prints_a_table_or_json(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "run", "--k", "3", "-q"]) == 0
+    table = capsys.readouterr().out
+    for name in ("representation", "embedding", "untrained encoder", "pixels (PCA)", "knn", "linear probe", "95 %"):
+        assert name in table
+    assert main(["evaluate", "run", "--k", "3", "--json", "-q"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values == json.loads(run.folder.evaluation.read_text())
+    assert {row["settings"]["k"] for row in values["rows"] if row["protocol"] == "knn"} == {3}
+
+
+def test_evaluate_other_data_leaves_the_runs_own_record_alone(run: cp.Run) -> None:
+    assert main(["evaluate", "run", "--data", "images.npz", "--k", "3", "-q"]) == 0
+    assert run.folder.evaluation.exists()  # the run's own data by its own name
+    np.savez("other.npz", images=np.zeros((60, 8, 8), np.uint8), labels=np.arange(60) % 2)
+    before = run.folder.evaluation.read_text()
+    assert main(["evaluate", "run", "--data", "other.npz", "--k", "3", "-q"]) == 0
+    assert run.folder.evaluation.read_text() == before
+
+
+def test_diagnose_a_run_or_features(run: cp.Run, capsys: pytest.CaptureFixture[str], rng: np.random.Generator) -> None:
+    assert main(["diagnose", "run", "-q"]) == 0
+    assert capsys.readouterr().out
+    assert run.folder.findings.exists()
+    assert run.folder.arrays.exists()
+    np.save("features.npy", rng.normal(size=(50, 8)))
+    np.save("labels.npy", np.arange(50) % 2)
+    assert main(["diagnose", "features.npy", "--labels", "labels.npy", "--views", "features.npy", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["places"]["embedding"]["alignment"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_fail_on_makes_a_collapse_fail_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("collapsed.npy", np.ones((50, 8)) + 1e-7 * np.arange(50)[:, None])
+    assert main(["diagnose", "collapsed.npy", "-q"]) == 0
+    for level in ("note", "warning", "severe"):
+        assert main(["diagnose", "collapsed.npy", "--fail-on", level, "-q"]) == 3
+    assert "severe" in capsys.readouterr().out.lower()
+
+
+def test_embed_prints_the_file(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["embed", "run", "--out", "table.npz", "--layer", "embedding", "-q"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("table.npz\n", "")
+    with np.load("table.npz") as arrays:
+        assert arrays["vectors"].shape == (60, 128)
+        assert arrays["labels"].tolist() == [str(i % 3) for i in range(60)]
+    assert main(["embed", "run", "images.npz", "--out", "table.npz", "--overwrite", "-q"]) == 0
+    with np.load("table.npz") as arrays:
+        assert arrays["vectors"].shape == (60, 256)
+
+
+def test_report_prints_the_file(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "run", "-q"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert Path(line) == Path("run/report.html")
+    assert Path(line).read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_preview_prints_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preview", "--data", "images.npz", "--samples", "2", "--columns", "3", "--views.flip", "1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "preview.png\n"
+    assert "preset digits" in captured.err
+    assert [path.name for path in folder.iterdir() if path.suffix == ".png"] == ["preview.png"]
+
+
+def test_list_names_everything_that_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    everything = capsys.readouterr().out
+    for name in (*METHODS, *ENCODERS, *LOSSES, *CHECKS, "timm:NAME", "small-images"):
+        assert f"\n  {name} " in everything
+    assert main(["list", "methods"]) == 0
+    methods = capsys.readouterr().out
+    assert methods in everything
+    assert "convnet" not in methods
+
+
+def test_the_demo_trains_both_methods_and_compares_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(resolve, "EPOCH_RANGE", (1, 1))
+    assert main(["demo", "--out", "demo", "-q"]) == 0
+    said = capsys.readouterr().out
+    assert verbs.DEMO_METHODS == ("simclr", "ncl")
+    for method in verbs.DEMO_METHODS:
+        assert f"\n{method}: 359 queries" in said
+        assert {"evaluation.json", "findings.json"} <= {path.name for path in Path("demo", method).iterdir()}
+    assert "The report that sets them side by side: demo/report.html" in said
+    page = Path("demo/report.html").read_text(encoding="utf-8")
+    assert "simclr" in page
+    assert "ncl" in page
+
+
+def test_a_failed_run_leaves_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--out", "run", "--optim.learning-rate", "1e30", "-q"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("counterpoint train: error: the loss is nan at step")
+    assert captured.err.count("\n") == 1
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    run: cp.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = run.folder.weights.read_bytes()
+    newest = max(run.folder.checkpoints.iterdir())
+    (newest / "model.safetensors").write_bytes(b"")
+    run.folder.update_status(status="interrupted")
+    assert main(["resume", "run"]) == 0
+    captured = capsys.readouterr()
+    assert f"damaged checkpoint passed over: {newest.name}: model.safetensors" in captured.err
+    assert "resuming from step-00000000" in captured.err
+    assert run.folder.weights.read_bytes() == expected

@@ -1,0 +1,213 @@
+"""A resumed run equals the uninterrupted one bit for bit, and keeps to its settings and its data."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import counterpoint as cp
+from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
+from counterpoint.losses import InfoNCE
+
+NUM_SAMPLES = 50
+BATCHES = NUM_SAMPLES // 16
+SMALL: dict[str, Any] = {"epochs": 4, "batch_size": 16, "quiet": True}
+Damage = Callable[[Path], Any]
+
+
+@pytest.fixture
+def images(rng: np.random.Generator) -> np.ndarray:
+    return rng.integers(0, 256, (NUM_SAMPLES, 8, 8), dtype=np.uint8)
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, num_steps: int) -> None:
+    """Let Ctrl-C arrive during a step."""
+    original, calls = InfoNCE.forward, []
+
+    def forward(self: InfoNCE, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
+        calls.append(1)
+        if len(calls) == num_steps:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, z0, z1, labels)
+
+    monkeypatch.setattr(InfoNCE, "forward", forward)
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, num_steps: int, data: Any, **settings: Any) -> Path:
+    """A run that was stopped after some steps."""
+    with monkeypatch.context() as patch:
+        stop_after(patch, num_steps)
+        with pytest.raises(InterruptedRunError):
+            cp.train(data, **{**SMALL, **settings})
+    return Path(settings["out"])
+
+
+def losses(run: cp.Run) -> list[float]:
+    return [record["loss"] for record in run.metrics]
+
+
+def assert_same_run(actual: cp.Run, expected: cp.Run) -> None:
+    assert actual.folder.weights.read_bytes() == expected.folder.weights.read_bytes()
+    assert losses(actual) == losses(expected)
+
+
+def test_mid_epoch_and_at_an_epochs_end(tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = cp.train(images, method="ncl", out=tmp_path / "whole", **SMALL)
+    for name, num_steps in (("mid", BATCHES + 1), ("end", 2 * BATCHES)):
+        path = interrupted(monkeypatch, num_steps, images, method="ncl", out=tmp_path / name)
+        status = cp.Run(path).folder.read_status()
+        assert status["status"] == "interrupted"
+        assert not (path / "encoder.safetensors").exists()
+        resumed = cp.resume(cp.Run(path, data=images), quiet=True)
+        assert resumed.folder.read_status()["status"] == "finished"
+        assert resumed.folder.read_status()["seconds"] > status["seconds"]
+        assert_same_run(resumed, whole)
+
+
+def test_twice_with_workers_sgd_and_dropout_of_the_users_own(
+    tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def network() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.Dropout(0.5))
+
+    settings = {"optim": {"name": "sgd"}, "engine": {"workers": 2}}
+    whole = cp.train(images, encoder=network(), out=tmp_path / "whole", **settings, **SMALL)
+    path = interrupted(monkeypatch, 4, images, encoder=network(), out=tmp_path / "run", **settings)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4)
+        with pytest.raises(InterruptedRunError):
+            cp.resume(cp.Run(path, data=images, encoder=network()), quiet=True)
+    assert_same_run(cp.resume(cp.Run(path, data=images, encoder=network()), quiet=True), whole)
+
+
+def test_train_with_resume_goes_on_where_there_is_a_run_and_begins_where_there_is_none(
+    tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = cp.train(images, out=tmp_path / "whole", resume=True, **SMALL)
+    path = interrupted(monkeypatch, 5, images, out=tmp_path / "run")
+    assert_same_run(cp.train(images, out=path, resume=True, **SMALL), whole)
+
+
+def test_a_finished_run_stays_as_it_is(tmp_path: Path, images: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
+    run = cp.train(images, out=tmp_path / "run", **SMALL)
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    again = cp.resume(run.path)
+    assert again.path == run.path
+    assert "is finished; nothing to resume" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["encoder.safetensors", "encoder.json"])
+def test_a_finished_run_with_a_damaged_encoder_gets_it_back(tmp_path: Path, images: np.ndarray, name: str) -> None:
+    run = cp.train(images, out=tmp_path / "run", **SMALL)
+    content = (run.path / name).read_bytes()
+    (run.path / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(RunError, match="damaged"):
+        cp.load(run.path)
+    cp.resume(run, quiet=True)
+    assert (run.path / name).read_bytes() == content
+
+
+# --- the same settings, the same data
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"epochs": 5}, "epochs 5: the run has 4"),
+        ({"method": "ncl"}, "method 'ncl': the run has 'simclr'"),
+        ({"optim": {"learning_rate": 0.5}}, "optim.learning_rate 0.5: the run has 0.002"),
+        ({"views": {"crop_scale": (0.5, 1.0)}}, "views.crop_scale (0.5, 1.0): the run has (0.6, 1.0)"),
+        ({"seed": 1}, "seed 1: the run has 0"),
+    ],
+    ids=str,
+)
+def test_another_setting_is_refused_by_name(
+    tmp_path: Path, images: np.ndarray, change: dict[str, Any], complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = interrupted(monkeypatch, 2, images, out=tmp_path / "run")
+    with pytest.raises(UsageError) as caught:
+        cp.train(images, out=path, resume=True, **{**SMALL, **change})
+    assert complaint in str(caught.value)
+    assert cp.Run(path).folder.read_status()["status"] == "interrupted"
+
+
+def test_settings_that_say_the_same_in_other_words_are_fine(
+    tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = interrupted(monkeypatch, 2, images, out=tmp_path / "run", temperature=0.2)
+    settings = {"temperature": "auto", "views": {"crop_scale": [0.6, 1]}, "optim": {"learning_rate": 2e-3}}
+    cp.train(images, out=path, resume=True, **SMALL, **settings)
+
+
+def test_changed_data_or_labels_are_refused(
+    tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = np.arange(NUM_SAMPLES) % 2
+    path = interrupted(monkeypatch, 2, images, labels=labels, out=tmp_path / "run")
+    changed, relabelled = images.copy(), labels.copy()
+    changed[0, 0, 0] ^= 1
+    relabelled[0] = 1
+    for data, given in ((changed, labels), (images, relabelled), (images[:-1], labels[:-1])):
+        with pytest.raises(RunError, match="the data changed since"):
+            cp.resume(cp.Run(path, data=data, labels=given), quiet=True)
+    assert cp.Run(path).folder.read_status()["status"] == "interrupted"
+    cp.resume(cp.Run(path, data=images, labels=labels), quiet=True)
+
+
+def test_an_array_or_a_module_must_be_given_again(
+    tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def network(width: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, width))
+
+    path = interrupted(monkeypatch, 2, images, encoder=network(16), out=tmp_path / "run")
+    with pytest.raises(UsageError, match="pass it as data="):
+        cp.resume(path, quiet=True)
+    with pytest.raises(UsageError, match="your own module; pass it as encoder="):
+        cp.resume(cp.Run(path, data=images), quiet=True)
+    with pytest.raises(RunError, match="does not fit this model") as caught:
+        cp.resume(cp.Run(path, data=images, encoder=network(8)), quiet=True)
+    assert "\n" not in str(caught.value)
+    cp.resume(cp.Run(path, data=images, encoder=network(16)), quiet=True)
+
+
+# --- what is no run, or no longer one
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"status": "interrupted"}'])
+def test_a_folder_with_another_run_json_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises((RunError, UsageError)) as caught:
+        cp.resume(tmp_path, quiet=True)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "run.json").read_text() == text
+
+
+DAMAGES: dict[str, Damage] = {
+    "every checkpoint is damaged": lambda path: [
+        file.write_bytes(b"") for file in path.glob("checkpoints/*/model.safetensors")
+    ],
+    "the checkpoints are gone": lambda path: [file.unlink() for file in path.glob("checkpoints/*/*") if file.is_file()],
+    "resolved.yaml is gone": lambda path: (path / "resolved.yaml").unlink(),
+    "resolved.yaml is damaged": lambda path: (path / "resolved.yaml").write_text("seed: [1"),
+    "resolved.yaml says nonsense": lambda path: (path / "resolved.yaml").write_text("seed: -1"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_run_that_cannot_go_on_says_why_in_one_line(
+    tmp_path: Path, images: np.ndarray, damage: Damage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = interrupted(monkeypatch, 2, images, out=tmp_path / "run")
+    damage(path)
+    with pytest.raises((RunError, UsageError)) as caught:
+        cp.resume(cp.Run(path, data=images), quiet=True)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
