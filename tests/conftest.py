@@ -1,5 +1,9 @@
 """Fixtures any test may use, and one Hypothesis profile: examples are fixed and nothing is timed."""
 
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: tests that start processes would stall each other
+
 import numpy as np
 import pytest
 import torch

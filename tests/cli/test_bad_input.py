@@ -66,6 +66,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+OPENERS = ("resume RUN", "evaluate RUN", "diagnose RUN", "embed RUN --out new.csv", "report RUN")
 TRAIN = "train --data images.npz --out new --epochs 1 --batch-size 16"
 CASES: dict[str, tuple[str, list[str]]] = {
     # verbs and flags
@@ -133,27 +134,17 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "below a file": (TRAIN.replace("new", "notes.txt/new"), ["cannot create the run folder notes.txt/new"]),
     "other settings": (f"{TRAIN.replace('new', 'run')} --resume --seed 3", ["seed 3", "the run has 0"]),
     # what is no run
-    **{
-        f"{verb} of a missing run": (f"{verb} nowhere{rest}", ["nowhere"])
-        for verb, rest in (("resume", ""), ("evaluate", ""), ("diagnose", ""), ("embed", " --out new.csv"), ("report", ""))
-    },
-    **{
-        f"{verb} of what is no run": (f"{verb} thesis{rest}", ["thesis", "not a run"])
-        for verb, rest in (("resume", ""), ("evaluate", ""), ("diagnose", ""), ("embed", " --out new.csv"), ("report", ""))
-    },
+    **{f"{line} a missing run": (line.replace("RUN", "nowhere"), ["nowhere"]) for line in OPENERS},
+    **{f"{line} what is no run": (line.replace("RUN", "thesis"), ["thesis", "not a run"]) for line in OPENERS},
     "resume of another run.json": ("resume nameless", ["nameless"]),
     "evaluate a run without encoder": ("evaluate hollow", ["hollow holds no trained encoder", "counterpoint resume"]),
     "evaluate a damaged encoder": ("evaluate broken", ["broken/encoder.safetensors is damaged"]),
-    "resume without a whole checkpoint": (
-        "-q resume hollow", ["no usable checkpoint", "step-00000000: model.safetensors", "--overwrite"],
-    ),
     # other verbs
     "k too large": ("-q evaluate run --k 100", ["k must be between 1 and", "48", "got 100"]),
     "k of 0": ("-q evaluate run --k 0", ["k must be between 1", "got 0"]),
     "k in words": ("evaluate run --k many", ["--k", "'many'"]),
     "kNN temperature": ("-q evaluate run --temperature 0", ["temperature must be > 0"]),
     "evaluate without labels": ("-q evaluate run --data plain.npy", ["has no labels", "--labels"]),
-    "evaluate other features": ("-q evaluate run --data vectors.npy", ["images"]),
     "diagnose a missing file": ("diagnose gone.npy", ["gone.npy does not exist"]),
     "diagnose another file": ("diagnose notes.txt", ["notes.txt is neither a run folder nor"]),
     "diagnose a damaged file": ("diagnose pickled.npy", ["pickled.npy is not a readable .npy file"]),
@@ -165,6 +156,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "embed over a file": ("embed run --out plain.npz/x.csv", ["plain.npz"]),
     "embed over a table": ("embed run --out images.npz", ["images.npz exists", "--overwrite"]),
     "embed another layer": ("embed run --out new.csv --layer embeding", ["unknown layer", "did you mean 'embedding'"]),
+    "embed another kind of data": ("-q embed run vectors.npy --out new.csv", ["images", "(60, 5)"]),
     "embed missing data": ("embed run nowhere --out new.csv", ["no such file or folder", "nowhere"]),
     "preview without data": ("preview --out new.png", ["no data"]),
     "preview of vectors": ("preview --data vectors.npy --out new.png", ["preview draws images"]),
@@ -180,8 +172,7 @@ def run_command(words: list[str]) -> int:
     try:
         return main(words)
     except SystemExit as stop:  # argparse leaves so
-        assert isinstance(stop.code, int)
-        return stop.code
+        return int(stop.code or 0)
 
 
 @pytest.mark.parametrize(("line", "complaints"), CASES.values(), ids=CASES)
@@ -208,6 +199,21 @@ def test_one_line_exit_code_2_and_nothing_touched(
         assert complaint in captured.err
     assert code == 2
     assert snapshot(world) == before
+
+
+def test_a_run_without_a_whole_checkpoint_cannot_go_on(
+    world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(world)
+    before = snapshot(world)
+    assert run_command(["resume", "hollow", "-q"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    for complaint in ("no usable checkpoint", "step-00000000: model.safetensors", "step-00000003: ", "--overwrite"):
+        assert complaint in captured.err
+    after = snapshot(world)
+    assert {path for path in after if after[path] != before.get(path)} <= {"hollow/run.json"}  # that it was tried
+    assert cp.Run("hollow").folder.read_status()["status"] == "interrupted"
 
 
 def test_the_world_is_sound(world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and SIGKILL on the real command: what is said, and that going on changes no bit."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import counterpoint as cp
 from counterpoint.cli.main import main
 
-EPOCHS = 6
+EPOCHS = 12
 TRAIN = ["train", "--data", "digits", "--method", "ncl", "--epochs", str(EPOCHS), "--batch-size", "256"]
 TRAIN += ["--engine.checkpoint-every", "2"]
 
@@ -28,12 +29,13 @@ def stopped(path: Path, number: signal.Signals, after: str, *, more: Sequence[st
     """Start the command, send it a signal once it has said something, and wait: exit code and all that it said."""
     command = [sys.executable, "-m", "counterpoint", *TRAIN, "--out", str(path), *more]
     said = ""
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
         assert process.stderr is not None
         for line in process.stderr:
             said += line
             if line.startswith(after):
-                process.send_signal(number)
+                os.killpg(process.pid, number)  # a terminal, too, sends Ctrl-C to the workers as well
                 break
         said += process.stderr.read()
         return process.wait(), said

@@ -84,10 +84,11 @@ def test_evaluate_prints_a_table_or_json(run: cp.Run, capsys: pytest.CaptureFixt
     assert {row["settings"]["k"] for row in values["rows"] if row["protocol"] == "knn"} == {3}
 
 
-def test_evaluate_other_data_leaves_the_runs_own_record_alone(run: cp.Run) -> None:
+def test_evaluate_other_data_leaves_the_runs_own_record_alone(run: cp.Run, rng: np.random.Generator) -> None:
     assert main(["evaluate", "run", "--data", "images.npz", "--k", "3", "-q"]) == 0
     assert run.folder.evaluation.exists()  # the run's own data by its own name
-    np.savez("other.npz", images=np.zeros((60, 8, 8), np.uint8), labels=np.arange(60) % 2)
+    other = rng.integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    np.savez("other.npz", images=other, labels=np.arange(60) % 2)
     before = run.folder.evaluation.read_text()
     assert main(["evaluate", "run", "--data", "other.npz", "--k", "3", "-q"]) == 0
     assert run.folder.evaluation.read_text() == before
@@ -106,11 +107,11 @@ def test_diagnose_a_run_or_features(run: cp.Run, capsys: pytest.CaptureFixture[s
 
 
 def test_fail_on_makes_a_collapse_fail_a_script(capsys: pytest.CaptureFixture[str]) -> None:
-    np.save("collapsed.npy", np.ones((50, 8)) + 1e-7 * np.arange(50)[:, None])
+    np.save("collapsed.npy", np.ones((300, 8)))
     assert main(["diagnose", "collapsed.npy", "-q"]) == 0
     for level in ("note", "warning", "severe"):
         assert main(["diagnose", "collapsed.npy", "--fail-on", level, "-q"]) == 3
-    assert "severe" in capsys.readouterr().out.lower()
+    assert "severe" in capsys.readouterr().out
 
 
 def test_embed_prints_the_file(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +130,7 @@ def test_report_prints_the_file(run: cp.Run, capsys: pytest.CaptureFixture[str])
     assert main(["report", "run", "-q"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert Path(line) == Path("run/report.html")
-    assert Path(line).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert Path(line).read_text(encoding="utf-8").lower().startswith("<!doctype html>")
 
 
 def test_preview_prints_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

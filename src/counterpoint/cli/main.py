@@ -47,6 +47,8 @@ def entry() -> None:
 def _run(name: str, words: Sequence[str]) -> int:
     """Parse, then load torch and do the work."""
     namespace = build_parser(name).parse_strictly(words)
+    # Threads that wait by spinning stall each other as soon as another program wants a core; read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
     from counterpoint.cli.verbs import HANDLERS  # deferred: torch takes seconds to import, and help must not wait

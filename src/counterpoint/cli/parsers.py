@@ -124,6 +124,7 @@ def _demo(parser: Parser) -> None:
     parser.add_argument(
         "--out", default="runs/demo", metavar="FOLDER", help="where both runs and the report go (default runs/demo)"
     )
+    parser.add_argument("--epochs", type=int, metavar="N", help="train for fewer or more epochs than by default")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier demo there")
 
 

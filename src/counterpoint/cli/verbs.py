@@ -110,7 +110,9 @@ def _demo(flags: argparse.Namespace) -> int:
         raise RunError(f"{folder} exists; replace it with --overwrite, or choose another --out")
     runs = []
     for method in DEMO_METHODS:
-        asked = {"data": "digits", "method": method, "out": str(folder / method)}
+        asked: dict[str, Any] = {"data": "digits", "method": method, "out": str(folder / method)}
+        if flags.epochs is not None:
+            asked["epochs"] = flags.epochs
         run = train_from(asked, Given(), resume=False, overwrite=flags.overwrite, reporter=reporter)
         print(f"\n{method}: {evaluate(run, quiet=True)}\n\n{method}: {diagnose(run, quiet=True)}\n")
         runs.append(run.path)

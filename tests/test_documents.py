@@ -1,0 +1,120 @@
+"""Documents tell the truth: README's commands run, cited keys are in the bibliography, help names every choice."""
+
+import io
+import re
+import shlex
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from counterpoint.cli.main import main
+from counterpoint.core.settings import TrainSettings
+from counterpoint.data.presets import PRESETS
+from counterpoint.data.sources import CATALOGUE as SOURCES
+from counterpoint.losses import CATALOGUE as LOSSES
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.nn.encoders import CATALOGUE as ENCODERS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def run_command(words: list[str]) -> tuple[int, str]:
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
+        code = main(words)
+    return code, output.getvalue()
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> Path:
+    """A folder with `photos/` in two classes and the SimCLR run that README's report command names."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("cats", "dogs"):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for number in range(20):
+            pixels = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    code, output = run_command(["train", "--data", "digits", "--out", "runs/simclr", "--epochs", "1"])
+    assert code == 0, output
+    return tmp_path
+
+
+def test_every_command_of_the_readme_runs(workplace: Path) -> None:
+    lines = [line.partition("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    commands = [line for line in lines if line.startswith("counterpoint ")]
+    assert len(commands) >= 9
+    for command in commands:
+        words = shlex.split(command)[1:]
+        if words[0] == "train":
+            words += ["--epochs", "1"]  # the last one counts: the command is tested, not the patience
+        code, output = run_command(words)
+        assert code == 0, f"{command}\n{output}"
+    assert (workplace / "runs" / "report.html").stat().st_size > 10_000
+
+
+def test_the_demo_runs(tmp_path: Path) -> None:
+    code, output = run_command(["demo", "--out", str(tmp_path / "demo"), "--epochs", "1"])
+    assert code == 0, output
+    assert str(tmp_path / "demo" / "report.html") in output
+    again, complaint = run_command(["demo", "--out", str(tmp_path / "demo"), "--epochs", "1"])
+    assert again == 2
+    assert "--overwrite" in complaint
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    targets = re.findall(r"^make ([\w-]+)", "\n".join(blocks("sh")), flags=re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert targets == ["demo", "test"]
+    assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("python")
+    names: dict[str, object] = {}
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        exec(compile(program, "README.md", "exec"), names)
+    assert Path(str(names["page"])).exists()
+    assert np.shape(names["z"]) == (1, 128)
+
+
+def test_links_of_the_documents_lead_somewhere() -> None:
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
+            assert "://" in target or (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_every_cited_key_is_in_the_bibliography_and_every_entry_is_cited() -> None:
+    bibliography = (ROOT / "docs" / "references.bib").read_text(encoding="utf-8")
+    keys = set(re.findall(r"^@\w+\{(\w+),", bibliography, flags=re.MULTILINE))
+    cited: dict[str, str] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for key in re.findall(r"\b[a-z]{2,}(?:19|20)\d\d\b", path.read_text(encoding="utf-8")):
+            cited[key] = path.name
+    assert set(cited) == keys, {"not in the bibliography": set(cited) - keys, "never cited": keys - set(cited)}
+
+
+@pytest.mark.parametrize(
+    ("field", "catalogue"),
+    [("method", METHODS), ("encoder", ENCODERS), ("data", SOURCES)],
+    ids=["method", "encoder", "data"],
+)
+def test_help_names_every_choice(field: str, catalogue: dict[str, object]) -> None:
+    description = str(TrainSettings.model_fields[field].description)
+    assert all(name in description for name in catalogue), description
+
+
+def test_help_of_views_and_losses_names_every_choice() -> None:
+    preset = TrainSettings().views.__class__.model_fields["preset"].description
+    assert all(name in str(preset) for name in PRESETS)
+    loss = TrainSettings().loss.__class__.model_fields["name"].default
+    assert loss in LOSSES
