@@ -99,9 +99,10 @@ def test_transparent_pixels_become_white(folder: Path) -> None:
 
 
 def test_sixteen_bit_levels_are_scaled_to_eight(folder: Path) -> None:
-    levels = np.array([[0, 257, 128 * 257, 65535]], np.uint16).repeat(2, axis=0)
+    levels = np.array([[0, 128, 129, 257, 385, 386, 50_000, 65_406, 65_407, 65_535]], np.uint16)
     Image.fromarray(levels).save(folder / "deep.png")
-    assert np.asarray(decode(folder / "deep.png"))[0, :, 0].tolist() == [0, 1, 128, 255]
+    nearest = [0, 0, 1, 1, 1, 2, 195, 254, 255, 255]  # white is 65,535 = 255 x 257
+    assert np.asarray(decode(folder / "deep.png"))[0, :, 0].tolist() == nearest
 
 
 def test_cmyk_keeps_its_colours(folder: Path) -> None:
@@ -286,7 +287,7 @@ CSV_TEXTS = {
     "other columns and order": "label,size,file\nx,4,cat/1.png\ny,5,2.png\nx,9,cat/3.png\n",
     "no header": "cat/1.png,x\n2.png,y\ncat/3.png,x\n",
     "base names": "file,label\n1.png,x\n2.png,y\n3.png,x\n",
-    "byte-order mark, blanks, empty lines": "\ufefffile, label\n\n1.png , x\n2.png,y\n\n3.png,x\n",
+    "byte-order mark, blanks, empty lines": "\ufefflabel, file\n\nx, 1.png \ny,2.png\n\nx,3.png\n",
     "backslashes": "file,label\ncat\\1.png,x\n2.png,y\ncat\\3.png,x\n",
     "another file": "file,label\n1.png,x\n2.png,y\n3.png,x\nelsewhere.png,z\n",
 }

@@ -271,3 +271,14 @@ def test_dropped_features_become_their_mean_and_the_others_stay() -> None:
         assert_estimate(float(is_dropped[:, feature].double().mean()), dropout, standard_error)
     both = float(is_dropped.all(dim=1).double().mean())
     assert_estimate(both, dropout**2, (dropout**2 * (1 - dropout**2) / num_samples) ** 0.5)
+
+
+def test_which_features_are_dropped_does_not_depend_on_their_noise() -> None:
+    num_samples, shift = 20_000, 1000.0  # far from the mean, so that what was dropped can be told
+    drawer = ViewDrawer(ViewPlan(noise=1.0, dropout=0.5), torch.zeros(2), torch.ones(2), SEED)
+    samples, ids = torch.full((num_samples, 2), shift), torch.arange(num_samples)
+    view = drawer.draw(samples, ids, 0, torch.zeros(num_samples, dtype=torch.int64)).double()
+    for feature in range(2):
+        kept = view[:, feature][view[:, feature] != 0] - shift
+        assert_estimate(float(kept.mean()), 0.0, len(kept) ** -0.5)
+        assert_estimate(float(kept.square().mean()), 1.0, (2 / len(kept)) ** 0.5)

@@ -123,7 +123,6 @@ def test_a_fault_leaves_unrelated_checks_alone(fault: tuple[str, Evidence, Level
 @pytest.mark.parametrize(
     ("name", "unknown"),
     [
-        ("full-collapse", embedding(negative_cosine=None)),
         ("alignment", embedding(positive_cosine=None)),
         ("loss-at-chance", evidence(loss=None)),
         ("loss-at-chance", evidence(chance=None)),
@@ -263,3 +262,9 @@ def test_every_figure_of_every_finding_is_finite_and_every_sentence_ends() -> No
             assert each.reference is None or math.isfinite(each.reference)
             assert each.text.endswith(".")
             assert not each.title.endswith(".")
+
+
+def test_collapse_is_found_without_views() -> None:
+    constant = measure_place(torch.ones(300, 4) + 1e-3 * torch.arange(1200.0).reshape(300, 4) / 1200)
+    found = {finding.name: finding.level for finding in find(Evidence({EMBEDDING: constant.figures}))}
+    assert found["full-collapse"] == "severe"

@@ -79,7 +79,7 @@ def _report(flags: argparse.Namespace) -> int:
 def _preview(flags: argparse.Namespace) -> int:
     out, flags.out = flags.out, None  # the sheet's file, not the run folder of the same name
     asked = settings_from(flags, flags.config)
-    data = asked.pop("data", None)
+    data, _ = asked.pop("data", None), asked.pop("out", None)  # the file's `out` is a run folder's
     print(preview(data, out=out, num_samples=flags.samples, num_views=flags.columns, quiet=flags.quiet, **asked))
     return 0
 

@@ -108,7 +108,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     """Convert any mode to RGB."""
     if image.mode in SIXTEEN_BIT_MODES:
         values = np.asarray(image).astype(np.float64)
-        return Image.fromarray((values / 257.0).clip(0, 255).astype(np.uint8)).convert("RGB")
+        return Image.fromarray((values / 257.0).round().clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         paper = Image.new("RGBA", rgba.size, (255, 255, 255, 255))

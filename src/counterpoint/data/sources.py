@@ -51,7 +51,7 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
     if str(data) in CATALOGUE:
         return CATALOGUE[str(data)](settings)
     path = Path(os.path.expanduser(data))  # unlike Path.expanduser, leaves unknown users alone
-    if not path.exists():
+    if not os.path.exists(path):  # False for names too long, where Path.exists raises
         raise UsageError(
             f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be digits, a folder "
             f"of images, .npy or .npz"

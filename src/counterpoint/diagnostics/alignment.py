@@ -48,6 +48,20 @@ def uniformity(z_ND: Tensor) -> float:
     return float(torch.logsumexp(-2.0 * squared_distances, dim=0)) - math.log(len(squared_distances))
 
 
+def mean_cosine(z_ND: Tensor) -> float:
+    r"""Mean cosine between different samples; 1 if all point the same way.
+
+    .. math:: \frac{|\sum_i \hat z_i|^2 - \sum_i |\hat z_i|^2}{N(N-1)}
+
+    >>> mean_cosine(torch.eye(3))
+    0.0
+    """
+    check_features(z_ND, "z")
+    unit = unit_rows(z_ND.double())
+    num_samples = len(unit)
+    return float((unit.sum(dim=0).square().sum() - unit.square().sum()) / (num_samples * (num_samples - 1)))
+
+
 @dataclass(frozen=True)
 class CosineHistogram:
     """Cosines between two views of one sample, and between different samples.
@@ -56,15 +70,13 @@ class CosineHistogram:
         edges: bin edges from -1 to 1.
         positive: counts for views of one sample.
         negative: counts for different samples.
-        positive_mean: mean cosine.
-        negative_mean: mean cosine.
+        positive_mean: mean cosine of the former.
     """
 
     edges: Tensor
     positive: Tensor
     negative: Tensor
     positive_mean: float
-    negative_mean: float
 
 
 def cosine_histogram(z0_ND: Tensor, z1_ND: Tensor) -> CosineHistogram:
@@ -76,7 +88,7 @@ def cosine_histogram(z0_ND: Tensor, z1_ND: Tensor) -> CosineHistogram:
     negative = _pair_cosines(z0_ND).clamp(-1.0, 1.0)
     edges = torch.linspace(-1.0, 1.0, NUM_BINS + 1, dtype=torch.float64)
     counts = [torch.histogram(values, edges).hist.long() for values in (positive, negative)]
-    return CosineHistogram(edges, counts[0], counts[1], float(positive.mean()), float(negative.mean()))
+    return CosineHistogram(edges, counts[0], counts[1], float(positive.mean()))
 
 
 def _pair_cosines(z_ND: Tensor) -> Tensor:

@@ -130,8 +130,6 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
 def check_full_collapse(evidence: Evidence) -> Finding | None:
     """Do different samples point the same way?"""
     embedding = evidence.places[EMBEDDING]
-    if embedding.negative_cosine is None:
-        return None
     is_collapsed = embedding.negative_cosine > COLLAPSED_COSINE or embedding.effective_rank < 1.0
     mean = f"mean cosine between different samples is {_plain(embedding.negative_cosine)}"
     return Finding(
@@ -192,7 +190,7 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
 def check_alignment(evidence: Evidence) -> Finding | None:
     """Are two views of one sample closer than two samples?"""
     embedding = evidence.places[EMBEDDING]
-    if embedding.positive_cosine is None or embedding.negative_cosine is None:
+    if embedding.positive_cosine is None:
         return None
     gap = embedding.positive_cosine - embedding.negative_cosine
     is_weak = gap < CLOSE_COSINES

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from counterpoint.diagnostics.alignment import CosineHistogram, alignment, cosine_histogram, uniformity
+from counterpoint.diagnostics.alignment import CosineHistogram, alignment, cosine_histogram, mean_cosine, uniformity
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, feature_correlation, is_active, sparsity
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, isotropic_rank
 
@@ -27,7 +27,7 @@ class Measurements:
     dead_dims: int
     alignment: float | None
     positive_cosine: float | None
-    negative_cosine: float | None
+    negative_cosine: float
     class_consistency: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def measure_place(
         dead_dims=int((~is_active(z_ND, threshold).any(dim=0)).sum()),
         alignment=alignment(*views) if views is not None else None,
         positive_cosine=cosines.positive_mean if cosines else None,
-        negative_cosine=cosines.negative_mean if cosines else None,
+        negative_cosine=mean_cosine(z_ND),
         class_consistency=None
         if labels is None
         else _or_none(class_purity(z_ND, labels, threshold=threshold).consistency),

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
+from counterpoint.core.errors import InterruptedRunError, RunError, TrainingError, UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.rundir import Run, RunFolder, create_run, open_run
 from counterpoint.core.settings import TrainSettings
@@ -167,14 +167,17 @@ def _run(
     reporter.say(assembled.banner(source))
     started = time.perf_counter()
     seconds_before = folder.read_status().get("seconds", 0.0) if is_resumed else 0.0
+    status = folder.read_status()["status"] if is_resumed else "failed"  # kept if resuming cannot begin
     folder.update_status(status="running")
-    status = "failed"
     try:
         run_training(assembled.job(folder), reporter, resume=is_resumed)
         save_encoder(folder, assembled.encoder)
         status = "finished"
     except (InterruptedRunError, KeyboardInterrupt):
         status = "interrupted"
+        raise
+    except TrainingError:
+        status = "failed"
         raise
     finally:
         seconds = round(seconds_before + time.perf_counter() - started, 2)
