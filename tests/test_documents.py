@@ -61,15 +61,6 @@ def test_every_command_of_the_readme_runs(workplace: Path) -> None:
     assert (workplace / "runs" / "report.html").stat().st_size > 10_000
 
 
-def test_the_demo_runs(tmp_path: Path) -> None:
-    code, output = run_command(["demo", "--out", str(tmp_path / "demo"), "--epochs", "1"])
-    assert code == 0, output
-    assert str(tmp_path / "demo" / "report.html") in output
-    again, complaint = run_command(["demo", "--out", str(tmp_path / "demo"), "--epochs", "1"])
-    assert again == 2
-    assert "--overwrite" in complaint
-
-
 def test_make_targets_of_the_readme_exist() -> None:
     targets = re.findall(r"^make ([\w-]+)", "\n".join(blocks("sh")), flags=re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -91,7 +91,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "damaged archive": ("train --data damaged.npz --out new", ["damaged.npz is not a readable NumPy file"]),
     "archive of other names": ("train --data odd.npz --out new", ["pictures", "images"]),
     "too few samples": ("train --data few.npy --out new", ["3 usable samples", "at least 4"]),
-    "a name too long": (f"train --data {'x' * 300} --out new", ["too long"]),
+    "a name too long": (f"train --data {'x' * 300} --out new", ["no such file or folder"]),
     # labels
     "labels of another length inside": ("train --data short.npz --out new", ["60 samples", "(59,)"]),
     "labels of another length beside": (f"{TRAIN} --source.labels labels59.npy", ["60 samples", "(59,)"]),

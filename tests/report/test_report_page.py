@@ -277,7 +277,7 @@ def test_report_imports_only_core_numpy_pillow_and_the_standard_library():
             foreign |= {name for name in names if not name.startswith(allowed)}
     assert foreign <= {
         "base64", "collections", "collections.abc", "dataclasses", "datetime", "functools", "hashlib", "html",
-        "importlib", "io", "math", "os", "pathlib", "re", "statistics", "typing", "zipfile",
+        "importlib", "io", "math", "os", "pathlib", "re", "statistics", "sys", "types", "typing", "zipfile",
     }  # fmt: skip
 
 
