@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import counterpoint as cp
 from counterpoint.cli.main import main
@@ -118,6 +119,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "d0 larger than the width": (f"{TRAIN} --method directclr --output.d0 257", ["output.d0", "256", "got 257"]),
     "image size of an array": (f"{TRAIN} --source.image-size 32", ["source.image_size", "8 px"]),
     "pair the wrong way round": (f"{TRAIN} --views.crop-scale 0.9,0.1", ["views.crop_scale", "[0.9, 0.1]"]),
+    "a GPU that is not there": (f"{TRAIN} --engine.device cuda", ["engine.device is cuda", "--engine.device cpu"]),
     # files of settings
     "config missing": (f"{TRAIN} --config gone.yaml", ["gone.yaml does not exist"]),
     "config not YAML": (f"{TRAIN} --config broken.yaml", ["broken.yaml is not valid YAML"]),
@@ -184,6 +186,7 @@ def test_one_line_exit_code_2_and_nothing_touched(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(world)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     before = snapshot(world)
     words = line.split()
     if words[0] == "-q":  # reading a folder or a run shows progress first

@@ -1,16 +1,19 @@
 """Each verb from words to results: what is printed where, and with which exit code."""
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 import counterpoint as cp
 from counterpoint.cli import verbs
 from counterpoint.cli.main import main
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
+from counterpoint.losses import InfoNCE
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 from counterpoint.recipes import resolve
@@ -71,6 +74,8 @@ def test_overwrite_and_resume(run: cp.Run, capsys: pytest.CaptureFixture[str]) -
     captured = capsys.readouterr()
     assert captured.out == "run\n" * 3
     assert captured.err.count("nothing to resume") == 2
+    assert main(["resume", "run", "-q"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_evaluate_prints_a_table_or_json(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,6 +178,25 @@ def test_a_failed_run_leaves_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.err.startswith("counterpoint train: error: the loss is nan at step")
     assert captured.err.count("\n") == 1
+
+
+def test_sigterm_saves_says_how_to_go_on_and_leaves_with_the_code_of_the_shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = InfoNCE.forward
+
+    def forward(self: InfoNCE, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
+        signal.raise_signal(signal.SIGTERM)
+        return original(self, z0, z1, labels)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InfoNCE, "forward", forward)
+        assert main([*TRAIN, "--out", "run", "-q"]) == 143
+    expected = "counterpoint train: stopped and saved at step 1 of 3; continue with: counterpoint resume run\n"
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", expected)
+    assert main(["resume", "run", "-q"]) == 0
+    assert cp.Run("run").folder.read_status()["status"] == "finished"
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(

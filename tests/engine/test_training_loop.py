@@ -1,5 +1,6 @@
 """The training loop on a toy: every step at its rate, every epoch in the log, and stopping whenever asked."""
 
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -196,6 +197,14 @@ def test_resuming_passes_over_a_damaged_checkpoint_and_says_so(
 def test_a_signal_in_the_very_last_step_does_not_undo_the_run(folder: RunFolder) -> None:
     train(job_for(folder, stop_at(STEPS)))
     assert len(losses(folder)) == EPOCHS
+
+
+def test_the_command_that_goes_on_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    run = create_run(tmp_path / "my run; echo oops", overwrite=False)
+    with pytest.raises(InterruptedRunError) as caught:
+        train(job_for(run, stop_at(2)))
+    command = str(caught.value).partition("continue with: ")[2]
+    assert shlex.split(command) == ["counterpoint", "resume", str(run.path)]
 
 
 def test_a_second_ctrl_c_stops_at_once(folder: RunFolder) -> None:

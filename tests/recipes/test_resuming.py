@@ -86,6 +86,23 @@ def test_twice_with_workers_sgd_and_dropout_of_the_users_own(
     assert_same_run(cp.resume(cp.Run(path, data=images, encoder=network()), quiet=True), whole)
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (1, 1), (20, 9), (9, 20, 3), (1030, 2)], ids=str)
+def test_images_of_any_size_and_shape_resume_and_are_judged(
+    tmp_path: Path, shape: tuple[int, ...], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def network() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), 6))
+
+    images, labels = rng.integers(0, 256, (NUM_SAMPLES, *shape), dtype=np.uint8), np.arange(NUM_SAMPLES) % 2
+    whole = cp.train(images, labels=labels, encoder=network(), out=tmp_path / "whole", **SMALL)
+    path = interrupted(monkeypatch, 2, images, labels=labels, encoder=network(), out=tmp_path / "run")
+    known = cp.Run(path, data=images, labels=labels, encoder=network())
+    assert_same_run(cp.resume(known, quiet=True), whole)
+    assert len(cp.evaluate(known, k=3, quiet=True).rows) == 6
+    assert cp.embed(known, quiet=True).vectors.shape == (NUM_SAMPLES, 6)
+
+
 def test_train_with_resume_goes_on_where_there_is_a_run_and_begins_where_there_is_none(
     tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:

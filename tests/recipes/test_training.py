@@ -102,6 +102,7 @@ def test_the_run_folder_tells_the_whole_story(tmp_path: Path, images: np.ndarray
     assert (status["seed"], status["method"], status["data"], status["version"]) == (5, "ncl", "array", cp.__version__)
     assert (status["num_samples"], status["num_train"]) == (60, 48)
     assert (status["negatives_per_anchor"], status["embedding_dims"], status["width"]) == (30, 128, 256)
+    assert status["num_threads"] == torch.get_num_threads()
     assert status["seconds"] > 0
     assert status["peak_memory_mb"] > 0
     config = parse_yaml(run.folder.config.read_text(), "config")
@@ -147,6 +148,19 @@ def test_progress_says_what_is_trained_and_quiet_says_nothing(
     cp.train(images, out=tmp_path / "quiet", **SMALL)
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+def test_methods_differ_in_what_the_loss_compares(tmp_path: Path, images: np.ndarray) -> None:
+    encoders = {
+        method: cp.load(cp.train(images, method=method, out=tmp_path / method, **SMALL))
+        for method in ("simclr", "ncl", "directclr")
+    }
+    assert (encoders["ncl"].embed(images) >= 0).all()
+    assert (encoders["simclr"].embed(images) < 0).any()
+    assert encoders["directclr"].card.projector == "none"
+    assert encoders["directclr"].embedding_dims == round(256 * 360 / 2048)
+    floors = [cp.Run(tmp_path / method).metrics[0]["floor"] for method in ("simclr", "ncl")]
+    assert floors[0] < floors[1]  # non-negative vectors cannot lie further apart than at a right angle
 
 
 # --- all kinds of data

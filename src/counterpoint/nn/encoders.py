@@ -25,7 +25,7 @@ class ConvNet(nn.Sequential):
     """
 
     def __init__(self, in_channels: int, side: int) -> None:
-        strides = (max(1, side // CONVNET_MAP_SIDE), 2, 2, 1)
+        strides = (max(1, side // CONVNET_MAP_SIDE), 2, 2, 2)
         layers: list[nn.Module] = []
         for width_in, width, stride in zip((in_channels, *CONVNET_WIDTHS), CONVNET_WIDTHS, strides, strict=False):
             kernel = 3 if stride <= 2 else stride + 2  # no pixel is stepped over

@@ -17,7 +17,7 @@ Section = TypeVar("Section", bound=Settings)
 
 HOLDOUT = 0.2
 LARGEST_BATCH = 256
-TARGET_STEPS = 500
+TARGET_STEPS = 400
 EPOCH_RANGE = (10, 200)
 EMBEDDING_DIMS = 128
 LEARNING_RATE = {"adamw": 2e-3, "sgd": 0.06}
