@@ -1,5 +1,7 @@
 """What ``auto`` becomes once data, method and device are known; what the user gave stays."""
 
+import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -97,12 +99,18 @@ def test_the_batch_is_a_power_of_two_that_the_data_can_fill(num_train: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("num_train", "batch_size", "epochs"), [(1438, 256, 100), (60, 16, 167), (16, 8, 200), (50_000, 256, 10)]
+    ("num_train", "batch_size", "batches"), [(1438, 256, 5), (60, 16, 3), (16, 8, 2), (4, 2, 2), (50_000, 256, 195)]
 )
-def test_the_epochs_make_about_five_hundred_updates(num_train: int, batch_size: int, epochs: int) -> None:
+def test_the_epochs_make_the_updates_that_the_reason_names(num_train: int, batch_size: int, batches: int) -> None:
     resolution = resolved(num_samples=num_train, batch_size=batch_size)
-    assert resolution.settings.epochs == epochs
-    assert resolution.settings.engine.checkpoint_every == -(-epochs // 10)
+    reason, epochs = resolution.reasons["epochs"], int(resolution.settings.epochs)
+    match = re.fullmatch(r"about (\d+) updates at (\d+) per epoch, between (\d+) and (\d+) epochs", reason)
+    assert match is not None
+    updates, per_epoch, low, high = map(int, match.groups())
+    assert per_epoch == batches
+    assert epochs == min(high, max(low, math.ceil(updates / batches)))
+    assert 300 <= updates <= 1000
+    assert resolution.settings.engine.checkpoint_every == math.ceil(epochs / 10)
     assert resolution.settings.optim.warmup_epochs == pytest.approx(0.05 * epochs, abs=0.005)
 
 

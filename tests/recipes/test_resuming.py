@@ -95,8 +95,9 @@ def test_images_of_any_size_and_shape_resume_and_are_judged(
         return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), 6))
 
     images, labels = rng.integers(0, 256, (NUM_SAMPLES, *shape), dtype=np.uint8), np.arange(NUM_SAMPLES) % 2
-    whole = cp.train(images, labels=labels, encoder=network(), out=tmp_path / "whole", **SMALL)
-    path = interrupted(monkeypatch, 2, images, labels=labels, encoder=network(), out=tmp_path / "run")
+    settings = {"labels": labels, "views": {"preset": "none"}}
+    whole = cp.train(images, encoder=network(), out=tmp_path / "whole", **settings, **SMALL)
+    path = interrupted(monkeypatch, 2, images, encoder=network(), out=tmp_path / "run", **settings)
     known = cp.Run(path, data=images, labels=labels, encoder=network())
     assert_same_run(cp.resume(known, quiet=True), whole)
     assert len(cp.evaluate(known, k=3, quiet=True).rows) == 6
