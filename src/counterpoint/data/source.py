@@ -46,6 +46,11 @@ class Source:
         return len(self.store)
 
 
+def source_side(shape: tuple[int, ...]) -> int:
+    """What ``source.image_size`` records of samples: their side, brought into the setting's range (arrays keep theirs)."""
+    return min(1024, max(8, shape[1])) if len(shape) == 3 else 8
+
+
 class Progress(Protocol):
     """Reports progress over a known number of items; see ``engine.progress.Reporter.bar``."""
 

@@ -1,6 +1,7 @@
 """The training loop: one readable pass over epochs and batches that can stop and go on at any step."""
 
 import math
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -202,6 +203,6 @@ def _stop(job: TrainingJob, state: LoopState, stop: StopRequest) -> None:
     position = state.position
     raise InterruptedRunError(
         f"stopped and saved at step {position.step} of {job.num_steps}; continue with: counterpoint resume "
-        f"{job.folder.path}",
+        f"{shlex.quote(str(job.folder.path))}",
         exit_code=stop.exit_code,
     )

@@ -13,11 +13,11 @@ from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
 from counterpoint.data.order import Split, split_source
 from counterpoint.data.presets import plan_views
-from counterpoint.data.source import Source
+from counterpoint.data.source import Source, source_side
 from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.data.views import ViewDrawer
 from counterpoint.engine.progress import Reporter
-from counterpoint.nn.encoders import CUSTOM, build_encoder
+from counterpoint.nn.encoders import CUSTOM, initial_encoder
 from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder
 
 DEFAULT_HOLDOUT = 0.2  # where a run held nothing out
@@ -45,10 +45,7 @@ class TrainedRun:
 
     def views(self) -> ViewDrawer:
         """Draws the run's own views."""
-        card = self.encoder.card
-        return ViewDrawer(
-            plan_views(self.settings.views), torch.tensor(card.mean), torch.tensor(card.std), self.settings.seed
-        )
+        return view_drawer(self.settings, self.encoder.card)
 
 
 def read_resolved(folder: RunFolder) -> TrainSettings:
@@ -94,16 +91,18 @@ def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module |
     """The encoder before training: the same architecture, the same seed. None for a user's own module."""
     if encoder.card.architecture == CUSTOM:
         return None
-    with torch.random.fork_rng():
-        torch.manual_seed(settings.seed)
-        return build_encoder(encoder.card.architecture, encoder.card.in_shape)
+    return initial_encoder(encoder.card.architecture, encoder.card.in_shape, settings.seed)
+
+
+def view_drawer(settings: TrainSettings, card: EncoderCard) -> ViewDrawer:
+    """The views of a run."""
+    return ViewDrawer(plan_views(settings.views), torch.tensor(card.mean), torch.tensor(card.std), settings.seed)
 
 
 def _source_settings(settings: TrainSettings, card: EncoderCard, labels: Any, *, is_own_data: bool) -> SourceSettings:
     """How to open the data: at the size the encoder was trained with, with the labels that belong to them."""
     asked = settings.source.model_dump()
-    if card.kind == "images":
-        asked["image_size"] = card.in_shape[1]
+    asked["image_size"] = source_side(card.in_shape)
     if isinstance(labels, str | Path):
         asked["labels"] = str(labels)
     elif not is_own_data and settings.source.labels != "none":

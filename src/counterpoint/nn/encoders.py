@@ -88,6 +88,13 @@ def build_encoder(name: str, in_shape: Shape) -> nn.Module:
     return CATALOGUE[name].build(in_shape)
 
 
+def initial_encoder(name: str, in_shape: Shape, seed: int) -> nn.Module:
+    """The untrained encoder of a run: the same weights for the same seed, whatever was drawn before."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build_encoder(name, in_shape)
+
+
 def with_pooling(module: nn.Module, in_shape: Shape) -> nn.Module:
     """Wrap a module so that it returns one vector per sample, as found by a dry run.
 

@@ -1,5 +1,6 @@
 """The encoder a user loads: weights, input preparation and output map, rebuilt from two files without pickle."""
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,7 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
         if sha256_of(folder.weights) != digest:
             raise RunError(
                 f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); "
-                f"write it again with: counterpoint resume {folder.path}"
+                f"write it again with: counterpoint resume {shlex.quote(str(folder.path))}"
             )
         tensors = load_file(folder.weights)
         for name, part in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
@@ -213,7 +214,8 @@ def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
     """Read ``encoder.json`` and the hash of the weights that belong to it."""
     if not folder.encoder_card.exists():
         raise RunError(
-            f"{folder.path} holds no trained encoder yet; continue it with: counterpoint resume {folder.path}"
+            f"{folder.path} holds no trained encoder yet; "
+            f"continue it with: counterpoint resume {shlex.quote(str(folder.path))}"
         )
     values = read_json(folder.encoder_card)
     try:

@@ -11,16 +11,15 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import EpochOrder, Split, split_source
-from counterpoint.data.presets import plan_views
 from counterpoint.data.source import Source
-from counterpoint.data.views import ViewDrawer
 from counterpoint.engine.fabric_adapter import FabricEngine, place
 from counterpoint.engine.loop import TrainingJob
 from counterpoint.engine.optimisers import WarmupCosine, build_optimizer
+from counterpoint.evaluation.trained_run import view_drawer
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.losses import InfoNCE
 from counterpoint.methods.joint import JointEmbedding
-from counterpoint.nn.encoders import CUSTOM, build_encoder, feature_width, with_pooling
+from counterpoint.nn.encoders import CUSTOM, feature_width, initial_encoder, with_pooling
 from counterpoint.nn.outputs import check_subvector
 from counterpoint.nn.projectors import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard
@@ -130,14 +129,7 @@ def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module:
         return with_pooling(module, in_shape)
     if settings.encoder == CUSTOM:
         raise UsageError("this run was trained with your own module; pass it as encoder=")
-    with torch.random.fork_rng():
-        torch.manual_seed(settings.seed)
-        return build_encoder(settings.encoder, in_shape)
-
-
-def view_drawer(settings: TrainSettings, card: EncoderCard) -> ViewDrawer:
-    """The views of a run."""
-    return ViewDrawer(plan_views(settings.views), torch.tensor(card.mean), torch.tensor(card.std), settings.seed)
+    return initial_encoder(settings.encoder, in_shape, settings.seed)
 
 
 def _projector(settings: TrainSettings, width: int) -> nn.Module:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import Settings, TrainSettings
 from counterpoint.data.presets import PRESETS, choose_preset, filled
-from counterpoint.data.source import Source
+from counterpoint.data.source import Source, source_side
 from counterpoint.engine.fabric_adapter import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import Method
@@ -66,16 +66,11 @@ def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
         "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"
     )
     resolution.fill("source.holdout", lambda: (HOLDOUT if has_labels else 0.0, reason))
-    side = settings.source.image_size
-    if side != "auto" and source.kind == "images" and source.shape[1:] != (side, side):
+    side = source_side(source.shape)
+    if source.kind == "images" and settings.source.image_size not in ("auto", side):
         raise UsageError(f"source.image_size resizes folders only; {source.name} holds images of {source.shape[1]} px")
-    if source.kind == "images":
-        resolution.fill(
-            "source.image_size",
-            lambda: (max(8, source.shape[1]), source.notes.get("source.image_size", "the size of the data")),
-        )
-    else:
-        resolution.fill("source.image_size", lambda: (8, "not used: the data are vectors"))
+    why = "the size of the data" if source.kind == "images" else "not used: the data are vectors"
+    resolution.fill("source.image_size", lambda: (side, source.notes.get("source.image_size", why)))
     return resolution
 
 

@@ -107,7 +107,7 @@ def _write_npz(table: Table, path: Path) -> None:
     if table.labels is not None:
         arrays["labels"] = np.array([label if label is not None else "" for label in table.labels])
     with path.open("wb") as stream:
-        np.savez_compressed(stream, allow_pickle=False, **arrays)
+        np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def _write_csv(table: Table, path: Path) -> None:
