@@ -47,7 +47,7 @@ class Source:
 
 
 def source_side(shape: tuple[int, ...]) -> int:
-    """What ``source.image_size`` records of samples: their side, brought into the setting's range (arrays keep theirs)."""
+    """What ``source.image_size`` records: the samples' side, within the setting's range (arrays keep theirs)."""
     return min(1024, max(8, shape[1])) if len(shape) == 3 else 8
 
 
