@@ -162,6 +162,7 @@ def test_settings_that_say_the_same_in_other_words_are_fine(
     path = interrupted(monkeypatch, 2, images, out=tmp_path / "run", temperature=0.2)
     settings = {"temperature": "auto", "views": {"crop_scale": [0.6, 1]}, "optim": {"learning_rate": 2e-3}}
     cp.train(images, out=path, resume=True, **SMALL, **settings)
+    assert cp.Run(path).folder.read_status()["status"] == "finished"
 
 
 def test_changed_data_or_labels_are_refused(

@@ -175,6 +175,7 @@ def test_a_link_to_a_folded_finding_opens_it(visit, one):
     folded = tab.locator("details.card").first
     tab.evaluate("name => { location.hash = name }", folded.get_attribute("id"))
     tab.wait_for_function("name => document.getElementById(name).open", arg=folded.get_attribute("id"))
+    assert folded.get_attribute("open") is not None
 
 
 def test_keyboard_reaches_everything_with_a_visible_focus(visit, one):
