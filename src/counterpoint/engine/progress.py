@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
+NARROW = 110  # columns below which the live line is shortened
 LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal
 
 
@@ -30,6 +32,11 @@ class EpochRecord:
             f"loss {self.loss:.3f} (chance {self.chance:.2f}, floor {self.floor:.2f})  "
             f"lr {self.learning_rate:.1e}  {self.images_per_second:,.0f} images/s"
         )
+
+    def short(self) -> str:
+        """The same figures for a narrow terminal."""
+        levels = f"chance {self.chance:.2f}, floor {self.floor:.2f}"
+        return f"loss {self.loss:.2f} ({levels}) lr {self.learning_rate:.0e} {self.images_per_second:,.0f}/s"
 
 
 class Reporter:
@@ -69,11 +76,11 @@ class Reporter:
             yield TrainingDisplay(self, progress, num_epochs)
 
     def _progress(self, *texts: str) -> Progress:
-        columns = [TextColumn(text, markup=False) for text in texts]
-        left = [TextColumn("left"), TimeRemainingColumn(compact=True)]
-        return Progress(
-            columns[0], BarColumn(bar_width=24), MofNCompleteColumn(), *columns[1:], *left, console=self._console
-        )
+        """A bar that gives way to the texts on a narrow terminal."""
+        columns = [TextColumn(text, markup=False, table_column=Column(no_wrap=True)) for text in texts]
+        bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
+        left = TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
+        return Progress(columns[0], bar, *columns[1:], left, console=self._console, expand=True)
 
 
 class TrainingDisplay:
@@ -96,7 +103,8 @@ class TrainingDisplay:
     def epoch_done(self, record: EpochRecord) -> None:
         """Show a finished epoch's figures."""
         if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], record=str(record))
+            is_narrow = self._progress.console.width < NARROW
+            self._progress.update(self._progress.task_ids[0], record=record.short() if is_narrow else str(record))
         elif record.epoch in (1, self._num_epochs) or record.epoch % self._line_every == 0:
             done = record.epoch - (self._first_epoch or 0)
             left = (time.perf_counter() - self._started) / max(done, 1) * (self._num_epochs - record.epoch)
