@@ -80,7 +80,7 @@ class Reporter:
         columns = [TextColumn(text, markup=False, table_column=Column(no_wrap=True)) for text in texts]
         bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
         left = TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
-        return Progress(columns[0], bar, *columns[1:], left, console=self._console, expand=True)
+        return Progress(columns[0], bar, *columns[1:], left, TextColumn("left"), console=self._console, expand=True)
 
 
 class TrainingDisplay:
