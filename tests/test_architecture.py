@@ -408,7 +408,7 @@ GOOD: list[tuple[Rule, str]] = [
     (distributed, "import torch\nfrom torch import nn\nx = torch.distributions\n"),
     (unsafe_loading, "from safetensors.torch import load\nfrom torch import save\njson.load(stream)\n"),
     (unsafe_loading, "np.load(path)\nnp.load(path, allow_pickle=False)\n"),
-    (foreign_addresses, "network/home, https://a.org/opt/x, ~/work/b, ../tmp/c, {out}/tmp, a/*/opt, C:/x, /homes"),
+    (foreign_addresses, "network/home, https://a.org/opt/x, ~/opt/b, ../opt/c, {out}/tmp, a/*/opt, C:/x, /homes"),
     (foreign_addresses, "#!/usr/bin/env bash\nx > /dev/null\npip install -e .\nhttp://www.apache.org/licenses/\n"),
 ]
 BAD: list[tuple[Rule, str, int]] = [
