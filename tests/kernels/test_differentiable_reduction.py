@@ -1,106 +1,246 @@
-"""The row reduction under autograd: first and second derivatives, and which kernels may give them."""
+"""The reduction under autograd: two derivatives in every mode, in every term, and a word where a third is asked."""
 
 # N anchors, M keys, D features
 
-import math
-from collections.abc import Callable, Iterable
-from types import ModuleType
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from pair_cases import FUNCTIONS, KINDS, draw_terms, draw_weight, make_mask, make_scores, small_tiles
 from torch import Tensor
 
-from counterpoint.kernels import dense, reference
-from counterpoint.kernels.contract import PairScores, PairSums
-from counterpoint.kernels.differentiable import row_logsumexp
-from tolerances import assert_close
+from counterpoint.kernels import dense, reference, tiled
+from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS
+from counterpoint.kernels.select import CATALOGUE, use
+from tolerances import assert_close, relative_error
 
-EXCLUDED = torch.tensor([[0], [2], [4]])
+HESSIAN_LIMIT = 1e-9  # the issue's bound for Hessian-vector products in float64
+SMOOTH = [f for f in FUNCTIONS.values() if f is not HINGE]
 
-
-def draw_inputs() -> tuple[Tensor, ...]:
-    """Anchors (3, 2), keys (5, 2) and both biases, with gradients."""
-    generator = torch.Generator().manual_seed(5)
-    shapes = [(3, 2), (5, 2), (3,), (5,)]
-    return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes)
-
-
-def reduce(kernel: ModuleType, *inputs: Tensor) -> Tensor:
-    anchors, keys, anchor_bias, key_bias = inputs
-    return row_logsumexp(PairScores(anchors, keys, 1.3, anchor_bias, key_bias, EXCLUDED), kernel)
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_psi = pytest.mark.parametrize("psi", FUNCTIONS.values(), ids=lambda psi: psi.name)
+each_smooth_psi = pytest.mark.parametrize("psi", SMOOTH, ids=lambda psi: psi.name)
+both_kernels = pytest.mark.parametrize("kernel", [dense, tiled], ids=["dense", "tiled"])
+has_biases = pytest.mark.parametrize("has_biases", [False, True], ids=["plain", "biased"])
 
 
-def flat(tensors: Iterable[Tensor]) -> Tensor:
+def inputs_of(scores: PairScores) -> tuple[Tensor, ...]:
+    """The terms that are there, with gradients."""
+    return tuple(term.clone().requires_grad_() for term in scores.terms.flat() if term is not None)
+
+
+def total(scores: PairScores, psi: PairFunction, kernel: Any) -> Callable[..., Tensor]:
+    """A curved function of all statistics, of the terms that are there."""
+    weight = draw_weight(scores)
+
+    def function(*given: Tensor) -> Tensor:
+        rest = iter(given)
+        flat = [None if term is None else next(rest) for term in scores.terms.flat()]
+        with small_tiles():
+            result = reduce(replace(scores, terms=ScoreTerms(*flat)), psi, kernel)  # pyright: ignore[reportArgumentType]
+        value = (weight.rows_N * result.rows_N).sum() + 0.1 * result.rows_N.square().sum()
+        return value if result.columns_M is None else value + (weight.columns_M * result.columns_M).sin().sum()
+
+    return function
+
+
+def flat(tensors: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([tensor.flatten() for tensor in tensors])
 
 
-@pytest.mark.parametrize("kernel", [dense, reference], ids=lambda kernel: kernel.__name__)
-def test_the_gradient_equals_finite_differences(kernel: ModuleType) -> None:
-    assert torch.autograd.gradcheck(lambda *inputs: reduce(kernel, *inputs), draw_inputs())
+@pytest.fixture(autouse=True)
+def _tiles_of_three() -> Any:
+    """Backward runs after forward has returned: tiles are small throughout."""
+    with small_tiles():
+        yield
 
 
-def test_the_second_derivative_equals_finite_differences() -> None:
-    assert torch.autograd.gradgradcheck(lambda *inputs: reduce(dense, *inputs), draw_inputs())
+@both_kernels
+@each_kind
+@has_biases
+@each_psi
+def test_gradients_in_both_modes_equal_finite_differences(
+    kernel: Any, kind: str, has_biases: bool, psi: PairFunction
+) -> None:
+    scores = make_scores(kind, "ragged", has_biases=has_biases)
+    assert torch.autograd.gradcheck(
+        total(scores, psi, kernel), inputs_of(scores), check_forward_ad=True, fast_mode=True
+    )
 
 
-def test_gradient_and_hessian_equal_those_of_plain_autograd() -> None:
-    """torch.logsumexp over the score matrix is the same function, differentiated by torch alone."""
-
-    def plain(*inputs: Tensor) -> Tensor:
-        anchors, keys, anchor_bias, key_bias = inputs
-        u_NM = 1.3 * anchors @ keys.T + anchor_bias[:, None] + key_bias
-        return torch.logsumexp(u_NM.masked_fill(torch.eye(5).bool()[EXCLUDED[:, 0]], -math.inf), dim=1)
-
-    def derivatives(function: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
-        inputs = draw_inputs()
-        value = (function(*inputs) * torch.tensor([1.0, -2.0, 0.5])).sum()
-        first = flat(torch.autograd.grad(value, inputs, create_graph=True))
-        return first, flat(torch.autograd.grad(first.square().sum(), inputs))
-
-    ours, expected = derivatives(lambda *inputs: reduce(dense, *inputs)), derivatives(plain)
-    assert_close(ours[0], expected[0])
-    assert_close(ours[1], expected[1])
+@both_kernels
+@each_kind
+@has_biases
+@each_smooth_psi
+def test_second_derivatives_equal_finite_differences(
+    kernel: Any, kind: str, has_biases: bool, psi: PairFunction
+) -> None:
+    scores = make_scores(kind, "ragged", has_biases=has_biases)
+    assert torch.autograd.gradgradcheck(
+        total(scores, psi, kernel), inputs_of(scores), check_fwd_over_rev=True, fast_mode=True
+    )
 
 
-def test_the_gradient_is_the_reference_kernels_sums() -> None:
-    """d lse_i / d a_i = scale * sum_j w_ij k_j with softmax weights w, and so on for keys and biases."""
-    inputs, upstream = draw_inputs(), torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64)
-    reduce(dense, *inputs).backward(upstream)
-    anchors, keys, anchor_bias, key_bias = (x.detach() for x in inputs)
-    scores = PairScores(anchors, keys, 1.3, anchor_bias, key_bias, EXCLUDED)
-    sums: PairSums = reference.pair_sums(scores, upstream, reference.row_logsumexp(scores))
-    expected = [1.3 * sums.weighted_keys_ND, 1.3 * sums.weighted_anchors_MD, sums.row_sums_N, sums.column_sums_M]
-    for x, gradient in zip(inputs, expected, strict=True):
-        assert x.grad is not None
-        assert_close(x.grad, gradient)
-    assert_close(sums.row_sums_N, upstream)  # softmax weights sum to 1
+@each_kind
+@has_biases
+@each_psi
+def test_hessian_vector_products_are_those_of_the_dense_hessian(kind: str, has_biases: bool, psi: PairFunction) -> None:
+    """Reverse over reverse and forward over reverse, through tiles, against autograd through the whole matrix."""
+    scores = make_scores(kind, "excluded", has_biases=has_biases)
+    inputs = inputs_of(scores)
+    rows = torch.autograd.functional.hessian(total(scores, psi, dense), inputs)
+    hessian = torch.cat(
+        [torch.cat([b.reshape(a.numel(), -1) for b in row], 1) for a, row in zip(inputs, rows, strict=True)]
+    )
+    moves = tuple(torch.randn(x.shape, generator=torch.Generator().manual_seed(3), dtype=x.dtype) for x in inputs)
+    expected, function = hessian @ flat(moves), total(scores, psi, tiled)
+    products = [f(function, inputs, moves)[1] for f in (torch.autograd.functional.hvp, torch.autograd.functional.vhp)]
+    primals = tuple(x.detach() for x in inputs)
+    gradient = torch.func.grad(function, argnums=tuple(range(len(inputs))))
+    products.append(torch.func.jvp(gradient, primals, moves)[1])
+    for product in products:
+        assert relative_error(flat(product), expected) < HESSIAN_LIMIT
+    assert float(expected.abs().max()) > 1e-3
 
 
-def test_a_kernel_without_second_derivatives_raises_rather_than_hold_its_weights_fixed() -> None:
-    """Second derivatives take the true route or raise (architecture page)."""
-    anchors, keys, anchor_bias, key_bias = draw_inputs()
-    total = reduce(reference, anchors, keys, anchor_bias, key_bias).sum()
-    (slope,) = torch.autograd.grad(total, anchors, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not require grad"):
-        torch.autograd.grad(slope.square().sum(), keys)
+@each_kind
+@pytest.mark.parametrize("psi", [EXPONENTIAL, SOFTPLUS], ids=lambda psi: psi.name)
+def test_transforms_of_functions_agree_with_plain_autograd(kind: str, psi: PairFunction) -> None:
+    scores = make_scores(kind, "ragged", has_biases=True)
+    anchors, *others = inputs_of(scores)
+    others = [x.detach() for x in others]
+    x = anchors.detach()
+
+    def function(kernel: Any) -> Callable[[Tensor], Tensor]:
+        of_all = total(scores, psi, kernel)
+        return lambda a: of_all(a, *others)
+
+    ours, plain = function(tiled), function(dense)
+    gradient = torch.autograd.functional.jacobian(plain, x)
+    hessian = torch.autograd.functional.hessian(plain, x)
+    for transform in (torch.func.grad, torch.func.jacrev, torch.func.jacfwd):
+        assert_close(transform(ours)(x), gradient)
+    for second in (
+        torch.func.hessian,
+        lambda f: torch.func.jacrev(torch.func.grad(f)),
+        lambda f: torch.func.jacfwd(torch.func.grad(f)),
+        lambda f: torch.func.jacrev(torch.func.jacfwd(f)),
+    ):
+        assert relative_error(second(ours)(x), hessian) < HESSIAN_LIMIT
+    batch = torch.stack([x, 2 * x, -x])
+    assert_close(torch.func.vmap(ours)(batch), torch.stack([plain(b) for b in batch]))
+    slopes = torch.stack([torch.autograd.functional.jacobian(plain, b) for b in batch])
+    assert_close(torch.func.vmap(torch.func.grad(ours))(batch), slopes)
 
 
-def test_one_tensor_as_anchors_and_keys_gets_both_gradients() -> None:
-    (z, *_) = draw_inputs()
-    bias = torch.zeros(3, dtype=torch.float64)
-    self_excluded = torch.arange(3)[:, None]
-    assert torch.autograd.gradcheck(lambda z: row_logsumexp(PairScores(z, z, 2.0, bias, bias, self_excluded), dense), z)
+def third(function: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
+    """Derivative of <v, Hv>, reverse three times."""
+    x = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(function(x), x, create_graph=True)
+    (curve,) = torch.autograd.grad((slope * v).sum(), x, create_graph=True)
+    return torch.autograd.grad((curve * v).sum(), x)[0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_extreme_scores_keep_their_gradient(dtype: torch.dtype) -> None:
-    """Temperature 0.01 and |z| = 1e3: scores of 1e8, yet the nearest key takes all the weight and none is lost."""
-    anchors = torch.tensor([[1000.0, 0.0]], dtype=dtype, requires_grad=True)
-    keys = torch.tensor([[1000.0, 0.0], [0.0, 1000.0], [-1000.0, 0.0]], dtype=dtype, requires_grad=True)
-    anchor_bias, key_bias = torch.zeros(1, dtype=dtype), torch.zeros(3, dtype=dtype)
-    scores = PairScores(anchors, keys, 100.0, anchor_bias, key_bias, torch.zeros(1, 0).long())
-    row_logsumexp(scores, dense).sum().backward()
-    assert anchors.grad is not None
-    assert keys.grad is not None
-    assert anchors.grad.tolist() == [[1e5, 0.0]]
-    assert keys.grad.tolist() == [[1e5, 0.0], [0.0, 0.0], [0.0, 0.0]]
+@each_kind
+@each_smooth_psi
+def test_a_third_derivative_is_true_on_dense_and_refused_on_tiled(kind: str, psi: PairFunction) -> None:
+    scores = make_scores(kind, "ragged", has_biases=True)
+    anchors, *others = (x.detach() for x in inputs_of(scores))
+    v = torch.randn(anchors.shape, generator=torch.Generator().manual_seed(4), dtype=anchors.dtype)
+    functions = [lambda a, kernel=kernel: total(scores, psi, kernel)(a, *others) for kernel in (dense, tiled)]
+    hessians = [torch.autograd.functional.hvp(functions[0], anchors + s * v, v)[1] for s in (1e-4, -1e-4)]
+    assert relative_error(third(functions[0], anchors, v), (hessians[0] - hessians[1]) / 2e-4) < 1e-5
+    with pytest.raises(RuntimeError, match=r"a third derivative of a pairwise loss needs every pair at once.*'dense'"):
+        third(functions[1], anchors, v)
+    with pytest.raises(RuntimeError, match="third derivative"):
+        torch.func.jvp(lambda a: torch.func.jvp(torch.func.grad(functions[1]), (a,), (v,))[1], (anchors,), (v,))
+    with pytest.raises(RuntimeError, match="third derivative"):
+        torch.func.grad(lambda a: (torch.func.jvp(torch.func.grad(functions[1]), (a,), (v,))[1] * v).sum())(anchors)
+
+
+def test_forward_mode_twice_is_the_second_derivative_or_refused() -> None:
+    scores = make_scores("self", "excluded", has_biases=False)
+    anchors, scale = (x.detach() for x in inputs_of(scores))
+
+    def twice(kernel: Any) -> Tensor:
+        function = total(scores, EXPONENTIAL, kernel)
+        return torch.func.jacfwd(torch.func.jacfwd(lambda a: function(a, scale)))(anchors)
+
+    plain = total(scores, EXPONENTIAL, dense)
+    assert_close(twice(dense), torch.autograd.functional.hessian(lambda a: plain(a, scale), anchors))
+    with pytest.raises(RuntimeError, match="forward mode"):
+        twice(tiled)
+
+
+def test_the_reference_kernel_has_both_derivatives_too() -> None:
+    scores = make_scores("two-way", "ragged", has_biases=True)
+    inputs, function = inputs_of(scores), total(scores, SOFTPLUS, reference)
+    slopes = torch.autograd.grad(function(*inputs), inputs, create_graph=True)
+    expected = torch.autograd.grad(total(scores, SOFTPLUS, dense)(*inputs), inputs, create_graph=True)
+    assert_close(flat(slopes), flat(expected))
+    curves, truth = (torch.autograd.grad(flat(s).square().sum(), inputs) for s in (slopes, expected))
+    assert_close(flat(curves), flat(truth))
+
+
+@each_kind
+def test_what_an_anchor_adds_to_all_its_scores_is_added_to_their_log_sum(kind: str) -> None:
+    scores = make_scores(kind, "ragged", has_biases=True)
+    without = replace(scores, terms=replace(scores.terms, row_own_N=None, column_own_M=None))
+    ours, bare = (reduce(s, EXPONENTIAL, tiled) for s in (scores, without))
+    assert scores.terms.row_own_N is not None
+    assert_close(ours.rows_N, bare.rows_N + scores.terms.row_own_N)
+    if ours.columns_M is not None and bare.columns_M is not None:
+        assert scores.terms.column_own_M is not None
+        assert_close(ours.columns_M, bare.columns_M + scores.terms.column_own_M)
+
+
+@both_kernels
+def test_a_term_without_gradient_costs_none(kernel: Any) -> None:
+    scores = make_scores("one-way", "excluded", has_biases=True)
+    anchors = scores.terms.anchors_ND.clone().requires_grad_()
+    held = PairScores(replace(scores.terms, anchors_ND=anchors), scores.mask)
+    (slope,) = torch.autograd.grad(reduce(held, SOFTPLUS, kernel).rows_N.sum(), anchors, create_graph=True)
+    full = inputs_of(scores)
+    assert_close(slope, torch.autograd.grad(plain_sum(scores, full, kernel), full)[0])
+    (curve,) = torch.autograd.grad(slope.square().sum(), anchors)
+    assert bool(torch.isfinite(curve).all())
+
+
+def plain_sum(scores: PairScores, given: tuple[Tensor, ...], kernel: Any) -> Tensor:
+    rest = iter(given)
+    terms = ScoreTerms(*(None if term is None else next(rest) for term in scores.terms.flat()))  # pyright: ignore[reportArgumentType]
+    return reduce(replace(scores, terms=terms), SOFTPLUS, kernel).rows_N.sum()
+
+
+def test_the_kernel_of_forward_is_that_of_backward() -> None:
+    """``use`` counts where the loss is called, not where its gradient is taken."""
+    scores = make_scores("self", "excluded", has_biases=False)
+    x = scores.terms.anchors_ND.clone().requires_grad_()
+    with use("tiled"):
+        value = reduce(replace(scores, terms=replace(scores.terms, anchors_ND=x)), EXPONENTIAL).rows_N.sum()
+    (slope,) = torch.autograd.grad(value, x, create_graph=True)
+    with use("dense"):
+        (curve,) = torch.autograd.grad(slope.sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="third derivative"):
+            torch.autograd.grad(curve.square().sum(), x)
+
+
+def test_a_linear_psi_is_differentiated_through_sums_of_vectors() -> None:
+    for kind in KINDS:
+        scores = make_scores(kind, "other-label-excluded", has_biases=True)
+        inputs = inputs_of(scores)
+        ours, expected = (total(scores, IDENTITY, CATALOGUE[name]) for name in ("linear", "dense"))
+        assert_close(*(flat(torch.autograd.grad(f(*inputs), inputs)) for f in (ours, expected)))
+        assert torch.autograd.gradgradcheck(ours, inputs, check_fwd_over_rev=True, fast_mode=True)
+
+
+@each_kind
+def test_masks_by_label_hold_in_every_derivative(kind: str) -> None:
+    for name in ("other-label", "same-label-excluded"):
+        scores = PairScores(draw_terms(kind, has_biases=True), make_mask(name, kind), kind == "two-way")
+        inputs = inputs_of(scores)
+        assert torch.autograd.gradgradcheck(total(scores, EXPONENTIAL, tiled), inputs, fast_mode=True)

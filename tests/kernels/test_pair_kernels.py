@@ -1,121 +1,208 @@
-"""Both kernels against the definition: excluded pairs, unequal numbers of anchors and keys, large scores."""
+"""Every kernel against the definition: each psi, who meets whom, with and without biases, all masks, two dtypes."""
 
-# N anchors, M keys, D features, E excluded keys per anchor
+# N anchors, M keys, D features
 
 import math
 from dataclasses import replace
-from types import ModuleType
+from functools import cache
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from pair_cases import (
+    FUNCTIONS,
+    KINDS,
+    MASKS,
+    as_lists,
+    as_pairs,
+    by_name,
+    draw_terms,
+    draw_weight,
+    make_scores,
+    small_tiles,
+)
 
-from counterpoint.kernels import dense, reference
-from counterpoint.kernels.contract import PairScores
+from counterpoint.kernels import dense, linear, reference, tiled
+from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY
+from counterpoint.kernels.select import CATALOGUE
 from oracles import pair_reductions as oracle
-from oracles.number_checks import assert_numbers
+from oracles.number_checks import as_float64, assert_numbers
 from tolerances import assert_close
 
-KERNELS = [dense, reference]
 DTYPES = [torch.float64, torch.float32]
+CPU_KERNELS = {"dense": dense, "linear": linear, "reference": reference, "tiled": tiled}
+
+TAKEN = [(name, psi) for name in CPU_KERNELS for psi in FUNCTIONS.values() if name != "linear" or psi is IDENTITY]
+
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float64", "float32"])
+each_psi = pytest.mark.parametrize("psi", FUNCTIONS.values(), ids=lambda psi: psi.name)
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def draw_scores(
-    num_anchors: int, num_keys: int, num_excluded: int, *, seed: int = 0, dtype: torch.dtype = torch.float64
-) -> PairScores:
-    """Random scores; each anchor excludes distinct keys of its own."""
-    generator = torch.Generator().manual_seed(seed)
-    excluded = torch.rand(num_anchors, num_keys, generator=generator).argsort(1)[:, :num_excluded]
-    anchors, keys = (torch.randn(n, 3, generator=generator, dtype=dtype) for n in (num_anchors, num_keys))
-    biases = [torch.randn(n, generator=generator, dtype=dtype) for n in (num_anchors, num_keys)]
-    return PairScores(anchors, keys, 1.7, *biases, excluded)
+@cache
+def expected(psi: str, kind: str, mask: str, has_biases: bool, dtype: torch.dtype) -> dict[str, Any]:
+    """What the loops say, once for all kernels."""
+    scores = make_scores(kind, mask, has_biases=has_biases, dtype=dtype)
+    tangent = draw_terms(kind, has_biases=has_biases, seed=1, dtype=dtype)
+    pairs, move, function = as_pairs(scores), as_pairs(scores, tangent), oracle.PSI[psi]
+    weight = as_lists(draw_weight(scores))
+    return {
+        "reduce": [[complex(r).real for r in row] for row in oracle.statistics(pairs, function)],
+        "gradient": oracle.gradient(pairs, function, weight),
+        "reduce_tangent": oracle.statistics_tangent(pairs, function, move),
+        "gradient_tangent": oracle.gradient_tangent(pairs, function, weight, move),
+    }
 
 
-def as_pairs(scores: PairScores) -> oracle.Pairs:
-    columns = (scores.anchors_ND, scores.keys_MD, scores.anchor_bias_N, scores.key_bias_M, scores.excluded_NE)
-    anchors, keys, anchor_bias, key_bias, excluded = (column.tolist() for column in columns)
-    return oracle.Pairs(anchors, keys, scores.scale, anchor_bias, key_bias, excluded)
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-@pytest.mark.parametrize("dtype", DTYPES)
-@given(data=st.data())
-@settings(max_examples=15)
-def test_row_logsumexp_is_the_definition(kernel: ModuleType, dtype: torch.dtype, data: st.DataObject) -> None:
-    num_keys = data.draw(st.integers(1, 6))
-    scores = draw_scores(
-        data.draw(st.integers(1, 5)),
-        num_keys,
-        data.draw(st.integers(0, num_keys - 1)),
-        seed=data.draw(st.integers(0, 99)),
-        dtype=dtype,
+def assert_terms(ours: ScoreTerms, theirs: dict[str, Any], dtype: torch.dtype) -> None:
+    """The gradient is one vector: an entry that is 0 but for rounding is compared with the others' size."""
+    named = {name: value for name, value in theirs.items() if value is not None}
+    actual, truth = by_name(ours), {name: as_float64(real(value)) for name, value in named.items()}
+    assert {name: value.shape for name, value in actual.items()} == {name: v.shape for name, v in truth.items()}
+    assert_numbers(
+        *(torch.cat([side[name].flatten().double() for name in truth]) for side in (actual, truth)), dtype=dtype
     )
-    assert_numbers(kernel.row_logsumexp(scores), oracle.log_sums(as_pairs(scores)), dtype=dtype)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-@pytest.mark.parametrize("dtype", DTYPES)
-@given(data=st.data())
-@settings(max_examples=15)
-def test_pair_sums_are_the_definition(kernel: ModuleType, dtype: torch.dtype, data: st.DataObject) -> None:
-    num_anchors, num_keys = data.draw(st.integers(1, 5)), data.draw(st.integers(2, 6))
-    scores = draw_scores(num_anchors, num_keys, data.draw(st.integers(0, num_keys - 1)), seed=1, dtype=dtype)
-    generator = torch.Generator().manual_seed(2)
-    row_weight, shift = (torch.randn(num_anchors, generator=generator, dtype=dtype) for _ in range(2))
-    sums, pairs = kernel.pair_sums(scores, row_weight, shift), as_pairs(scores)
-    w = oracle.weights(pairs, row_weight.tolist(), shift.tolist())
-    w_transposed = oracle.transposed(w)
-    assert_numbers(sums.row_sums_N, [math.fsum(row) for row in w], dtype=dtype)
-    assert_numbers(sums.column_sums_M, [math.fsum(row) for row in w_transposed], dtype=dtype)
-    assert_numbers(sums.weighted_keys_ND, oracle.weighted_sums(w, pairs.keys), dtype=dtype)
-    assert_numbers(sums.weighted_anchors_MD, oracle.weighted_sums(w_transposed, pairs.anchors), dtype=dtype)
+def real(values: Any) -> Any:
+    return [real(v) for v in values] if isinstance(values, list) else complex(values).real
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_dense_agrees_with_the_reference_kernel(dtype: torch.dtype) -> None:
-    scores = draw_scores(7, 9, 3, seed=3, dtype=dtype)
-    shift = dense.row_logsumexp(scores)
-    assert_close(shift, reference.row_logsumexp(scores))
-    row_weight = torch.linspace(-1.0, 2.0, 7, dtype=dtype)
-    ours, theirs = (kernel.pair_sums(scores, row_weight, shift) for kernel in KERNELS)
-    for name in ("row_sums_N", "column_sums_M", "weighted_keys_ND", "weighted_anchors_MD"):
-        assert_close(getattr(ours, name), getattr(theirs, name))
+def assert_per_anchor(ours: PerAnchor, theirs: list[list[float]], dtype: torch.dtype) -> None:
+    rows = as_lists(ours)
+    assert len(rows) == len(theirs)
+    for row, other in zip(rows, theirs, strict=True):
+        assert_numbers(row, other, dtype=dtype)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-def test_an_excluded_key_has_no_say(kernel: ModuleType) -> None:
-    scores = draw_scores(2, 4, 0)
-    excluded = torch.tensor([[3], [3]])
-    without = replace(scores, keys_MD=scores.keys_MD[:3], key_bias_M=scores.key_bias_M[:3], excluded_NE=excluded[:, :0])
-    keys = scores.keys_MD.clone()
-    keys[3] = 1e3
-    loud = replace(scores, keys_MD=keys, excluded_NE=excluded)
-    assert_close(kernel.row_logsumexp(loud), kernel.row_logsumexp(without))
-    sums = kernel.pair_sums(loud, torch.ones(2).double(), torch.zeros(2).double())
-    assert sums.column_sums_M[3] == 0
-    assert bool((sums.weighted_anchors_MD[3] == 0).all())
+def test_no_kernel_of_the_cpu_and_no_psi_is_left_out() -> None:
+    assert set(CPU_KERNELS) == {name for name in CATALOGUE if "triton" not in name}
+    assert set(FUNCTIONS) == set(oracle.PSI)
 
 
-def test_a_score_matrix_holds_every_u_and_minus_infinity_where_excluded() -> None:
-    scores = draw_scores(3, 4, 2)
-    u_NM, pairs = dense.score_matrix(scores), as_pairs(scores)
-    for i in range(3):
-        for j in range(4):
-            expected = -math.inf if j in pairs.excluded[i] else oracle.score(pairs, i, j)
-            assert_numbers(u_NM[i, j], expected)
+@pytest.mark.parametrize(("name", "psi"), TAKEN, ids=[f"{name}-{psi.name}" for name, psi in TAKEN])
+@each_dtype
+@each_kind
+def test_all_four_operations_are_the_definition(name: str, dtype: torch.dtype, kind: str, psi: PairFunction) -> None:
+    kernel = CPU_KERNELS[name]
+    for mask in MASKS:
+        for has_biases in (False, True):
+            scores = make_scores(kind, mask, has_biases=has_biases, dtype=dtype)
+            tangent = draw_terms(kind, has_biases=has_biases, seed=1, dtype=dtype)
+            weight, truth = draw_weight(scores), expected(psi.name, kind, mask, has_biases, dtype)
+            with small_tiles():
+                statistic = kernel.reduce(scores, psi)
+                assert_per_anchor(statistic, truth["reduce"], dtype)
+                held = PerAnchor(*(torch.tensor(r, dtype=dtype) for r in truth["reduce"]))
+                assert_terms(kernel.gradient(scores, psi, held, weight), truth["gradient"], dtype)
+                moved = kernel.reduce_tangent(scores, psi, held, tangent)
+                assert_per_anchor(moved, truth["reduce_tangent"], dtype)
+                assert_terms(
+                    kernel.gradient_tangent(scores, psi, held, weight, tangent), truth["gradient_tangent"], dtype
+                )
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_huge_scores_neither_overflow_nor_vanish(kernel: ModuleType, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+@each_psi
+def test_gradient_and_tangent_are_adjoint_and_the_hessian_is_symmetric(kind: str, psi: PairFunction) -> None:
+    """<G(g), x'> = <g, r' x'> and <H x', y'> = <x', H y'>, whatever the formulas."""
+    scores = make_scores(kind, "ragged", has_biases=True)
+    x, y = (draw_terms(kind, has_biases=True, seed=seed) for seed in (1, 2))
+    weight = draw_weight(scores)
+    with small_tiles():
+        statistic = tiled.reduce(scores, psi)
+        gradient = tiled.gradient(scores, psi, statistic, weight)
+        moved = tiled.reduce_tangent(scores, psi, statistic, x)
+        along_x, along_y = (tiled.gradient_tangent(scores, psi, statistic, weight, t) for t in (x, y))
+    assert_numbers(inner(gradient, x), inner_rows(weight, moved))
+    assert_numbers(inner(along_x, y), inner(along_y, x))
+
+
+def inner(a: ScoreTerms, b: ScoreTerms) -> float:
+    return sum(float((u * v).sum()) for u, v in zip(a.flat(), b.flat(), strict=True) if u is not None and v is not None)
+
+
+def inner_rows(a: PerAnchor, b: PerAnchor) -> float:
+    return sum(sum(x * y for x, y in zip(u, v, strict=True)) for u, v in zip(as_lists(a), as_lists(b), strict=True))
+
+
+@pytest.mark.parametrize("side", [1, 2, 7, 512])
+@pytest.mark.parametrize("psi", [EXPONENTIAL, HINGE], ids=lambda psi: psi.name)
+def test_the_size_of_tiles_does_not_matter(side: int, psi: PairFunction) -> None:
+    for kind in KINDS:
+        scores = make_scores(kind, "ragged", has_biases=True)
+        with small_tiles(side):
+            ours = tiled.reduce(scores, psi)
+            slopes = tiled.gradient(scores, psi, ours, draw_weight(scores))
+        truth = expected(psi.name, kind, "ragged", True, torch.float64)
+        assert_per_anchor(ours, truth["reduce"], torch.float64)
+        assert_terms(slopes, truth["gradient"], torch.float64)
+
+
+@each_dtype
+@pytest.mark.parametrize("name", ["dense", "reference", "tiled"])
+@pytest.mark.parametrize("has_key_bias", [False, True])
+def test_huge_scores_neither_overflow_nor_vanish(name: str, dtype: torch.dtype, has_key_bias: bool) -> None:
     """Whole numbers, so that even scores of 1e8 are exact: row i is the largest score plus log 2, as two keys tie."""
+    kernel = CPU_KERNELS[name]
     anchors = torch.tensor([[1000.0, 0.0], [-1000.0, 0.0]], dtype=dtype)
     keys = torch.tensor([[1000.0, 0.0], [1000.0, 0.0], [-1000.0, 0.0], [-1000.0, 1.0]], dtype=dtype)
-    scores = PairScores(
-        anchors, keys, 100.0, torch.zeros(2, dtype=dtype), torch.zeros(4, dtype=dtype), torch.zeros(2, 0).long()
-    )
-    assert_numbers(kernel.row_logsumexp(scores), [1e8 + math.log(2)] * 2, dtype=dtype)
-    sums = kernel.pair_sums(scores, torch.ones(2, dtype=dtype), torch.full((2,), 1e8, dtype=dtype))
-    assert sums.row_sums_N.tolist() == [2.0, 2.0]
-    assert sums.column_sums_M.tolist() == [1.0, 1.0, 1.0, 1.0]
+    bias = torch.zeros(4, dtype=dtype) if has_key_bias else None
+    scores = PairScores(ScoreTerms(anchors, keys, torch.tensor(100.0, dtype=dtype), None, bias))
+    with small_tiles():
+        statistic = kernel.reduce(scores, EXPONENTIAL)
+        assert_numbers(statistic.rows_N, [1e8 + math.log(2)] * 2, dtype=dtype)
+        exact = PerAnchor(torch.full((2,), 1e8, dtype=dtype))
+        slopes = CPU_KERNELS["reference" if name == "dense" else name].gradient(
+            scores, EXPONENTIAL, exact, PerAnchor(torch.ones(2, dtype=dtype))
+        )
+    assert slopes.anchors_ND.tolist() == [[2e5, 0.0], [-2e5, 100.0]]
+    assert slopes.keys_MD is not None
+    assert slopes.keys_MD.tolist() == [[1e5, 0.0], [1e5, 0.0], [-1e5, 0.0], [-1e5, 0.0]]
+
+
+@pytest.mark.parametrize("name", ["dense", "reference", "tiled"])
+@each_psi
+def test_a_pair_that_does_not_count_has_no_say_however_large_it_is(name: str, psi: PairFunction) -> None:
+    scores = make_scores("one-way", "none", has_biases=True)
+    anchors, keys, *_ = scores.terms.flat()
+    assert anchors is not None
+    assert keys is not None
+    loud = keys.clone()
+    loud[3] = 1e200  # its square is infinite
+    mask = PairMask(torch.full((len(anchors), 1), 3))
+    outcomes = []
+    for k in (keys, loud):
+        masked = PairScores(replace(scores.terms, keys_MD=k), mask)
+        with small_tiles():
+            statistic = CPU_KERNELS[name].reduce(masked, psi)
+            slopes = CPU_KERNELS[name].gradient(masked, psi, statistic, draw_weight(masked))
+        assert slopes.keys_MD is not None
+        assert not slopes.keys_MD[3].any()
+        assert slopes.row_other_M is not None
+        assert slopes.row_other_M[3] == 0
+        outcomes.append((statistic.rows_N, slopes.row_own_N))
+    assert_close(outcomes[1][0], outcomes[0][0])
+    assert_close(outcomes[1][1], outcomes[0][1])
+
+
+@pytest.mark.parametrize("name", ["dense", "linear", "reference", "tiled"])
+def test_an_anchor_without_keys_has_an_empty_sum(name: str) -> None:
+    psi = IDENTITY if name == "linear" else HINGE
+    terms = draw_terms("one-way", has_biases=True)
+    mask = PairMask(torch.arange(8).repeat(7, 1).where(torch.arange(7)[:, None] == 2, -1), is_ragged=True)
+    with small_tiles():
+        assert float(CPU_KERNELS[name].reduce(PairScores(terms, mask), psi).rows_N[2]) == pytest.approx(0.0, abs=1e-12)
+        if name != "linear":
+            assert float(CPU_KERNELS[name].reduce(PairScores(terms, mask), EXPONENTIAL).rows_N[2]) == -math.inf
+
+
+def test_row_scores_hold_every_u_and_minus_infinity_where_a_pair_does_not_count() -> None:
+    scores = make_scores("one-way", "ragged", has_biases=True)
+    pairs = as_pairs(scores)
+    truth = [
+        [complex(oracle.score(pairs, i, j)).real if pairs.counts[i][j] else -math.inf for j in range(8)]
+        for i in range(7)
+    ]
+    assert_numbers(dense.row_scores(scores), truth)

@@ -46,15 +46,18 @@ def test_duplicated_samples_keep_a_finite_gradient(kind: str) -> None:
 
 
 @each_kind
-def test_a_silent_row_counts_as_the_zero_vector_and_gets_no_gradient(kind: str) -> None:
+def test_a_silent_row_has_cosine_zero_with_everything_and_gets_no_gradient(kind: str) -> None:
     z0, z1 = draw_views()
     with torch.no_grad():
         z0[1] = 0.0
         z1[2] = 0.0
     loss = InfoNCE(0.5, negatives=kind)(z0, z1)
     loss.backward()
-    unit = [[[x / (math.hypot(*row) or 1.0) for x in row] for row in z.tolist()] for z in (z0, z1)]
-    assert_numbers(loss, oracle.info_nce(*unit, 0.5, 1.0, kind, False).real)
+    rows = (z0.tolist(), z1.tolist())
+    assert_numbers(loss, complex(oracle.info_nce(*rows, 0.5, 1.0, kind, True)).real)
+    first, second = oracle.info_nce_gradient(*rows, 0.5, 1.0, kind, True)
+    assert_numbers(z0.grad, first)
+    assert_numbers(z1.grad, second)
     for z, silent in ((z0, 1), (z1, 2)):
         assert z.grad is not None
         assert bool(torch.isfinite(z.grad).all())
@@ -138,6 +141,8 @@ BAD_INPUT: list[tuple[Any, Any, type[Exception], str]] = [
     (GOOD, GOOD[None], ValueError, r"z1 must have shape \(samples, features\), got \(1, 4, 2\)"),
     (GOOD[:1], GOOD[:1], ValueError, r"z0 must have at least 2 rows, got 1"),
     (GOOD[:0], GOOD[:0], ValueError, r"z0 must have at least 2 rows, got 0"),
+    (GOOD, GOOD.double(), TypeError, r"z0 and z1 must have the same dtype, got torch\.float32 and torch\.float64"),
+    (GOOD, GOOD.to("meta"), ValueError, r"z0 and z1 must be on one device, got cpu and meta"),
     (GOOD, GOOD[:3], ValueError, r"z0 and z1 must have the same shape, got \(4, 2\) and \(3, 2\)"),
     (with_row(2, math.nan), GOOD, ValueError, r"z0 must be finite, but row 2 holds NaN or infinity"),
     (GOOD, with_row(3, -math.inf), ValueError, r"z1 must be finite, but row 3 holds NaN or infinity"),

@@ -1,28 +1,59 @@
-"""What every member of the loss catalogue owes: documentation with a source, and the questions a curve is read with."""
+"""What every entry of the loss catalogue owes: documentation with a source, a card, and what a curve is read with.
+
+Entries are classes or functions. What one cannot be made without is given by name in ``ARGUMENTS``; all get labels, as
+losses without labels only check them.
+"""
+
+# N samples per view, D features
 
 import inspect
 import math
 import re
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor
+from whole_batch_checks import BAD_INPUT, assert_half_precision_is_lifted, rotation
 
-from counterpoint.losses import CATALOGUE
-from counterpoint.losses.family import NEGATIVES, Negatives
+from counterpoint.losses import CATALOGUE, Loss, explain
+from counterpoint.losses.blocks import ANCHORS, NEGATIVES, Anchors, Negatives
+from counterpoint.losses.explain import ROWS
+from counterpoint.losses.pair_loss import REDUCTIONS, Reduction
+
+N, D = 6, 4
+LABELS = torch.tensor([0, 1, 2, 0, 1, 1])
+ARGUMENTS: dict[str, Any] = {"num_classes": 3, "num_features": D}
+ROUNDING = 1e-12
 
 each_loss = pytest.mark.parametrize("name", CATALOGUE)
+
+
+def make(name: str, num_features: int = D) -> Loss:
+    """An entry with its defaults, and with what has none."""
+    required = [p.name for p in inspect.signature(CATALOGUE[name]).parameters.values() if p.default is p.empty]
+    arguments = {**ARGUMENTS, "num_features": num_features}
+    return CATALOGUE[name](**{word: arguments[word] for word in required}).double()
+
+
+def chance_of(loss: Loss, n: int) -> float:
+    """Some losses are sums over features and have no chance without their number."""
+    takes_features = "num_features" in inspect.signature(loss.chance).parameters
+    return loss.chance(n, num_features=D) if takes_features else loss.chance(n)  # pyright: ignore[reportCallIssue]
+
+
+def draw_views(seed: int = 0) -> tuple[Tensor, Tensor]:
+    z = torch.randn(2, N, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return z[0].requires_grad_(), (z[0].detach() + 0.3 * z[1]).requires_grad_()
 
 
 @each_loss
 def test_it_is_documented_with_equation_and_source(name: str) -> None:
     text = inspect.getdoc(CATALOGUE[name]) or ""
     assert ".. math::" in text
-    assert re.search(r"Source: [a-z]+\d{4}, .*(Eq|section|Theorem)", text)
-    assert "Args:" in text
-    assert "Raises:" in text
-    assert ">>>" in text
+    assert re.search(r"Source: [a-z]+\d{4}, [^.]*(Eq|section|Section|Theorem|Algorithm|Fig|Table)", text)
+    for section in ("Args:", "Raises:", ">>>"):
+        assert section in text
 
 
 @each_loss
@@ -33,24 +64,112 @@ def test_every_argument_is_documented(name: str) -> None:
 
 
 @each_loss
-def test_it_answers_what_a_curve_is_read_with(name: str, generator: torch.Generator) -> None:
-    loss = CATALOGUE[name]()
-    z0, z1 = torch.randn(2, 6, 4, generator=generator, dtype=torch.float64)
-    value = loss(z0, z1)
-    assert isinstance(loss, nn.Module)
-    assert value.shape == ()
-    assert loss.floor(6) < float(value) < math.inf
-    assert loss.floor(6) < loss.floor(6, nonnegative=True) < loss.chance(6)
-    assert float(loss(z0, z0)) < loss.chance(6) < float(loss(z0, -z0))
-    assert loss.importance(z0, z1).shape == (12, 12)
+def test_its_card_is_filled_in_and_explained(name: str) -> None:
+    loss = make(name)
+    card = loss.card
+    assert all(isinstance(text, str) and text for text in vars(card).values())
+    assert re.match(r"[a-z]+\d{4}, ", card.source)
+    assert card.second_derivative.startswith(("true", "autograd", "none, because"))
+    assert card.fused in ("CPU, CUDA", "CPU", "no pairs")
+    assert getattr(CATALOGUE[name], "__name__", "") == card.name
+    first, *rest = explain(loss).splitlines()
+    assert first == card.name
+    for line, (field, title) in zip(rest, ROWS.items(), strict=True):
+        assert line.strip().startswith(title)
+        assert line.endswith(f"  {getattr(card, field)}")
 
 
 @each_loss
-def test_it_holds_no_parameters_and_no_state(name: str) -> None:
-    loss = CATALOGUE[name]()
-    assert list(loss.parameters()) == []
-    assert loss.state_dict() == {}
+def test_it_gives_a_finite_scalar_with_a_gradient_in_the_dtype_it_gets(name: str) -> None:
+    loss = make(name)
+    for dtype in (torch.float64, torch.float32):
+        z0, z1 = (z.detach().to(dtype).requires_grad_() for z in draw_views())
+        value = loss.to(dtype)(z0, z1, LABELS)
+        value.backward()
+        assert value.shape == ()
+        assert value.dtype == dtype
+        assert bool(torch.isfinite(value))
+        assert z0.grad is not None
+        assert bool(torch.isfinite(z0.grad).all())
+        assert float(z0.grad.abs().max()) > 0
+        for parameter in loss.parameters():
+            assert parameter.grad is not None
+            assert bool(torch.isfinite(parameter.grad).all())
+            parameter.grad = None
 
 
-def test_the_kinds_of_negatives_are_those_of_the_type() -> None:
-    assert tuple(NEGATIVES) == get_args(Negatives)
+@each_loss
+def test_it_answers_what_a_curve_is_read_with(name: str) -> None:
+    loss = make(name)
+    floor, of_nonnegative = loss.floor(N), loss.floor(N, nonnegative=True)
+    assert floor <= of_nonnegative
+    for seed in range(5):
+        z0, z1 = (z.detach() for z in draw_views(seed))
+        turned = z0 @ rotation(D)
+        for a, b in ((z0, z1), (z0, z0), (z0, -z0), (z0, turned)):
+            assert float(loss(a, b, LABELS)) >= floor - ROUNDING
+            assert float(loss(a.abs(), b.abs(), LABELS)) >= of_nonnegative - ROUNDING
+    chance = chance_of(loss, N)
+    assert isinstance(chance, float)
+    assert not math.isnan(chance)
+    assert chance >= floor
+
+
+@each_loss
+def test_what_it_holds_is_learned(name: str) -> None:
+    """Parameters, if any, and nothing else, so that a state can be kept and put back."""
+    loss, other = make(name), make(name)
+    assert set(loss.state_dict()) == {key for key, _ in loss.named_parameters()}
+    with torch.no_grad():
+        for parameter in loss.parameters():
+            parameter.add_(0.1)
+    other.load_state_dict(loss.state_dict())
+    z0, z1 = (z.detach() for z in draw_views())
+    assert torch.equal(loss(z0, z1, LABELS), other(z0, z1, LABELS))
+
+
+@each_loss
+def test_the_same_call_gives_the_same_number_and_no_input_is_changed(name: str) -> None:
+    loss = make(name)
+    z0, z1 = (z.detach() for z in draw_views())
+    before = z0.clone(), z1.clone(), LABELS.clone()
+    values = [loss(z0, z1, LABELS) for _ in range(2)]
+    assert torch.equal(*values)
+    assert all(torch.equal(a, b) for a, b in zip(before, (z0, z1, LABELS), strict=True))
+
+
+@each_loss
+def test_bad_input_is_named(name: str) -> None:
+    loss = make(name, num_features=2)
+    labels = torch.tensor([0, 0, 1, 1])
+    for z0, z1, error, sentence in BAD_INPUT:
+        with pytest.raises(error, match=sentence):
+            loss(z0, z1, labels)
+    z = torch.eye(4)[:, :2].clone()
+    with pytest.raises(ValueError, match=r"labels must be one per sample, shape \(4,\), got \(2,\)"):
+        loss(z, z, labels[:2])
+    with pytest.raises(ValueError, match=r"labels must be whole numbers, got torch\.float32"):
+        loss(z, z, labels.float())
+
+
+@each_loss
+def test_bounds_that_depend_on_the_batch_need_two_samples(name: str) -> None:
+    loss = make(name)
+    if (chance_of(loss, 3), loss.floor(3)) == (chance_of(loss, 9), loss.floor(9)):
+        return
+    for ask in (loss.chance, loss.floor):
+        for n in (1, 0, -3):
+            with pytest.raises(ValueError, match=rf"at least 2 samples, got {n}"):
+                ask(n)
+
+
+@each_loss
+def test_half_precision_is_lifted(name: str) -> None:
+    assert_half_precision_is_lifted(make(name, num_features=3).float(), torch.tensor([0, 1, 0, 1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"), [(NEGATIVES, Negatives), (ANCHORS, Anchors), (REDUCTIONS, Reduction)], ids=["who", "whom", "how"]
+)
+def test_names_are_those_of_the_type(names: Any, kind: Any) -> None:
+    assert tuple(names) == get_args(kind)

@@ -1,12 +1,14 @@
-"""InfoNCE from alphacl2022, Eq. 1, 2 and 4, in plain Python loops; gradients by complex steps. Imports no tensor code.
+"""The pairwise family from alphacl2022, Eq. 1, 2, 4 and the table of Fig. 1, in plain Python loops; no tensor code.
 
-z0 and z1 are lists of n rows; the 2n vectors are numbered first view before second. A complex step needs no formula for
-the gradient: f is analytic, so Im f(x + ih) / h is its derivative to machine precision for a tiny h.
+z0 and z1 are lists of n rows; the 2n vectors are numbered first view before second. Gradients and the importance of
+pairs are complex steps: f is analytic, so Im f(x + ih) / h is its derivative to machine precision for a tiny h, without
+a formula.
 """
 
 import cmath
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 Number = float | complex
 Rows = list[list[float]]
@@ -27,44 +29,149 @@ def half_squared_distance(a: list[Number], b: list[Number]) -> Number:
 
 
 def on_the_sphere(z: list[Number]) -> list[Number]:
-    """z / |z|."""
+    """z / |z|; a zero vector stays, whatever the direction of a step."""
+    if not any(complex(x).real for x in z):
+        return [0.0] * len(z)
     norm = cmath.sqrt(sum(x * x for x in z))
     return [x / norm for x in z]
 
 
-def gaps(vectors: list[list[Number]], i: int, kind: str) -> list[Number]:
-    """d_i^2 - d_ij^2 for every negative j of anchor i."""
+def dot(a: list[Number], b: list[Number]) -> Number:
+    """<a, b>, analytic."""
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def gaps(vectors: list[list[Number]], i: int, kind: str, *, by_cosine: bool = False) -> list[Number]:
+    """d_i^2 - d_ij^2 for every negative j of anchor i; of unit vectors cos_ij - cos_ii', as d^2 = 1 - cos."""
     n = len(vectors) // 2
-    own = half_squared_distance(vectors[i], vectors[(i + n) % (2 * n)])
+    partner = (i + n) % (2 * n)
+    if by_cosine:
+        own = dot(vectors[i], vectors[partner])
+        return [dot(vectors[i], vectors[j]) - own for j in negatives_of(i, n, kind)]
+    own = half_squared_distance(vectors[i], vectors[partner])
     return [own - half_squared_distance(vectors[i], vectors[j]) for j in negatives_of(i, n, kind)]
 
 
 def log_of_sum(terms: list[Number]) -> Number:
     """Log of the sum of exp(terms), shifted by the largest real part."""
-    top = max(term.real for term in terms)
+    top = max(complex(term).real for term in terms)
     return top + cmath.log(sum(cmath.exp(term - top) for term in terms))
 
 
+PerAnchor = Callable[[list[Number]], Number]  # phi(sum_j psi(gap_j)), from one anchor's gaps
+
+
+def nce(tau: float, epsilon: float) -> PerAnchor:
+    """InfoNCE: log(epsilon + sum exp(gap / tau)); Eq. 2 without the factor tau."""
+
+    def phi_of_sum(gaps: list[Number]) -> Number:
+        terms = [gap / tau for gap in gaps]
+        return log_of_sum(terms if epsilon == 0 else [*terms, complex(math.log(epsilon))])
+
+    return phi_of_sum
+
+
+def mine(gaps: list[Number]) -> Number:
+    """log sum exp(gap)."""
+    return log_of_sum(gaps)
+
+
+def triplet(margin: float) -> PerAnchor:
+    """Sum of [gap + margin]_+."""
+    return lambda gaps: sum(gap + margin for gap in gaps if complex(gap).real + margin > 0)
+
+
+def soft_triplet(tau: float, margin: float) -> PerAnchor:
+    """Tau log(1 + sum exp(gap / tau + margin))."""
+    return lambda gaps: tau * log_of_sum([0.0, *(gap / tau + margin for gap in gaps)])
+
+
+def n_plus_one_tuplet(gaps: list[Number]) -> Number:
+    """log(1 + sum exp(gap))."""
+    return log_of_sum([0.0, *gaps])
+
+
+def lifted_structured(margin: float) -> PerAnchor:
+    """[log sum exp(gap + margin)]_+^2."""
+
+    def phi_of_sum(gaps: list[Number]) -> Number:
+        log_xi = log_of_sum([gap + margin for gap in gaps])
+        return log_xi * log_xi if complex(log_xi).real > 0 else 0.0
+
+    return phi_of_sum
+
+
+def modified_triplet(steepness: float) -> PerAnchor:
+    """Sum of sigmoid(c gap)."""
+
+    def sigmoid(u: Number) -> Number:
+        return 1 / (1 + cmath.exp(-u)) if complex(u).real >= 0 else 1 - 1 / (1 + cmath.exp(u))
+
+    return lambda gaps: sum(sigmoid(steepness * gap) for gap in gaps)
+
+
+def linear_triplet(gaps: list[Number]) -> Number:
+    """Sum of gaps."""
+    return sum(gaps)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Who meets whom, and what is done with the anchors' losses."""
+
+    negatives: str = "two-view"
+    normalize: bool = True
+    anchors: str = "both"
+    reduction: str = "mean"
+
+
+def pair_loss(z0: Rows, z1: Rows, per_anchor: PerAnchor, setting: Setting) -> Number:
+    """Eq. 1: mean or sum over anchors."""
+    vectors = [on_the_sphere(z) if setting.normalize else z for z in [*z0, *z1]]
+    num_anchors = len(z0) if setting.anchors == "first" else len(vectors)
+    total: Number = sum(
+        per_anchor(gaps(vectors, i, setting.negatives, by_cosine=setting.normalize)) for i in range(num_anchors)
+    )
+    return total / num_anchors if setting.reduction == "mean" else total
+
+
+def pair_gradient(z0: Rows, z1: Rows, per_anchor: PerAnchor, setting: Setting) -> tuple[Rows, Rows]:
+    """Gradients for z0 and z1."""
+    return _gradient(lambda a, b: pair_loss(a, b, per_anchor, setting), z0, z1)
+
+
+def pair_importance(z0: Rows, z1: Rows, per_anchor: PerAnchor, setting: Setting) -> Rows:
+    """alpha_ij of all 2n x 2n: the derivative of an anchor's loss for each of its gaps (Eq. 4 by the chain rule)."""
+    vectors = [on_the_sphere(z) if setting.normalize else z for z in [*z0, *z1]]
+    size = len(vectors)
+    alpha = [[0.0] * size for _ in range(size)]
+    for i in range(len(z0) if setting.anchors == "first" else size):
+        at = [complex(gap).real for gap in gaps(vectors, i, setting.negatives, by_cosine=setting.normalize)]
+        slopes = complex_step(per_anchor, at)
+        for j, slope in zip(negatives_of(i, size // 2, setting.negatives), slopes, strict=True):
+            alpha[i][j] = slope
+    return alpha
+
+
 def info_nce(z0: Rows, z1: Rows, tau: float, epsilon: float, kind: str, normalize: bool) -> Number:
-    """Mean over the 2n anchors of log(epsilon + sum_j exp((d_i^2 - d_ij^2) / tau)); Eq. 2 without the factor tau."""
-    vectors = [on_the_sphere(z) if normalize else z for z in [*z0, *z1]]
-    total: Number = 0.0
-    for i in range(len(vectors)):
-        terms = [gap / tau for gap in gaps(vectors, i, kind)]
-        total += log_of_sum(terms if epsilon == 0 else [*terms, complex(math.log(epsilon))])
-    return total / len(vectors)
+    """Mean over the 2n anchors of log(epsilon + sum_j exp((d_i^2 - d_ij^2) / tau))."""
+    return pair_loss(z0, z1, nce(tau, epsilon), Setting(kind, normalize))
 
 
 def info_nce_gradient(z0: Rows, z1: Rows, tau: float, epsilon: float, kind: str, normalize: bool) -> tuple[Rows, Rows]:
     """Gradients for z0 and z1."""
+    return pair_gradient(z0, z1, nce(tau, epsilon), Setting(kind, normalize))
 
-    def loss(flat: list[Number]) -> Number:
-        d = len(z0[0])
-        rows = [flat[k : k + d] for k in range(0, len(flat), d)]
-        return info_nce(rows[: len(z0)], rows[len(z0) :], tau, epsilon, kind, normalize)
 
-    slopes = complex_step(loss, [x for row in [*z0, *z1] for x in row])
+def _gradient(loss: Callable[[Rows, Rows], Number], z0: Rows, z1: Rows) -> tuple[Rows, Rows]:
+    """Complex steps for every entry of both views."""
     d = len(z0[0])
+
+    def of_flat(flat: list[Number]) -> Number:
+        rows = [flat[k : k + d] for k in range(0, len(flat), d)]
+        return loss(rows[: len(z0)], rows[len(z0) :])  # pyright: ignore[reportArgumentType]
+
+    slopes = complex_step(of_flat, [x for row in [*z0, *z1] for x in row])
     rows = [slopes[k : k + d] for k in range(0, len(slopes), d)]
     return rows[: len(z0)], rows[len(z0) :]
 
@@ -75,18 +182,10 @@ def complex_step(function: Callable[[list[Number]], Number], at: list[float]) ->
     for k in range(len(at)):
         moved: list[Number] = list(at)
         moved[k] = complex(at[k], STEP)
-        slopes.append(function(moved).imag / STEP)
+        slopes.append(complex(function(moved)).imag / STEP)
     return slopes
 
 
 def importance(z0: Rows, z1: Rows, tau: float, epsilon: float, kind: str, normalize: bool) -> Rows:
     """alpha_ij = phi'(xi_i) psi'(d_i^2 - d_ij^2), Eq. 4, with phi = log(eps + x), psi = exp(x / tau)."""
-    vectors = [on_the_sphere(z) if normalize else z for z in [*z0, *z1]]
-    size = len(vectors)
-    alpha = [[0.0] * size for _ in range(size)]
-    for i in range(size):
-        psi = [math.exp(gap.real / tau) for gap in gaps(vectors, i, kind)]
-        phi_slope = 1 / (epsilon + sum(psi))
-        for j, value in zip(negatives_of(i, size // 2, kind), psi, strict=True):
-            alpha[i][j] = phi_slope * value / tau
-    return alpha
+    return pair_importance(z0, z1, nce(tau, epsilon), Setting(kind, normalize))

@@ -121,6 +121,9 @@ class LossSettings(Settings):
     negatives: Literal["auto", "two-view", "cross-view", "same-view"] = Field(
         default="auto", description="which other vectors repel an anchor (auto: as the method has it)"
     )
+    options: dict[str, bool | int | float | str | None] = Field(
+        default={}, description="further arguments of the loss, such as {margin: 0.5} for triplet"
+    )
 
 
 class OptimSettings(Settings):

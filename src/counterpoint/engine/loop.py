@@ -36,8 +36,8 @@ class TrainingJob:
         num_epochs: passes over the training samples.
         checkpoint_every: epochs between checkpoints.
         keep: checkpoints kept.
-        chance: loss of an encoder that has learned nothing.
-        floor: loss that no embedding can go below.
+        chance: loss of an encoder that has learned nothing; None if there is no such number.
+        floor: loss that no embedding can go below; None if there is none.
         seed: the run's seed.
     """
 
@@ -51,8 +51,8 @@ class TrainingJob:
     num_epochs: int
     checkpoint_every: int
     keep: int
-    chance: float
-    floor: float
+    chance: float | None
+    floor: float | None
     seed: int
 
     @property

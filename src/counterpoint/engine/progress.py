@@ -21,22 +21,26 @@ class EpochRecord:
     epoch: int
     step: int
     loss: float
-    chance: float
-    floor: float
+    chance: float | None
+    floor: float | None
     learning_rate: float
     images_per_second: float
     seconds: float
 
     def __str__(self) -> str:
         return (
-            f"loss {self.loss:.3f} (chance {self.chance:.2f}, floor {self.floor:.2f})  "
-            f"lr {self.learning_rate:.1e}  {self.images_per_second:,.0f} images/s"
+            f"loss {self.loss:.3f}{self._levels()}  lr {self.learning_rate:.1e}  {self.images_per_second:,.0f} images/s"
         )
 
     def short(self) -> str:
         """The same figures for a narrow terminal."""
-        levels = f"chance {self.chance:.2f}, floor {self.floor:.2f}"
-        return f"loss {self.loss:.2f} ({levels}) lr {self.learning_rate:.0e} {self.images_per_second:,.0f}/s"
+        return f"loss {self.loss:.2f}{self._levels()} lr {self.learning_rate:.0e} {self.images_per_second:,.0f}/s"
+
+    def _levels(self) -> str:
+        """What the loss is read against, as far as it has such levels."""
+        levels = {"chance": self.chance, "floor": self.floor}
+        words = ", ".join(f"{name} {value:.2f}" for name, value in levels.items() if value is not None)
+        return f" ({words})" if words else ""
 
 
 class Reporter:

@@ -1,64 +1,143 @@
-r"""The two streaming operations behind every pairwise loss, and the record they work on.
+r"""What every kernel computes, and the records it works on.
 
 All pairwise losses of the project are functions of one score
 
 .. math:: u_{ij} = s \langle a_i, k_j \rangle + c_i + b_j
 
-over anchors a_i and keys k_j, where some pairs (self, own positive) are excluded. In the gap form
+over anchors a_i and keys k_j, where some pairs (self, own positive, same class) are left out. In the gap form
 :math:`d_i^2 - d_{ij}^2` of alphacl2022 the term :math:`|a_i|^2` cancels, which leaves
 :math:`c_i = |p_i|^2/2 - \langle a_i, p_i\rangle` (p_i is the anchor's positive) and :math:`b_j = -|k_j|^2/2`; no two
-distances
-are ever subtracted.
+distances are ever subtracted.
 
-A kernel implements ``PairKernel``; it knows no loss by name.
+A loss sees its pairs through one statistic per anchor, :math:`r_i = \sum_j \psi(u_{ij})`, or its logarithm where psi is
+the exponential. Where the keys are anchors too, as in CLIP, the same products are read in both directions; where the
+two sets are one, as in SimCLR, each product serves both of its vectors. A kernel implements the statistic, its
+gradient, and the derivative of both along a direction; it knows no loss by name.
 """
 
 # N anchors, M keys, D features, E excluded keys per anchor
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from torch import Tensor
 
 
 @dataclass(frozen=True)
-class PairScores:
-    """The scores u_ij of one block of anchors against one block of keys.
+class PairFunction:
+    """An elementwise function psi with the two derivatives that gradients and Hessian-vector products need.
 
     Attributes:
-        anchors_ND: floating tensor (n, d).
-        keys_MD: floating tensor (m, d).
-        scale: s, usually 1 / temperature.
-        anchor_bias_N: c, shape (n,).
-        key_bias_M: b, shape (m,).
-        excluded_NE: int64 (n, e): keys that do not enter the row of each anchor; at least one key must remain.
+        name: what fused kernels know it by, and what ``losses.explain`` prints.
+        value: psi, an elementwise function of a tensor.
+        slope: its derivative.
+        curvature: its second derivative.
+        in_log_domain: psi is exp, and its row sums are kept as logarithms (log-sum-exp).
     """
 
-    anchors_ND: Tensor
-    keys_MD: Tensor
-    scale: float
-    anchor_bias_N: Tensor
-    key_bias_M: Tensor
-    excluded_NE: Tensor
+    name: str
+    value: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
+    curvature: Callable[[Tensor], Tensor]
+    in_log_domain: bool = False
 
 
 @dataclass(frozen=True)
-class PairSums:
-    """Sums of pair weights w_ij, the only way in which a gradient sees the pairs."""
+class ScoreTerms:
+    r"""The tensors that scores are made of; a gradient or a tangent has the same fields.
 
-    row_sums_N: Tensor  # w · 1
-    column_sums_M: Tensor  # wᵀ · 1
-    weighted_keys_ND: Tensor  # w · K
-    weighted_anchors_MD: Tensor  # wᵀ · A
+    Read along a row, a pair scores :math:`s\langle a_i, k_j\rangle` + row_own_i + row_other_j; read along a column,
+    where the keys are anchors in their turn, :math:`s\langle a_i, k_j\rangle` + column_own_j + column_other_i. A term
+    that is None is zero.
+    """
+
+    anchors_ND: Tensor
+    keys_MD: Tensor | None  # None: the anchors are the keys
+    scale: Tensor  # shape (), usually 1 / temperature
+    row_own_N: Tensor | None = None
+    row_other_M: Tensor | None = None
+    column_own_M: Tensor | None = None
+    column_other_N: Tensor | None = None
+
+    def flat(self) -> tuple[Tensor | None, ...]:
+        """All fields in order, as autograd wants them."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True)
+class PairMask:
+    """Which pairs do not count. Symmetric: a pair that is out in one direction is out in the other.
+
+    Attributes:
+        excluded_NE: int64 (n, e): keys that do not enter the row of each anchor.
+        anchor_labels_N: int64 (n,) or None; only keys of another label count.
+        key_labels_M: int64 (m,), given together with ``anchor_labels_N``.
+        keeps_same_label: only keys of the anchor's own label count instead.
+        is_ragged: some anchors exclude fewer keys than others; -1 stands for none.
+    """
+
+    excluded_NE: Tensor | None = None
+    anchor_labels_N: Tensor | None = None
+    key_labels_M: Tensor | None = None
+    keeps_same_label: bool = False
+    is_ragged: bool = False
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """All scores of some anchors against some keys.
+
+    With ``keys_MD`` None the anchors are their own keys: row and column readings are then the same, ``is_two_way`` is
+    False, and the terms ``column_own_M`` and ``column_other_N`` are None.
+    """
+
+    terms: ScoreTerms
+    mask: PairMask = PairMask()
+    is_two_way: bool = False
+
+    @property
+    def is_self(self) -> bool:
+        """The anchors are the keys."""
+        return self.terms.keys_MD is None
+
+    @property
+    def keys_MD(self) -> Tensor:
+        """The keys, whichever they are."""
+        return self.terms.anchors_ND if self.terms.keys_MD is None else self.terms.keys_MD
+
+
+@dataclass(frozen=True)
+class PerAnchor:
+    """One number per anchor: a statistic, its tangent, or the weight that a gradient gives it."""
+
+    rows_N: Tensor
+    columns_M: Tensor | None = None  # the keys as anchors; None unless scores are read both ways
 
 
 class PairKernel(Protocol):
-    """One implementation of the two operations."""
+    r"""One implementation of the pair reductions.
 
-    def row_logsumexp(self, scores: PairScores) -> Tensor:
-        """Log of the sum over the keys of exp(u_ij), per anchor; shape (n,)."""
+    With :math:`h_i` the statistic where psi works in the log domain and 0 elsewhere, the weight of a pair is
+    :math:`w_{ij} = g_i \psi'(u_{ij} - h_i)`.
+    """
+
+    def reduce(self, scores: PairScores, psi: PairFunction) -> PerAnchor:
+        """The statistic r_i: sum of psi(u_ij) over the keys, or log-sum-exp of u_ij."""
         ...
 
-    def pair_sums(self, scores: PairScores, row_weight_N: Tensor, shift_N: Tensor) -> PairSums:
-        """Sums of w_ij = row_weight_i * exp(u_ij - shift_i); excluded pairs weigh nothing."""
+    def gradient(self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
+        """Gradient of sum_i g_i r_i for every term of the scores; terms that are None have gradient None."""
+        ...
+
+    def reduce_tangent(
+        self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms
+    ) -> PerAnchor:
+        """Change of r_i when the terms move along the tangent: sum_j psi'(u_ij - h_i) u'_ij."""
+        ...
+
+    def gradient_tangent(
+        self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
+    ) -> ScoreTerms:
+        """Change of ``gradient`` along the tangent with g held: the Hessian of sum_i g_i r_i times the tangent."""
         ...

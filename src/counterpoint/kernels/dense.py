@@ -1,31 +1,122 @@
-"""The whole score matrix at once, in differentiable torch operations: fastest for small batches, memory n x m."""
+"""The whole score matrix at once, in differentiable torch operations: any derivative in any mode, memory n x m.
+
+Only ``reduce`` is written down; gradient and tangents are what autograd makes of it, which is also how the closed
+forms of the other kernels are tested.
+"""
 
 # N anchors, M keys, D features
+
+from dataclasses import fields
 
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairScores, PairSums
+from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
 
 
-def row_logsumexp(scores: PairScores) -> Tensor:
-    """See ``contract.PairKernel.row_logsumexp``."""
-    return torch.logsumexp(score_matrix(scores), dim=1)
+def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
+    """See ``contract.PairKernel.reduce``; differentiable."""
+    terms = scores.terms
+    # A pair that does not count must not reach psi at all: 0 times an infinite slope is NaN.
+    product_NM = (terms.scale * terms.anchors_ND) @ scores.keys_MD.mT
+    product_NM = without(scores.mask, product_NM, float("-inf") if psi.in_log_domain else 0.0)
+    rows_N = _reading(_with_bias(product_NM, terms.row_own_N, terms.row_other_M), scores.mask, psi, dim=1)
+    if not scores.is_two_way:
+        return PerAnchor(rows_N)
+    columns_NM = _with_bias(product_NM, terms.column_other_N, terms.column_own_M)
+    return PerAnchor(rows_N, _reading(columns_NM, scores.mask, psi, dim=0))
 
 
-def pair_sums(scores: PairScores, row_weight_N: Tensor, shift_N: Tensor) -> PairSums:
-    """See ``contract.PairKernel.pair_sums``."""
-    weight_NM = row_weight_N[:, None] * torch.exp(score_matrix(scores) - shift_N[:, None])
-    return PairSums(
-        row_sums_N=weight_NM.sum(1),
-        column_sums_M=weight_NM.sum(0),
-        weighted_keys_ND=weight_NM @ scores.keys_MD,
-        weighted_anchors_MD=weight_NM.T @ scores.anchors_ND,
-    )
+def row_scores(scores: PairScores) -> Tensor:
+    """All u_ij as read along the rows, shape (n, m), with minus infinity at the pairs that are left out."""
+    terms = scores.terms
+    product_NM = (terms.scale * terms.anchors_ND) @ scores.keys_MD.mT
+    return without(scores.mask, _with_bias(product_NM, terms.row_own_N, terms.row_other_M), float("-inf"))
 
 
-def score_matrix(scores: PairScores) -> Tensor:
-    """All u_ij, shape (n, m), with minus infinity at the excluded pairs."""
-    bias_NM = scores.anchor_bias_N[:, None] + scores.key_bias_M[None, :]
-    u_NM = torch.addmm(bias_NM, scores.anchors_ND, scores.keys_MD.T, alpha=scores.scale)
-    return u_NM.scatter(1, scores.excluded_NE, float("-inf"))
+def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
+    """See ``contract.PairKernel.gradient``."""
+    return _as_terms(scores, torch.func.grad(_weighted_total(scores, psi, weight))(_given(scores.terms)))
+
+
+def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms) -> PerAnchor:
+    """See ``contract.PairKernel.reduce_tangent``."""
+
+    def statistics(given: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        result = reduce(_as_scores(scores, given), psi)
+        return (result.rows_N,) if result.columns_M is None else (result.rows_N, result.columns_M)
+
+    return PerAnchor(*torch.func.jvp(statistics, (_given(scores.terms),), (_given(tangent),))[1])
+
+
+def gradient_tangent(
+    scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
+) -> ScoreTerms:
+    """See ``contract.PairKernel.gradient_tangent``."""
+    slope = torch.func.grad(_weighted_total(scores, psi, weight))
+    return _as_terms(scores, torch.func.jvp(slope, (_given(scores.terms),), (_given(tangent),))[1])
+
+
+def left_out(mask: PairMask, like_NM: Tensor) -> Tensor | None:
+    """Boolean (n, m), True where a pair does not count; None where all count."""
+    is_out_NM = None
+    if mask.excluded_NE is not None:
+        num_keys = like_NM.shape[1]
+        is_out_NM = torch.zeros(len(like_NM), num_keys + 1, dtype=torch.bool, device=like_NM.device)
+        column_NE = torch.where(mask.excluded_NE < 0, num_keys, mask.excluded_NE)  # "none" goes to a spare column
+        is_out_NM = is_out_NM.scatter(1, column_NE, True)[:, :num_keys]
+    if mask.anchor_labels_N is not None and mask.key_labels_M is not None:
+        is_same_NM = mask.anchor_labels_N[:, None] == mask.key_labels_M[None, :]
+        is_other_NM = is_same_NM.logical_not() if mask.keeps_same_label else is_same_NM
+        is_out_NM = is_other_NM if is_out_NM is None else is_out_NM | is_other_NM
+    return is_out_NM
+
+
+def without(mask: PairMask, values_NM: Tensor, value: float) -> Tensor:
+    """The values with another one at the pairs that do not count; differentiable, not in place."""
+    if mask.excluded_NE is not None and mask.anchor_labels_N is None and not mask.is_ragged:
+        return values_NM.scatter(1, mask.excluded_NE, value)
+    is_out_NM = left_out(mask, values_NM)
+    return values_NM if is_out_NM is None else values_NM.masked_fill(is_out_NM, value)
+
+
+def _reading(u_NM: Tensor, mask: PairMask, psi: PairFunction, *, dim: int) -> Tensor:
+    """Statistic along the rows (1) or the columns (0)."""
+    if psi.in_log_domain:
+        return torch.logsumexp(u_NM, dim=dim)
+    return without(mask, psi.value(u_NM), 0.0).sum(dim)
+
+
+def _with_bias(product_NM: Tensor, for_rows_N: Tensor | None, for_columns_M: Tensor | None) -> Tensor:
+    """Products plus what each side adds."""
+    if for_rows_N is not None:
+        product_NM = product_NM + for_rows_N[:, None]
+    return product_NM if for_columns_M is None else product_NM + for_columns_M[None, :]
+
+
+def _weighted_total(scores: PairScores, psi: PairFunction, weight: PerAnchor):
+    """The function sum_i g_i r_i of the given terms."""
+
+    def total(given: dict[str, Tensor]) -> Tensor:
+        result = reduce(_as_scores(scores, given), psi)
+        value = (weight.rows_N * result.rows_N).sum()
+        if result.columns_M is None or weight.columns_M is None:
+            return value
+        return value + (weight.columns_M * result.columns_M).sum()
+
+    return total
+
+
+def _given(terms: ScoreTerms) -> dict[str, Tensor]:
+    """The terms that are not None, by name."""
+    return {f.name: value for f in fields(terms) if (value := getattr(terms, f.name)) is not None}
+
+
+def _as_scores(scores: PairScores, given: dict[str, Tensor]) -> PairScores:
+    """The same scores made of other terms."""
+    return PairScores(_as_terms(scores, given), scores.mask, scores.is_two_way)
+
+
+def _as_terms(scores: PairScores, given: dict[str, Tensor]) -> ScoreTerms:
+    """Terms by name; those that the scores lack are None."""
+    return ScoreTerms(**{f.name: given.get(f.name) for f in fields(scores.terms)})  # pyright: ignore[reportArgumentType]

@@ -1,63 +1,307 @@
-"""The row reduction as one autograd operation over any kernel: only the row statistics are kept for backward."""
+r"""The pair reduction as an autograd operation over any kernel: nothing of size n x m outlives a call.
+
+With x the terms of the scores, r(x) the statistics and G(x, g) the gradient of :math:`\langle g, r(x)\rangle`, four
+functions are closed under differentiation up to second order:
+
+=============================  ======================  =======================================
+function                       along a direction       pulled back by v
+=============================  ======================  =======================================
+r(x)                           r'(x) x'                G(x, v)
+r'(x) x'                       (not needed twice)      G'(x, v) x' for x, and G(x, v) for x'
+G(x, g)                        G'(x, g) x' + G(x, g')  G'(x, g) v for x, and r'(x) v for g
+=============================  ======================  =======================================
+
+because the Hessian of :math:`\langle g, r\rangle` is symmetric. Each right-hand side is again one of these functions,
+so ``create_graph=True``, ``torch.func`` transforms and forward mode give the derivative of the loss itself, never that
+of a held weight. A third derivative raises.
+"""
 
 # N anchors, M keys, D features
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairKernel, PairScores
+from counterpoint.kernels import dense, linear
+from counterpoint.kernels.contract import PairFunction, PairKernel, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.select import select
+
+Flat = tuple[Tensor | None, ...]
+NUM_TERMS = 7
 
 
-def row_logsumexp(scores: PairScores, kernel: PairKernel) -> Tensor:
-    r"""Per-anchor log-sum-exp with gradients for anchors, keys and both biases.
+@dataclass(frozen=True)
+class Problem:
+    """All of a reduction that is not differentiated."""
 
-    Backward recomputes the pair weights :math:`w_{ij} = g_i e^{u_{ij} - \mathrm{lse}_i}` and needs nothing but their
-    sums, so
-    no n x m matrix outlives the forward pass. The backward pass is itself made of differentiable operations on the
-    saved inputs *and on lse*, hence ``create_graph=True`` gives the true second derivative, not that of a held weight.
+    mask: PairMask
+    is_two_way: bool
+    psi: PairFunction
+    kernel: PairKernel
+
+    def scores(self, flat: Flat) -> PairScores:
+        """The scores made of flat terms."""
+        return PairScores(ScoreTerms(*flat), self.mask, self.is_two_way)  # pyright: ignore[reportArgumentType]
+
+
+def reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel | None = None) -> PerAnchor:
+    r"""Statistic of each anchor, :math:`\sum_j \psi(u_{ij})` or its logarithm, differentiable in every term.
 
     Args:
-        scores: the pair scores; ``scale`` is a constant.
-        kernel: a module or object with the two operations of ``contract.PairKernel``; for second
-            derivatives its ``pair_sums`` must be differentiable (``dense`` is).
+        scores: the pair scores.
+        psi: the elementwise function.
+        kernel: an implementation; None chooses by device, size and dtype (``select.select``).
 
     Returns:
-        Tensor of shape (n,).
+        One number per anchor (row), and per key where scores are read both ways.
     """
-    return _RowLogSumExp.apply(  # pyright: ignore[reportReturnType]
-        scores.anchors_ND,
-        scores.keys_MD,
-        scores.anchor_bias_N,
-        scores.key_bias_M,
-        scores.excluded_NE,
-        (scores.scale, kernel),
+    kernel = select(scores, psi).kernel if kernel is None else kernel
+    if psi.in_log_domain:
+        return _with_own(_reduce(_without_own(scores), psi, kernel), scores.terms)
+    return _reduce(scores, psi, kernel)
+
+
+def _reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel) -> PerAnchor:
+    """The statistic by a given kernel."""
+    if kernel is dense or kernel is linear:  # made of differentiable operations: autograd does the rest
+        return kernel.reduce(scores, psi)
+    problem = Problem(scores.mask, scores.is_two_way, psi, kernel)
+    result = Statistic.apply(problem, *scores.terms.flat())
+    return PerAnchor(*result) if isinstance(result, tuple) else PerAnchor(result)  # pyright: ignore[reportArgumentType]
+
+
+def _without_own(scores: PairScores) -> PairScores:
+    """What an anchor adds to all its scores comes out of a log-sum-exp unchanged: kernels need not see it."""
+    if scores.terms.row_own_N is None and scores.terms.column_own_M is None:
+        return scores
+    return replace(scores, terms=replace(scores.terms, row_own_N=None, column_own_M=None))
+
+
+def _with_own(statistic: PerAnchor, terms: ScoreTerms) -> PerAnchor:
+    """Add it afterwards."""
+    rows_N, columns_M = statistic.rows_N, statistic.columns_M
+    if terms.row_own_N is not None:
+        rows_N = rows_N + terms.row_own_N
+    if columns_M is not None and terms.column_own_M is not None:
+        columns_M = columns_M + terms.column_own_M
+    return PerAnchor(rows_N, columns_M)
+
+
+class PerSlice(torch.autograd.Function):
+    """An operation that ``torch.func.vmap`` runs slice by slice."""
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Apply the operation to each slice and stack the results."""
+        slices = []
+        for index in range(info.batch_size):
+            chosen = [
+                value if dim is None else value.select(dim, index) for value, dim in zip(inputs, in_dims, strict=True)
+            ]
+            result = cls.apply(*chosen)
+            slices.append(result if isinstance(result, tuple) else (result,))
+        stacked = tuple(None if parts[0] is None else torch.stack(parts) for parts in zip(*slices, strict=True))
+        out_dims = tuple(None if part is None else 0 for part in stacked)
+        if len(stacked) == 1:
+            return stacked[0], out_dims[0]
+        return stacked, out_dims
+
+
+class Statistic(PerSlice):
+    """r(x)."""
+
+    @staticmethod
+    def forward(problem: Problem, *flat: Tensor | None) -> Any:
+        """Compute it with the problem's kernel."""
+        return _flat_statistic(problem.kernel.reduce(problem.scores(flat), problem.psi))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what its derivatives are made of."""
+        ctx.problem, *flat = inputs
+        saved = (*flat, *(output if isinstance(output, tuple) else (output,)))
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+
+    @staticmethod
+    def backward(ctx: Any, *weight: Tensor) -> Any:
+        """Pull back, as the table above says."""
+        flat, statistic = split(ctx.saved_tensors)
+        return None, *Gradient.apply(ctx.problem, *flat, *statistic, *weight)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
+        """Push forward, as the table above says."""
+        flat, statistic = split(ctx.saved_tensors)
+        tangent = filled(tangents[1:], flat)
+        return StatisticTangent.apply(ctx.problem, *flat, *statistic, *tangent)
+
+
+class StatisticTangent(PerSlice):
+    """r'(x) x'. The statistic is passed along to be used, not differentiated: x determines it."""
+
+    @staticmethod
+    def forward(problem: Problem, *inputs: Tensor | None) -> Any:
+        """Compute it with the problem's kernel."""
+        flat, statistic, tangent = _split3(written_out(inputs))
+        scores = problem.scores(flat)
+        moved = problem.kernel.reduce_tangent(scores, problem.psi, PerAnchor(*statistic), ScoreTerms(*tangent))
+        return _flat_statistic(moved)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what its derivatives are made of."""
+        ctx.problem, *saved = inputs
+        ctx.save_for_backward(*saved)
+
+    @staticmethod
+    def backward(ctx: Any, *weight: Tensor) -> Any:
+        """Pull back, as the table above says."""
+        flat, statistic, tangent = _split3(ctx.saved_tensors)
+        for_terms = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *tangent)
+        for_tangent = Gradient.apply(ctx.problem, *flat, *statistic, *weight)
+        return None, *for_terms, *(None for _ in statistic), *for_tangent
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
+        """Push forward, as the table above says."""
+        raise RuntimeError(_NO_FORWARD_TWICE)
+
+
+class Gradient(PerSlice):
+    """G(x, g)."""
+
+    @staticmethod
+    def forward(problem: Problem, *inputs: Tensor | None) -> Any:
+        """Compute it with the problem's kernel."""
+        flat, statistic, weight = _split_weight(problem, written_out(inputs))
+        scores = problem.scores(flat)
+        return problem.kernel.gradient(scores, problem.psi, PerAnchor(*statistic), PerAnchor(*weight)).flat()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what its derivatives are made of."""
+        ctx.problem, *saved = inputs
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+
+    @staticmethod
+    def backward(ctx: Any, *direction: Tensor | None) -> Any:
+        """Pull back, as the table above says."""
+        flat, statistic, weight = _split_weight(ctx.problem, ctx.saved_tensors)
+        direction = filled(direction, flat)
+        for_terms = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
+        for_weight = _as_tuple(StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction))
+        return None, *for_terms, *(None for _ in statistic), *for_weight
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
+        """Push forward, as the table above says."""
+        flat, statistic, weight = _split_weight(ctx.problem, ctx.saved_tensors)
+        direction = filled(tangents[1 : 1 + NUM_TERMS], flat)
+        moved = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
+        moved_weight = tangents[1 + NUM_TERMS + len(statistic) :]
+        if all(w is None for w in moved_weight):
+            return moved
+        added = Gradient.apply(ctx.problem, *flat, *statistic, *filled(moved_weight, weight))
+        return tuple(None if a is None else a + b for a, b in zip(moved, added, strict=True))
+
+
+class GradientTangent(PerSlice):
+    """G'(x, g) x', the Hessian of <g, r> times a direction."""
+
+    @staticmethod
+    def forward(problem: Problem, *inputs: Tensor | None) -> Any:
+        """Compute it with the problem's kernel."""
+        inputs = written_out(inputs)
+        flat, statistic, weight = _split_weight(problem, inputs[:-NUM_TERMS])
+        scores, tangent = problem.scores(flat), ScoreTerms(*inputs[-NUM_TERMS:])  # pyright: ignore[reportArgumentType]
+        return problem.kernel.gradient_tangent(
+            scores, problem.psi, PerAnchor(*statistic), PerAnchor(*weight), tangent
+        ).flat()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what its derivatives are made of."""
+        ctx.problem, *saved = inputs
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> Any:
+        """Linear in the direction, and symmetric; for anything else a third derivative would be needed."""
+        num_moved = sum(value is not None for value in ctx.saved_tensors[-NUM_TERMS:])  # one function per tensor
+        if any(_is_wanted(function) for function, _ in ctx.next_functions[:-num_moved]):
+            raise RuntimeError(_NO_THIRD)
+        held = ctx.saved_tensors[:-NUM_TERMS]
+        for_direction = GradientTangent.apply(ctx.problem, *held, *filled(upstream, held[:NUM_TERMS]))
+        return None, *(None for _ in held), *for_direction
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
+        """Push forward, as the table above says."""
+        held = ctx.saved_tensors[:-NUM_TERMS]
+        if any(tangent is not None for tangent in tangents[1:-NUM_TERMS]):
+            raise RuntimeError(_NO_THIRD)
+        return GradientTangent.apply(ctx.problem, *held, *filled(tangents[-NUM_TERMS:], held[:NUM_TERMS]))
+
+
+_NO_THIRD = (
+    "a third derivative of a pairwise loss needs every pair at once; wrap the call in "
+    "counterpoint.kernels.select.use('dense') and keep the batch small"
+)
+
+_NO_FORWARD_TWICE = (
+    "forward mode twice (torch.func.jacfwd of jacfwd), like a third derivative, needs every pair at once; use "
+    "torch.func.hessian, or wrap the call in counterpoint.kernels.select.use('dense') and keep the batch small"
+)
+
+
+def _is_wanted(function: Any) -> bool:
+    """Whether the running backward pass goes on to a node; if that cannot be known, it is taken to."""
+    if function is None:
+        return False
+    try:
+        return torch._C._will_engine_execute_node(function)
+    except RuntimeError:  # leaves, under torch.autograd.grad
+        return True
+
+
+def _flat_statistic(statistic: PerAnchor) -> Tensor | tuple[Tensor, Tensor]:
+    """As autograd wants it: a tensor, or two."""
+    return statistic.rows_N if statistic.columns_M is None else (statistic.rows_N, statistic.columns_M)
+
+
+def _as_tuple(value: Any) -> tuple[Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def split(saved: Any) -> tuple[Any, Any]:
+    """Terms and statistic."""
+    return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:])
+
+
+def _split3(saved: Any) -> tuple[Any, Any, Any]:
+    """Terms, statistic and tangent."""
+    return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:-NUM_TERMS]), tuple(saved[-NUM_TERMS:])
+
+
+def _split_weight(problem: Problem, saved: Any) -> tuple[Any, Any, Any]:
+    """Terms, statistic and weight."""
+    middle = NUM_TERMS + 1 + problem.is_two_way
+    return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:middle]), tuple(saved[middle:])
+
+
+def written_out(inputs: Flat) -> Flat:
+    """Inputs as kernels may write to what they make of them: autograd's symbolic zeros become numbers."""
+    return tuple(value.clone() if value is not None and value._is_zerotensor() else value for value in inputs)
+
+
+def filled(direction: Any, like: Flat) -> Flat:
+    """A direction with zeros where autograd says None; None stays where there is no term."""
+    return tuple(
+        None if value is None else (torch.zeros_like(value) if move is None else move)
+        for move, value in zip(direction, like, strict=True)
     )
-
-
-class _RowLogSumExp(torch.autograd.Function):
-    @staticmethod
-    def forward(*inputs: Any) -> Tensor:
-        scores, kernel = _unpack(inputs)
-        return kernel.row_logsumexp(scores)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *tensors, ctx.constants = inputs
-        ctx.save_for_backward(*tensors, output)
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        *tensors, lse_N = ctx.saved_tensors
-        scores, kernel = _unpack((*tensors, ctx.constants))
-        sums = kernel.pair_sums(scores, grad_outputs[0], lse_N)
-        grad_anchors_ND = scores.scale * sums.weighted_keys_ND
-        grad_keys_MD = scores.scale * sums.weighted_anchors_MD
-        return grad_anchors_ND, grad_keys_MD, sums.row_sums_N, sums.column_sums_M, None, None
-
-
-def _unpack(flat: tuple[Any, ...]) -> tuple[PairScores, PairKernel]:
-    """Rebuild the record from autograd's flat list."""
-    anchors_ND, keys_MD, anchor_bias_N, key_bias_M, excluded_NE, (scale, kernel) = flat
-    return PairScores(anchors_ND, keys_MD, scale, anchor_bias_N, key_bias_M, excluded_NE), kernel

@@ -1,42 +1,215 @@
 """The definition: plain loops in float64. Slow on purpose; every other kernel is tested against it."""
 
+# N anchors, M keys, D features
+
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairScores, PairSums
+from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+
+Pair = tuple[int, int]
+
+
+@torch.no_grad()  # its loops leave autograd, so a derivative through them must raise rather than be zero
+def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
+    """See ``contract.PairKernel.reduce``; returns float64."""
+    return PerAnchor(*(_statistic(reading, psi) for reading in _readings(scores, scores.terms)))
 
 
 @torch.no_grad()
-def row_logsumexp(scores: PairScores) -> Tensor:
-    """See ``contract.PairKernel.row_logsumexp``; returns float64."""
-    rows = []
-    for i in range(len(scores.anchors_ND)):
-        row = [_score(scores, i, j) for j in _keys_of(scores, i)]
-        top = max(row)
-        rows.append(top + math.log(math.fsum(math.exp(u - top) for u in row)))
-    return torch.tensor(rows, dtype=torch.float64)
+def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
+    """See ``contract.PairKernel.gradient``; returns float64."""
+    gradients = _Gradients(scores)
+    for reading, r, g in zip(_readings(scores, scores.terms), _both(statistic), _both(weight), strict=True):
+        for (i, j), u in reading.scores.items():
+            own = reading.own(i, j)
+            gradients.add(reading, (i, j), float(g[own]) * _scalar(psi.slope, u - _shift(psi, r, own)))
+    return gradients.as_terms()
 
 
-@torch.no_grad()  # its loops leave autograd, so a second derivative must raise rather than hold the weights fixed
-def pair_sums(scores: PairScores, row_weight_N: Tensor, shift_N: Tensor) -> PairSums:
-    """See ``contract.PairKernel.pair_sums``; returns float64."""
-    anchors_ND, keys_MD = scores.anchors_ND.double(), scores.keys_MD.double()
-    weight_NM = torch.zeros(len(anchors_ND), len(keys_MD), dtype=torch.float64)
-    for i in range(len(anchors_ND)):
-        for j in _keys_of(scores, i):
-            weight_NM[i, j] = float(row_weight_N[i]) * math.exp(_score(scores, i, j) - float(shift_N[i]))
-    return PairSums(weight_NM.sum(1), weight_NM.sum(0), weight_NM @ keys_MD, weight_NM.T @ anchors_ND)
+@torch.no_grad()
+def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms) -> PerAnchor:
+    """See ``contract.PairKernel.reduce_tangent``; returns float64."""
+    results = []
+    moves = _score_tangents(scores, tangent)
+    for reading, move, r in zip(_readings(scores, scores.terms), moves, _both(statistic), strict=True):
+        total = torch.zeros(reading.num_anchors, dtype=torch.float64)
+        for (i, j), u in reading.scores.items():
+            own = reading.own(i, j)
+            total[own] += _scalar(psi.slope, u - _shift(psi, r, own)) * move[i, j]
+        results.append(total)
+    return PerAnchor(*results)
 
 
-def _keys_of(scores: PairScores, i: int) -> list[int]:
-    """Keys that enter the row of anchor i."""
-    excluded = set(scores.excluded_NE[i].tolist())
-    return [j for j in range(len(scores.keys_MD)) if j not in excluded]
+@torch.no_grad()
+def gradient_tangent(
+    scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
+) -> ScoreTerms:
+    """See ``contract.PairKernel.gradient_tangent``; returns float64."""
+    gradients = _Gradients(scores)
+    readings, moves = _readings(scores, scores.terms), _score_tangents(scores, tangent)
+    slopes = _both(reduce_tangent(scores, psi, statistic, tangent))
+    for reading, move, r, dr, g in zip(readings, moves, _both(statistic), slopes, _both(weight), strict=True):
+        for (i, j), u in reading.scores.items():
+            own = reading.own(i, j)
+            v = u - _shift(psi, r, own)
+            change = move[i, j] - (float(dr[own]) if psi.in_log_domain else 0.0)
+            gradients.add(reading, (i, j), float(g[own]) * _scalar(psi.curvature, v) * change)
+            gradients.add_products(tangent, (i, j), float(g[own]) * _scalar(psi.slope, v))
+    return gradients.as_terms()
 
 
-def _score(scores: PairScores, i: int, j: int) -> float:
-    """One u_ij."""
-    product = torch.dot(scores.anchors_ND[i].double(), scores.keys_MD[j].double())
-    return scores.scale * float(product) + float(scores.anchor_bias_N[i]) + float(scores.key_bias_M[j])
+@dataclass(frozen=True)
+class _Reading:
+    """All pairs that count, read along the rows or along the columns."""
+
+    scores: dict[Pair, float]
+    num_anchors: int
+    is_column: bool
+
+    def own(self, i: int, j: int) -> int:
+        """The anchor of a pair."""
+        return j if self.is_column else i
+
+
+class _Gradients:
+    """Sums over pairs of weight times what each term contributes."""
+
+    def __init__(self, scores: PairScores) -> None:
+        self.scores = scores
+        self.sums = {
+            name: torch.zeros(value.shape, dtype=torch.float64)
+            for name, value in vars(scores.terms).items()
+            if value is not None
+        }
+
+    def add(self, reading: _Reading, pair: Pair, weight: float) -> None:
+        """One pair of weight w_ij."""
+        (i, j), terms = pair, self.scores.terms
+        self._add_row("anchors_ND", i, weight * float(terms.scale) * self.scores.keys_MD[j].double())
+        self._add_row(
+            "anchors_ND" if self.scores.is_self else "keys_MD",
+            j,
+            weight * float(terms.scale) * terms.anchors_ND[i].double(),
+        )
+        self.sums["scale"] += weight * _dot(terms.anchors_ND[i], self.scores.keys_MD[j])
+        own, other = ("column_own_M", "column_other_N") if reading.is_column else ("row_own_N", "row_other_M")
+        self._add_row(own, j if reading.is_column else i, weight)
+        self._add_row(other, i if reading.is_column else j, weight)
+
+    def add_products(self, tangent: ScoreTerms, pair: Pair, weight: float) -> None:
+        """What moves in s k_j, s a_i and <a_i, k_j> while the weight w_ij is held."""
+        (i, j), terms, keys_MD = pair, self.scores.terms, self.scores.keys_MD
+        moved_keys_MD = tangent.anchors_ND if self.scores.is_self else tangent.keys_MD
+        assert moved_keys_MD is not None
+        ds, s = float(tangent.scale), float(terms.scale)
+        anchor, key = terms.anchors_ND[i].double(), keys_MD[j].double()
+        moved_anchor, moved_key = tangent.anchors_ND[i].double(), moved_keys_MD[j].double()
+        self._add_row("anchors_ND", i, weight * (ds * key + s * moved_key))
+        name = "anchors_ND" if self.scores.is_self else "keys_MD"
+        self._add_row(name, j, weight * (ds * anchor + s * moved_anchor))
+        self.sums["scale"] += weight * (_dot(moved_anchor, key) + _dot(anchor, moved_key))
+
+    def as_terms(self) -> ScoreTerms:
+        """The sums as a record; terms that the scores lack are None."""
+        return ScoreTerms(**{name: self.sums.get(name) for name in vars(self.scores.terms)})  # pyright: ignore[reportArgumentType]
+
+    def _add_row(self, name: str, index: int, amount: Tensor | float) -> None:
+        if name in self.sums:
+            self.sums[name][index] += amount
+
+
+def _readings(scores: PairScores, terms: ScoreTerms) -> list[_Reading]:
+    """The scores read along the rows and, if they are read both ways, along the columns."""
+    products = {(i, j): float(terms.scale) * _dot(terms.anchors_ND[i], scores.keys_MD[j]) for i, j in _pairs(scores)}
+    num_anchors, num_keys = len(terms.anchors_ND), len(scores.keys_MD)
+    rows = {(i, j): u + _at(terms.row_own_N, i) + _at(terms.row_other_M, j) for (i, j), u in products.items()}
+    readings = [_Reading(rows, num_anchors, is_column=False)]
+    if scores.is_two_way:
+        columns = {
+            (i, j): u + _at(terms.column_own_M, j) + _at(terms.column_other_N, i) for (i, j), u in products.items()
+        }
+        readings.append(_Reading(columns, num_keys, is_column=True))
+    return readings
+
+
+def _score_tangents(scores: PairScores, tangent: ScoreTerms) -> list[dict[Pair, float]]:
+    """u'_ij in each reading: the product rule over scale, anchor, key and biases."""
+    terms, s, ds = scores.terms, float(scores.terms.scale), float(tangent.scale)
+    moved_keys_MD = tangent.anchors_ND if scores.is_self else tangent.keys_MD
+    assert moved_keys_MD is not None
+    products = {}
+    for i, j in _pairs(scores):
+        anchor, key = terms.anchors_ND[i], scores.keys_MD[j]
+        products[i, j] = ds * _dot(anchor, key) + s * (
+            _dot(tangent.anchors_ND[i], key) + _dot(anchor, moved_keys_MD[j])
+        )
+    rows = {(i, j): u + _at(tangent.row_own_N, i) + _at(tangent.row_other_M, j) for (i, j), u in products.items()}
+    if not scores.is_two_way:
+        return [rows]
+    return [
+        rows,
+        {(i, j): u + _at(tangent.column_own_M, j) + _at(tangent.column_other_N, i) for (i, j), u in products.items()},
+    ]
+
+
+def _pairs(scores: PairScores) -> Iterator[Pair]:
+    """The pairs that count."""
+    for i in range(len(scores.terms.anchors_ND)):
+        yield from ((i, j) for j in range(len(scores.keys_MD)) if _counts(scores.mask, i, j))
+
+
+def _counts(mask: PairMask, i: int, j: int) -> bool:
+    """Whether a pair counts."""
+    if mask.excluded_NE is not None and j in mask.excluded_NE[i].tolist():
+        return False
+    if mask.anchor_labels_N is None or mask.key_labels_M is None:
+        return True
+    return bool(mask.anchor_labels_N[i] == mask.key_labels_M[j]) == mask.keeps_same_label
+
+
+def _statistic(reading: _Reading, psi: PairFunction) -> Tensor:
+    """Sum of psi, or log-sum-exp, per anchor."""
+    per_anchor: list[list[float]] = [[] for _ in range(reading.num_anchors)]
+    for (i, j), u in reading.scores.items():
+        per_anchor[reading.own(i, j)].append(u)
+    if psi.in_log_domain:
+        return torch.tensor([_log_sum_exp(row) for row in per_anchor], dtype=torch.float64)
+    return torch.tensor([math.fsum(_scalar(psi.value, u) for u in row) for row in per_anchor], dtype=torch.float64)
+
+
+def _log_sum_exp(row: list[float]) -> float:
+    """Log of the sum of exp; minus infinity for no terms."""
+    if not row:
+        return -math.inf
+    top = max(row)
+    return top + math.log(math.fsum(math.exp(u - top) for u in row))
+
+
+def _scalar(function: object, u: float) -> float:
+    """An elementwise tensor function at one number."""
+    return float(function(torch.tensor(u, dtype=torch.float64)))  # pyright: ignore[reportCallIssue]
+
+
+def _shift(psi: PairFunction, statistic: Tensor, index: int) -> float:
+    """h_i."""
+    return float(statistic[index]) if psi.in_log_domain else 0.0
+
+
+def _both(per_anchor: PerAnchor) -> list[Tensor]:
+    """Rows and, if there are, columns."""
+    return [per_anchor.rows_N] if per_anchor.columns_M is None else [per_anchor.rows_N, per_anchor.columns_M]
+
+
+def _dot(a_D: Tensor, b_D: Tensor) -> float:
+    """Inner product in float64."""
+    return float(torch.dot(a_D.double(), b_D.double()))
+
+
+def _at(bias: Tensor | None, index: int) -> float:
+    """One entry of a term that may be absent."""
+    return 0.0 if bias is None else float(bias[index])

@@ -1,37 +1,37 @@
-r"""Pairwise losses of the form sum_i phi(sum_j psi(d_i^2 - d_ij^2)), after alphacl2022, Eq. 1.
+r"""The members of the pairwise family, after the table of alphacl2022, Fig. 1: each a choice of phi and psi.
 
-With :math:`d_i^2 = |z_i - z_i'|^2/2` between an anchor and its positive and :math:`d_{ij}^2 = |z_i - z_j|^2/2` to a
-negative,
-every member has the gradient of :math:`\sum_{ij} \alpha_{ij} (d_i^2 - d_{ij}^2)` with the pairwise importance
-:math:`\alpha_{ij} = \phi'(\xi_i)\,\psi'(d_i^2 - d_{ij}^2)` held fixed (Theorem 1).
+.. math:: L = \frac{1}{|A|} \sum_{i \in A} \phi(\xi_i), \qquad \xi_i = \sum_{j \in N(i)} \psi(d_i^2 - d_{ij}^2)
+
+with :math:`d^2 = |a - b|^2/2`, so that for unit vectors the gap :math:`d_i^2 - d_{ij}^2` is
+:math:`\cos_{ij} - \cos_{ii'}`; a zero vector has cosine 0 with all. All members take ``negatives`` (which vectors repel
+an anchor: ``two-view``, the 2n - 2 vectors of other samples; ``cross-view``, the n - 1 in the other view;
+``same-view``, the n - 1 in its own) and ``normalize`` (False takes vectors as they are).
 """
 
-# N samples per view, A anchors, M keys, D features
-
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_features, check_labels, check_positive
-from counterpoint.core.numerics import unit_rows
-from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairScores
-from counterpoint.kernels.differentiable import row_logsumexp
-
-Negatives = Literal["two-view", "cross-view", "same-view"]
-NEGATIVES: Mapping[str, str] = {
-    "two-view": "both views of every other sample",
-    "cross-view": "the other view of every other sample",
-    "same-view": "the same view of every other sample",
-}
+from counterpoint.core.checks import check_positive
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS_THRESHOLD
+from counterpoint.losses.blocks import Anchors, Negatives, Pairing
+from counterpoint.losses.loss import LossCard
+from counterpoint.losses.pair_loss import REDUCTIONS, PairLoss, Reduction
+from counterpoint.losses.pairs import Phi, Psi
 
 
-class InfoNCE(nn.Module):
+def InfoNCE(
+    temperature: float = 0.5,
+    epsilon: float = 1.0,
+    negatives: Negatives = "two-view",
+    normalize: bool = True,
+    *,
+    anchors: Anchors = "both",
+    reduction: Reduction = "mean",
+) -> PairLoss:
     r"""InfoNCE; with the defaults it is NT-Xent (SimCLR), with ``epsilon=0`` it is DCL.
 
     .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \log\Big(\epsilon + \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau}\Big)
@@ -40,164 +40,348 @@ class InfoNCE(nn.Module):
     :math:`(\cos_{ij} - \cos_{ii'})/\tau`, so that at epsilon = 1 each term is the cross-entropy of picking the
     positive.
 
-    Source: alphacl2022, Eq. 1 and table of Fig. 1 (phi = tau log(eps + x), psi = exp(x / tau)). Differs from the
-        paper: no
-    factor tau in front (as in the released code and in NT-Xent); the positive belongs in the denominator
-    (eps = 1) for SimCLR, where the text after Eq. 2 says eps = 0.
+    Source: alphacl2022, Eq. 1 and table of Fig. 1 (phi = tau log(eps + x), psi = exp(x / tau)). Differs from the paper:
+        no factor tau in front (as in the released code and in NT-Xent); the positive belongs in the denominator
+        (eps = 1) for SimCLR, where the text after Eq. 2 says eps = 0; all 2n vectors are anchors and both views repel.
+
+    Equals lightly's ``NTXentLoss(temperature)`` and, with epsilon 0, its ``DCLLoss``, without a difference in
+    normalisation.
 
     Args:
         temperature: tau > 0.
         epsilon: weight of the positive pair in the denominator, >= 0.
-        negatives: which vectors repel an anchor: ``two-view`` (2n - 2: both views of the others), ``cross-view`` (n -
-            1: the
-            other view of the others, as DirectCLR and CLIP) or ``same-view`` (n - 1, as in alphacl2022).
+        negatives: which vectors repel an anchor: ``two-view`` (2n - 2: both views of the others), ``cross-view``
+            (n - 1: the other view of the others, as DirectCLR and CLIP) or ``same-view`` (n - 1, as in alphacl2022).
         normalize: scale the inputs to unit length first; False takes the vectors as they are (as the papers' linear
             models do).
+        anchors: ``both`` views, or the ``first`` only (as in alphacl2022).
+        reduction: ``mean`` or ``sum`` over anchors.
 
     Raises:
-        ValueError: temperature <= 0, epsilon < 0, or an unknown kind of negatives.
+        ValueError: temperature <= 0, epsilon < 0, or an unknown name.
 
-    Unchanged by permuting samples, swapping views and rotating all vectors.
+    Unchanged by permuting samples, swapping views (with all anchors) and rotating all vectors.
 
     >>> z = torch.eye(2)
     >>> round(float(InfoNCE(temperature=1.0)(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
     True
     """
-
-    def __init__(
-        self, temperature: float = 0.5, epsilon: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True
-    ) -> None:
-        super().__init__()
-        check_positive(temperature, "temperature", hint="common values are 0.1 to 0.5")
-        check_choice(negatives, "negatives", NEGATIVES)
-        if not 0 <= epsilon < math.inf:
-            raise ValueError(f"epsilon must be >= 0, got {epsilon}; 1 is NT-Xent, 0 is DCL")
-        self.temperature = temperature
-        self.epsilon = epsilon
-        self.negatives: Negatives = negatives
-        self.normalize = normalize
-
-    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Mean loss over the 2n anchors.
-
-        Args:
-            z0: embeddings of the first view, shape (n, d), n >= 2.
-            z1: embeddings of the second view, same shape and order of samples.
-            labels: accepted so that all losses are called alike; InfoNCE does not use them.
-
-        Returns:
-            Scalar tensor; float32 for half-precision inputs.
-
-        Raises:
-            TypeError: inputs are not floating point.
-            ValueError: shapes differ, n < 2, or a row is not finite (named).
-        """
-        if labels is not None:
-            check_labels(labels, len(z0))
-        per_anchor = [self._denominator(block) for block in self._blocks(z0, z1)]
-        return torch.cat(per_anchor).mean()
-
-    def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
-        r"""Pairwise importance :math:`\alpha_{ij} = e^{u_{ij}} / (\epsilon + \sum_k e^{u_{ik}}) / \tau`, dense.
-
-        The loss has the gradient of :math:`\frac{1}{2n}\sum_{ij} \alpha_{ij} (d_i^2 - d_{ij}^2)` with alpha held fixed.
-
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
-            repel i.
-        """
-        blocks = list(self._blocks(z0, z1))
-        num_anchors = sum(len(block.anchor_rows) for block in blocks)
-        alpha = blocks[0].scores.anchors_ND.new_zeros(num_anchors, num_anchors)
-        for block in blocks:
-            weight_AM = torch.exp(dense.score_matrix(block.scores) - self._denominator(block)[:, None])
-            rows, columns = torch.meshgrid(block.anchor_rows, block.key_rows, indexing="ij")
-            alpha[rows, columns] = weight_AM / self.temperature
-        return alpha
-
-    def num_negatives(self, n: int) -> int:
-        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
-        if n < 2:
-            raise ValueError(f"a contrastive loss needs at least 2 samples, got {n}")
-        return 2 * (n - 1) if self.negatives == "two-view" else n - 1
-
-    def chance(self, n: int) -> float:
-        """Loss when all pairs look alike (nothing learned, or full collapse): log(epsilon + negatives)."""
-        return math.log(self.epsilon + self.num_negatives(n))
-
-    def floor(self, n: int, *, nonnegative: bool = False) -> float:
-        r"""A value that no embedding of n samples can go below.
-
-        For unit vectors the mean gap over negatives is at least -n/(n-1), reached when the samples form a simplex
-        and both views agree; for non-negative unit vectors cosines are >= 0 and it is at least -1. By
-        Jensen's inequality :math:`L \ge \log(\epsilon + K e^{-g/\tau})` with K negatives. Attained if the
-        dimension is at least n - 1 (non-negative: n).
-
-        Args:
-            n: samples per batch, >= 2.
-            nonnegative: the embedding has no negative entries.
-        """
-        num_negatives = self.num_negatives(n)
-        if not self.normalize:
-            return self._log_epsilon
-        gap = 1.0 if nonnegative else n / (n - 1)
-        return float(np.logaddexp(math.log(num_negatives) - gap / self.temperature, self._log_epsilon))
-
-    @property
-    def _log_epsilon(self) -> float:
-        return math.log(self.epsilon) if self.epsilon > 0 else -math.inf
-
-    def _denominator(self, block: "_Block") -> Tensor:
-        """Per-anchor log(epsilon + sum_j exp(u_ij)), shape (a,)."""
-        lse_A = row_logsumexp(block.scores, dense)
-        return lse_A if self.epsilon == 0 else torch.logaddexp(lse_A, lse_A.new_tensor(self._log_epsilon))
-
-    def _blocks(self, z0: Tensor, z1: Tensor) -> Iterator["_Block"]:
-        """Yield the blocks of anchors and keys; together their anchors are all 2n vectors."""
-        z0, z1 = self._prepare(z0, z1)
-        num_samples = len(z0)
-        first = torch.arange(num_samples, device=z0.device)
-        second = first + num_samples
-        if self.negatives == "two-view":
-            both, partner = torch.cat([first, second]), torch.cat([second, first])
-            z_all, positives = torch.cat([z0, z1]), torch.cat([z1, z0])
-            excluded = torch.stack([both, partner], dim=1)
-            yield _Block(self._scores(z_all, positives, z_all, excluded), both, both)
-            return
-        is_cross = self.negatives == "cross-view"
-        for anchors, others, rows, other_rows in ((z0, z1, first, second), (z1, z0, second, first)):
-            keys, key_rows = (others, other_rows) if is_cross else (anchors, rows)
-            yield _Block(self._scores(anchors, others, keys, first[:, None]), rows, key_rows)
-
-    def _scores(self, anchors_AD: Tensor, positives_AD: Tensor, keys_MD: Tensor, excluded_AE: Tensor) -> PairScores:
-        """The gap (d_i^2 - d_ij^2) / tau without subtracting distances (see ``kernels.contract``)."""
-        own_A = 0.5 * positives_AD.square().sum(1) - (anchors_AD * positives_AD).sum(1)
-        key_M = -0.5 * keys_MD.square().sum(1)
-        scale = 1.0 / self.temperature
-        return PairScores(anchors_AD, keys_MD, scale, scale * own_A, scale * key_M, excluded_AE)
-
-    def _prepare(self, z0: Tensor, z1: Tensor) -> tuple[Tensor, Tensor]:
-        """Check both views, lift half precision to float32, normalise."""
-        check_features(z0, "z0")
-        check_features(z1, "z1")
-        if z0.shape != z1.shape:
-            raise ValueError(f"z0 and z1 must have the same shape, got {tuple(z0.shape)} and {tuple(z1.shape)}")
-        z0, z1 = z0.to(_working_dtype(z0)), z1.to(_working_dtype(z1))
-        return (unit_rows(z0), unit_rows(z1)) if self.normalize else (z0, z1)
+    check_temperature(temperature)
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon must be >= 0, got {epsilon}; 1 is NT-Xent, 0 is DCL")
+    return member(
+        "InfoNCE" if epsilon else "DCL",
+        _log_plus(epsilon),
+        Psi(EXPONENTIAL, f"exp(x / {temperature:g})", scale=1.0 / temperature),
+        pairing=Pairing(negatives, anchors, normalize),
+        alpha=f"exp(gap_ij / tau) / ({epsilon:g} + xi_i) / tau",
+        reduction=reduction,
+    )
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Scores of some anchors against some keys, and where both stand among the 2n vectors."""
+def DCL(temperature: float = 0.1, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
+    r"""Decoupled contrastive learning: InfoNCE without the positive in the denominator.
 
-    scores: PairScores
-    anchor_rows: Tensor
-    key_rows: Tensor
+    .. math:: L = \frac{1}{2n} \sum_i \log \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau}
+
+    Source: yeh2022, Eq. 6; alphacl2022, Eq. 2 at eps = 0. One log-sum-exp over all 2n - 2 negatives, as lightly's
+        ``DCLLoss`` has since June 2025; earlier versions added one per view.
+
+    Args:
+        temperature: tau > 0.
+        negatives: which vectors repel an anchor.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: temperature <= 0 or an unknown kind of negatives.
+
+    >>> z = torch.eye(2)
+    >>> round(float(DCL(temperature=1.0)(z, z)), 6) == round(math.log(2 / math.e), 6)
+    True
+    """
+    return InfoNCE(temperature, 0.0, negatives, normalize)
 
 
-def _working_dtype(z: Tensor) -> torch.dtype:
-    """Losses are computed in float32 at least."""
-    return torch.float64 if z.dtype == torch.float64 else torch.float32
+def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
+    r"""MINE as the family has it: phi = log(x), psi = exp(x).
+
+    .. math:: L = \frac{1}{2n} \sum_i \log \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2}
+
+    Source: alphacl2022, table of Fig. 1, after mine2018. Differs from the Donsker-Varadhan bound of mine2018, whose
+        logarithm is taken once over the whole batch; here, as in the table, it is taken per anchor.
+
+    Args:
+        negatives: which vectors repel an anchor.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: an unknown kind of negatives.
+
+    >>> z = torch.eye(2)
+    >>> round(float(MINE()(z, z)), 6) == round(math.log(2 / math.e), 6)
+    True
+    """
+    return member(
+        "MINE",
+        _log_plus(0.0),
+        Psi(EXPONENTIAL, "exp(x)"),
+        pairing=Pairing(negatives, normalize=normalize),
+        alpha="exp(gap_ij) / xi_i",
+    )
 
 
-CATALOGUE: Mapping[str, type[InfoNCE]] = {"infonce": InfoNCE}
+def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
+    r"""Triplet loss over all pairs: a negative counts while it is closer than the positive plus a margin.
+
+    .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} [d_i^2 - d_{ij}^2 + \epsilon]_+
+
+    The hinge has slope 0 at its corner, as ``torch.relu``; its second derivative is 0 wherever it exists.
+
+    Source: alphacl2022, table of Fig. 1, after schroff2015, Eq. 2. Half squared distances: a margin of m here is 2 m on
+        squared distances.
+
+    Args:
+        margin: epsilon, any finite number; unit vectors have gaps between -2 and 2.
+        negatives: which vectors repel an anchor.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: a margin that is not finite, or an unknown kind of negatives.
+
+    >>> z = torch.eye(2)
+    >>> float(Triplet(margin=1.5)(z, z))
+    1.0
+    """
+    check_margin(margin)
+    return member(
+        "Triplet",
+        _linear(),
+        Psi(HINGE, f"[x + {margin:g}]_+", margin=margin),
+        pairing=Pairing(negatives, normalize=normalize),
+        alpha="1 where gap_ij + margin > 0",
+    )
+
+
+def SoftTriplet(
+    temperature: float = 1.0, margin: float = 0.0, negatives: Negatives = "two-view", normalize: bool = True
+) -> PairLoss:
+    r"""Soft triplet loss: phi = tau log(1 + x), psi = exp(x / tau + epsilon).
+
+    .. math:: L = \frac{1}{2n} \sum_i \tau \log\Big(1 + \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau + \epsilon}\Big)
+
+    Source: alphacl2022, table of Fig. 1 (epsilon is a margin there).
+
+    Args:
+        temperature: tau > 0.
+        margin: epsilon, added to the scaled gap.
+        negatives: which vectors repel an anchor.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: temperature <= 0, a margin that is not finite, or an unknown kind of negatives.
+
+    >>> z = torch.eye(2)
+    >>> round(float(SoftTriplet()(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
+    True
+    """
+    check_temperature(temperature)
+    check_margin(margin)
+    return member(
+        "SoftTriplet",
+        _log_plus(1.0, factor=temperature),
+        Psi(EXPONENTIAL, f"exp(x / {temperature:g} + {margin:g})", scale=1.0 / temperature, margin=margin),
+        pairing=Pairing(negatives, normalize=normalize),
+        alpha="exp(gap_ij / tau + margin) / (1 + xi_i)",
+    )
+
+
+def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
+    r"""(N+1)-tuplet loss: phi = log(1 + x), psi = exp(x).
+
+    .. math:: L = \frac{1}{2n} \sum_i \log\Big(1 + \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2}\Big)
+
+    Source: alphacl2022, table of Fig. 1, after sohn2016, Eq. 6.
+
+    Args:
+        negatives: which vectors repel an anchor.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: an unknown kind of negatives.
+
+    >>> z = torch.eye(2)
+    >>> round(float(NPlusOneTuplet()(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
+    True
+    """
+    return member(
+        "NPlusOneTuplet",
+        _log_plus(1.0),
+        Psi(EXPONENTIAL, "exp(x)"),
+        pairing=Pairing(negatives, normalize=normalize),
+        alpha="exp(gap_ij) / (1 + xi_i)",
+    )
+
+
+def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
+    r"""Lifted structured loss: phi = [log x]_+^2, psi = exp(x + epsilon).
+
+    .. math:: L = \frac{1}{2n} \sum_i \Big[\log \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2 + \epsilon}\Big]_+^2
+
+    Its second derivative jumps where the logarithm is 0.
+
+    Source: alphacl2022, table of Fig. 1, after ohsong2016, Eq. 4.
+
+    Args:
+        margin: epsilon.
+        negatives: which vectors repel an anchor.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: a margin that is not finite, or an unknown kind of negatives.
+
+    >>> z = torch.eye(2)
+    >>> round(float(LiftedStructured()(z, z)), 6) == round(math.log(2) ** 2, 6)
+    True
+    """
+    check_margin(margin)
+    return member(
+        "LiftedStructured",
+        Phi(lambda xi: torch.relu(xi.log()).square(), "[log x]_+^2", lambda log_xi: torch.relu(log_xi).square()),
+        Psi(EXPONENTIAL, f"exp(x + {margin:g})", margin=margin),
+        pairing=Pairing(negatives, normalize=normalize),
+        alpha="2 [log xi_i]_+ exp(gap_ij + margin) / xi_i",
+    )
+
+
+def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
+    r"""Modified triplet loss: phi = x, psi = sigmoid(c x).
+
+    .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} \sigma\big(c\,(d_i^2 - d_{ij}^2)\big)
+
+    Source: alphacl2022, table of Fig. 1, after coria2020, Eq. 10.
+
+    Args:
+        steepness: c > 0.
+        negatives: which vectors repel an anchor.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: c <= 0 or an unknown kind of negatives.
+
+    >>> z = torch.ones(2, 1)
+    >>> float(ModifiedTriplet()(z, z))
+    1.0
+    """
+    check_positive(steepness, "steepness", hint="1 is a common value")
+    return member(
+        "ModifiedTriplet",
+        _linear(),
+        Psi(SIGMOID, f"sigmoid({steepness:g} x)", scale=steepness, is_convex=False),
+        pairing=Pairing(negatives, normalize=normalize),
+        alpha="c sigmoid'(c gap_ij)",
+    )
+
+
+def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
+    r"""Triplet contrastive loss, also called the quadratic loss: phi and psi are linear, so that all pairs weigh alike.
+
+    .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} (d_i^2 - d_{ij}^2)
+
+    Computed from sums of vectors, in time linear in n. Without normalisation it has no lower bound.
+
+    Source: alphacl2022, table of Fig. 1, after ji2021, Eq. 2. The quadratic loss of the released code divides by the
+        number of negatives.
+
+    Args:
+        negatives: which vectors repel an anchor.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: an unknown kind of negatives.
+
+    >>> z = torch.eye(2)
+    >>> float(LinearTriplet()(z, z))
+    -2.0
+    """
+    return member(
+        "LinearTriplet",
+        _linear(),
+        Psi(IDENTITY, "x"),
+        pairing=Pairing(negatives, normalize=normalize),
+        alpha="1",
+    )
+
+
+def member(name: str, phi: Phi, psi: Psi, *, pairing: Pairing, alpha: str, reduction: Reduction = "mean") -> PairLoss:
+    """A pairwise loss with its card."""
+    units = "unit vectors" if pairing.normalize else "vectors as they are"
+    card = LossCard(
+        name=name,
+        phi=phi.formula,
+        psi=psi.formula,
+        alpha=alpha,
+        negatives=pairing.explain(),
+        normalization=f"{units}; {REDUCTIONS[reduction]}",
+        source="alphacl2022, Eq. 1 and table of Fig. 1",
+        second_derivative=_SECOND.get(name, "true"),
+        fused="no pairs" if psi.function is IDENTITY else "CPU, CUDA",
+    )
+    return PairLoss(phi, psi, pairing=pairing, reduction=reduction, card=card)
+
+
+_SECOND = {
+    "Triplet": "true, 0 wherever it exists",
+    "LiftedStructured": "true, with a jump at log xi = 0",
+}
+
+
+def check_temperature(temperature: float) -> None:
+    """Require a finite temperature > 0."""
+    check_positive(temperature, "temperature", hint="common values are 0.1 to 0.5")
+    if math.isinf(temperature):
+        raise ValueError("temperature must be finite, got inf; common values are 0.1 to 0.5")
+
+
+def check_margin(margin: float) -> None:
+    """Require a finite margin."""
+    if not math.isfinite(margin):
+        raise ValueError(f"margin must be a finite number, got {margin}; unit vectors have gaps between -2 and 2")
+
+
+def _log_plus(epsilon: float, factor: float = 1.0) -> Phi:
+    """Return phi(x) = factor * log(epsilon + x), in the log domain."""
+    name = f"log({epsilon:g} + x)" if epsilon else "log(x)"
+    log_epsilon = math.log(epsilon) if epsilon else -math.inf
+
+    def of_log_sum(log_xi: Tensor) -> Tensor:
+        if epsilon == 0:
+            return log_xi if factor == 1 else factor * log_xi
+        if epsilon == 1:
+            plus = F.softplus(log_xi, threshold=SOFTPLUS_THRESHOLD)
+        else:
+            plus = log_epsilon + F.softplus(log_xi - log_epsilon, threshold=SOFTPLUS_THRESHOLD)
+        return plus if factor == 1 else factor * plus
+
+    return Phi(
+        lambda xi: factor * torch.log(epsilon + xi),
+        name if factor == 1.0 else f"{factor:g} {name}",
+        of_log_sum,
+    )
+
+
+def _linear() -> Phi:
+    """The identity."""
+    return Phi(lambda xi: xi, "x", is_linear=True)
+
+
+CATALOGUE: Mapping[str, Callable[..., PairLoss]] = {
+    "infonce": InfoNCE,
+    "dcl": DCL,
+    "mine": MINE,
+    "triplet": Triplet,
+    "soft-triplet": SoftTriplet,
+    "n-plus-one-tuplet": NPlusOneTuplet,
+    "lifted-structured": LiftedStructured,
+    "modified-triplet": ModifiedTriplet,
+    "linear-triplet": LinearTriplet,
+}

@@ -1,12 +1,13 @@
 """Build every part of a run from its settings, so that all mistakes show before the first step."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.errors import DataError, UsageError, unknown_name
+from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.loader import BatchLoader
@@ -16,11 +17,13 @@ from counterpoint.engine.fabric_adapter import FabricEngine, place
 from counterpoint.engine.loop import TrainingJob
 from counterpoint.engine.optimisers import WarmupCosine, build_optimizer
 from counterpoint.evaluation.trained_run import view_drawer
-from counterpoint.losses import CATALOGUE as LOSSES
-from counterpoint.losses import InfoNCE
+from counterpoint.kernels.select import Choice, recording
+from counterpoint.losses.build import build_loss, parameters_of
+from counterpoint.losses.loss import Loss
+from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.encoders import CUSTOM, feature_width, initial_encoder, with_pooling
-from counterpoint.nn.outputs import check_subvector
+from counterpoint.nn.outputs import OutputMap, check_subvector
 from counterpoint.nn.projectors import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard
 from counterpoint.recipes.resolve import Resolution, resolve, resolve_widths
@@ -35,7 +38,8 @@ class Assembled:
     resolution: Resolution
     split: Split
     encoder: Encoder
-    loss: InfoNCE
+    loss: Loss
+    kernels: list[Choice]
     order: EpochOrder
     source: Source
 
@@ -46,9 +50,21 @@ class Assembled:
         return sum(p.numel() for part in parts for p in part.parameters() if p.requires_grad)
 
     @property
-    def num_negatives(self) -> int:
-        """Vectors that repel each anchor."""
-        return self.loss.num_negatives(self.order.batch_size)
+    def num_negatives(self) -> int | None:
+        """Vectors that repel each anchor; None for losses that do not count them."""
+        return self.loss.num_negatives(self.order.batch_size) if isinstance(self.loss, PairLoss) else None
+
+    def pairs(self) -> str:
+        """What the loss contrasts, in words."""
+        settings, card = self.resolution.settings, self.loss.card
+        takes_temperature = "temperature" in parameters_of(settings.loss.name)
+        heat = f"temperature {settings.temperature:g}" if takes_temperature else f"{card.name} takes no temperature"
+        if self.num_negatives is None:
+            return f"{card.name}: {card.negatives} (batch {self.order.batch_size}); {heat}"
+        return (
+            f"each anchor sees {self.num_negatives} negatives (batch "
+            f"{self.order.batch_size}, {settings.loss.negatives}); {heat}"
+        )
 
     def banner(self, source: Source) -> str:
         """What a user should know before the first step."""
@@ -62,16 +78,17 @@ class Assembled:
             f"encoder {card.architecture} (width {card.width}), embedding {self.encoder.embedding_dims}, "
             f"{self.num_parameters:,} parameters; device {settings.engine.device}, precision "
             f"{settings.engine.precision}\n"
-            f"each anchor sees {self.num_negatives} negatives (batch {self.order.batch_size}, "
-            f"{settings.loss.negatives}); "
-            f"temperature {settings.temperature:g}; {settings.epochs} epochs of {self.order.batches_per_epoch} steps"
+            f"{self.pairs()}; {settings.epochs} epochs of {self.order.batches_per_epoch} steps"
         )
 
     def job(self, folder: RunFolder) -> TrainingJob:
         """The training job that writes to a run folder."""
         settings = self.resolution.settings
         engine = FabricEngine(place(settings.engine.device, settings.engine.precision))
-        method = JointEmbedding(self.encoder.backbone, self.encoder.projector, self.encoder.output_map, self.loss)
+        card = self.encoder.card
+        # Losses scale to unit length themselves, or take lengths as they are (VICReg).
+        output_map = OutputMap(d0=card.d0, nonnegative=card.nonnegative, normalize=False)
+        method = JointEmbedding(self.encoder.backbone, self.encoder.projector, output_map, self.loss)
         batch_size, batches = self.order.batch_size, self.order.batches_per_epoch
         num_epochs, warmup = int(settings.epochs), float(settings.optim.warmup_epochs)
         return TrainingJob(
@@ -85,10 +102,15 @@ class Assembled:
             num_epochs=num_epochs,
             checkpoint_every=int(settings.engine.checkpoint_every),
             keep=settings.engine.keep,
-            chance=self.loss.chance(batch_size),
-            floor=self.loss.floor(batch_size, nonnegative=settings.output.nonnegative != "none"),
+            chance=_level(self.loss.chance(batch_size)),
+            floor=_level(self.loss.floor(batch_size, nonnegative=settings.output.nonnegative != "none")),
             seed=settings.seed,
         )
+
+
+def _level(value: float) -> float | None:
+    """A level that a curve can be read against; None where a loss has none."""
+    return value if math.isfinite(value) else None
 
 
 def assemble(resolution: Resolution, source: Source, module: nn.Module | None) -> Assembled:
@@ -115,12 +137,24 @@ def assemble(resolution: Resolution, source: Source, module: nn.Module | None) -
     settings = resolve_widths(resolution, width).settings
     card = _card(settings, source, split.train, width)
     projector = _projector(settings, width)
-    if settings.loss.name not in LOSSES:
-        raise unknown_name("loss", settings.loss.name, LOSSES)
-    negatives = settings.loss.negatives
-    assert negatives != "auto"
-    loss = LOSSES[settings.loss.name](float(settings.temperature), settings.loss.epsilon, negatives)
-    return Assembled(resolution, split, Encoder(card, backbone, projector), loss, order, source)
+    encoder = Encoder(card, backbone, projector)
+    loss, kernels = _loss(settings, order.batch_size, encoder.embedding_dims)
+    return Assembled(resolution, split, encoder, loss, kernels, order, source)
+
+
+def _loss(settings: TrainSettings, batch_size: int, num_features: int) -> tuple[Loss, list[Choice]]:
+    """The loss, tried once on the run's device: what it lacks shows before the first step, and so do its kernels."""
+    asked = settings.loss
+    common = {"temperature": float(settings.temperature), "epsilon": asked.epsilon, "negatives": asked.negatives}
+    generator = torch.Generator().manual_seed(0)
+    trial = torch.randn(batch_size, num_features, generator=generator).to(settings.engine.device)
+    try:
+        loss = build_loss(asked.name, common, asked.options)
+        with recording() as choices:
+            build_loss(asked.name, common, asked.options).to(settings.engine.device)(trial, trial)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"loss.name {asked.name}: {error}") from None
+    return loss, choices
 
 
 def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module: nn.Module | None) -> nn.Module:

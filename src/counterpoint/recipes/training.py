@@ -227,6 +227,7 @@ def _status(source: Source, assembled: Assembled) -> dict[str, Any]:
         "num_threads": torch.get_num_threads(),
         "num_parameters": assembled.num_parameters,
         "negatives_per_anchor": assembled.num_negatives,
+        "pair_kernels": [{"name": choice.name, "reason": choice.reason} for choice in assembled.kernels],
         "width": assembled.encoder.card.width,
         "embedding_dims": assembled.encoder.embedding_dims,
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -1,0 +1,225 @@
+r"""Processes that share one batch; the only module that talks to torch.distributed.
+
+Every rank r turns its samples into a value :math:`L_r`, and what is optimised is their mean. The derivatives here are
+those of the sum :math:`\sum_r L_r`: what one rank's tensor does to the values of all ranks is added up. Where gradients
+are then averaged over the ranks, as data-parallel training does, the result is the gradient of the mean. All
+collectives are linear and differentiable in either mode any number of times; every rank must call them in the same
+order. Without an initialised process group, or with a group of one, all functions are what they are for one process.
+"""
+
+# W ranks, N samples per rank, M columns (keys), D features
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+
+
+def world_size() -> int:
+    """Number of ranks; 1 without a process group.
+
+    >>> world_size()
+    1
+    """
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Number of this process, 0 <= rank < world size; 0 without a process group.
+
+    >>> rank()
+    0
+    """
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def own_rows(num_local: int) -> slice:
+    """Where this rank's samples stand among the rows of ``gather_rows``.
+
+    Args:
+        num_local: samples per rank.
+
+    >>> own_rows(4)
+    slice(0, 4, None)
+    """
+    return slice(rank() * num_local, (rank() + 1) * num_local)
+
+
+def gather_rows(x_ND: Tensor) -> Tensor:
+    r"""Rows of all ranks in the order of ranks, shape (W n, ...).
+
+    Its gradient sums over ranks, :math:`\bar x_r = \sum_q (\partial L_q / \partial X)_{\text{rows of } r}`: a sample is
+    a key on every rank, and all of them pull at it. bfloat16 and float16 are summed in float32.
+
+    Args:
+        x_ND: (n, ...), of the same shape and dtype on every rank (see ``check_equal_batches``).
+
+    >>> gather_rows(torch.tensor([[1.0, 2.0]]))
+    tensor([[1., 2.]])
+    """
+    return x_ND if world_size() == 1 else _apply(_GatherRows, x_ND)
+
+
+def sum_over_ranks(x: Tensor) -> Tensor:
+    """Entrywise sum of a tensor over ranks, the same on every rank; its gradient is summed over ranks, too.
+
+    Args:
+        x: any shape, the same on every rank.
+
+    >>> sum_over_ranks(torch.tensor([3.0]))
+    tensor([3.])
+    """
+    return x if world_size() == 1 else _apply(_SumOverRanks, x)
+
+
+def logsumexp_over_ranks(x: Tensor) -> Tensor:
+    r"""Entrywise :math:`\log \sum_r e^{x_r}`: merges log-sum-exps over parts of the rows into those over all rows.
+
+    Shifted by the largest entry over ranks, so that nothing overflows. Minus infinity on every rank (no pair counts)
+    stays minus infinity and has gradient zero.
+
+    Args:
+        x: any shape, the same on every rank.
+
+    >>> logsumexp_over_ranks(torch.tensor([0.5, -torch.inf]))
+    tensor([0.5000,   -inf])
+    """
+    if world_size() == 1:
+        return x
+    largest = _apply(_MaxOverRanks, x.detach())
+    is_empty = largest == -torch.inf
+    # The shift is held fixed: it cancels, so that derivatives of any order are exact.
+    total = sum_over_ranks(torch.exp(x - largest.masked_fill(is_empty, 0.0)))
+    return torch.log(total.masked_fill(is_empty, 1.0)) + largest
+
+
+def merge_columns(partial_M: Tensor, in_log_domain: bool) -> Tensor:
+    """Statistics of all columns, from those over this rank's rows only.
+
+    Args:
+        partial_M: per column, the sum or log-sum-exp over this rank's rows.
+        in_log_domain: they are log-sum-exps.
+    """
+    return logsumexp_over_ranks(partial_M) if in_log_domain else sum_over_ranks(partial_M)
+
+
+def check_equal_batches(x_ND: Tensor, labels_N: Tensor | None = None) -> None:
+    """Require batches of one size on all ranks; where they differ, every rank raises, so that none is left waiting.
+
+    With unequal batches the mean over ranks of mean losses weighs samples unequally: it is not the loss of the batch.
+
+    Args:
+        x_ND: this rank's samples, (n, d).
+        labels_N: their labels, or None.
+
+    Raises:
+        ValueError: numbers of samples or features differ, or labels are missing on some ranks.
+    """
+    if world_size() == 1:
+        return
+    own = torch.tensor([x_ND.shape[0], x_ND.shape[1], labels_N is not None], device=x_ND.device)
+    samples, features, labelled = gather_rows(own[None, :]).mT.tolist()
+    where = f"on ranks 0 to {world_size() - 1}"
+    if len(set(samples)) > 1:
+        raise ValueError(
+            f"batches must be equally large on all ranks, got {_listed(samples)} samples {where}; leave the incomplete "
+            "last batch out (drop_last=True) or choose a batch size that divides the number of samples"
+        )
+    if len(set(features)) > 1:
+        raise ValueError(
+            f"embeddings must be equally wide on all ranks, got {_listed(features)} features {where}; use one encoder"
+        )
+    if len(set(labelled)) > 1:
+        given = _listed(["labels" if has_labels else "none" for has_labels in labelled])
+        raise ValueError(f"labels must be given on all ranks or on none, got {given} {where}; pass them everywhere")
+
+
+def _listed(values: list[Any]) -> str:
+    """The values with commas between them."""
+    return ", ".join(map(str, values))
+
+
+def _apply(collective: type[Function], x: Tensor) -> Tensor:
+    """``collective.apply``, which torch leaves untyped."""
+    return collective.apply(x)  # pyright: ignore[reportReturnType]
+
+
+def _wide(x: Tensor) -> Tensor:
+    """A copy to add up in: float32 at least, contiguous."""
+    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    return x.to(dtype, copy=True, memory_format=torch.contiguous_format)
+
+
+class _Collective(Function):
+    """A linear map over ranks; there is nothing to save for its derivatives."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+
+class _GatherRows(_Collective):
+    """Rows of all ranks; the adjoint of ``_SumOwnRows``."""
+
+    @staticmethod
+    def forward(x_ND: Tensor) -> Tensor:
+        all_MD = x_ND.new_empty(world_size() * len(x_ND), *x_ND.shape[1:])
+        dist.all_gather_into_tensor(all_MD, x_ND.contiguous())
+        return all_MD
+
+    @staticmethod
+    def backward(ctx: Any, gradient_MD: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _apply(_SumOwnRows, gradient_MD)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent_ND: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _apply(_GatherRows, tangent_ND)
+
+
+class _SumOwnRows(_Collective):
+    """Each rank's own rows of the sum over ranks; the adjoint of ``_GatherRows``."""
+
+    @staticmethod
+    def forward(x_MD: Tensor) -> Tensor:
+        wide_MD = _wide(x_MD)
+        own_ND = wide_MD.new_empty(len(x_MD) // world_size(), *x_MD.shape[1:])
+        dist.reduce_scatter_tensor(own_ND, wide_MD)
+        return own_ND.to(x_MD.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient_ND: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _apply(_GatherRows, gradient_ND)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent_MD: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _apply(_SumOwnRows, tangent_MD)
+
+
+class _SumOverRanks(_Collective):
+    """The sum over ranks on every rank; its own adjoint."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        total = _wide(x)
+        dist.all_reduce(total)
+        return total.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _apply(_SumOverRanks, gradient)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _apply(_SumOverRanks, tangent)
+
+
+class _MaxOverRanks(_Collective):
+    """The largest over ranks, of detached tensors; a Function so that torch.func unwraps them."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        largest = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        return largest

@@ -1,0 +1,234 @@
+r"""The energy of alphacl2022, Theorem 1, and its gradient, over blocks of anchors.
+
+The energy is linear in alpha and, alpha held, quadratic in the vectors: one pass over the pairs yields alpha, the whole
+gradient and, by Euler's theorem on homogeneous functions, the value: half the gradient times the vectors.
+"""
+
+# n samples, B anchors of a block, M keys, V = 2n vectors (first view before second), D features
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from counterpoint.core.errors import NonFiniteError
+from counterpoint.losses.alpha_rules import AlphaRule
+from counterpoint.losses.blocks import Pairing
+
+BLOCK_PAIRS = 1 << 20  # pairs of one block: a rule keeps a few tensors of this size
+MIN_BLOCK_ROWS = 32
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive anchors, and the keys among which their negatives are."""
+
+    rows: slice
+    keys: slice
+
+
+@dataclass(frozen=True)
+class EnergyProblem:
+    """All of an energy but the vectors.
+
+    Attributes:
+        rule: what gives alpha.
+        pairing: which vectors repel an anchor, and whether they are of unit length.
+        streams: anchors come in blocks.
+        num_samples: n.
+        own: first and one past the last sample whose vectors are anchors.
+    """
+
+    rule: AlphaRule
+    pairing: Pairing
+    streams: bool
+    num_samples: int
+    own: tuple[int, int]
+
+    @property
+    def num_anchors(self) -> int:
+        """Vectors whose terms the energy is the mean of."""
+        return 2 * (self.own[1] - self.own[0])
+
+    def blocks(self) -> Iterator[Block]:
+        """Blocks that hold each anchor once; a rule that cannot stream gets one block of everything."""
+        n = self.num_samples
+        if not self.streams:
+            yield Block(slice(0, 2 * n), slice(0, 2 * n))
+            return
+        for start in (0, n):
+            other = n - start
+            same_view, cross_view = slice(start, start + n), slice(other, other + n)
+            keys = {"two-view": slice(0, 2 * n), "same-view": same_view, "cross-view": cross_view}
+            for rows in self._row_blocks(start, keys[self.pairing.negatives]):
+                yield Block(rows, keys[self.pairing.negatives])
+
+    def costs(self, z_VD: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+        """d_ij^2, infinite where j does not repel i, and d_i^2; differentiable."""
+        anchors_BD, keys_MD, positives_BD = z_VD[block.rows], z_VD[block.keys], self._positives(z_VD, block.rows)
+        product_BM = anchors_BD @ keys_MD.mT
+        if self.pairing.normalize:
+            cost_BM, own_B = 1 - product_BM, _at_least_zero(1 - (anchors_BD * positives_BD).sum(1))
+        else:
+            half_B, half_M = 0.5 * anchors_BD.square().sum(1), 0.5 * keys_MD.square().sum(1)
+            cost_BM = half_B[:, None] + half_M - product_BM
+            own_B = 0.5 * (anchors_BD - positives_BD).square().sum(1)
+        return _at_least_zero(cost_BM).masked_fill(self._left_out(block, z_VD.device), math.inf), own_B
+
+    def alpha(self, cost_BM: Tensor, own_B: Tensor, block: Block) -> Tensor:
+        """The rule's weights, zero for anchors that are not our own."""
+        alpha_BM = self.rule(cost_BM, own_B)
+        _check_weights(alpha_BM, block, self.rule)
+        if self.streams or self.own == (0, self.num_samples):
+            return alpha_BM
+        sample_B = torch.arange(2 * self.num_samples, device=cost_BM.device) % self.num_samples
+        is_own_B = (sample_B >= self.own[0]) & (sample_B < self.own[1])
+        return torch.where(is_own_B[:, None], alpha_BM, 0.0)
+
+    def partners(self, z_VD: Tensor) -> Tensor:
+        """Each vector's positive, or what belongs to it."""
+        return z_VD.roll(self.num_samples, 0)
+
+    def _positives(self, z_VD: Tensor, rows: slice) -> Tensor:
+        """The positives of some anchors; those of one view's anchors follow each other in the other view."""
+        if not self.streams:
+            return self.partners(z_VD)[rows]
+        shift = self.num_samples if rows.start < self.num_samples else -self.num_samples
+        return z_VD[rows.start + shift : rows.stop + shift]
+
+    def _row_blocks(self, start: int, keys: slice) -> Iterator[slice]:
+        """Own anchors of the view that starts there."""
+        num_rows = max(MIN_BLOCK_ROWS, BLOCK_PAIRS // (keys.stop - keys.start))
+        first, last = start + self.own[0], start + self.own[1]
+        for row in range(first, last, num_rows):
+            yield slice(row, min(row + num_rows, last))
+
+    def _left_out(self, block: Block, device: torch.device) -> Tensor:
+        """True where a key does not repel an anchor."""
+        row_B, key_M = (torch.arange(part.start, part.stop, device=device) for part in (block.rows, block.keys))
+        n = self.num_samples
+        is_out_BM = (row_B % n)[:, None] == key_M % n
+        if self.streams or self.pairing.negatives == "two-view":
+            return is_out_BM
+        is_same_BM = (row_B // n)[:, None] == key_M // n
+        return is_out_BM | (is_same_BM if self.pairing.negatives == "cross-view" else is_same_BM.logical_not())
+
+
+def held_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
+    """The energy with alpha held fixed, in memory of one block; its second derivative raises."""
+    return _Energy.apply(z_VD, problem)[0]  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
+
+
+class _Energy(torch.autograd.Function):
+    """The energy and, alpha held, its gradient, in one pass over the pairs."""
+
+    @staticmethod
+    def forward(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor]:
+        gradient_VD = torch.zeros_like(z_VD)
+        row_sum_V, column_sum_V = (z_VD.new_zeros(len(z_VD)) for _ in range(2))
+        for block in problem.blocks():
+            alpha_BM = problem.alpha(*problem.costs(z_VD, block), block)
+            gradient_VD[block.rows].addmm_(alpha_BM, z_VD[block.keys])
+            gradient_VD[block.keys].addmm_(alpha_BM.mT, z_VD[block.rows])
+            row_sum_V[block.rows] += alpha_BM.sum(1)
+            column_sum_V[block.keys] += alpha_BM.sum(0)
+        # <a, k> - <a, p>; the positive receives its share from the anchor it belongs to.
+        s_V1 = row_sum_V[:, None]
+        gradient_VD -= s_V1 * problem.partners(z_VD) + problem.partners(s_V1 * z_VD)
+        if not problem.pairing.normalize:  # |p|^2 / 2 - |k|^2 / 2
+            gradient_VD += (problem.partners(s_V1) - column_sum_V[:, None]) * z_VD
+        gradient_VD /= problem.num_anchors
+        return 0.5 * (z_VD * gradient_VD).sum(), gradient_VD  # Euler: homogeneous of degree 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, EnergyProblem], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[0], output[1])
+        ctx.save_for_forward(inputs[0], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        z_VD, gradient_VD = ctx.saved_tensors
+        return _FirstOrder.apply(grad_outputs[0] * gradient_VD, z_VD), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        z_VD, gradient_VD = ctx.saved_tensors
+        return _FirstOrder.apply((gradient_VD * tangents[0]).sum(), z_VD), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        z_VD, problem = args
+        results: list[Any] = [_Energy.apply(z_VD.select(in_dims[0], k), problem) for k in range(info.batch_size)]
+        return tuple(torch.stack(parts) for parts in zip(*results, strict=True)), (0, 0)
+
+
+class _FirstOrder(torch.autograd.Function):
+    """A first derivative, tied to the vectors it was taken at so that nobody differentiates it unawares."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(derivative: Tensor, z_VD: Tensor) -> Tensor:
+        return derivative.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: there is no second derivative."""
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        raise RuntimeError(_NO_SECOND)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(_NO_SECOND)
+
+
+_NO_SECOND = (
+    "AlphaCL has no second derivative while alpha is held fixed: differentiating its gradient gives the Hessian of no "
+    "loss; use AlphaCL(..., backpropagate_alpha=True), or the pairwise loss with this alpha (InfoNCE for Entropy)"
+)
+
+
+def differentiable_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
+    """The energy as autograd sees it, alpha and all; more pairs than one block holds are computed again in backward."""
+    blocks = list(problem.blocks())
+    num_pairs = sum((b.rows.stop - b.rows.start) * (b.keys.stop - b.keys.start) for b in blocks)
+    if len(blocks) == 1 or num_pairs <= BLOCK_PAIRS:
+        total = torch.stack([_block_energy(z_VD, problem, block) for block in blocks]).sum()
+    else:
+        parts = [checkpoint(_block_energy, z_VD, problem, block, use_reentrant=False) for block in blocks]
+        total = torch.stack(parts).sum()  # pyright: ignore[reportArgumentType]
+    return total / problem.num_anchors
+
+
+def _block_energy(z_VD: Tensor, problem: EnergyProblem, block: Block) -> Tensor:
+    """sum_ij alpha_ij (d_i^2 - d_ij^2) over the anchors of a block."""
+    cost_BM, own_B = problem.costs(z_VD, block)
+    alpha_BM = problem.alpha(cost_BM, own_B, block)
+    return (alpha_BM * (own_B[:, None] - torch.where(torch.isinf(cost_BM), 0.0, cost_BM))).sum()
+
+
+def _at_least_zero(square: Tensor) -> Tensor:
+    """Squared distances that rounding put below 0, at 0, with their derivatives as they were."""
+    return square + (square.clamp(min=0.0) - square).detach()
+
+
+def _check_weights(alpha_BM: Tensor, block: Block, rule: AlphaRule) -> None:
+    """NaN never passes silently."""
+    row_sum_B = alpha_BM.detach().sum(1)
+    try:
+        total = float(row_sum_B.sum())
+    except RuntimeError:  # under torch.func.vmap no value can be looked at; the loss itself then carries the NaN
+        return
+    if not math.isfinite(total):
+        row = block.rows.start + int((~torch.isfinite(row_sum_B)).nonzero()[0])
+        raise NonFiniteError(
+            f"alpha must be finite, but {rule} gives NaN or infinity for vector {row}; where a power of long "
+            "distances overflows, normalise the vectors or lower the exponent"
+        )

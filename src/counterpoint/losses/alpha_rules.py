@@ -1,0 +1,342 @@
+r"""Rules for the pairwise importance alpha of alphacl2022: each the exact minimiser of its own objective.
+
+With :math:`c_{ij} = d_{ij}^2` the cost of a pair and alpha_i the weights of one anchor over its K negatives, the rules
+of section 6 minimise the energy less a concave regulariser over the simplex,
+
+.. math:: \min_{\alpha_i \ge 0,\ \sum_j \alpha_{ij} = 1} \sum_j \alpha_{ij} c_{ij} - \sum_j r(\alpha_{ij}).
+
+The energy has :math:`c_{ij} - d_i^2` (Theorem 2); where the weights of a row have a fixed sum, :math:`d_i^2` changes
+nothing. A rule maps rows to rows, so that it can work on some anchors at a time. All are written in differentiable
+form: what a solver finds (a support, a multiplier) is held, and closed formulas around it carry the derivatives.
+"""
+
+# B anchors (rows), M keys (columns)
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_positive
+from counterpoint.losses.simplex_solvers import (
+    distance_power,
+    excess,
+    inverse_power_root,
+    inverse_power_sum,
+    shares_with_slack,
+    water_filled,
+)
+
+TEMPERATURE_HINT = "common values are 0.1 to 0.5, for Square 5"
+
+
+@dataclass(frozen=True)
+class RowSum:
+    """The sum of alpha over the negatives of an anchor: at most ``most``, and exactly that where it is constant."""
+
+    most: float
+    is_constant: bool
+
+
+class AlphaRule(Protocol):
+    """From costs to importance, row by row.
+
+    Attributes:
+        can_stream: each row is decided by itself, so that rows can be handed over in blocks.
+        formula: alpha as a formula in d_ij^2 = c.
+    """
+
+    formula: ClassVar[str]
+
+    @property
+    def can_stream(self) -> bool:
+        """Each row is decided by itself."""
+        ...
+
+    def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
+        """Importance of each pair.
+
+        Args:
+            cost_BM: d_ij^2 >= 0, half the squared distance; plus infinity where j does not repel i. Every row has a
+                finite entry.
+            own_B: d_i^2, from anchor to positive.
+
+        Returns:
+            alpha (b, m), >= 0, and 0 where the cost is infinite.
+        """
+        ...
+
+    def row_sum(self, num_negatives: int) -> "RowSum | None":
+        """What a row sums to; None where unknown. Known also says that alpha falls with the cost along a row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Entropy:
+    r"""r_H: the softmax of minus the costs; with it AlphaCL has InfoNCE's gradient, times tau.
+
+    .. math:: \min_\alpha \sum_j \alpha_j (c_j - d_i^2) + \tau \sum_j \alpha_j \log \alpha_j,\quad
+        \sum_j \alpha_j = \frac{\xi}{\xi + \epsilon},\ \xi = \sum_j e^{(d_i^2 - c_j)/\tau};\qquad
+        \alpha_j = \frac{e^{(d_i^2 - c_j)/\tau}}{\epsilon + \xi}
+
+    Epsilon 0 is the simplex of section 6; epsilon > 0 is the set A of Eq. 7 for InfoNCE with that epsilon.
+
+    Source: alphacl2022, Theorem 2, Eq. 6, Eq. 25 and section 6.
+
+    Args:
+        temperature: tau > 0.
+        epsilon: as in ``InfoNCE``, >= 0.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    >>> Entropy(temperature=1.0)(torch.tensor([[0.0, math.log(3.0), math.inf]]), torch.zeros(1))
+    tensor([[0.7500, 0.2500, 0.0000]])
+    """
+
+    temperature: float = 0.5
+    epsilon: float = 0.0
+    can_stream: bool = field(default=True, init=False, repr=False)
+    formula: ClassVar[str] = "exp(-c/tau) / (epsilon exp(-d_i^2/tau) + sum exp(-c/tau))"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
+        _check_epsilon(self.epsilon)
+
+    def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
+        """See ``AlphaRule``."""
+        if self.epsilon == 0:
+            return torch.softmax(-cost_BM / self.temperature, dim=1)  # Eq. 6
+        u_BM = (own_B[:, None] - cost_BM) / self.temperature
+        return shares_with_slack(u_BM, u_BM.new_full((len(u_BM),), math.log(self.epsilon)))  # Eq. 25
+
+    def row_sum(self, num_negatives: int) -> RowSum:
+        """See ``AlphaRule``."""
+        return RowSum(1.0, self.epsilon == 0)
+
+
+@dataclass(frozen=True)
+class InversePower:
+    r"""r_gamma, solved exactly: no weight ever reaches 0.
+
+    .. math:: \min_\alpha \sum_j \alpha_j c_j - \frac{\tau}{1-\gamma} \sum_j \alpha_j^{1-\gamma},\quad
+        \sum_j \alpha_j = 1;\qquad \alpha_j = \Big(\frac{\tau}{c_j + \mu}\Big)^{1/\gamma}
+
+    (for gamma = 1 the regulariser is :math:`\tau \sum_j \log \alpha_j`); the multiplier mu makes the sum 1. With K
+    negatives mu grows as :math:`\tau K^\gamma`, and where that is large beside the costs alpha is close to uniform:
+    254 negatives, gamma = 2 and tau = 0.5 give a largest weight 1.00002 times the smallest. ``FixedInverse`` is what
+    the released code does instead. Derivatives are exact up to the third.
+
+    Source: alphacl2022, section 6.
+
+    Args:
+        temperature: tau > 0.
+        gamma: > 0; the paper has gamma > 1 and uses 2.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    >>> InversePower(temperature=1.0, gamma=1.0)(torch.tensor([[0.0, 1.5, math.inf]]), torch.zeros(1))
+    tensor([[0.6667, 0.3333, 0.0000]])
+    """
+
+    temperature: float = 0.5
+    gamma: float = 2.0
+    can_stream: bool = field(default=True, init=False, repr=False)
+    formula: ClassVar[str] = "(tau / (c + mu))^(1/gamma), mu such that the sum is 1"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
+        _check_scale(self.gamma, "gamma", "alphacl2022 uses 2")
+
+    def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
+        """See ``AlphaRule``."""
+        is_out_BM, excess_BM = excess(cost_BM)
+        e_BM = excess_BM / self.temperature
+        t_B = inverse_power_root(e_BM.detach(), is_out_BM, self.gamma)
+        for _ in range(2):  # two Newton steps from the held root carry its derivatives, up to the third
+            log_sum_B, slope_B, _ = inverse_power_sum(t_B, e_BM, is_out_BM, self.gamma)
+            t_B = t_B - log_sum_B / slope_B
+        return torch.exp(inverse_power_sum(t_B, e_BM, is_out_BM, self.gamma)[2])
+
+    def row_sum(self, num_negatives: int) -> RowSum:
+        """See ``AlphaRule``."""
+        return RowSum(1.0, True)
+
+
+@dataclass(frozen=True)
+class Square:
+    r"""r_s: water-filling; pairs beyond the water level get no weight at all.
+
+    .. math:: \min_\alpha \sum_j \alpha_j c_j + \frac{\tau}{2} \sum_j \alpha_j^2,\quad
+        \sum_j \alpha_j = 1;\qquad \alpha_j = \frac{(\mu - c_j)_+}{\tau}
+
+    Differs from the released code, which takes the mean of the active costs one key too far, and renormalises: up to
+    5 % off at tau = 0.5. This is the exact solution.
+
+    Source: alphacl2022, section 6 (tau = 5 there).
+
+    Args:
+        temperature: tau > 0.
+
+    Raises:
+        ValueError: the temperature is out of range.
+
+    >>> Square(temperature=1.0)(torch.tensor([[0.0, 0.5, 9.0, math.inf]]), torch.zeros(1))
+    tensor([[0.7500, 0.2500, 0.0000, 0.0000]])
+    """
+
+    temperature: float = 5.0
+    can_stream: bool = field(default=True, init=False, repr=False)
+    formula: ClassVar[str] = "max(mu - c, 0) / tau, mu such that the sum is 1"
+
+    def __post_init__(self) -> None:
+        """Check the argument."""
+        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
+
+    def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
+        """See ``AlphaRule``."""
+        is_out_BM, excess_BM = excess(cost_BM)
+        is_active_BM = water_filled(excess_BM, is_out_BM, self.temperature)
+        num_active_B1 = is_active_BM.sum(1, keepdim=True).to(cost_BM.dtype)
+        mean_B1 = torch.where(is_active_BM, excess_BM, 0.0).sum(1, keepdim=True) / num_active_B1
+        alpha_BM = 1 / num_active_B1 + (mean_B1 - excess_BM) / self.temperature
+        return torch.where(is_active_BM, alpha_BM.clamp(min=0.0), 0.0)  # a key at the water level may round below 0
+
+    def row_sum(self, num_negatives: int) -> RowSum:
+        """See ``AlphaRule``."""
+        return RowSum(1.0, True)
+
+
+@dataclass(frozen=True)
+class Direct:
+    r"""alpha-CL-direct: weights fall with a power of the distance.
+
+    .. math:: \alpha_j = \frac{e^{-d_j^p/\tau}}{\sum_k e^{-d_k^p/\tau} + \epsilon K}, \qquad d_j^p = c_j^{p/2}
+
+    or without the denominator for ``normalised=False`` (Eq. 43). It does not minimise the energy less a regulariser;
+    it is the exact minimiser of :math:`\sum_j \alpha_j d_j^p + \tau \sum_j \alpha_j \log \alpha_j`, over the simplex at
+    epsilon 0, over row sums W / (W + epsilon K) with W the sum of the exponentials at epsilon > 0, and, with
+    :math:`\tau \sum_j \alpha_j (\log \alpha_j - 1)` in the last term's place, over all alpha >= 0 when not normalised.
+
+    Source: alphacl2022, Eq. 12, 43 and 44; epsilon is the released code's, whose ``alpha_exponent`` is p / 2. Differs
+        from the printed sum over j, which must leave out the anchor and its positive. d is the root of *half* the
+        squared distance.
+
+    Args:
+        temperature: tau > 0.
+        exponent: p > 0; the paper has p > 1 and uses 4.
+        epsilon: weight of a constant pair in the denominator, >= 0; needs ``normalised``.
+        normalised: divide by the sum.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    >>> Direct(temperature=1.0, exponent=4)(torch.tensor([[0.0, math.log(3.0) ** 0.5]]), torch.zeros(1))
+    tensor([[0.7500, 0.2500]])
+    """
+
+    temperature: float = 0.5
+    exponent: float = 4.0
+    epsilon: float = 0.0
+    normalised: bool = True
+    can_stream: bool = field(default=True, init=False, repr=False)
+    formula: ClassVar[str] = "exp(-c^(p/2)/tau) / (sum exp(-c^(p/2)/tau) + epsilon K)"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
+        _check_scale(self.exponent, "exponent", "alphacl2022 uses 4")
+        _check_epsilon(self.epsilon)
+        if self.epsilon > 0 and not self.normalised:
+            raise ValueError(f"epsilon must be 0 where alpha is not normalised, got {self.epsilon}; it is in the sum")
+
+    def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
+        """See ``AlphaRule``."""
+        is_out_BM = torch.isinf(cost_BM)
+        u_BM = (-distance_power(cost_BM, is_out_BM, self.exponent) / self.temperature).masked_fill(is_out_BM, -math.inf)
+        if not self.normalised:
+            return torch.exp(u_BM)  # Eq. 43
+        if self.epsilon == 0:
+            return torch.softmax(u_BM, dim=1)  # Eq. 44
+        return shares_with_slack(u_BM, torch.log(self.epsilon * is_out_BM.logical_not().sum(1).to(u_BM.dtype)))
+
+    def row_sum(self, num_negatives: int) -> RowSum:
+        """See ``AlphaRule``."""
+        if not self.normalised:
+            return RowSum(float(num_negatives), False)
+        return RowSum(1 / (1 + self.epsilon), self.epsilon == 0)
+
+
+@dataclass(frozen=True)
+class FixedInverse:
+    r"""The released code's stand-in for r_gamma: the multiplier mu is set to tau instead of solved for.
+
+    .. math:: \alpha_j = \frac{(d_j^p + \tau)^{-e}}{\sum_k (d_k^p + \tau)^{-e}}, \qquad d_j^p = c_j^{p/2}
+
+    Differs from ``InversePower``, the paper's rule: e stands for 1 / gamma, and as mu does not grow with the number of
+    negatives, alpha stays far from uniform. It is the exact minimiser over the simplex of
+    :math:`\sum_j \alpha_j e \log(d_j^p + \tau) + \sum_j \alpha_j \log \alpha_j`.
+
+    Source: alphacl2022, released code (loss type "inverse") for section 6.
+
+    Args:
+        temperature: tau > 0.
+        power: e > 0.
+        exponent: p > 0.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    >>> FixedInverse(temperature=1.0)(torch.tensor([[0.0, 2.0]]), torch.zeros(1))
+    tensor([[0.7500, 0.2500]])
+    """
+
+    temperature: float = 0.5
+    power: float = 1.0
+    exponent: float = 2.0
+    can_stream: bool = field(default=True, init=False, repr=False)
+    formula: ClassVar[str] = "(c^(p/2) + tau)^-e / sum (c^(p/2) + tau)^-e"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
+        _check_scale(self.power, "power", "the released code uses 1")
+        _check_scale(self.exponent, "exponent", "the released code uses 2")
+
+    def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
+        """See ``AlphaRule``."""
+        is_out_BM = torch.isinf(cost_BM)
+        log_BM = torch.log(distance_power(cost_BM, is_out_BM, self.exponent) + self.temperature)
+        return torch.softmax((-self.power * log_BM).masked_fill(is_out_BM, -math.inf), dim=1)
+
+    def row_sum(self, num_negatives: int) -> RowSum:
+        """See ``AlphaRule``."""
+        return RowSum(1.0, True)
+
+
+def _check_scale(value: float, name: str, hint: str) -> None:
+    """Require 0 < value < infinity."""
+    check_positive(value, name, hint=hint)
+    if value == math.inf:
+        raise ValueError(f"{name} must be finite, got {value}; {hint}")
+
+
+def _check_epsilon(epsilon: float) -> None:
+    """Require 0 <= epsilon < infinity."""
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}; 0 makes each row sum to 1")
+
+
+CATALOGUE: Mapping[str, Callable[..., AlphaRule]] = {
+    "entropy": Entropy,
+    "inverse-power": InversePower,
+    "square": Square,
+    "direct": Direct,
+    "fixed-inverse": FixedInverse,
+}

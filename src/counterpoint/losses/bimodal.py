@@ -1,0 +1,227 @@
+"""Losses between two kinds of data, such as pictures and their captions: anchors of one kind, keys of the other."""
+
+# N samples, A own anchors, D features
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from counterpoint.core.numerics import unit_rows
+from counterpoint.kernels import dense
+from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.losses.blocks import Block, Pairing
+from counterpoint.losses.family import check_temperature
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.logit_scale import LogitScale
+from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.pair_loss import reduce_block
+from counterpoint.losses.spectral import SpectralContrastive
+
+
+class CrossModal(Loss):
+    r"""CLIP's loss: find the right text for each image, and the right image for each text.
+
+    .. math:: L = \frac{1}{2n} \sum_i \Big[ \log\Big(1 + \sum_{j \ne i} e^{s(\langle x_i, y_j\rangle - \langle x_i,
+        y_i\rangle)}\Big) + \log\Big(1 + \sum_{j \ne i} e^{s(\langle x_j, y_i\rangle - \langle x_i, y_i\rangle)}\Big)
+        \Big]
+
+    z0 holds x (images), z1 holds y (texts). Each bracket is the cross-entropy of picking the partner among all n, the
+    positive being in the denominator; the mean is over the 2n anchors. s is 1 / temperature, learned as the parameter
+    ``scale.log``. Equal to open_clip's ``ClipLoss`` on normalised features with ``logit_scale`` s.
+
+    A learned s may grow without bound on data that can be told apart; ``scale.limit_()`` after each step of the
+    optimiser brings it back to ``max_scale``, as CLIP does.
+
+    Source: radford2021, section 2.3 and Fig. 3; ncl2024, appendix C, Eq. 12 for the non-negative features.
+
+    Args:
+        temperature: first 1 / s, > 0.
+        learnable_temperature: s is a parameter; False holds it.
+        max_scale: largest s that ``scale.limit_()`` leaves.
+        nonnegative: apply a ReLU to the inputs first (a silent sample is then similar to none).
+        normalize: scale the inputs (after the ReLU) to unit length first.
+
+    Raises:
+        ValueError: temperature <= 0 or not finite, or a learnable one below 1 / max_scale.
+
+    Unchanged by permuting samples, swapping views and, but for the ReLU, by rotating all vectors.
+
+    >>> z = torch.eye(2)
+    >>> round(float(CrossModal(temperature=1.0)(z, z).detach()), 6) == round(math.log(1 + 1 / math.e), 6)
+    True
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.07,
+        learnable_temperature: bool = True,
+        max_scale: float = 100.0,
+        nonnegative: bool = False,
+        *,
+        normalize: bool = True,
+    ) -> None:
+        super().__init__()
+        check_temperature(temperature)
+        self.scale = LogitScale(1.0 / temperature, is_learned=learnable_temperature, most=max_scale)
+        self.nonnegative, self.normalize = nonnegative, normalize
+        self.card = _card(self)
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """See ``Loss.forward``; labels are checked and not used."""
+        z0, z1 = self._prepared(z0, z1, labels)
+        own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
+        result = reduce_block(Block(_scores(z0, z1, self.scale(z0), own), part), EXPONENTIAL)
+        assert result.columns_M is not None
+        # log(1 + e^x) = -logsigmoid(-x), exact in both tails
+        return -F.logsigmoid(-torch.cat([result.rows_N, result.columns_M])).mean()
+
+    def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
+        r"""Pairwise importance :math:`\alpha_{ij} = s\,p_{ij}`, p_ij the probability that i picks j, dense.
+
+        The loss has the gradient of :math:`\frac{1}{2n} \sum_{ij} \alpha_{ij} (\langle z_i, z_j\rangle -
+        \langle z_i, z_i'\rangle)` with alpha held fixed.
+
+        Returns:
+            Tensor (2n, 2n): rows are anchors and columns are vectors, z0 before z1; zero where j does not repel i.
+        """
+        z0, z1 = self._prepared(z0.detach(), z1.detach(), None)
+        n = len(z0)
+        alpha = z0.new_zeros(2 * n, 2 * n)
+        with torch.no_grad():
+            scale = self.scale(z0)
+            alpha[:n, n:] = _picked(_scores(z0, z1, scale, slice(0, n)))
+            alpha[n:, :n] = _picked(_scores(z1, z0, scale, slice(0, n)))
+        return alpha
+
+    def num_negatives(self, n: int) -> int:
+        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
+        return Pairing("cross-view").num_negatives(n)
+
+    def chance(self, n: int) -> float:
+        """Loss when all pairs look alike: log n."""
+        return math.log(1 + self.num_negatives(n))
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        r"""A value that no embedding of n samples can go below at the present scale.
+
+        Jensen's inequality puts the mean gap g into :math:`L \ge \log(1 + (n-1) e^{s g})`, and for unit vectors g is at
+        least -n/(n-1), reached when the samples form a simplex and both views agree (non-negative: -1, an orthonormal
+        basis). Vectors of any length have no least gap: 0.
+        """
+        num_negatives = self.num_negatives(n)
+        if not self.normalize:
+            return 0.0
+        gap = Pairing("cross-view").least_mean_gap(n, nonnegative=nonnegative or self.nonnegative)
+        return math.log1p(num_negatives * math.exp(self.scale.value * gap))
+
+    def _prepared(self, z0: Tensor, z1: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Checked, non-negative and of unit length, each where asked for."""
+        if not self.nonnegative:
+            return prepare_views(z0, z1, labels, normalize=self.normalize)
+        z0, z1 = _nonnegative(z0, z1, labels)
+        return (unit_rows(z0), unit_rows(z1)) if self.normalize else (z0, z1)
+
+
+class CrossModalSpectral(Loss):
+    r"""Spectral contrastive loss between two kinds of data, whose optimum factors their co-occurrence matrix.
+
+    .. math:: L = -\frac{2}{n} \sum_i \langle x_i, y_i\rangle
+        + \frac{1}{n(n-1)} \sum_i \sum_{j \ne i} \langle x_i, y_j\rangle^2
+
+    z0 holds x (images), z1 holds y (texts). Non-negative features make it an asymmetric non-negative matrix
+    factorisation, whose features are identifiable. Computed through two D x D matrices, never pairs:
+    ``SpectralContrastive`` after an optional ReLU.
+
+    Source: ncl2024, appendix C, Eq. 11, and Eq. 12 for the non-negative version. Differs from the paper in the ball of
+        radius sqrt(mu), without which long orthogonal vectors have no least loss; mu=None is the paper's.
+
+    Args:
+        nonnegative: apply a ReLU to the inputs first.
+        mu: vectors longer than sqrt(mu) are first shortened to that length, mu > 0; None takes them as they are.
+
+    Raises:
+        ValueError: mu <= 0 or not finite.
+
+    Unchanged by permuting samples, swapping views and, but for the ReLU, by rotating all vectors. Takes the whole
+    batch in every process.
+
+    >>> loss = CrossModalSpectral(nonnegative=True)
+    >>> float(loss(torch.eye(2), torch.eye(2))), float(loss(-torch.eye(2), torch.eye(2)))
+    (-2.0, 0.0)
+    """
+
+    card = LossCard(
+        name="CrossModalSpectral",
+        phi="x",
+        psi="<x_i, y_j>^2",
+        alpha="2 <x_i, y_j> / (n - 1)",
+        negatives="the other kind's vector of every other sample",
+        normalization="ReLU if asked, then into the ball of radius sqrt(mu), or as they are; mean over pairs",
+        source="ncl2024, appendix C, Eq. 11 and 12",
+        second_derivative="true",
+        fused="no pairs",
+    )
+
+    def __init__(self, nonnegative: bool = False, mu: float | None = 1.0) -> None:
+        super().__init__()
+        self.nonnegative = nonnegative
+        self.spectral = SpectralContrastive(mu)
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
+        if self.nonnegative:
+            z0, z1 = _nonnegative(z0, z1, labels)
+        return self.spectral(z0, z1, labels)
+
+    def chance(self, n: int) -> float:
+        """Least loss of vectors that are all alike; see ``SpectralContrastive.chance``."""
+        return self.spectral.chance(n)
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """Minus 2 mu, attained by orthogonal vectors (these need no negative entry); minus infinity without a ball."""
+        return self.spectral.floor(n, nonnegative=nonnegative or self.nonnegative)
+
+
+def _nonnegative(z0: Tensor, z1: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Checked first, as a ReLU would hide minus infinity."""
+    z0, z1 = prepare_views(z0, z1, labels, normalize=False)
+    return torch.relu(z0), torch.relu(z1)
+
+
+def _scores(x_ND: Tensor, y_ND: Tensor, scale: Tensor, own: slice) -> PairScores:
+    """Similarities less that of the anchor's own pair: own x along the rows, all y along the columns."""
+    minus_own_N = -scale * (x_ND * y_ND).sum(1)
+    own_A1 = torch.arange(len(x_ND), device=x_ND.device)[own, None]
+    terms = ScoreTerms(x_ND[own], y_ND, scale, row_own_N=minus_own_N[own], column_own_M=minus_own_N)
+    return PairScores(terms, PairMask(own_A1), is_two_way=True)
+
+
+def _picked(scores: PairScores) -> Tensor:
+    """Scale times the probability that each row's anchor picks each negative rather than its positive, (n, n)."""
+    u_NM = dense.row_scores(scores)
+    with_positive = torch.cat([u_NM.new_zeros(len(u_NM), 1), u_NM], dim=1)  # the positive's gap to itself is 0
+    return scores.terms.scale * torch.softmax(with_positive, dim=1)[:, 1:]
+
+
+def _card(loss: CrossModal) -> LossCard:
+    """What ``losses.explain`` says."""
+    prepared = ["ReLU"] if loss.nonnegative else []
+    prepared.append("unit vectors" if loss.normalize else "vectors as they are")
+    return LossCard(
+        name="CrossModal",
+        phi="log(1 + x)",
+        psi="exp(s x), s learned" if loss.scale.log is not None else f"exp({loss.scale.start:g} x)",
+        alpha="s exp(s gap_ij) / (1 + xi_i)",
+        negatives="the other kind's vector of every other sample; anchors are all 2n vectors",
+        normalization=f"{', '.join(prepared)}; mean over anchors",
+        source="radford2021, section 2.3 and Fig. 3",
+        second_derivative="true",
+        fused="CPU, CUDA",
+    )
+
+
+CATALOGUE: Mapping[str, type[Loss]] = {"cross-modal": CrossModal, "cross-modal-spectral": CrossModalSpectral}

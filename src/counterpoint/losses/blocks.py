@@ -1,0 +1,216 @@
+r"""Which vectors are anchors, which repel them, and the scores between the two.
+
+For unit vectors the gap :math:`d_i^2 - d_{ij}^2` is :math:`\cos_{ij} - \cos_{ii'}`. For vectors as they are it is
+:math:`\langle z_i, z_j\rangle - |z_j|^2/2 + |z_i'|^2/2 - \langle z_i, z_i'\rangle`; distances do not change when all
+vectors move together, so their mean is taken off first, which keeps the products small.
+"""
+
+# N samples, A anchors, M keys, D features
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_choice
+from counterpoint.core.transforms import is_transformed
+from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
+from counterpoint.losses.loss import Part
+
+Negatives = Literal["two-view", "cross-view", "same-view"]
+Anchors = Literal["both", "first"]
+NEGATIVES: Mapping[str, str] = {
+    "two-view": "both views of every other sample",
+    "cross-view": "the other view of every other sample",
+    "same-view": "the same view of every other sample",
+}
+ANCHORS: Mapping[str, str] = {"both": "all 2n vectors", "first": "the n vectors of the first view"}
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """How a loss pairs the vectors of a batch.
+
+    Attributes:
+        negatives: which vectors repel an anchor.
+        anchors: which vectors are anchors.
+        normalize: vectors are of unit length (or zero).
+    """
+
+    negatives: Negatives = "two-view"
+    anchors: Anchors = "both"
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the names.
+
+        Raises:
+            ValueError: an unknown one.
+        """
+        check_choice(self.negatives, "negatives", NEGATIVES)
+        check_choice(self.anchors, "anchors", ANCHORS)
+
+    def num_negatives(self, n: int) -> int:
+        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
+        if n < 2:
+            raise ValueError(f"a contrastive loss needs at least 2 samples, got {n}")
+        return 2 * (n - 1) if self.negatives == "two-view" else n - 1
+
+    def least_mean_gap(self, n: int, *, nonnegative: bool) -> float:
+        """The mean over an unit-length batch of d_i^2 - d_ij^2 cannot be less.
+
+        The sum of all vectors has a length >= 0, so the mean cosine of distinct samples is at least -1/(n-1); with
+        equal views the gap is then -n/(n-1). For first-view anchors against both views no such bound holds beyond -2.
+        """
+        if nonnegative:
+            return -1.0
+        return -2.0 if self.anchors == "first" and self.negatives == "two-view" else -n / (n - 1)
+
+    def explain(self) -> str:
+        """The pairing in words."""
+        return f"{NEGATIVES[self.negatives]}; anchors are {ANCHORS[self.anchors]}"
+
+
+@dataclass(frozen=True)
+class Affine:
+    """u = scale * gap + margin."""
+
+    scale: float
+    margin: float = 0.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Scores of some anchors against some keys.
+
+    Attributes:
+        scores: what kernels take. Own biases are in it.
+        part: which columns are this process's anchors, where scores are read both ways and keys are shared.
+    """
+
+    scores: PairScores
+    part: Part | None = None
+
+
+def own_sample(n: int, num_views: int, device: torch.device) -> Tensor:
+    """Keys of an anchor's own sample: itself and its other view among 2n, or its place among n; (2n or n, e)."""
+    return _sample_indices(n, num_views, device) if is_transformed() else _kept_indices(n, num_views, device)
+
+
+def _sample_indices(n: int, num_views: int, device: torch.device) -> Tensor:
+    """As ``own_sample``, computed."""
+    sample_N = torch.arange(n, device=device)
+    if num_views == 1:
+        return sample_N[:, None]
+    return torch.stack([sample_N, sample_N + n], dim=1).repeat(2, 1)
+
+
+@lru_cache(maxsize=16)
+def _kept_indices(n: int, num_views: int, device: torch.device) -> Tensor:
+    """As ``own_sample``, kept: a training run asks for the same batch size in every step."""
+    with torch.inference_mode(False):
+        return _sample_indices(n, num_views, device)
+
+
+def make_blocks(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[Block]:
+    """All anchors of a pairing, or of a part of the batch, against their keys.
+
+    Args:
+        z0: first view (n, d), prepared.
+        z1: second view.
+        pairing: who meets whom.
+        score: how gaps become scores.
+        part: samples whose vectors are anchors; None for all.
+
+    Returns:
+        Blocks whose rows (then columns) are the first-view anchors, then the second-view ones.
+    """
+    return blocks_of(torch.cat([z0, z1]), pairing, score, part)
+
+
+def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[Block]:
+    """The same from both views in one tensor, first view above second, as ``prepare_both`` returns them."""
+    n = len(both_2ND) // 2
+    if not pairing.normalize:
+        both_2ND = both_2ND - both_2ND.detach().mean(0)
+    z0, z1 = both_2ND.chunk(2)
+    is_first, own = pairing.anchors == "first", slice(0, n) if part is None else slice(part.first, part.last)
+    if pairing.negatives == "cross-view":
+        return [_cross_view(z0, z1, pairing, score, (own, part))]
+    if pairing.negatives == "two-view":
+        excluded = own_sample(n, 2, both_2ND.device)
+        if part is None and not is_first:
+            return [_two_view(both_2ND, excluded, pairing, score)]
+        anchors, positives, rows = [z0[own]], [z1[own]], [excluded[own]]
+        if not is_first:
+            anchors.append(z1[own])
+            positives.append(z0[own])
+            rows.append(excluded[own])
+        return [_block(torch.cat(anchors), torch.cat(positives), both_2ND, (torch.cat(rows), pairing, score))]
+    views = [(z0, z1)] if is_first else [(z0, z1), (z1, z0)]
+    excluded = own_sample(n, 1, both_2ND.device)
+    return [
+        _block(None if part is None else z[own], other[own], z, (excluded[own], pairing, score)) for z, other in views
+    ]
+
+
+def _two_view(both_2ND: Tensor, excluded: Tensor, pairing: Pairing, score: Affine) -> Block:
+    """All 2n vectors against each other; the two of a sample are as far from each other in either direction."""
+    z0, z1 = both_2ND.chunk(2)
+    if pairing.normalize:
+        own = _own(z0, z1, pairing, score).repeat(2)
+    else:
+        own = torch.cat([_own(z0, z1, pairing, score), _own(z1, z0, pairing, score)])
+    scale = both_2ND.new_tensor(score.scale)
+    return Block(
+        PairScores(ScoreTerms(both_2ND, None, scale, own, _other(both_2ND, pairing, score)), PairMask(excluded))
+    )
+
+
+def _block(
+    anchors_AD: Tensor | None, positives_AD: Tensor, keys_MD: Tensor, how: tuple[Tensor, Pairing, Affine]
+) -> Block:
+    """One-way scores; without anchors the keys are the anchors."""
+    excluded_AE, pairing, score = how
+    anchors = keys_MD if anchors_AD is None else anchors_AD
+    terms = ScoreTerms(
+        anchors,
+        None if anchors_AD is None else keys_MD,
+        keys_MD.new_tensor(score.scale),
+        _own(anchors, positives_AD, pairing, score),
+        _other(keys_MD, pairing, score),
+    )
+    return Block(PairScores(terms, PairMask(excluded_AE)))
+
+
+def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: tuple[slice, Part | None]) -> Block:
+    """First-view anchors along the rows, second-view anchors along the columns."""
+    own, part = where
+    is_two_way = pairing.anchors == "both"
+    terms = ScoreTerms(
+        z0[own],
+        z1,
+        z0.new_tensor(score.scale),
+        _own(z0[own], z1[own], pairing, score),
+        _other(z1, pairing, score),
+        _own(z1, z0, pairing, score) if is_two_way else None,
+        _other(z0[own], pairing, score) if is_two_way else None,
+    )
+    return Block(PairScores(terms, PairMask(own_sample(len(z0), 1, z0.device)[own]), is_two_way), part)
+
+
+def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, score: Affine) -> Tensor:
+    """What an anchor adds to its scores: minus the similarity to its positive, and the margin."""
+    own_A = (anchors_AD * positives_AD).sum(1)
+    if not pairing.normalize:
+        own_A = own_A - 0.5 * positives_AD.square().sum(1)
+    own_A = -score.scale * own_A
+    return own_A + score.margin if score.margin else own_A
+
+
+def _other(keys_MD: Tensor, pairing: Pairing, score: Affine) -> Tensor | None:
+    """What a key adds to its scores."""
+    return None if pairing.normalize else (-0.5 * score.scale) * keys_MD.square().sum(1)

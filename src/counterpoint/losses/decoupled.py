@@ -1,0 +1,172 @@
+"""Decoupled contrastive learning with weighted positives."""
+
+# N samples per view, D features
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_positive
+from counterpoint.losses.family import DCL
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.loss import Loss, LossCard, Part
+
+
+class DCLW(Loss):
+    r"""Weighted decoupled contrastive learning: positives that already agree pull less, those that do not pull more.
+
+    .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \Big( -w_i \frac{\cos_{ii'}}{\tau}
+        + \log \sum_{j \in N(i)} e^{\cos_{ij}/\tau} \Big), \qquad
+        w_i = 2 - n \frac{e^{\cos_{ii'}/\sigma}}{\sum_k e^{\cos_{kk'}/\sigma}}
+
+    N(i) are the 2n - 2 vectors of other samples; k runs over the n samples, so that the weights average to 1. The
+    weights are held fixed in the gradient. Equal to lightly's ``DCLWLoss(temperature, sigma)`` of today (one
+    log-sum-exp over all negatives; before June 2025 it added one per view) in a single process; over several
+    processes lightly takes the weights' softmax over each process's samples, and here it is over all.
+
+    Source: yeh2022, Eq. 6 with the weighting of section 3.2. The released code of the method differentiates the
+        weights too: ``backpropagate_weights=True``.
+
+    Args:
+        temperature: tau > 0.
+        sigma: temperature of the weights, > 0.
+        backpropagate_weights: let the gradient go through the weights; all derivatives are then those of the value.
+
+    Raises:
+        ValueError: temperature or sigma <= 0 or not finite.
+
+    Weights held fixed give a gradient and no Hessian: a second derivative raises a RuntimeError. Unchanged by
+    permuting samples, swapping views and rotating all vectors.
+
+    >>> z = torch.eye(2)  # both positives agree alike: weights of 1, and the loss is DCL
+    >>> round(float(DCLW(temperature=1.0)(z, z)), 6) == round(math.log(2 / math.e), 6)
+    True
+    """
+
+    def __init__(self, temperature: float = 0.1, sigma: float = 0.5, *, backpropagate_weights: bool = False) -> None:
+        super().__init__()
+        self.decoupled = DCL(temperature)
+        check_positive(sigma, "sigma", hint="yeh2022 uses 0.5")
+        if math.isinf(sigma):
+            raise ValueError("sigma must be finite, got inf; losses.DCL has equal weights")
+        self.temperature, self.sigma = temperature, sigma
+        self.backpropagate_weights = backpropagate_weights
+        self.card = _card(self)
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """See ``Loss.forward``; labels are checked and not used."""
+        z0, z1 = prepare_views(z0, z1, labels, normalize=True)
+        own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
+        positive_N = (z0 * z1).sum(1)
+        excess_A = (len(z0) * torch.softmax(positive_N / self.sigma, dim=0) - 1)[own]  # 1 - w
+        pull_A = excess_A * positive_N[own] if self.backpropagate_weights else _held(excess_A, positive_N[own])
+        # DCL's gap has -cos_ii' / tau in it already: what is left is small, where w is near 1.
+        return self.decoupled(z0, z1, part=part) + pull_A.mean() / self.temperature
+
+    def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
+        r"""Weight of each negative, :math:`\alpha_{ij} = \mathrm{softmax}_j(\cos_{ij}/\tau)/\tau`, dense: that of DCL.
+
+        The loss has the gradient of :math:`\frac{1}{2n} \sum_i \big(\sum_j \alpha_{ij} \cos_{ij} - \frac{w_i}{\tau}
+        \cos_{ii'}\big)` with alpha (and w) held fixed.
+
+        Returns:
+            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
+            repel i.
+        """
+        return self.decoupled.importance(z0, z1)
+
+    def num_negatives(self, n: int) -> int:
+        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
+        return self.decoupled.num_negatives(n)
+
+    def chance(self, n: int) -> float:
+        """Loss when all pairs look alike: weights are 1, and it is DCL's log(2n - 2)."""
+        return self.decoupled.chance(n)
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """A value that no embedding of n samples can go below: that of DCL.
+
+        The softmax weighs similar positives more, so by Chebyshev's sum inequality its mean cosine is at least the
+        plain mean; 2 minus it is then no stronger a pull than weights of 1, and the loss is at least DCL.
+        """
+        self.num_negatives(n)
+        return self.decoupled.floor(n, nonnegative=nonnegative)
+
+
+def _held(weight_N: Tensor, value_N: Tensor) -> Tensor:
+    """Weight times value, with the weight held fixed in the gradient."""
+    return _Held.apply(weight_N, value_N)  # pyright: ignore[reportReturnType]
+
+
+class _Held(torch.autograd.Function):
+    """weight * value, differentiated for the value only."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(weight_N: Tensor, value_N: Tensor) -> Tensor:
+        return weight_N * value_N
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.save_for_forward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        return None, _FirstOrder.apply(ctx.saved_tensors[0], grad_outputs[0])
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return _FirstOrder.apply(ctx.saved_tensors[0], tangents[1])
+
+
+class _FirstOrder(torch.autograd.Function):
+    """A first derivative, tied to the weights it was taken with so that nobody differentiates it unawares."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(weight_N: Tensor, slope_N: Tensor) -> Tensor:
+        return weight_N * slope_N
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: there is no second derivative."""
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        raise RuntimeError(_NO_SECOND)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(_NO_SECOND)
+
+
+_NO_SECOND = (
+    "DCLW has no second derivative while its weights are held fixed: differentiating its gradient gives the Hessian of "
+    "no loss; use DCLW(..., backpropagate_weights=True), or DCL"
+)
+
+
+def _card(loss: DCLW) -> LossCard:
+    """What ``losses.explain`` says."""
+    return LossCard(
+        name="DCLW",
+        phi="log(x) + (1 - w_i) cos_ii' / tau",
+        psi=loss.decoupled.card.psi,
+        alpha="exp(cos_ij / tau) / (tau sum_k exp(cos_ik / tau))",
+        negatives=loss.decoupled.card.negatives,
+        normalization="unit vectors; mean over anchors",
+        source="yeh2022, Eq. 6 and section 3.2",
+        second_derivative="true"
+        if loss.backpropagate_weights
+        else "none, because the positives' weights are held fixed (backpropagate_weights=True: true)",
+        fused="CPU, CUDA",
+    )
+
+
+CATALOGUE: Mapping[str, type[DCLW]] = {"dclw": DCLW}

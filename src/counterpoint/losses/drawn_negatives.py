@@ -1,0 +1,171 @@
+r"""Negatives drawn at random with replacement, and the inner products with them.
+
+Draws are a pure function of (seed, step, place of the anchor in the batch): no global state, the same on every device
+and however a batch is shared among processes.
+
+The products :math:`u_{iq} = \langle a_i, k_{x(i,q)} \rangle` with drawn keys x and the two sums that pull them back,
+:math:`\sum_q g_{iq} k_{x(i,q)}` and :math:`\sum_{iq} g_{iq} a_i [x(i,q) = j]`, are bilinear and each other's
+derivatives, so that all orders of differentiation stay within the three. None holds more than A x K numbers and a strip
+of A x M.
+"""
+
+# A anchors, M keys, K draws per anchor, C classes, D features, H anchors of a strip
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.counter_random import words
+from counterpoint.kernels.differentiable import PerSlice, written_out
+from counterpoint.losses.labelled import LabelledVectors
+
+PURPOSE_NEGATIVES = 5 << 16  # beside the purposes of core.counter_random
+STRIP_NUMBERS = 1 << 20
+
+
+def draw_negatives(
+    vectors: LabelledVectors, num_draws: int, *, seed: int, step: int, other_labels_only: bool
+) -> Tensor:
+    """Draw keys for each anchor, uniformly and with replacement, from all vectors or from those of other labels.
+
+    Args:
+        vectors: the batch.
+        num_draws: keys per anchor.
+        seed: non-negative int below 2**64.
+        step: non-negative int below 2**32; each step has its own draws.
+        other_labels_only: never draw a vector of the anchor's label.
+
+    Returns:
+        int64 tensor (a, num_draws) of places among all vectors. A probability is off by less than 2**-32.
+    """
+    word_AK = words(seed, step, vectors.index_A, PURPOSE_NEGATIVES, num_draws)
+    num_keys = len(vectors.all_MD)
+    if not other_labels_only:
+        return (word_AK * num_keys) >> 32
+    # In the order of classes an anchor's own class is one stretch, which is stepped over.
+    by_class_M = torch.argsort(vectors.class_M, stable=True)
+    start_A1 = (vectors.counts_C.cumsum(0) - vectors.counts_C)[vectors.classes(), None]
+    num_own_A1 = vectors.num_same()[:, None]
+    rank_AK = (word_AK * (num_keys - num_own_A1)) >> 32
+    return by_class_M[rank_AK + num_own_A1 * (rank_AK >= start_A1)]
+
+
+def drawn_products(anchors_AD: Tensor, keys_MD: Tensor, index_AK: Tensor) -> Tensor:
+    """Inner product of each anchor with its drawn keys, (a, k); differentiable to any order and in both modes."""
+    return _Products.apply(index_AK, anchors_AD, keys_MD)  # pyright: ignore[reportReturnType]
+
+
+class _Products(PerSlice):
+    """u_iq = <a_i, k_x(i,q)>."""
+
+    @staticmethod
+    def forward(index_AK: Tensor, *inputs: Tensor) -> Tensor:
+        a_AD, k_MD = _numbers(inputs)
+        strips = [(a_AD[rows] @ k_MD.T).gather(1, index_AK[rows]) for rows in _strips(index_AK, len(k_MD))]
+        return torch.cat(strips)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _save(ctx, inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        index_AK, a_AD, k_MD = ctx.saved_tensors
+        g_AK = upstream[0]
+        return None, _AnchorSums.apply(index_AK, g_AK, k_MD), _KeySums.apply(index_AK, g_AK, a_AD, len(k_MD))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
+        index_AK, a_AD, k_MD = ctx.saved_tensors
+        return _product_rule(lambda a, k: _Products.apply(index_AK, a, k), (a_AD, k_MD), tangents[1:3])
+
+
+class _AnchorSums(PerSlice):
+    """sum_q g_iq k_x(i,q) for each anchor."""
+
+    @staticmethod
+    def forward(index_AK: Tensor, *inputs: Tensor) -> Tensor:
+        g_AK, k_MD = _numbers(inputs)
+        return torch.cat([_spread(index_AK, g_AK, rows, len(k_MD)) @ k_MD for rows in _strips(index_AK, len(k_MD))])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _save(ctx, inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        index_AK, g_AK, k_MD = ctx.saved_tensors
+        v_AD = upstream[0]
+        return None, _Products.apply(index_AK, v_AD, k_MD), _KeySums.apply(index_AK, g_AK, v_AD, len(k_MD))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
+        index_AK, g_AK, k_MD = ctx.saved_tensors
+        return _product_rule(lambda g, k: _AnchorSums.apply(index_AK, g, k), (g_AK, k_MD), tangents[1:3])
+
+
+class _KeySums(PerSlice):
+    """sum_iq g_iq a_i over the draws x(i, q) = j, for each key j."""
+
+    @staticmethod
+    def forward(index_AK: Tensor, g_AK: Tensor, a_AD: Tensor, num_keys: int) -> Tensor:
+        g_AK, a_AD = _numbers((g_AK, a_AD))
+        sums_MD = a_AD.new_zeros(num_keys, a_AD.shape[1])
+        for rows in _strips(index_AK, num_keys):
+            sums_MD.addmm_(_spread(index_AK, g_AK, rows, num_keys).T, a_AD[rows])
+        return sums_MD
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.num_keys = inputs[3]
+        _save(ctx, inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        index_AK, g_AK, a_AD = ctx.saved_tensors
+        v_MD = upstream[0]
+        return None, _Products.apply(index_AK, a_AD, v_MD), _AnchorSums.apply(index_AK, g_AK, v_MD), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
+        index_AK, g_AK, a_AD = ctx.saved_tensors
+        return _product_rule(lambda g, a: _KeySums.apply(index_AK, g, a, ctx.num_keys), (g_AK, a_AD), tangents[1:3])
+
+
+def _strips(index_AK: Tensor, num_keys: int) -> Iterator[slice]:
+    """Anchors in strips of bounded size."""
+    height = max(1, STRIP_NUMBERS // num_keys)
+    for top in range(0, len(index_AK), height):
+        yield slice(top, top + height)
+
+
+def _spread(index_AK: Tensor, g_AK: Tensor, rows: slice, num_keys: int) -> Tensor:
+    """Weights of a strip's draws at the keys they drew, added up; (h, m)."""
+    g_HK = g_AK[rows]
+    return g_HK.new_zeros(len(g_HK), num_keys).scatter_add_(1, index_AK[rows], g_HK)
+
+
+def _product_rule(of: Any, factors: tuple[Tensor, Tensor], moves: Any) -> Tensor | None:
+    """Change of a bilinear function along a direction."""
+    changes = []
+    if moves[0] is not None:
+        changes.append(of(moves[0], factors[1]))
+    if moves[1] is not None:
+        changes.append(of(factors[0], moves[1]))
+    return changes[0] + changes[1] if len(changes) == 2 else (changes or [None])[0]
+
+
+def _numbers(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """Autograd's symbolic zeros as numbers."""
+    first, second = written_out(inputs)
+    assert first is not None
+    assert second is not None
+    return first, second
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...]) -> None:
+    """Keep all for both modes."""
+    ctx.save_for_backward(*inputs)
+    ctx.save_for_forward(*inputs)

@@ -1,0 +1,136 @@
+"""Hard negatives: the closer a negative, the more it counts, in any pairwise loss with an exponential."""
+
+# N samples per view, A anchors, M keys, D features
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from counterpoint.losses.blocks import Affine, make_blocks
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.loss import Loss, Part
+from counterpoint.losses.pair_loss import PairLoss, reduce_block
+from counterpoint.losses.pairs import Phi
+
+
+class HardNegatives(Loss):
+    r"""A pairwise loss whose negatives are weighted by the exponential of their own score.
+
+    .. math:: L = \frac{1}{|A|} \sum_{i \in A} \phi(\xi_i), \qquad
+        \xi_i = K \frac{\sum_{j \in N(i)} e^{\beta u_{ij}} e^{u_{ij}}}{\sum_{j \in N(i)} e^{\beta u_{ij}}}
+
+    with :math:`u_{ij} = (d_i^2 - d_{ij}^2)/\tau` (plus a margin) the wrapped loss's exponent and K the number of
+    negatives. The sum over negatives becomes K times their mean under weights that favour the hard ones, computed as
+    :math:`\log \xi_i = \mathrm{lse}((1 + \beta) u_i) - \mathrm{lse}(\beta u_i) + \log K`. What an anchor adds to all
+    its scores cancels in the weights, which are :math:`e^{\beta \cos_{ij}/\tau}` for unit vectors. The gradient goes
+    through the weights, as in the authors' code. beta = 0 is the wrapped loss.
+
+    Source: robinson2021, section 3, with tau^+ = 0 (no correction for false negatives). With ``InfoNCE(tau)`` it is
+        the authors' code at tau_plus = 0, whose lower clamp of the sum never acts on unit vectors.
+
+    Args:
+        loss: a pairwise loss with exponential psi: ``InfoNCE``, ``DCL``, ``MINE``, ``SoftTriplet``, ``NPlusOneTuplet``,
+            ``LiftedStructured``, or ``PairLoss(phi, torch.exp)``.
+        beta: concentration on hard negatives, >= 0; common values are 0.5 to 2.
+
+    Raises:
+        TypeError: another kind of loss.
+        ValueError: beta < 0 or not finite.
+
+    Unchanged by whatever leaves the wrapped loss unchanged.
+
+    >>> from counterpoint.losses.family import InfoNCE
+    >>> z = torch.eye(2)  # all negatives are equally hard
+    >>> inner = InfoNCE(temperature=1.0)
+    >>> round(float(HardNegatives(inner, beta=2.0)(z, z)), 5) == round(float(inner(z, z)), 5)
+    True
+    """
+
+    def __init__(self, loss: PairLoss, beta: float = 1.0) -> None:
+        super().__init__()
+        _check_exponential(loss)
+        if not 0 <= beta < math.inf:
+            raise ValueError(f"beta must be >= 0 and finite, got {beta}; 0 is the wrapped loss, 0.5 to 2 are common")
+        self.loss, self.beta = loss, beta
+        self.card = replace(
+            loss.card,
+            name=f"HardNegatives({loss.card.name})",
+            alpha="phi'(xi_i) d xi_i / d gap_ij, through the weights",
+            negatives=f"{loss.card.negatives}; weights exp({beta:g} u_ij), of mean 1",
+            source=f"{loss.card.source}; robinson2021, section 3",
+        )
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """See ``Loss.forward``; labels are checked and not used."""
+        if self.beta == 0:
+            return self.loss(z0, z1, labels, part=part)
+        z0, z1 = prepare_views(z0, z1, labels, normalize=self.loss.pairing.normalize)
+        per_anchor_A = self._phi(self._log_xi(z0, z1, part))
+        return per_anchor_A.mean() if self.loss.reduction == "mean" else per_anchor_A.sum()
+
+    def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
+        r"""Pairwise importance :math:`\alpha_{ij} = \phi'(\xi_i)\,\partial \xi_i/\partial(d_i^2 - d_{ij}^2)`, dense.
+
+        With p the softmax over (1 + beta) u and q that over beta u it is proportional to (1 + beta) p - beta q, which
+        is negative for the easiest negatives: coming closer, they would take weight from harder ones. The loss has the
+        gradient of :math:`\frac{1}{|A|}\sum_{ij} \alpha_{ij} (d_i^2 - d_{ij}^2)` with alpha held fixed.
+
+        Returns:
+            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
+            repel i.
+        """
+        if self.beta == 0:
+            return self.loss.importance(z0, z1)
+        slopes_MM = self._log_sum(1 + self.beta).importance(z0, z1) - self._log_sum(self.beta).importance(z0, z1)
+        z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.loss.pairing.normalize)
+        phi_slope_A = torch.func.grad(lambda log_xi: self._phi(log_xi).sum())(self._log_xi(z0, z1, None))
+        slopes_MM[: len(phi_slope_A)] *= phi_slope_A[:, None]  # rows beyond the anchors are zero
+        return slopes_MM
+
+    def num_negatives(self, n: int) -> int:
+        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
+        return self.loss.num_negatives(n)
+
+    def chance(self, n: int) -> float:
+        """Loss when all pairs look alike: weights are then equal, and it is that of the wrapped loss."""
+        return self.loss.chance(n)
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """A value that no embedding of n samples can go below: that of the wrapped loss.
+
+        Weights rise with the exponential they weigh, so that by Chebyshev's sum inequality xi_i is at least the plain
+        sum; phi increases.
+        """
+        return self.loss.floor(n, nonnegative=nonnegative)
+
+    def _phi(self, log_xi_A: Tensor) -> Tensor:
+        """Phi per anchor."""
+        return self.loss.phi.of_statistic(log_xi_A, is_log=True)
+
+    def _log_xi(self, z0: Tensor, z1: Tensor, part: Part | None) -> Tensor:
+        """lse((1 + beta) u) - lse(beta u) + log K for each anchor, first view before second."""
+        sharp_A = self._log_sums(z0, z1, 1 + self.beta, part)
+        return sharp_A - self._log_sums(z0, z1, self.beta, part) + math.log(self.num_negatives(len(z0)))
+
+    def _log_sums(self, z0: Tensor, z1: Tensor, factor: float, part: Part | None) -> Tensor:
+        """Log-sum-exp of factor * u for each anchor."""
+        psi = self.loss.psi
+        score = Affine(factor * psi.scale, factor * psi.margin)
+        results = [reduce_block(b, psi.function) for b in make_blocks(z0, z1, self.loss.pairing, score, part)]
+        return torch.cat([s for r in results for s in (r.rows_N, r.columns_M) if s is not None])
+
+    def _log_sum(self, factor: float) -> PairLoss:
+        """The loss mean_i lse(factor * u_i), whose importance is factor / tau times a softmax."""
+        psi = replace(self.loss.psi, scale=factor * self.loss.psi.scale, margin=factor * self.loss.psi.margin)
+        return PairLoss(Phi(torch.log, "log(x)", lambda log_xi: log_xi), psi, pairing=self.loss.pairing)
+
+
+def _check_exponential(loss: PairLoss) -> None:
+    """Require a pairwise loss whose psi is the exponential."""
+    wanted = "loss must be a pairwise loss with exponential psi, such as InfoNCE() or DCL()"
+    if not isinstance(loss, PairLoss):
+        raise TypeError(f"{wanted}, got {type(loss).__name__}; other losses have no negatives to weigh by exp(beta u)")
+    if not loss.psi.function.in_log_domain:
+        raise TypeError(f"{wanted}, got {loss.card.name} with psi = {loss.psi.formula}; wrap one of those instead")

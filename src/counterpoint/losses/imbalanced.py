@@ -1,0 +1,229 @@
+"""The generalised contrastive loss of the imbalanced-geometry paper, whose optimal class means theory predicts."""
+
+# N samples per view, A anchors, M = 2N vectors (first view before second), K draws per anchor, D features
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_choice
+from counterpoint.core.numerics import unit_rows
+from counterpoint.kernels import dense
+from counterpoint.kernels.contract import PairMask
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
+from counterpoint.losses.drawn_negatives import draw_negatives, drawn_products
+from counterpoint.losses.family import check_temperature
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.labelled import LabelledVectors, label_vectors
+from counterpoint.losses.loss import Loss, LossCard, Part
+
+Lengths = Literal["sphere", "ball", "none"]
+LENGTHS: Mapping[str, str] = {
+    "sphere": "unit vectors",
+    "ball": "vectors longer than 1 shortened to 1",
+    "none": "vectors as they are",
+}
+
+
+class GeneralizedContrastive(Loss):
+    r"""InfoNCE with the mean over negatives inside and the mean over all positives outside.
+
+    .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \frac{1}{|P(i)|} \sum_{j \in P(i)} \log\Big(1 + \frac1k \sum_{q=1}^k
+        e^{\langle z_i, z_{x(i,q)} - z_j \rangle/\tau}\Big)
+
+    The N samples of the paper's batch are all 2n vectors: each is an anchor. The positives P(i) are all vectors with
+    the anchor's label, *the anchor itself* and its other view among them, as Eq. 20 has it. The k negatives x(i, q) are
+    drawn with replacement once for each anchor and shared by its positives: with ``supervised`` from the vectors of
+    other labels (SCL), otherwise from all 2n vectors (UCL), where they may share the anchor's label or be the anchor.
+    ``num_negatives=None`` takes all these negatives with equal weight, which puts the exact expectation of the sum over
+    draws inside the logarithm (the limit of large k, Eq. 9, for the empirical distribution of the batch). Without
+    labels each sample is its own class.
+
+    Positives are averaged for each anchor first, so that a class weighs as its share of the samples. Where all vectors
+    of a class are at its mean, on the unit sphere, the loss with ``num_negatives=None`` is exactly the class-level risk
+    of Eq. 10 for the proportions of the batch, which ``theory`` minimises.
+
+    Source: imbalanced2026, Eq. 20, with Eq. 9 and 10 for k = infinity; A5 for the ball. Differs from the paper in the
+        temperature, which is 1 there, and in having two views, each of which counts as a sample.
+
+    Args:
+        num_negatives: k draws for each anchor; None takes all.
+        supervised: negatives are of other labels only; needs labels.
+        normalize: ``sphere`` (unit vectors), ``ball`` (only vectors longer than 1 are shortened, as the paper allows)
+            or ``none``.
+        temperature: tau > 0.
+        seed: of the draws, 0 to 2**64 - 1. The same seed and step draw the same places of the batch again: give each
+            call its ``step``.
+
+    Raises:
+        ValueError: num_negatives < 1 or not whole, temperature <= 0, an unknown ``normalize``, a seed out of range;
+            when called, supervised without labels, or with labels of one class only, which leaves no negative.
+
+    Unchanged by renaming labels in their order and rotating all vectors and, unless negatives are drawn, by permuting
+    samples and swapping views: draws belong to places in the batch. Memory is linear in n, or n times k.
+
+    >>> z = torch.eye(2)  # two classes, orthogonal: all negatives at 0, all positives at 1
+    >>> loss = GeneralizedContrastive(supervised=True)
+    >>> round(float(loss(z, z, torch.tensor([0, 1]))), 6) == round(math.log(1 + 1 / math.e), 6)
+    True
+    """
+
+    def __init__(
+        self,
+        num_negatives: int | None = None,
+        supervised: bool = False,
+        normalize: Lengths = "sphere",
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        check_temperature(temperature)
+        check_choice(normalize, "normalize", LENGTHS)
+        if num_negatives is not None:
+            _check_whole(num_negatives, "num_negatives", 1, 2**31, "None takes all negatives of the batch")
+        _check_whole(seed, "seed", 0, 2**64, "0 is as good as any")
+        self.num_draws, self.supervised, self.seed = num_negatives, supervised, seed
+        self.normalize: Lengths = normalize
+        self.temperature = temperature
+        self.card = _card(self)
+
+    def forward(
+        self,
+        z0: Tensor,
+        z1: Tensor,
+        labels: Tensor | None = None,
+        *,
+        part: Part | None = None,
+        step: int = 0,
+    ) -> Tensor:
+        """See ``Loss.forward``; ``step`` (0 to 2**32 - 1) numbers the draws."""
+        vectors = self._vectors(z0, z1, labels, part)
+        # log(1 + e^(h_i - s_ij)) over the positives j, h_i being the log-mean-exp over the negatives
+        scores = vectors.scores(-1.0 / self.temperature, vectors.same_label(itself=True), self._level(vectors, step))
+        return (reduce(scores, SOFTPLUS).rows_N / vectors.num_same()).mean()
+
+    def importance(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, step: int = 0) -> Tensor:
+        r"""Weight with which each vector repels each anchor as a negative, dense.
+
+        With s = <z_i, z_j> / tau and h_i the log-mean-exp over negatives, positives pull by :math:`\beta_{ij} =
+        \sigma(h_i - s_{ij}) / (\tau |P(i)|)`, and negatives share the same in proportion to their exponentials,
+        :math:`\alpha_{ij} = \mathrm{softmax}_j(s_{ij}) \sum_p \beta_{ip}`. The loss has the gradient of
+        :math:`\frac{1}{2n} \sum_{ij} (\alpha_{ij} - \beta_{ij}) \langle z_i, z_j \rangle` with both held fixed.
+
+        Returns:
+            Tensor (2n, 2n) of alpha: rows are anchors and columns are vectors, first view before second; zero where j
+            is no negative of i.
+        """
+        vectors = self._vectors(z0.detach(), z1.detach(), labels, None)
+        level_M = self._level(vectors, step)
+        s_MM = dense.row_scores(vectors.scores(1.0 / self.temperature, PairMask()))
+        pull_MM = torch.sigmoid(level_M[:, None] - s_MM).masked_fill(~vectors.is_same(), 0.0)
+        pull_M = pull_MM.sum(1) / self.temperature / vectors.num_same()
+        return pull_M[:, None] * self._shares(vectors, s_MM, step)
+
+    def chance(self, n: int) -> float:
+        """Loss when all pairs look alike (nothing learned, or full collapse), whatever the labels: log 2."""
+        _check_samples(n)
+        return math.log(2)
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        r"""A value that no embedding of n samples can go below, whatever their labels and the draws.
+
+        The logarithm is convex, so that by Jensen's inequality the mean gap g (negatives less positives) puts L at or
+        above :math:`\log(1 + e^{g/\tau})`. Products of vectors in the unit ball are within [-1, 1] (non-negative:
+        [0, 1]), hence g >= -2 (-1), attained by two opposite classes. With all 2n vectors as negatives the mean
+        negative is the squared length of the mean vector, hence g >= -1; for non-negative vectors it is at least 1/n of
+        the mean positive, as the anchor and its other view are among them, hence g >= -(n-1)/n. Vectors of any
+        length: 0.
+        """
+        _check_samples(n)
+        if self.normalize == "none":
+            return 0.0
+        takes_all = self.num_draws is None and not self.supervised
+        gap = -1.0 if nonnegative or takes_all else -2.0
+        if nonnegative and takes_all:
+            gap = -(n - 1) / n
+        return math.log1p(math.exp(gap / self.temperature))
+
+    def _vectors(self, z0: Tensor, z1: Tensor, labels: Tensor | None, part: Part | None) -> LabelledVectors:
+        """Both views at the length asked for, with classes that leave every anchor a negative."""
+        z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize == "sphere")
+        if self.normalize == "ball":
+            z0, z1 = _into_unit_ball(z0), _into_unit_ball(z1)
+        if self.supervised and labels is None:
+            raise ValueError(
+                "labels must be given, got None: supervised=True takes negatives from other labels; pass labels, or "
+                "use supervised=False"
+            )
+        vectors = label_vectors(z0, z1, labels, part)
+        if self.supervised:
+            vectors.check_other_label("GeneralizedContrastive(supervised=True)")
+        return vectors
+
+    def _level(self, vectors: LabelledVectors, step: int) -> Tensor:
+        """Log of the mean of exp(<z_i, z_q> / tau) over the negatives of each anchor."""
+        scale = 1.0 / self.temperature
+        if self.num_draws is not None:
+            u_AK = scale * drawn_products(vectors.anchors(), vectors.all_MD, self._draws(vectors, step))
+            return torch.logsumexp(u_AK, dim=1) - math.log(self.num_draws)
+        if not self.supervised:
+            return reduce(vectors.scores(scale, PairMask()), EXPONENTIAL).rows_N - math.log(len(vectors.all_MD))
+        num_negatives_A = (len(vectors.all_MD) - vectors.num_same()).to(vectors.all_MD.dtype)
+        return reduce(vectors.scores(scale, vectors.other_label()), EXPONENTIAL).rows_N - num_negatives_A.log()
+
+    def _draws(self, vectors: LabelledVectors, step: int) -> Tensor:
+        """Places of the drawn negatives, (a, k)."""
+        _check_whole(step, "step", 0, 2**32, "number the calls from 0")
+        assert self.num_draws is not None
+        only = self.supervised
+        return draw_negatives(vectors, self.num_draws, seed=self.seed, step=step, other_labels_only=only)
+
+    def _shares(self, vectors: LabelledVectors, s_MM: Tensor, step: int) -> Tensor:
+        """Softmax over the negatives, (m, m)."""
+        if self.num_draws is not None:
+            index_MK = self._draws(vectors, step)
+            return torch.zeros_like(s_MM).scatter_add(1, index_MK, torch.softmax(s_MM.gather(1, index_MK), dim=1))
+        is_out_MM = vectors.is_same() if self.supervised else torch.zeros_like(vectors.is_same())
+        return torch.softmax(s_MM.masked_fill(is_out_MM, -math.inf), dim=1)
+
+
+def _into_unit_ball(z_ND: Tensor) -> Tensor:
+    """Shorten the rows that are longer than 1."""
+    is_inside_N1 = torch.linalg.vector_norm(z_ND.detach(), dim=1, keepdim=True) <= 1
+    return torch.where(is_inside_N1, z_ND, unit_rows(z_ND))
+
+
+def _check_whole(value: int, name: str, least: int, end: int, remedy: str) -> None:
+    """Require a whole number in [least, end)."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < end:
+        raise ValueError(f"{name} must be a whole number from {least} to {end - 1}, got {value!r}; {remedy}")
+
+
+def _check_samples(n: int) -> None:
+    """Require two samples."""
+    if n < 2:
+        raise ValueError(f"a contrastive loss needs at least 2 samples, got {n}")
+
+
+def _card(loss: GeneralizedContrastive) -> LossCard:
+    """What ``losses.explain`` says."""
+    pool = "vectors of other labels" if loss.supervised else "all 2n vectors, the anchor too"
+    drawn = "all" if loss.num_draws is None else f"{loss.num_draws} per anchor drawn with replacement"
+    return LossCard(
+        name="GeneralizedContrastive",
+        phi="mean over positives p of log(1 + x / (k exp(<z_i, z_p> / tau)))",
+        psi=f"exp(<z_i, z_j> / {loss.temperature:g})",
+        alpha="softmax_j(<z_i, z_j> / tau) mean_p sigmoid(h_i - <z_i, z_p> / tau) / tau",
+        negatives=f"{drawn}, of {pool}; anchors are all 2n vectors",
+        normalization=f"{LENGTHS[loss.normalize]}; mean over positives (the anchor too), then over anchors",
+        source="imbalanced2026, Eq. 20",
+        second_derivative="true",
+        fused="CPU, CUDA" if loss.num_draws is None else "CPU, CUDA (positives); drawn negatives are n x k",
+    )
+
+
+CATALOGUE: Mapping[str, type[GeneralizedContrastive]] = {"generalized-contrastive": GeneralizedContrastive}

@@ -1,0 +1,172 @@
+"""alpha-CL: choose the pairwise importance alpha by a rule, and follow the energy with alpha held fixed."""
+
+# n samples, V = 2n vectors (first view before second), D features
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from counterpoint.losses.alpha_energy import EnergyProblem, differentiable_energy, held_energy
+from counterpoint.losses.alpha_rules import AlphaRule, Direct
+from counterpoint.losses.blocks import Negatives, Pairing
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.loss import Loss, LossCard, Part
+
+
+class AlphaCL(Loss):
+    r"""Pair-weighed contrastive learning (alpha-CL).
+
+    .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \sum_{j \in N(i)} \alpha_{ij} (d_i^2 - d_{ij}^2), \qquad
+        \alpha = \mathrm{rule}(d_{ij}^2, d_i^2) \text{ held fixed}
+
+    All 2n vectors are anchors; the mean is over anchors. For unit vectors :math:`d_{ij}^2 = 1 - \cos_{ij}`, with a
+    cosine of 0 to a zero vector; otherwise :math:`d_{ij}^2 = |z_i - z_j|^2/2`. With ``Entropy(tau)`` the gradient is
+    tau times that of ``InfoNCE(tau, epsilon=0)`` (Corollary 1); with the alpha of any pairwise loss it is that loss's
+    (Theorem 1).
+
+    Source: alphacl2022, Theorem 1, Definition 1 and section 6. Differs from the paper, which maximises the energy E,
+        a sum over n first-view anchors with same-view negatives: L is -E with a mean over all 2n anchors, as in the
+        released code.
+
+    Args:
+        rule: how alpha follows from the distances; None is ``Direct()``, the paper's best.
+        negatives: which vectors repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
+        normalize: scale the inputs to unit length first.
+        backpropagate_alpha: let the gradient go through the rule as well (the paper's "backprop alpha", worse there).
+            Then all derivatives are those of the value.
+        stream: work on blocks of anchors, so that no matrix of all pairs exists; ``auto`` where the rule can.
+
+    Raises:
+        TypeError: ``rule`` is no rule.
+        ValueError: unknown negatives or ``stream``, or a rule that cannot stream asked to.
+
+    Alpha held fixed gives a gradient and no Hessian: a second derivative raises a RuntimeError. Unchanged by permuting
+    samples, swapping views and rotating all vectors (for a user's rule, where that rule is).
+
+    >>> z = torch.eye(2)  # views agree, samples are orthogonal: every gap is 0 - 1
+    >>> AlphaCL()(z, z)
+    tensor(-1.)
+    """
+
+    def __init__(
+        self,
+        rule: AlphaRule | None = None,
+        negatives: Negatives = "two-view",
+        normalize: bool = True,
+        *,
+        backpropagate_alpha: bool = False,
+        stream: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__()
+        self.rule = _checked_rule(Direct() if rule is None else rule)
+        self.pairing = Pairing(negatives, normalize=normalize)
+        self.backpropagate_alpha = backpropagate_alpha
+        self.streams = _checked_stream(stream, self.rule)
+        self.card = _card(self)
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """See ``Loss.forward``; labels are checked and not used."""
+        problem, z_VD, dtype = self._problem(z0, z1, labels, part)
+        energy = differentiable_energy if self.backpropagate_alpha else held_energy
+        return energy(z_VD, problem).to(dtype)
+
+    def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
+        r"""Pairwise importance alpha, dense.
+
+        Returns:
+            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
+            repel i.
+        """
+        problem, z_VD, dtype = self._problem(z0.detach(), z1.detach(), None, None)
+        alpha_VV = z_VD.new_zeros(len(z_VD), len(z_VD))
+        for block in problem.blocks():
+            alpha_VV[block.rows, block.keys] = problem.alpha(*problem.costs(z_VD, block), block)
+        return alpha_VV.to(dtype)
+
+    def num_negatives(self, n: int) -> int:
+        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
+        return self.pairing.num_negatives(n)
+
+    def chance(self, n: int) -> float:
+        """Loss when all pairs look alike (nothing learned, or full collapse): every gap is 0."""
+        self.num_negatives(n)
+        return 0.0
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        r"""A value that no embedding of n samples can go below.
+
+        The rules give less weight to larger costs, so by Chebyshev's sum inequality the weighted mean cost of an anchor
+        is at most its plain mean. Where rows sum to 1 that leaves the mean gap, for unit vectors at least -n/(n-1)
+        (a simplex with equal views; non-negative: -1, an orthonormal basis), which the rules attain. Where rows have
+        at most weight s, each anchor is at least -s times its mean cost, which averages to at most n/(n-1) over
+        negatives that come from both views or the anchor's own, and to 2 over the other view's (non-negative: 1).
+
+        Args:
+            n: samples per batch, >= 2.
+            nonnegative: the embedding has no negative entries.
+
+        Returns:
+            The bound; minus infinity for vectors of any length and for a user's own rule.
+        """
+        row_sum = self.rule.row_sum(self.num_negatives(n))
+        if not self.pairing.normalize or row_sum is None:
+            return -math.inf
+        if self.pairing.negatives == "cross-view" and not row_sum.is_constant and not nonnegative:
+            return -2.0 * row_sum.most
+        return row_sum.most * self.pairing.least_mean_gap(n, nonnegative=nonnegative)
+
+    def _problem(
+        self, z0: Tensor, z1: Tensor, labels: Tensor | None, part: Part | None
+    ) -> tuple[EnergyProblem, Tensor, torch.dtype]:
+        """What is asked, the vectors it is asked of, and the precision of the answer."""
+        z0, z1 = prepare_views(z0, z1, labels, normalize=self.pairing.normalize)
+        z_VD, dtype = torch.cat([z0, z1]), z0.dtype
+        if not self.pairing.normalize:
+            # Distances of long vectors that lie close cancel in |a|^2 + |k|^2 - 2<a, k>: hence float64, and
+            # no common mean.
+            z_VD = z_VD.double()
+            z_VD = z_VD - z_VD.detach().mean(0)
+        own = (0, len(z0)) if part is None else (part.first, part.last)
+        return EnergyProblem(self.rule, self.pairing, self.streams, len(z0), own), z_VD, dtype
+
+
+def _checked_rule(rule: AlphaRule) -> AlphaRule:
+    """Require a rule."""
+    if not callable(rule) or not isinstance(getattr(rule, "can_stream", None), bool) or isinstance(rule, type):
+        kind = rule.__name__ if isinstance(rule, type) else type(rule).__name__
+        raise TypeError(f"rule must be a rule such as Entropy() or OwnRule(function), got {kind}; wrap it or build it")
+    return rule
+
+
+def _checked_stream(stream: object, rule: AlphaRule) -> bool:
+    """Whether to work in blocks."""
+    if stream not in (True, False, "auto"):
+        raise ValueError(f"stream must be True, False or 'auto', got {stream!r}")
+    if stream is True and not rule.can_stream:
+        raise ValueError(
+            f"stream=True needs a rule that decides each row by itself, got {rule}; use stream='auto', or "
+            "OwnRule(function, can_stream=True) if it does"
+        )
+    return rule.can_stream if stream == "auto" else bool(stream)
+
+
+def _card(loss: AlphaCL) -> LossCard:
+    """What ``losses.explain`` says."""
+    held = "none, because alpha is held fixed (backpropagate_alpha=True: autograd)"
+    return LossCard(
+        name="AlphaCL",
+        phi="x",
+        psi="alpha x",
+        alpha=f"{type(loss.rule).__name__}: {loss.rule.formula}",
+        negatives=loss.pairing.explain(),
+        normalization=f"{'unit length' if loss.pairing.normalize else 'as they are'}; mean over 2n anchors",
+        source="alphacl2022, Theorem 1, Definition 1 and section 6",
+        second_derivative="autograd" if loss.backpropagate_alpha else held,
+        fused="CPU, CUDA" if loss.streams else "none, because the rule is given all pairs",
+    )
+
+
+CATALOGUE: Mapping[str, Callable[..., Loss]] = {"alpha-cl": AlphaCL}

@@ -1,0 +1,91 @@
+"""What a loss does to its two views before it looks at them: checks, working precision, unit length."""
+
+# N samples, D features
+
+import math
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_features, check_labels
+from counterpoint.core.numerics import unit_rows
+
+# Lengths whose squares neither overflow nor vanish in float32; zero rows need care as well.
+ORDINARY_LENGTHS = (1e-15, 1e15)
+
+
+def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str, str] = ("z0", "z1")) -> None:
+    """Check shapes, dtypes and devices; see ``prepare_views``."""
+    for z_ND, name in ((z0, names[0]), (z1, names[1])):
+        if not isinstance(z_ND, Tensor) or z_ND.ndim != 2 or not z_ND.is_floating_point() or len(z_ND) < 2:
+            check_features(z_ND, name)
+    if z0.shape != z1.shape:
+        shapes = f"{tuple(z0.shape)} and {tuple(z1.shape)}"
+        raise ValueError(f"{names[0]} and {names[1]} must have the same shape, got {shapes}")
+    if z0.dtype != z1.dtype:
+        raise TypeError(f"{names[0]} and {names[1]} must have the same dtype, got {z0.dtype} and {z1.dtype}")
+    if z0.device != z1.device:
+        raise ValueError(f"{names[0]} and {names[1]} must be on one device, got {z0.device} and {z1.device}")
+    if labels is not None:
+        check_labels(labels, len(z0))
+
+
+def prepare_views(
+    z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool, names: tuple[str, str] = ("z0", "z1")
+) -> tuple[Tensor, Tensor]:
+    """Check both views, lift half precision to float32 and, if asked, scale rows to unit length.
+
+    Args:
+        z0: (n, d), n >= 2.
+        z1: same shape, dtype and device.
+        labels: whole numbers (n,), or None.
+        normalize: scale each row to unit length; zero rows stay zero and get no gradient.
+        names: what errors call the two.
+
+    Raises:
+        TypeError: not floating tensors, or of two dtypes.
+        ValueError: another shape or device, n < 2, a row that is not finite (the first is named), labels of another
+            length.
+    """
+    z0, z1 = prepare_both(z0, z1, labels, normalize=normalize, names=names).chunk(2)
+    return z0, z1
+
+
+def prepare_both(
+    z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool, names: tuple[str, str] = ("z0", "z1")
+) -> Tensor:
+    """The same, with the second view below the first in one tensor (2n, d)."""
+    check_views(z0, z1, labels, names)
+    z_2ND = torch.cat([lift(z0), lift(z1)])
+    if not normalize:
+        if not math.isfinite(_number(z_2ND.detach().sum())):
+            _name_bad_row(z0, z1, names)
+        return z_2ND
+    length_2N1 = torch.linalg.vector_norm(z_2ND, dim=1, keepdim=True)
+    shortest, longest = (_number(length) for length in torch.aminmax(length_2N1.detach()))
+    if ORDINARY_LENGTHS[0] < shortest and longest < ORDINARY_LENGTHS[1]:
+        return z_2ND / length_2N1
+    _name_bad_row(z0, z1, names)  # a NaN makes both comparisons false
+    return unit_rows(z_2ND)
+
+
+def lift(z_ND: Tensor) -> Tensor:
+    """Losses are computed in float32 at least."""
+    return z_ND if z_ND.dtype in (torch.float32, torch.float64) else z_ND.float()
+
+
+def _number(value: Tensor) -> float:
+    """A value to look at; NaN under torch.func.vmap, where there is none: the careful path is then taken."""
+    try:
+        return float(value)
+    except RuntimeError:
+        return math.nan
+
+
+def _name_bad_row(z0: Tensor, z1: Tensor, names: tuple[str, str]) -> None:
+    """Raise for the first row that is not finite; under torch.func.vmap the loss itself carries the NaN."""
+    try:
+        check_features(z0, names[0])
+        check_features(z1, names[1])
+    except RuntimeError:
+        return

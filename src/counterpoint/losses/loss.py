@@ -1,0 +1,92 @@
+"""What every loss answers: its value, what a curve is read with, and what it is."""
+
+# N samples per view, D features
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class LossCard:
+    """What a loss is, in the words of ``losses.explain`` and of the table in ``docs/losses.md``.
+
+    Attributes:
+        name: as in the catalogue's class or function.
+        phi: what is applied to each anchor's sum, as a formula; "-" without pairs.
+        psi: what is applied to each pair's score; "-" without pairs.
+        alpha: pairwise importance, as a formula; "-" without pairs.
+        negatives: which vectors repel an anchor.
+        normalization: what is done to the inputs, and what the value is the mean of.
+        source: bib key and place, e.g. ``alphacl2022, Eq. 1``.
+        second_derivative: ``true`` (Hessian-vector products in linear memory), ``autograd`` or ``none, because ...``.
+        fused: on which devices its pairs are never stored: ``CPU, CUDA``, ``CPU`` or ``no pairs``.
+    """
+
+    name: str
+    phi: str
+    psi: str
+    alpha: str
+    negatives: str
+    normalization: str
+    source: str
+    second_derivative: str
+    fused: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """The samples whose vectors are anchors here, where several processes share one batch.
+
+    Every process holds all samples as keys and scores its own anchors; the mean of the parts' losses is the loss of
+    the whole batch. A loss that is not a sum over anchors takes the whole batch in each process and ignores the part.
+
+    Attributes:
+        first: index of the first own sample.
+        last: one past the last own sample.
+        merge: from this process's partial statistics of all columns (log-sum-exp if the flag is True, else sum) to
+            those of the whole batch; differentiable.
+    """
+
+    first: int
+    last: int
+    merge: Callable[[Tensor, bool], Tensor]
+
+
+class Loss(nn.Module, ABC):
+    """Base of all losses: ``loss(z0, z1, labels=None)`` is a scalar tensor."""
+
+    card: LossCard
+
+    @abstractmethod
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """Value of the loss.
+
+        Args:
+            z0: embeddings of the first view, shape (n, d), n >= 2.
+            z1: embeddings of the second view, same samples in the same order.
+            labels: int64 (n,); losses without labels only check them.
+            part: the anchors scored here; None scores all.
+
+        Returns:
+            Scalar tensor; float32 for half-precision inputs.
+
+        Raises:
+            TypeError: inputs are not floating point.
+            ValueError: shapes differ, n < 2, labels of another length, or a row is not finite (named).
+        """
+
+    @abstractmethod
+    def chance(self, n: int) -> float:
+        """Loss of n samples whose vectors all look alike (nothing learned, or full collapse)."""
+
+    @abstractmethod
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """A value that no embedding of n samples can go below; minus infinity where there is none.
+
+        Args:
+            n: samples per batch, >= 2.
+            nonnegative: the embedding has no negative entries.
+        """

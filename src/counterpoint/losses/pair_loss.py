@@ -1,0 +1,252 @@
+r"""The general pairwise loss: sum_i phi(sum_j psi(d_i^2 - d_ij^2)), alphacl2022, Eq. 1.
+
+With :math:`d_i^2 = |z_i - z_i'|^2/2` between an anchor and its positive and :math:`d_{ij}^2 = |z_i - z_j|^2/2` to a
+negative, every member has the gradient of :math:`\sum_{ij} \alpha_{ij} (d_i^2 - d_{ij}^2)` with the pairwise importance
+:math:`\alpha_{ij} = \phi'(\xi_i)\,\psi'(d_i^2 - d_{ij}^2)` held fixed (Theorem 1).
+"""
+
+# N samples per view, A anchors, M keys, D features
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_choice
+from counterpoint.core.numerics import unit_rows
+from counterpoint.kernels import dense, small_batch
+from counterpoint.kernels.contract import PairFunction, PerAnchor
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.one_pass import reduce_total
+from counterpoint.kernels.select import Choice, is_free, note
+from counterpoint.losses.attention import Attention, attention_of
+from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of, make_blocks, own_sample
+from counterpoint.losses.inputs import check_views, lift, prepare_both, prepare_views
+from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.pairs import Elementwise, Phi, Psi, user_phi, user_psi
+
+Reduction = Literal["mean", "sum"]
+REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}
+
+
+class PairLoss(Loss):
+    r"""A pairwise loss made of two increasing functions.
+
+    .. math:: L = \frac{1}{|A|} \sum_{i \in A} \phi\Big(\sum_{j \in N(i)} \psi(d_i^2 - d_{ij}^2)\Big)
+
+    Source: alphacl2022, Eq. 1. Differs from the paper in the default pairing: all 2n vectors are anchors and both views
+    of other samples repel them, as in SimCLR, where the paper has n first-view anchors and same-view negatives
+    (``Pairing("same-view", "first")``); and in the mean, where it has a sum.
+
+    Args:
+        phi: increasing function of each anchor's sum, as a function of a tensor, or a ``Phi``.
+        psi: increasing function of each gap; derivatives come from autograd unless given as a ``PairFunction``.
+            ``torch.exp`` is computed in the log domain.
+        pairing: anchors, negatives and normalisation.
+        reduction: ``mean`` or ``sum`` over anchors.
+        card: what ``explain`` says.
+
+    Raises:
+        TypeError: phi or psi is not a function.
+        ValueError: phi or psi is not elementwise, or an unknown reduction.
+
+    Unchanged by permuting samples, swapping views (with all anchors) and rotating all vectors.
+
+    >>> z = torch.eye(2)
+    >>> loss = PairLoss(torch.log1p, torch.exp)  # equals the (N+1)-tuplet loss
+    >>> round(float(loss(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
+    True
+    """
+
+    def __init__(
+        self,
+        phi: Elementwise | Phi,
+        psi: Elementwise | Psi | PairFunction,
+        *,
+        pairing: Pairing | None = None,
+        reduction: Reduction = "mean",
+        card: LossCard | None = None,
+    ) -> None:
+        super().__init__()
+        check_choice(reduction, "reduction", REDUCTIONS)
+        self.phi, self.psi = user_phi(phi), user_psi(psi)
+        self.pairing = pairing or Pairing()
+        self.reduction: Reduction = reduction
+        self.card = card or _card(self)
+        self._score = Affine(self.psi.scale, self.psi.margin)
+        self._is_two_view_softmax = self.psi.function.in_log_domain and self.pairing == Pairing()
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """See ``Loss.forward``; labels are checked and not used."""
+        if part is None and self._is_two_view_softmax and is_free():
+            check_views(z0, z1, labels)
+            small = self._small_batch(lift(z0), lift(z1))
+            if small is not None:
+                return self._reduced(self._phi_of(small), 1.0)
+        both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
+        blocks = blocks_of(both_2ND, self.pairing, self._score, part)
+        if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
+            return self._one_pass(blocks)
+        statistics = [statistic for block in blocks for statistic in self._statistics(block)]
+        per_anchor_A = self._phi_of(statistics[0] if len(statistics) == 1 else torch.cat(statistics))
+        return self._reduced(per_anchor_A, 1.0 if part is None else len(z0) / (part.last - part.first))
+
+    def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
+        r"""Pairwise importance :math:`\alpha_{ij} = \phi'(\xi_i)\psi'(d_i^2 - d_{ij}^2)`, dense.
+
+        The loss has the gradient of :math:`\frac{1}{|A|}\sum_{ij} \alpha_{ij} (d_i^2 - d_{ij}^2)` with alpha held fixed
+        (a sum over anchors for ``reduction="sum"``).
+
+        Returns:
+            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
+            repel i.
+        """
+        z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.pairing.normalize)
+        n = len(z0)
+        alpha = z0.new_zeros(2 * n, 2 * n)
+        for rows, columns, block in self._one_way_blocks(z0, z1):
+            u_AM = dense.row_scores(block.scores)
+            alpha[rows, columns] = self._alpha(u_AM)
+        return alpha
+
+    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
+        """Entropy of each anchor's importance and its effective number of negatives, in linear memory."""
+        both_2ND = prepare_both(z0.detach(), z1.detach(), normalize=self.pairing.normalize)
+        blocks = blocks_of(both_2ND, self.pairing, self._score)
+        count = self.num_negatives(len(z0))
+        entropy_A = torch.cat([h for block in blocks for h in attention_of(block.scores, self.psi.function, count)])
+        return Attention(entropy_A, entropy_A.exp(), count)
+
+    def num_negatives(self, n: int) -> int:
+        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
+        return self.pairing.num_negatives(n)
+
+    def chance(self, n: int) -> float:
+        """Loss when all pairs look alike (nothing learned, or full collapse): phi(K psi(0)) with K negatives."""
+        return self._total(n, self._at_gap(n, 0.0))
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        r"""A value that no embedding of n samples can go below.
+
+        Where phi(psi(x)) is convex, Jensen's inequality puts the mean gap g into :math:`L \ge \phi(K \psi(g))`, and
+        for unit vectors g is at least -n/(n-1), reached when the samples form a simplex and both views agree
+        (non-negative: -1). Elsewhere the least single gap, -2 (non-negative: -1), does. Vectors of any length have no
+        least gap.
+        """
+        self.num_negatives(n)  # refuses n < 2
+        if not self.pairing.normalize:
+            return self._total(n, self._at_gap(n, -math.inf))
+        if self.psi.is_convex and self.phi.is_convex:
+            return self._total(n, self._at_gap(n, self.pairing.least_mean_gap(n, nonnegative=nonnegative)))
+        return self._total(n, self._at_gap(n, -1.0 if nonnegative else -2.0))
+
+    def _statistics(self, block: Block) -> list[Tensor]:
+        """Sum (or its logarithm) of each anchor of a block: rows, then own columns."""
+        result = reduce_block(block, self.psi.function)
+        return [result.rows_N] if result.columns_M is None else [result.rows_N, result.columns_M]
+
+    def _small_batch(self, z0: Tensor, z1: Tensor) -> Tensor | None:
+        """The statistics by the route that small batches take; None where it does not apply."""
+        excluded = own_sample(len(z0), 2, z0.device)
+        log_xi = small_batch.log_sums(z0, z1, self.psi.scale, excluded, self._general_statistic)
+        if log_xi is not None:
+            note(Choice("small batch", f"two views of {len(z0)} samples fit the cache"))
+        return log_xi + self.psi.margin if log_xi is not None and self.psi.margin else log_xi
+
+    def _general_statistic(self, z0: Tensor, z1: Tensor) -> Tensor:
+        """The same by the general route, without the margin."""
+        (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, Affine(self.psi.scale))
+        return reduce_block(block, self.psi.function).rows_N
+
+    def _reduced(self, per_anchor_A: Tensor, num_parts: float) -> Tensor:
+        """Mean over anchors, or a sum such that the mean over parts is that of the whole batch."""
+        return per_anchor_A.mean() if self.reduction == "mean" else num_parts * per_anchor_A.sum()
+
+    def _phi_of(self, statistic_A: Tensor) -> Tensor:
+        """Phi per anchor."""
+        return self.phi.of_statistic(statistic_A, is_log=self.psi.function.in_log_domain)
+
+    def _one_pass(self, blocks: list[Block]) -> Tensor:
+        """Phi is linear: every pair's weight is known before any pair is seen."""
+        num_anchors = sum(_num_anchors(block) for block in blocks)
+        factor = float(self.phi.of_sum(torch.ones((), dtype=torch.float64)))
+        weight = factor / num_anchors if self.reduction == "mean" else factor
+        return torch.stack([reduce_total(block.scores, self.psi.function, weight) for block in blocks]).sum()
+
+    def _alpha(self, u_AM: Tensor) -> Tensor:
+        """Importance from scores, zero where they are minus infinity."""
+        is_out_AM = u_AM == -math.inf
+        function = self.psi.function
+        if function.in_log_domain:
+            log_xi_A = u_AM.logsumexp(1)
+            # phi'(xi) psi' = d phi / d log xi * softmax: nothing leaves the log domain.
+            slope_A = torch.func.grad(lambda lse: self._phi_of(lse).sum())(log_xi_A)
+            return self.psi.scale * slope_A[:, None] * torch.exp(u_AM - log_xi_A[:, None])
+        safe_AM = u_AM.masked_fill(is_out_AM, 0.0)
+        xi_A = function.value(safe_AM).masked_fill(is_out_AM, 0.0).sum(1)
+        slope_A = torch.func.grad(lambda xi: self._phi_of(xi).sum())(xi_A)
+        return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
+
+    def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, Block]]:
+        """Rows and columns among the 2n vectors, and the scores between them."""
+        n = len(z0)
+        first, second, both = slice(0, n), slice(n, 2 * n), slice(0, 2 * n)
+        one_way = replace(self.pairing, anchors="first")
+        if self.pairing.negatives == "two-view":
+            rows = both if self.pairing.anchors == "both" else first
+            return [(rows, both, make_blocks(z0, z1, self.pairing, self._score)[0])]
+        is_cross = self.pairing.negatives == "cross-view"
+        blocks = [(first, second if is_cross else first, make_blocks(z0, z1, one_way, self._score)[0])]
+        if self.pairing.anchors == "both":
+            blocks.append((second, first if is_cross else second, make_blocks(z1, z0, one_way, self._score)[0]))
+        return blocks
+
+    def _at_gap(self, n: int, gap: float) -> float:
+        """One anchor's loss when all its gaps are equal."""
+        num_negatives = self.num_negatives(n)
+        u = torch.tensor(self.psi.scale * gap + self.psi.margin, dtype=torch.float64)
+        if self.psi.function.in_log_domain:
+            value = self._phi_of(u + math.log(num_negatives))
+        else:
+            value = self._phi_of(num_negatives * self.psi.function.value(u))
+        return -math.inf if math.isnan(float(value)) else float(value)
+
+    def _total(self, n: int, per_anchor: float) -> float:
+        """Mean or sum of equal anchors."""
+        num_anchors = n if self.pairing.anchors == "first" else 2 * n
+        return per_anchor if self.reduction == "mean" else num_anchors * per_anchor
+
+
+def reduce_block(block: Block, psi: PairFunction) -> PerAnchor:
+    """Statistics of a block's anchors; shared columns are merged with those of the other processes."""
+    scores, part = block.scores, block.part
+    if part is None or not scores.is_two_way:
+        return reduce(scores, psi)
+    result = reduce(scores, psi)
+    assert result.columns_M is not None
+    columns_M = part.merge(result.columns_M, psi.in_log_domain)
+    return PerAnchor(result.rows_N, columns_M[part.first : part.last])
+
+
+def _num_anchors(block: Block) -> int:
+    """Rows, and columns where they are anchors."""
+    scores = block.scores
+    return len(scores.terms.anchors_ND) + (len(scores.keys_MD) if scores.is_two_way else 0)
+
+
+def _card(loss: PairLoss) -> LossCard:
+    """The card of a user's own pair of functions."""
+    return LossCard(
+        name="PairLoss",
+        phi=loss.phi.formula,
+        psi=loss.psi.formula,
+        alpha="phi'(xi_i) psi'(d_i^2 - d_ij^2)",
+        negatives=loss.pairing.explain(),
+        normalization=("unit vectors" if loss.pairing.normalize else "vectors as they are")
+        + f"; {REDUCTIONS[loss.reduction]}",
+        source="alphacl2022, Eq. 1",
+        second_derivative="true",
+        fused="CPU",
+    )

@@ -1,0 +1,117 @@
+"""phi and psi: what a pairwise loss does to each pair, and to each anchor's sum over its pairs."""
+
+# N anchors
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterpoint.kernels.contract import PairFunction
+from counterpoint.kernels.pair_functions import EXPONENTIAL
+
+Elementwise = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Psi:
+    r"""What is applied to each pair: psi(scale * gap + margin), the gap being :math:`d_i^2 - d_{ij}^2`.
+
+    Attributes:
+        function: the elementwise function and its derivatives.
+        formula: psi as a formula in x, the gap.
+        scale: factor of the gap, e.g. 1 / temperature.
+        margin: what is added to the scaled gap.
+        is_convex: allows the tighter bound of ``floor``.
+    """
+
+    function: PairFunction
+    formula: str
+    scale: float = 1.0
+    margin: float = 0.0
+    is_convex: bool = True
+
+
+@dataclass(frozen=True)
+class Phi:
+    r"""What is applied to each anchor's sum xi.
+
+    Attributes:
+        of_sum: phi as a function of xi.
+        formula: phi as a formula in x, the sum.
+        of_log_sum: phi as a function of log xi, for exponential psi; None: ``of_sum`` after exp.
+        is_linear: phi(x) = factor * x: loss and gradient then take one pass over the pairs.
+        is_convex: phi(c psi(x)) is convex in x for every c > 0 where psi is: allows the tighter bound of ``floor``.
+    """
+
+    of_sum: Elementwise
+    formula: str
+    of_log_sum: Elementwise | None = None
+    is_linear: bool = False
+    is_convex: bool = True
+
+    def of_statistic(self, statistic_N: Tensor, *, is_log: bool) -> Tensor:
+        """Phi per anchor, from the sums or from their logarithms."""
+        if not is_log:
+            return self.of_sum(statistic_N)
+        return self.of_sum(statistic_N.exp()) if self.of_log_sum is None else self.of_log_sum(statistic_N)
+
+
+def user_psi(psi: Elementwise | Psi | PairFunction) -> Psi:
+    """A user's psi: a function of a tensor, with derivatives given (``PairFunction``) or taken by autograd.
+
+    ``torch.exp`` is recognised and computed in the log domain.
+
+    Raises:
+        TypeError: not callable.
+        ValueError: not elementwise (the shape changes).
+    """
+    if isinstance(psi, Psi):
+        return psi
+    if psi is torch.exp:
+        psi = EXPONENTIAL
+    if isinstance(psi, PairFunction):
+        return Psi(psi, psi.name, is_convex=psi.in_log_domain)
+    _check_elementwise(psi, "psi")
+    slope = _derivative(psi)
+    function = PairFunction(_name(psi), psi, slope, _derivative(slope))
+    return Psi(function, function.name, is_convex=False)
+
+
+def user_phi(phi: Elementwise | Phi) -> Phi:
+    """A user's phi.
+
+    Raises:
+        TypeError: not callable.
+        ValueError: not elementwise (the shape changes).
+    """
+    if isinstance(phi, Phi):
+        return phi
+    _check_elementwise(phi, "phi")
+    return Phi(phi, _name(phi), is_convex=False)
+
+
+def _derivative(function: Elementwise) -> Elementwise:
+    """Elementwise derivative by reverse mode, which nests in every mode."""
+
+    def derivative(u: Tensor) -> Tensor:
+        return torch.func.grad(lambda v: function(v).sum())(u)
+
+    return derivative
+
+
+def _check_elementwise(function: Elementwise, name: str) -> None:
+    """Call the function once."""
+    if not callable(function):
+        raise TypeError(f"{name} must be a function of a tensor, got {type(function).__name__}")
+    probe = torch.linspace(0.1, 0.9, 6, dtype=torch.float64).view(2, 3)
+    result = function(probe)
+    if not isinstance(result, Tensor) or result.shape != probe.shape:
+        shape = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        raise ValueError(f"{name} must act on each element, but turned shape (2, 3) into {shape}")
+
+
+def _name(function: Elementwise) -> str:
+    """What a user's function is called."""
+    return getattr(function, "__name__", type(function).__name__)

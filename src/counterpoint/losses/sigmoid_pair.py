@@ -1,0 +1,163 @@
+"""The sigmoid loss of SigLIP: every pair of two kinds of data is judged by itself, with a learned scale and bias."""
+
+# N samples, A own anchors, D features
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from counterpoint.core.checks import check_positive
+from counterpoint.kernels import dense
+from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.one_pass import reduce_total
+from counterpoint.kernels.pair_functions import SOFTPLUS
+from counterpoint.losses.blocks import Pairing
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.logit_scale import LogitScale
+from counterpoint.losses.loss import Loss, LossCard, Part
+
+
+class SigmoidPair(Loss):
+    r"""Sigmoid loss of SigLIP: binary cross-entropy of "do these two belong together?", with learned scale and bias.
+
+    .. math:: L = \frac{1}{n} \sum_i \log\big(1 + e^{-(t \langle x_i, y_i\rangle + b)}\big)
+        + \frac{1}{n} \sum_i \sum_{j \ne i} \log\big(1 + e^{t \langle x_i, y_j\rangle + b}\big)
+
+    Cross-view pairs only: z0 holds x, z1 holds y. A sum over pairs, divided by n: it grows with the batch. Equal to
+    open_clip's ``SigLipLoss`` on normalised features with ``logit_scale`` t and ``logit_bias`` b; the learned scale is
+    the parameter ``scale.log`` (t is its exponential), the learned bias ``bias``.
+
+    Source: zhai2023, section 3.2 and Algorithm 1.
+
+    Args:
+        scale: first t > 0.
+        bias: first b; the paper's -10 makes up for the many negatives.
+        learnable: t and b are parameters; False holds them.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: scale <= 0, or a scale or bias that is not finite.
+
+    Unchanged by permuting samples, swapping views and rotating all vectors.
+
+    >>> z = torch.eye(2)
+    >>> round(float(SigmoidPair(1.0, 0.0)(z, z).detach()), 6) == round(math.log(1 + 1 / math.e) + math.log(2), 6)
+    True
+    """
+
+    card = LossCard(
+        name="SigmoidPair",
+        phi="x; the positive adds log(1 + exp(-t <x_i, y_i> - b))",
+        psi="log(1 + exp(t <x_i, y_j> + b))",
+        alpha="t sigmoid(t <x_i, y_j> + b)",
+        negatives="the other view of every other sample",
+        normalization="unit vectors unless normalize=False; sum over pairs / n",
+        source="zhai2023, section 3.2 and Algorithm 1",
+        second_derivative="true",
+        fused="CPU, CUDA",
+    )
+    bias: nn.Parameter | float
+
+    def __init__(
+        self, scale: float = 10.0, bias: float = -10.0, learnable: bool = True, *, normalize: bool = True
+    ) -> None:
+        super().__init__()
+        check_positive(scale, "scale", hint="zhai2023 starts at 10")
+        if not math.isfinite(bias):
+            raise ValueError(f"bias must be finite, got {bias}; zhai2023 starts at -10")
+        self.scale = LogitScale(scale, is_learned=learnable)
+        self.bias = nn.Parameter(torch.tensor(float(bias))) if learnable else float(bias)
+        self.normalize = normalize
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """See ``Loss.forward``; labels are checked and not used."""
+        z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize)
+        own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
+        scores = self._scores(z0, z1, own)
+        assert scores.terms.row_own_N is not None
+        positive_A = scores.terms.scale * (z0[own] * z1[own]).sum(1) + scores.terms.row_own_N
+        return -F.logsigmoid(positive_A).mean() + reduce_total(scores, SOFTPLUS, 1.0 / len(positive_A))
+
+    def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
+        r"""Weight of each negative, :math:`\alpha_{ij} = t\,\sigma(t\langle x_i, y_j\rangle + b)`, dense.
+
+        The loss has the gradient of :math:`\frac{1}{n} \sum_i \big(\sum_j \alpha_{ij} \langle x_i, y_j\rangle -
+        \beta_i \langle x_i, y_i\rangle\big)` with alpha and :math:`\beta_i = t\,\sigma(-t\langle x_i, y_i\rangle - b)`
+        held fixed.
+
+        Returns:
+            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second. The anchors are the
+            first view, each pair being one term of the loss: other rows are zero.
+        """
+        z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.normalize)
+        n = len(z0)
+        with torch.no_grad():
+            scores = self._scores(z0, z1, slice(0, n))
+            alpha = z0.new_zeros(2 * n, 2 * n)
+            alpha[:n, n:] = scores.terms.scale * torch.sigmoid(dense.row_scores(scores))
+        return alpha
+
+    def num_negatives(self, n: int) -> int:
+        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
+        return Pairing("cross-view").num_negatives(n)
+
+    def chance(self, n: int) -> float:
+        """Loss at the present scale and bias when all vectors look alike; of vectors as they are, when all are zero."""
+        t, b = (self.scale.value if self.normalize else 0.0), self._bias
+        return _softplus(-t - b) + self.num_negatives(n) * _softplus(t + b)
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        r"""A value that no embedding of n samples can go below at the present scale and bias.
+
+        With c the mean cosine of the positives, :math:`|\sum_i (x_i - y_i)|^2 \le 2 n^2 (1 - c)` and
+        :math:`4\langle\sum_i x_i, \sum_j y_j\rangle \ge -|\sum_i (x_i - y_i)|^2` leave the negatives a mean of at least
+        :math:`-(n/2 + c (1 - n/2))/(n-1)`. Jensen's inequality puts both means into the two functions; the floor is
+        the minimum over c of that convex function. Non-negative vectors: cosines 1 and 0, an orthonormal basis. Dot
+        products have no bounds, and neither function goes below 0.
+        """
+        num_negatives, t, b = self.num_negatives(n), self.scale.value, self._bias
+        if not self.normalize:
+            return num_negatives * _softplus(b) if nonnegative else 0.0
+        if nonnegative:
+            return _softplus(-t - b) + num_negatives * _softplus(b)
+
+        def bound(c: float) -> float:
+            negative = -(n / 2 + c * (1 - n / 2)) / num_negatives
+            return _softplus(-t * c - b) + num_negatives * _softplus(t * negative + b)
+
+        return _least_of_convex(bound)
+
+    @property
+    def _bias(self) -> float:
+        """The bias as it stands."""
+        return float(self.bias.detach()) if isinstance(self.bias, Tensor) else self.bias
+
+    def _scores(self, z0: Tensor, z1: Tensor, own: slice) -> PairScores:
+        """First-view anchors against second-view keys, without the positives."""
+        bias = self.bias.to(z0.dtype) if isinstance(self.bias, Tensor) else z0.new_tensor(self.bias)
+        own_A1 = torch.arange(len(z0), device=z0.device)[own, None]
+        terms = ScoreTerms(z0[own], z1, self.scale(z0), bias.expand(len(own_A1)))
+        return PairScores(terms, PairMask(own_A1))
+
+
+def _softplus(s: float) -> float:
+    """log(1 + e^s)."""
+    return max(s, 0.0) + math.log1p(math.exp(-abs(s)))
+
+
+def _least_of_convex(function: Callable[[float], float]) -> float:
+    """Least value on [-1, 1], by cutting off thirds."""
+    low, high = -1.0, 1.0
+    for _ in range(100):
+        third = (high - low) / 3
+        if function(low + third) < function(high - third):
+            high -= third
+        else:
+            low += third
+    return min(function(x) for x in (-1.0, low, high, 1.0))
+
+
+CATALOGUE: Mapping[str, type[SigmoidPair]] = {"sigmoid": SigmoidPair}

@@ -1,0 +1,106 @@
+"""The spectral contrastive loss: squared similarities of all pairs from two small matrices, in linear memory."""
+
+# N samples per view, D features
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.numerics import unit_rows
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.loss import Loss, LossCard, Part
+
+
+class SpectralContrastive(Loss):
+    r"""Spectral contrastive loss: positives are similar, other pairs orthogonal.
+
+    .. math::
+        L = -\frac{2}{n} \sum_i \langle z_i, z_i' \rangle
+            + \frac{1}{n (n - 1)} \sum_i \sum_{j \ne i} \langle z_i, z_j' \rangle^2
+
+    Cross-view pairs only. The sum over all pairs is the inner product of two D x D matrices,
+    :math:`\sum_{ij} \langle z_i, z_j' \rangle^2 = \langle Z^T Z, Z'^T Z' \rangle`, so that time is O(n D^2) and memory
+    O(n D + D^2), for the value and for both derivatives.
+
+    Source: ncl2024, Eq. 2, after haochen2021; the ball and the mean over j != i are those of haochen2021's code.
+        Differs from that code: no division by mu (the same at mu = 1).
+
+    Args:
+        mu: vectors longer than sqrt(mu) are first shortened to that length, mu > 0; None takes them as they are.
+
+    Raises:
+        ValueError: mu <= 0 or not finite.
+
+    Unchanged by permuting samples, swapping views and rotating all vectors. Takes the whole batch in every process.
+
+    >>> loss = SpectralContrastive()
+    >>> float(loss(torch.eye(2), torch.eye(2))), float(loss(torch.ones(2, 1), torch.ones(2, 1)))
+    (-2.0, -1.0)
+    """
+
+    card = LossCard(
+        name="SpectralContrastive",
+        phi="x",
+        psi="<z_i, z_j'>^2",
+        alpha="2 <z_i, z_j'> / (n - 1)",
+        negatives="the other view of every other sample",
+        normalization="into the ball of radius sqrt(mu), or inputs as they are; mean over pairs",
+        source="ncl2024, Eq. 2; haochen2021",
+        second_derivative="true",
+        fused="no pairs",
+    )
+
+    def __init__(self, mu: float | None = 1.0) -> None:
+        super().__init__()
+        if mu is not None and not 0 < mu < math.inf:
+            raise ValueError(f"mu must be > 0 and finite, got {mu}; haochen2021 uses 1, None takes vectors as they are")
+        self.mu = mu
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
+        z0, z1 = prepare_views(z0, z1, labels, normalize=False)
+        if self.mu is not None:
+            z0, z1 = _into_ball(z0, math.sqrt(self.mu)), _into_ball(z1, math.sqrt(self.mu))
+        own_N = (z0 * z1).sum(dim=1)
+        num_pairs = len(z0) * (len(z0) - 1)
+        return -2 * own_N.mean() + _square_sum_of_others(z0, z1, own_N) / num_pairs
+
+    def chance(self, n: int) -> float:
+        """Least loss of vectors that are all alike: r^4 - 2 r^2 at the best length r, which is 1 where allowed."""
+        squared_length = 1.0 if self.mu is None else min(1.0, self.mu)
+        return squared_length**2 - 2 * squared_length
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """Minus 2 mu: no product exceeds mu, no square is negative. Attained by n orthogonal vectors if D >= n.
+
+        Without the ball orthogonal vectors may be of any length and there is no floor. Orthogonal vectors need no
+        negative entry.
+        """
+        return -math.inf if self.mu is None else -2 * self.mu
+
+
+def _into_ball(z_ND: Tensor, radius: float) -> Tensor:
+    """Shorten the rows that are longer than the radius."""
+    is_inside_N1 = torch.linalg.vector_norm(z_ND.detach(), dim=1, keepdim=True) <= radius
+    return torch.where(is_inside_N1, z_ND, radius * unit_rows(z_ND))
+
+
+def _square_sum_of_others(z0: Tensor, z1: Tensor, own_N: Tensor) -> Tensor:
+    """Sum of <z_i, z_j'>^2 over i != j.
+
+    With p_i = <z_i, z_i'>, Cauchy-Schwarz on P = Z Z'^T, whose rank is at most D, gives sum_ij P_ij^2 >= (sum_i p_i)^2
+    / D. From 2 D samples on (p_i about equal) the own terms are therefore at most half of the sum, and taking them off
+    costs one digit at most. Below, they may be nearly all of it; there the n x n products, no more numbers than
+    two inputs hold, are squared without them. What stays lossy: no ball, and one vector far longer than all others
+    together (1e3 against 8 features of size 1, n = 100: the value is right to 2e-3 in float32).
+    """
+    num_samples, num_features = z0.shape
+    if num_samples > 2 * num_features:
+        return ((z0.T @ z0) * (z1.T @ z1)).sum() - own_N.square().sum()
+    products_NN = z0 @ z1.T
+    return (products_NN - torch.diag(products_NN.diagonal())).square().sum()
+
+
+CATALOGUE: Mapping[str, type[SpectralContrastive]] = {"spectral": SpectralContrastive}

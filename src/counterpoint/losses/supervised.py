@@ -1,0 +1,228 @@
+"""Supervised contrastive losses: vectors that share a label attract each other."""
+
+# N samples per view, A anchors, M = 2N vectors (first view before second), C classes, D features
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from counterpoint.core.checks import check_positive
+from counterpoint.kernels import dense
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.losses.family import InfoNCE, check_temperature
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.labelled import LabelledVectors, label_vectors
+from counterpoint.losses.loss import Loss, LossCard, Part
+
+
+class SupCon(Loss):
+    r"""Supervised contrastive loss: the mean over an anchor's positives stands outside the logarithm.
+
+    .. math:: L = \frac{\tau}{\tau_b} \frac{1}{2n} \sum_{i=1}^{2n} \frac{-1}{|P(i)|} \sum_{p \in P(i)}
+        \log \frac{e^{\cos_{ip}/\tau}}{\sum_{a \ne i} e^{\cos_{ia}/\tau}}
+
+    All 2n vectors are anchors; the positives P(i) are all other vectors with the anchor's label, its own other view
+    among them, and the denominator runs over all 2n - 1 others, positives too. Without labels each sample is its own
+    class, and the loss is NT-Xent. With labels it is NT-Xent plus what positives differ from the own other view,
+
+    .. math:: L = \frac{\tau}{\tau_b}\Big( L_{\text{NT-Xent}} + \frac{1}{2n} \sum_i \frac1\tau \Big( \cos_{ii'} -
+        \frac{1}{|P(i)|} \sum_{p \in P(i)} \cos_{ip} \Big) \Big),
+
+    whose last sum is a product with the sum of the class's vectors: labels add O(nD) to NT-Xent, and no pairs.
+
+    Source: khosla2020, Eq. 2 (the form L_out). Differs from Eq. 2 in the mean over anchors, where it has a sum; the
+        factor tau / tau_b is that of the authors' code. Equals pytorch-metric-learning's ``SupConLoss(temperature)``
+        on both views stacked, with the labels twice: no difference in normalisation, except that it gives 0 for a
+        batch of one class, whose vectors here still repel each other, and leaves anchors of loss 0 out of the mean.
+
+    Args:
+        temperature: tau > 0.
+        base_temperature: tau_b > 0; None is tau, which makes the factor 1.
+
+    Raises:
+        ValueError: a temperature <= 0 or not finite.
+
+    Unchanged by permuting samples, swapping views, renaming labels and rotating all vectors.
+
+    >>> z = torch.eye(2)  # both samples of one class: 2 of 3 positives are orthogonal to their anchor
+    >>> nt_xent = math.log(1 + 2 / math.e)
+    >>> round(float(SupCon(1.0)(z, z, torch.tensor([7, 7]))), 5) == round(nt_xent + 2 / 3, 5)
+    True
+    """
+
+    def __init__(self, temperature: float = 0.1, base_temperature: float | None = None) -> None:
+        super().__init__()
+        self.nt_xent = InfoNCE(temperature)
+        if base_temperature is not None:
+            check_positive(base_temperature, "base_temperature", hint="khosla2020's code uses the temperature")
+            if math.isinf(base_temperature):
+                raise ValueError("base_temperature must be finite, got inf; None leaves the loss unscaled")
+        self.temperature = temperature
+        self.factor = 1.0 if base_temperature is None else temperature / base_temperature
+        self.card = _supcon_card(self)
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """See ``Loss.forward``; without labels each sample is its own class."""
+        z0, z1 = prepare_views(z0, z1, labels, normalize=True)
+        loss = self.nt_xent(z0, z1, part=part)
+        if labels is not None:
+            loss = loss + _mean_distance_from_own(label_vectors(z0, z1, labels, part)) / self.temperature
+        return loss if self.factor == 1.0 else self.factor * loss
+
+    def importance(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
+        r"""Weight with which vectors of other labels repel each anchor, dense.
+
+        :math:`\alpha_{ij} = \frac{1}{\tau_b} p_{ij}` with p_i the softmax over all vectors but i. The loss has the
+        gradient of :math:`\frac{1}{2n} \sum_i \big( \sum_j \alpha_{ij} \cos_{ij} + \frac{1}{\tau_b} \sum_{p \in P(i)}
+        (p_{ip} - 1/|P(i)|) \cos_{ip} \big)` with all weights held fixed.
+
+        Returns:
+            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j has the
+            label of i.
+        """
+        z0, z1 = prepare_views(z0.detach(), z1.detach(), labels, normalize=True)
+        return self.factor * _repulsion(label_vectors(z0, z1, labels), self.temperature)
+
+    def chance(self, n: int) -> float:
+        """Loss when all pairs look alike (nothing learned, or full collapse), whatever the labels: log(2n - 1)."""
+        return self.factor * self.nt_xent.chance(n)
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        r"""A value that no embedding of n samples can go below, whatever their labels: that of NT-Xent.
+
+        Split an anchor's 2n - 1 others into one that stands for the mean m_i of its positives and the rest. By Jensen's
+        inequality :math:`L_i \ge \log(1 + (2n-2) e^{R_i - m_i})`, where R_i is the mean over the rest, and again over
+        anchors. The mean of m_i is at most 1/tau; the sum of all vectors has a length >= 0, so that the mean of
+        R_i - m_i is at least -n/(n-1)/tau. Non-negative vectors have R_i >= 0, and it is at least -1/tau.
+        """
+        self.nt_xent.num_negatives(n)
+        return self.factor * self.nt_xent.floor(n, nonnegative=nonnegative)
+
+
+class MultiPositive(Loss):
+    r"""Several positives per anchor, summed inside the logarithm: one good positive is enough.
+
+    .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} -\log \frac{\sum_{p \in P(i)} e^{\cos_{ip}/\tau}}
+        {\sum_{a \ne i} e^{\cos_{ia}/\tau}}
+
+    All 2n vectors are anchors; the positives P(i) are all other vectors with the anchor's label, its own other view
+    among them, and the denominator runs over all 2n - 1 others. With S_P and S_N the log-sum-exp over positives and
+    over the other labels it is the mean of :math:`\log(1 + e^{S_N - S_P})`. Without labels it is NT-Xent.
+
+    Source: miech2020, Eq. 1 (MIL-NCE: several positives of one clip). khosla2020, Eq. 3 (the form L_in) also divides by
+        |P(i)| inside the logarithm: it is larger by the mean of log |P(i)|, and has the same gradient.
+
+    Args:
+        temperature: tau > 0.
+
+    Raises:
+        ValueError: temperature <= 0 or not finite; when called, a batch of one class, whose anchors have no negative.
+
+    Unchanged by permuting samples, swapping views, renaming labels and rotating all vectors.
+
+    >>> z = torch.eye(3)  # anchors of class 0: 1 and 2 orthogonal positives, 2 negatives; of class 1: 1 and 4
+    >>> expected = (2 * math.log(1 + 2 / (math.e + 2)) + math.log(1 + 4 / math.e)) / 3
+    >>> round(float(MultiPositive(1.0)(z, z, torch.tensor([0, 0, 1]))), 5) == round(expected, 5)
+    True
+    """
+
+    def __init__(self, temperature: float = 0.1) -> None:
+        super().__init__()
+        check_temperature(temperature)
+        self.temperature = temperature
+        self.nt_xent = InfoNCE(temperature)
+        self.card = _multi_positive_card(self)
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """See ``Loss.forward``; without labels each sample is its own class."""
+        z0, z1 = prepare_views(z0, z1, labels, normalize=True)
+        if labels is None:
+            return self.nt_xent(z0, z1, part=part)
+        vectors = label_vectors(z0, z1, labels, part)
+        vectors.check_other_label("MultiPositive")
+        scale = 1.0 / self.temperature
+        negatives_A = reduce(vectors.scores(scale, vectors.other_label()), EXPONENTIAL).rows_N
+        positives_A = reduce(vectors.scores(scale, vectors.same_label(itself=False)), EXPONENTIAL).rows_N
+        # log(1 + e^x) = -logsigmoid(-x), exact in both tails
+        return -F.logsigmoid(positives_A - negatives_A).mean()
+
+    def importance(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
+        r"""Weight with which vectors of other labels repel each anchor, dense.
+
+        :math:`\alpha_{ij} = p_{ij} / \tau` with p_i the softmax over all vectors but i. The loss has the gradient of
+        :math:`\frac{1}{2n} \sum_{ij} \alpha_{ij} (\cos_{ij} - \sum_{p \in P(i)} q_{ip} \cos_{ip})` with alpha and q
+        held fixed, q_i being the softmax over the positives.
+
+        Returns:
+            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j has the
+            label of i.
+        """
+        z0, z1 = prepare_views(z0.detach(), z1.detach(), labels, normalize=True)
+        return _repulsion(label_vectors(z0, z1, labels), self.temperature)
+
+    def chance(self, n: int) -> float:
+        """Loss of n classes of one sample when all pairs look alike, log(2n - 1); of c samples, log((2n-1)/(2c-1))."""
+        return self.nt_xent.chance(n)
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """A value that no embedding of n samples can go below, whatever their labels.
+
+        An anchor has K >= 2 negatives and 2n - 1 - K positives, and no gap is below -2 (non-negative: -1), which leaves
+        log(1 + K / (2n - 1 - K) e^(-2 / tau)), least for K = 2.
+        """
+        self.nt_xent.num_negatives(n)
+        gap = -1.0 if nonnegative else -2.0
+        return math.log1p(2 / (2 * n - 3) * math.exp(gap / self.temperature))
+
+
+def _mean_distance_from_own(vectors: LabelledVectors) -> Tensor:
+    """Mean over anchors of the similarity to the own other view minus the mean similarity to all positives."""
+    all_MD, anchors_AD = vectors.all_MD, vectors.anchors()
+    sums_CD = all_MD.new_zeros(len(vectors.counts_C), all_MD.shape[1]).index_add(0, vectors.class_M, all_MD)
+    num_positives_A1 = (vectors.num_same() - 1)[:, None]
+    mean_positive_AD = (sums_CD[vectors.classes()] - anchors_AD) / num_positives_A1
+    other_view_AD = all_MD.roll(len(all_MD) // 2, dims=0)[vectors.index_A]
+    return (anchors_AD * (other_view_AD - mean_positive_AD)).sum(1).mean()
+
+
+def _repulsion(vectors: LabelledVectors, temperature: float) -> Tensor:
+    """Softmax over all others, divided by the temperature, where labels differ; (a, m)."""
+    u_AM = dense.row_scores(vectors.scores(1.0 / temperature, vectors.others()))
+    return torch.softmax(u_AM, dim=1).masked_fill(vectors.is_same(), 0.0) / temperature
+
+
+def _supcon_card(loss: SupCon) -> LossCard:
+    """What ``losses.explain`` says."""
+    return LossCard(
+        name="SupCon",
+        phi="log(1 + x) + (cos_ii' - mean_p cos_ip) / tau",
+        psi=loss.nt_xent.card.psi,
+        alpha="exp(cos_ij / tau) / (tau sum_(a != i) exp(cos_ia / tau))",
+        negatives="all other vectors repel, those of the anchor's label also attract; anchors are all 2n vectors",
+        normalization=f"unit vectors; mean over positives, then over anchors; times {loss.factor:g}",
+        source="khosla2020, Eq. 2",
+        second_derivative="true",
+        fused="CPU, CUDA",
+    )
+
+
+def _multi_positive_card(loss: MultiPositive) -> LossCard:
+    """What ``losses.explain`` says."""
+    return LossCard(
+        name="MultiPositive",
+        phi="log(1 + x / sum_p exp(cos_ip / tau))",
+        psi=loss.nt_xent.card.psi,
+        alpha="exp(cos_ij / tau) / (tau sum_(a != i) exp(cos_ia / tau))",
+        negatives="both views of samples of other labels; anchors are all 2n vectors",
+        normalization="unit vectors; mean over anchors",
+        source="miech2020, Eq. 1; khosla2020, Eq. 3",
+        second_derivative="true",
+        fused="CPU, CUDA",
+    )
+
+
+CATALOGUE: Mapping[str, type[SupCon] | type[MultiPositive]] = {"supcon": SupCon, "multi-positive": MultiPositive}

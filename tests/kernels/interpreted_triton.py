@@ -1,0 +1,292 @@
+"""Fused programs under triton's interpreter, on the CPU. ``test_triton_pairs`` runs this in a process of its own."""
+
+# N anchors, M keys, D features
+
+import os
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from pair_cases import FUNCTIONS, KINDS, MASKS, as_lists, as_pairs, by_name, draw_weight, make_scores
+
+from counterpoint.kernels import dense, triton_launch, triton_pairs
+from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, SOFTPLUS
+from counterpoint.kernels.triton_pairs import TritonPairs
+from counterpoint.kernels.triton_records import Shape
+from oracles import pair_reductions as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import RELATIVE, assert_close, assert_low_precision
+
+assert os.environ.get("TRITON_INTERPRET") == "1", "to be run by test_triton_pairs.py"
+
+KERNEL = TritonPairs()
+PLACES = ["registers", "slabs"]
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_psi = pytest.mark.parametrize("psi", FUNCTIONS.values(), ids=lambda psi: psi.name)
+each_place = pytest.mark.parametrize("place", PLACES)
+
+
+@pytest.fixture
+def small_shapes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tiles of 16 by 32, features 16 at a time, slabs of two by two tiles; float64 in registers too, if asked."""
+    place = request.getfixturevalue("place")
+    monkeypatch.setattr(triton_pairs, "holds_gradient", lambda *_: place == "registers")
+    monkeypatch.setattr(triton_pairs, "gradient_shape", lambda *_: Shape(16, 32, 16, 1, 1))
+    monkeypatch.setattr(triton_pairs, "product_shape", lambda *_: Shape(16, 32, 16, 1, 1))
+    monkeypatch.setattr(triton_launch.SlabSums, "_slab_size", lambda _: (32, 64))
+    return iter([None])
+
+
+def draw(
+    n: int, m: int, d: int, *, kind: str = "self", seed: int = 0, dtype: torch.dtype = torch.float64
+) -> PairScores:
+    """Random scores with biases; self and one other are left out."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    m = n if kind == "self" else m
+    sizes = (n, m, m, n)[: 4 if kind == "two-way" else 2]
+    biases = [numbers(size) for size in sizes] + [None] * (4 - len(sizes))
+    keys = None if kind == "self" else numbers(m, d) / d**0.5
+    terms = ScoreTerms(numbers(n, d) / d**0.5, keys, torch.tensor(1.3, dtype=dtype), *biases)
+    own = torch.arange(n)
+    other = own ^ 1  # pairs neighbours, as two views of a sample
+    other = torch.where(other < m, other, -1)
+    excluded = torch.stack([torch.where(own < m, own, -1), other], 1)
+    return PairScores(terms, PairMask(excluded, is_ragged=True), kind == "two-way")
+
+
+def positive_weight(scores: PairScores) -> PerAnchor:
+    """Weights of one sign: sums that cancel say little in float32."""
+    weight = draw_weight(scores)
+    return PerAnchor(*(None if part is None else 0.5 + part.abs() for part in (weight.rows_N, weight.columns_M)))  # pyright: ignore[reportArgumentType]
+
+
+def assert_all_close(ours: Any, theirs: Any, *, dtype: torch.dtype | None = None) -> None:
+    """Every field of two records."""
+    for field in fields(ours):
+        actual, truth = getattr(ours, field.name), getattr(theirs, field.name)
+        assert (actual is None) == (truth is None), field.name
+        if actual is not None:
+            assert_close(actual, truth, dtype=dtype)
+
+
+def compare_with_dense(scores: PairScores, psi: PairFunction) -> None:
+    """Statistic and gradient."""
+    statistic, weight = KERNEL.reduce(scores, psi), positive_weight(scores)
+    assert_all_close(statistic, dense.reduce(scores, psi))
+    assert_all_close(KERNEL.gradient(scores, psi, statistic, weight), dense.gradient(scores, psi, statistic, weight))
+
+
+@each_psi
+@each_kind
+@pytest.mark.parametrize(
+    ("place", "mask"),
+    [
+        *(("registers", mask) for mask in MASKS if mask not in ("same-label", "other-label-excluded")),
+        ("slabs", "ragged"),
+        ("slabs", "other-label"),
+    ],
+)
+@pytest.mark.usefixtures("small_shapes")
+def test_statistic_and_gradient_are_the_definition(psi: PairFunction, kind: str, place: str, mask: str) -> None:
+    scores = make_scores(kind, mask, has_biases=mask != "excluded")
+    weight, pairs = draw_weight(scores), as_pairs(scores)
+    statistic = KERNEL.reduce(scores, psi)
+    for ours, theirs in zip(as_lists(statistic), oracle.statistics(pairs, oracle.PSI[psi.name]), strict=True):
+        assert_numbers(torch.tensor(ours, dtype=torch.float64), [complex(r).real for r in theirs])
+    theirs = oracle.gradient(pairs, oracle.PSI[psi.name], as_lists(weight))
+    for name, ours in by_name(KERNEL.gradient(scores, psi, statistic, weight)).items():
+        assert_close(ours, torch.tensor(theirs[name], dtype=torch.complex128).real)
+
+
+@each_kind
+@each_place
+@pytest.mark.usefixtures("small_shapes")
+@pytest.mark.parametrize(("psi", "n", "m"), [(EXPONENTIAL, 37, 70), (SOFTPLUS, 31, 63)], ids=["exp", "softplus"])
+def test_many_tiles_spans_and_chunks(psi: PairFunction, kind: str, place: str, n: int, m: int) -> None:
+    compare_with_dense(draw(n, m, 35, kind=kind), psi)
+
+
+@each_place
+@pytest.mark.usefixtures("small_shapes")
+@pytest.mark.parametrize(("anchor", "key"), [(0, 31), (15, 32), (16, 63), (31, 0)])
+def test_a_single_pair_on_the_edge_of_a_tile_is_left_out(place: str, anchor: int, key: int) -> None:
+    excluded = torch.full((32, 1), -1)
+    excluded[anchor] = key
+    compare_with_dense(replace(draw(32, 64, 4, kind="two-way"), mask=PairMask(excluded, is_ragged=True)), EXPONENTIAL)
+
+
+@each_place
+@pytest.mark.usefixtures("small_shapes")
+@pytest.mark.parametrize("psi", [EXPONENTIAL, HINGE], ids=lambda psi: psi.name)
+def test_column_statistics_of_several_launches_are_merged(
+    psi: PairFunction, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_launch, "PARTIAL_BYTES", 2 * 50 * 8)  # two blocks of owners at a time
+    compare_with_dense(draw(70, 50, 4, kind="two-way"), psi)
+
+
+@pytest.mark.parametrize("kind", ["self", "two-way"])
+@pytest.mark.parametrize(
+    ("num_features", "precision"), [*((d, "tf32x3") for d in (1, 3, 16, 100, 130, 260)), (1, "ieee"), (100, "ieee")]
+)
+def test_any_number_of_features_in_float32(kind: str, num_features: int, precision: str) -> None:
+    scores = draw(70, 150, num_features, kind=kind, dtype=torch.float32)
+    kernel, weight = TritonPairs(precision), positive_weight(scores)
+    statistic = kernel.reduce(scores, EXPONENTIAL)
+    exact = in_float64(scores)
+    assert_all_close(statistic, dense.reduce(exact, EXPONENTIAL))
+    ours = kernel.gradient(scores, EXPONENTIAL, statistic, weight)
+    theirs = dense.gradient(exact, EXPONENTIAL, statistic, in_float64(weight))
+    size = max(float(value.abs().max()) for value in by_name(theirs).values())
+    for name, value in by_name(ours).items():  # the gradient is one vector: a scale that cancels has its size
+        assert float((value.double() - by_name(theirs)[name]).abs().max()) <= RELATIVE[torch.float32] * size, name
+
+
+@pytest.mark.parametrize("kind", ["self", "two-way"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("num_features", [24, 300])
+def test_half_precision_errs_no_more_than_the_dense_operation(kind: str, dtype: torch.dtype, num_features: int) -> None:
+    scores = draw(50, 40, num_features, kind=kind, dtype=dtype)
+    weight, exact = positive_weight(scores), in_float64(scores)
+    statistic, low = KERNEL.reduce(scores, EXPONENTIAL), dense.reduce(scores, EXPONENTIAL)
+    truth = dense.reduce(exact, EXPONENTIAL)
+    assert statistic.rows_N.dtype == torch.float32
+    assert_low_precision(statistic.rows_N, low.rows_N, truth.rows_N)
+    ours = KERNEL.gradient(scores, EXPONENTIAL, statistic, weight)
+    theirs = dense.gradient(scores, EXPONENTIAL, low, weight)
+    truth = dense.gradient(exact, EXPONENTIAL, truth, in_float64(weight))
+    for name, value in by_name(ours).items():
+        assert value.dtype == dtype
+        if value.ndim == 2:
+            assert_low_precision(value, by_name(theirs)[name], by_name(truth)[name])
+
+
+def test_float16_weights_below_its_smallest_number_are_not_lost() -> None:
+    scores = draw(40, 30, 8, kind="two-way", dtype=torch.float16)
+    scores = replace(scores, terms=widened(scores.terms))  # scale and biases, and so their gradients, in float32
+    statistic, weight = KERNEL.reduce(scores, EXPONENTIAL), PerAnchor(torch.ones(40), torch.full((30,), 2.0))
+    tiny = PerAnchor(*(1e-9 * part for part in (weight.rows_N, weight.columns_M) if part is not None))
+    small, large = (by_name(KERNEL.gradient(scores, EXPONENTIAL, statistic, w)) for w in (tiny, weight))
+    for name in ("scale", "row_own", "row_other", "column_own", "column_other"):
+        assert_close(1e9 * small[name], large[name])
+
+
+def test_float32_vectors_may_be_rounded_to_bfloat16() -> None:
+    scores = draw(40, 30, 8, dtype=torch.float32)
+    rounded = replace(scores, terms=replace(scores.terms, anchors_ND=scores.terms.anchors_ND.bfloat16()))
+    ours = TritonPairs("bf16").reduce(scores, EXPONENTIAL)
+    assert torch.equal(ours.rows_N, KERNEL.reduce(rounded, EXPONENTIAL).rows_N)
+    assert not torch.equal(ours.rows_N, KERNEL.reduce(scores, EXPONENTIAL).rows_N)
+
+
+@pytest.mark.parametrize("precision", ["tf32x3", "ieee"])
+def test_anchors_without_keys_and_empty_sides(precision: str) -> None:
+    kernel = TritonPairs(precision)
+    scores = draw(20, 2, 4, kind="one-way", dtype=torch.float32)
+    scores = replace(scores, mask=PairMask(torch.tensor([[0, 1], [-1, 1]]).repeat(10, 1), is_ragged=True))
+    statistic = kernel.reduce(scores, EXPONENTIAL)
+    assert bool((statistic.rows_N[::2] == float("-inf")).all())
+    weight = PerAnchor(torch.ones(20))
+    gradient = kernel.gradient(scores, EXPONENTIAL, statistic, weight)
+    assert bool((gradient.anchors_ND[::2] == 0).all())
+    assert_all_close(gradient, dense_without(scores, weight))
+    nobody = PairScores(ScoreTerms(torch.zeros(3, 4), torch.zeros(0, 4), torch.ones(())))
+    statistic = kernel.reduce(nobody, EXPONENTIAL)
+    assert statistic.rows_N.tolist() == [float("-inf")] * 3
+    assert not kernel.gradient(nobody, EXPONENTIAL, statistic, PerAnchor(torch.ones(3))).anchors_ND.any()
+
+
+def dense_without(scores: PairScores, weight: PerAnchor) -> ScoreTerms:
+    """The dense gradient of the anchors that have a key, zeros for the others; only key 0 is left."""
+    terms, kept = scores.terms, slice(1, None, 2)
+    part = PairScores(
+        ScoreTerms(terms.anchors_ND[kept], terms.keys_MD, terms.scale, terms.row_own_N[kept], terms.row_other_M),  # pyright: ignore[reportOptionalSubscript]
+        PairMask(torch.ones(10, 1, dtype=torch.int64)),
+    )
+    some = dense.gradient(part, EXPONENTIAL, dense.reduce(part, EXPONENTIAL), PerAnchor(weight.rows_N[kept]))
+    anchors, own = torch.zeros_like(terms.anchors_ND), torch.zeros_like(weight.rows_N)
+    anchors[kept], own[kept] = some.anchors_ND, some.row_own_N
+    return replace(some, anchors_ND=anchors, row_own_N=own)
+
+
+@pytest.mark.parametrize("precision", ["tf32x3", "ieee"])
+def test_huge_scores_neither_overflow_nor_vanish(precision: str) -> None:
+    """Whole numbers, so that the largest score and its tie are exact."""
+    anchors = torch.tensor([[1000.0, 0.0], [-1000.0, 0.0]])
+    keys = torch.tensor([[1000.0, 0.0], [1000.0, 0.0], [-1000.0, 0.0], [-1000.0, 0.0]])
+    scores = PairScores(ScoreTerms(anchors, keys, torch.tensor(1.0)))
+    kernel = TritonPairs(precision)
+    statistic = kernel.reduce(scores, EXPONENTIAL)
+    assert_numbers(statistic.rows_N, [1e6 + 0.6931471805599453] * 2, dtype=torch.float32)
+    gradient = kernel.gradient(scores, EXPONENTIAL, statistic, PerAnchor(torch.ones(2)))
+    assert bool(torch.isfinite(gradient.anchors_ND).all())
+    assert bool((gradient.anchors_ND[:, 0] * anchors[:, 0] > 0).all())
+
+
+def test_softplus_keeps_its_relative_precision_where_it_is_small() -> None:
+    u = torch.linspace(-60.0, 3.0, 64)
+    scores = PairScores(ScoreTerms(torch.zeros(64, 1), torch.zeros(1, 1), torch.ones(()), row_own_N=u))
+    ours, truth = KERNEL.reduce(scores, SOFTPLUS).rows_N.double(), torch.log1p(torch.exp(u.double()))
+    assert_close((ours / truth).float(), torch.ones(64))
+    slope = KERNEL.gradient(scores, SOFTPLUS, PerAnchor(u), PerAnchor(torch.ones(64))).row_own_N
+    assert slope is not None
+    assert_close((slope.double() / torch.sigmoid(u.double())).float(), torch.ones(64))
+
+
+@pytest.mark.parametrize("kind", ["self", "two-way"])
+def test_two_runs_give_the_same_bits(kind: str) -> None:
+    scores = draw(90, 150, 20, kind=kind, dtype=torch.float32)
+    statistic, weight = KERNEL.reduce(scores, EXPONENTIAL), positive_weight(scores)
+    first, second = (KERNEL.gradient(scores, EXPONENTIAL, statistic, weight) for _ in range(2))
+    assert torch.equal(statistic.rows_N, KERNEL.reduce(scores, EXPONENTIAL).rows_N)
+    assert all(torch.equal(a, by_name(second)[name]) for name, a in by_name(first).items())
+
+
+@each_kind
+def test_two_derivatives_under_autograd(kind: str) -> None:
+    scores = draw(18, 20, 5, kind=kind)
+    given = [None if term is None else term.clone().requires_grad_() for term in scores.terms.flat()]
+    there = [term for term in given if term is not None]
+
+    def second_derivative(kernel: Any) -> tuple[torch.Tensor, ...]:
+        result = reduce(replace(scores, terms=ScoreTerms(*given)), EXPONENTIAL, kernel)  # pyright: ignore[reportArgumentType]
+        value = result.rows_N.square().sum() + (0.0 if result.columns_M is None else result.columns_M.sin().sum())
+        gradient = torch.autograd.grad(value, there, create_graph=True)
+        return (*gradient, *torch.autograd.grad(sum(part.square().sum() for part in gradient), there))  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    for ours, theirs in zip(second_derivative(triton_pairs), second_derivative(dense), strict=True):
+        assert_close(ours, theirs)
+
+
+def test_half_precision_has_a_second_derivative_too() -> None:
+    scores = draw(18, 20, 5, dtype=torch.bfloat16)
+    anchors = scores.terms.anchors_ND.clone().requires_grad_()
+    statistic = reduce(replace(scores, terms=replace(scores.terms, anchors_ND=anchors)), EXPONENTIAL, triton_pairs)
+    (gradient,) = torch.autograd.grad(statistic.rows_N.sum(), anchors, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.float().square().sum(), anchors)
+    assert second.dtype == torch.bfloat16
+    assert bool(torch.isfinite(second).all())
+    assert bool(second.any())
+
+
+def in_float64(record: Any) -> Any:
+    """Scores or numbers per anchor."""
+    if isinstance(record, PairScores):
+        return replace(record, terms=in_float64(record.terms))
+    given = {name: value.double() for name, value in vars(record).items() if value is not None}
+    return replace(record, **given)
+
+
+def widened(terms: ScoreTerms) -> ScoreTerms:
+    """Half-precision vectors, all else in float32."""
+    given = {n: v.float() for n, v in vars(terms).items() if v is not None and n not in ("anchors_ND", "keys_MD")}
+    return replace(terms, **given)

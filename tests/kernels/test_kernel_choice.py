@@ -1,0 +1,96 @@
+"""Which kernel computes a reduction: by psi and size, with a reason, or as asked."""
+
+# N anchors, M keys, D features
+
+import threading
+
+import pytest
+import torch
+from pair_cases import FUNCTIONS, make_scores
+
+from counterpoint.kernels.contract import PairScores, ScoreTerms
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY
+from counterpoint.kernels.select import CATALOGUE, select, use
+from counterpoint.losses import InfoNCE
+
+
+def scores_of(n: int, m: int, dtype: torch.dtype = torch.float32) -> PairScores:
+    """Scores of a shape, without the memory."""
+    anchors, keys = (torch.zeros(1, 1, dtype=dtype).expand(rows, 4) for rows in (n, m))
+    return PairScores(ScoreTerms(anchors, keys, torch.ones((), dtype=dtype)))
+
+
+@pytest.mark.parametrize("psi", FUNCTIONS.values(), ids=lambda psi: psi.name)
+def test_few_pairs_take_the_matrix_and_many_take_tiles(psi: object) -> None:
+    few, many = (select(scores_of(n, n), psi) for n in (4, 70_000))  # pyright: ignore[reportArgumentType]
+    assert (few.name, many.name) == (("linear", "linear") if psi is IDENTITY else ("dense", "tiled"))
+    assert few.kernel is CATALOGUE[few.name]
+    assert all(len(choice.reason) > 10 for choice in (few, many))
+
+
+def test_the_reason_tells_the_number_of_pairs_and_the_device() -> None:
+    assert "16" in select(scores_of(4, 4), EXPONENTIAL).reason
+    assert "4,900,000,000" in select(scores_of(70_000, 70_000), EXPONENTIAL).reason
+    assert "cpu" in select(scores_of(70_000, 70_000), EXPONENTIAL).reason
+
+
+def test_a_kernel_may_be_asked_for() -> None:
+    scores = scores_of(4, 4)
+    with use("tiled"):
+        assert select(scores, HINGE).name == "tiled"
+        assert select(scores, IDENTITY).name == "tiled"
+        assert select(scores, HINGE).reason == "asked for"
+        with use("reference"):
+            assert select(scores, HINGE).name == "reference"
+        assert select(scores, HINGE).name == "tiled"
+    assert select(scores, HINGE).name == "dense"
+
+
+def test_an_error_inside_ends_the_wish() -> None:
+    with pytest.raises(ZeroDivisionError), use("tiled"):
+        _ = 1 / 0
+    assert select(scores_of(4, 4), HINGE).name == "dense"
+
+
+def test_a_wish_holds_in_its_own_thread_only() -> None:
+    names = []
+    with use("tiled"):
+        thread = threading.Thread(target=lambda: names.append(select(scores_of(4, 4), HINGE).name))
+        thread.start()
+        thread.join()
+    assert names == ["dense"]
+
+
+def test_an_unknown_kernel_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"kernel must be one of .*dense.*tiled.*, got 'fast'"), use("fast"):
+        pass
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool])
+def test_whole_numbers_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(TypeError, match=rf"pair kernels take floating tensors, got {dtype}; convert with \.float\(\)"):
+        select(scores_of(4, 4, dtype), EXPONENTIAL)
+    with pytest.raises(TypeError, match=r"floating"):
+        reduce(scores_of(4, 4, dtype), EXPONENTIAL)
+
+
+def test_a_loss_takes_the_kernel_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the tiled kernel cuts tiles."""
+    cut = []
+    places = CATALOGUE["tiled"].Tiles._places  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setattr(
+        CATALOGUE["tiled"].Tiles,  # pyright: ignore[reportAttributeAccessIssue]
+        "_places",
+        lambda self: cut.append(1) or places(self),
+    )
+    z = torch.eye(4)
+    for name, cuts in (("dense", 0), ("tiled", 1), ("reference", 0)):
+        cut.clear()
+        with use(name):
+            InfoNCE()(z, z)
+        assert min(len(cut), 1) == cuts
+
+
+def test_a_ragged_mask_is_no_reason_for_another_kernel() -> None:
+    assert select(make_scores("two-way", "ragged", has_biases=True), EXPONENTIAL).name == "dense"

@@ -1,0 +1,167 @@
+"""Totals of plain sums in one pass: value and every derivative as by the reduction itself."""
+
+# N anchors, M keys, D features
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from pair_cases import FUNCTIONS, KINDS, MASKS, draw_terms, draw_weight, make_mask, make_scores, small_tiles
+from torch import Tensor
+
+from counterpoint.kernels import dense, tiled
+from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.one_pass import reduce_total
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE
+from counterpoint.kernels.select import use
+from tolerances import assert_close, relative_error
+
+HESSIAN_LIMIT = 1e-9
+WEIGHT = -0.3
+PLAIN = [f for f in FUNCTIONS.values() if f is not EXPONENTIAL]
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_psi = pytest.mark.parametrize("psi", PLAIN, ids=lambda psi: psi.name)
+each_smooth_psi = pytest.mark.parametrize("psi", [f for f in PLAIN if f is not HINGE], ids=lambda psi: psi.name)
+
+
+@pytest.fixture(autouse=True)
+def _tiled_by_three() -> Iterator[None]:
+    with use("tiled"), small_tiles():
+        yield
+
+
+def inputs_of(scores: PairScores) -> tuple[Tensor, ...]:
+    return tuple(term.clone().requires_grad_() for term in scores.terms.flat() if term is not None)
+
+
+def rebuilt(scores: PairScores, given: tuple[Tensor, ...]) -> PairScores:
+    rest = iter(given)
+    flat = [None if term is None else next(rest) for term in scores.terms.flat()]
+    return replace(scores, terms=ScoreTerms(*flat))  # pyright: ignore[reportArgumentType]
+
+
+def in_one_pass(scores: PairScores, psi: PairFunction) -> Callable[..., Tensor]:
+    """Not linear in the total, so that what comes from above matters."""
+    return lambda *given: (0.1 * reduce_total(rebuilt(scores, given), psi, WEIGHT)).sin()
+
+
+def by_matrix(scores: PairScores, psi: PairFunction) -> Callable[..., Tensor]:
+    def function(*given: Tensor) -> Tensor:
+        result = reduce(rebuilt(scores, given), psi, dense)
+        total = result.rows_N.sum() + (0.0 if result.columns_M is None else result.columns_M.sum())
+        return (0.1 * WEIGHT * total).sin()
+
+    return function
+
+
+def flat(tensors: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+@each_kind
+@each_psi
+@pytest.mark.parametrize("mask", MASKS)
+def test_value_and_gradient_are_those_of_the_whole_matrix(kind: str, psi: PairFunction, mask: str) -> None:
+    for has_biases in (False, True):
+        scores = make_scores(kind, mask, has_biases=has_biases)
+        inputs = inputs_of(scores)
+        ours, theirs = (f(*inputs) for f in (in_one_pass(scores, psi), by_matrix(scores, psi)))
+        assert_close(ours, theirs)
+        assert_close(*(flat(torch.autograd.grad(value, inputs)) for value in (ours, theirs)))
+
+
+@each_kind
+@each_psi
+def test_float32(kind: str, psi: PairFunction) -> None:
+    single = make_scores(kind, "excluded", has_biases=True, dtype=torch.float32)
+    double = rebuilt(single, tuple(x.detach().double() for x in inputs_of(single)))
+    (ours, slopes), (theirs, expected) = (
+        (value := in_one_pass(s, psi)(*(x := inputs_of(s))), flat(torch.autograd.grad(value, x)))
+        for s in (single, double)
+    )
+    assert ours.dtype == slopes.dtype == torch.float32
+    assert_close(ours, theirs, dtype=torch.float32)
+    assert_close(slopes, expected, dtype=torch.float32)
+
+
+@each_kind
+@each_smooth_psi
+def test_both_derivatives_equal_finite_differences_in_both_modes(kind: str, psi: PairFunction) -> None:
+    scores = make_scores(kind, "ragged", has_biases=True)
+    function, inputs = in_one_pass(scores, psi), inputs_of(scores)
+    assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(function, inputs, check_fwd_over_rev=True, fast_mode=True)
+
+
+@each_kind
+@each_smooth_psi
+def test_transforms_and_hessians_are_those_of_the_whole_matrix(kind: str, psi: PairFunction) -> None:
+    scores = make_scores(kind, "excluded", has_biases=True)
+    anchors, *others = (x.detach() for x in inputs_of(scores))
+
+    def ours(a: Tensor) -> Tensor:
+        return in_one_pass(scores, psi)(a, *others)
+
+    def theirs(a: Tensor) -> Tensor:
+        return by_matrix(scores, psi)(a, *others)
+
+    gradient = torch.autograd.functional.jacobian(theirs, anchors)
+    hessian = torch.autograd.functional.hessian(theirs, anchors)
+    for transform in (torch.func.grad, torch.func.jacrev, torch.func.jacfwd):
+        assert_close(transform(ours)(anchors), gradient)
+    for second in (torch.func.hessian, lambda f: torch.func.jacrev(torch.func.grad(f))):
+        assert relative_error(second(ours)(anchors), hessian) < HESSIAN_LIMIT
+    v = torch.randn(anchors.shape, generator=torch.Generator().manual_seed(8), dtype=anchors.dtype)
+    product = torch.einsum("abcd,cd->ab", hessian, v)
+    for multiply in (torch.autograd.functional.hvp, torch.autograd.functional.vhp):
+        assert relative_error(multiply(ours, anchors, v)[1], product) < HESSIAN_LIMIT
+    assert relative_error(torch.func.jvp(torch.func.grad(ours), (anchors,), (v,))[1], product) < HESSIAN_LIMIT
+    batch = torch.stack([anchors, -anchors])
+    expected = torch.stack([torch.autograd.functional.jacobian(theirs, a) for a in batch])
+    assert_close(torch.func.vmap(torch.func.grad(ours))(batch), expected)
+
+
+@each_kind
+def test_a_third_derivative_is_refused(kind: str) -> None:
+    scores = make_scores(kind, "excluded", has_biases=False)
+    x, *others = inputs_of(scores)
+    (slope,) = torch.autograd.grad(in_one_pass(scores, FUNCTIONS["softplus"])(x, *others), x, create_graph=True)
+    (curve,) = torch.autograd.grad(slope.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="third derivative"):
+        torch.autograd.grad(curve.square().sum(), x)
+
+
+def test_each_tile_is_computed_once_for_value_and_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The point of it: backward reads what forward kept."""
+    calls = []
+    for name in ("reduce", "gradient", "total_and_gradient"):
+        original = getattr(tiled, name)
+        monkeypatch.setattr(
+            tiled, name, lambda *args, name=name, original=original: calls.append(name) or original(*args)
+        )
+    scores = make_scores("self", "excluded", has_biases=False)
+    inputs = inputs_of(scores)
+    torch.autograd.grad(reduce_total(rebuilt(scores, inputs), FUNCTIONS["softplus"], 1.0), inputs)
+    assert calls == ["total_and_gradient"]
+
+
+def test_without_gradients_only_the_value_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiled, "total_and_gradient", None)
+    scores = make_scores("self", "excluded", has_biases=False)
+    value = reduce_total(scores, FUNCTIONS["softplus"], 1.0)
+    with torch.no_grad():
+        assert torch.equal(reduce_total(rebuilt(scores, inputs_of(scores)), FUNCTIONS["softplus"], 1.0), value)
+    assert_close(value, dense.reduce(scores, FUNCTIONS["softplus"]).rows_N.sum())
+
+
+def test_backward_twice_gives_the_same_and_upstream_scales_it() -> None:
+    scores = PairScores(draw_terms("two-way", has_biases=True), make_mask("ragged", "two-way"), is_two_way=True)
+    inputs = inputs_of(scores)
+    value = reduce_total(rebuilt(scores, inputs), FUNCTIONS["sigmoid"], WEIGHT)
+    first = flat(torch.autograd.grad(value, inputs, retain_graph=True))
+    assert torch.equal(flat(torch.autograd.grad(value, inputs, retain_graph=True)), first)
+    assert_close(flat(torch.autograd.grad(-4 * value, inputs)), -4 * first)
+    assert draw_weight(scores).columns_M is not None

@@ -1,0 +1,174 @@
+"""Tiles: they cover every pair once, hold little, and add up to the same bits in every run."""
+
+# N anchors, M keys, D features, H tile rows, W tile columns
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from pair_cases import FUNCTIONS, KINDS, draw_weight, make_scores, small_tiles
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from counterpoint.kernels import tiled, tiles
+from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.one_pass import reduce_total
+from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.kernels.select import use
+from counterpoint.kernels.tiles import Tiles
+from oracles.number_checks import assert_numbers
+
+SIDE = 16
+COUNT = 200  # COUNT**2 = 40,000 pairs; a tile has 256
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_psi = pytest.mark.parametrize("psi", FUNCTIONS.values(), ids=lambda psi: psi.name)
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest tensor that any operation returns, and the storage behind it."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                stored = leaf.untyped_storage().nbytes() // max(leaf.element_size(), 1)
+                self.numel = max(self.numel, leaf.numel(), stored)
+        return result
+
+
+def large_scores(kind: str, *, has_biases: bool = True) -> PairScores:
+    """As many anchors as keys; own keys left out, and labels."""
+    generator = torch.Generator().manual_seed(6)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    biases = [draw(COUNT) if has_biases else None for _ in range(4 if kind == "two-way" else 2)]
+    terms = ScoreTerms(draw(COUNT, 3), None if kind == "self" else draw(COUNT, 3), draw(1)[0], *biases)
+    labels = torch.arange(COUNT) % 7
+    return PairScores(terms, PairMask(torch.arange(COUNT)[:, None], labels, labels), kind == "two-way")
+
+
+def with_gradients(scores: PairScores) -> tuple[PairScores, tuple[Tensor, ...]]:
+    flat = [None if term is None else term.clone().requires_grad_() for term in scores.terms.flat()]
+    inputs = tuple(term for term in flat if term is not None)
+    return replace(scores, terms=ScoreTerms(*flat)), inputs  # pyright: ignore[reportArgumentType]
+
+
+def largest_of(function: Callable[[], Any]) -> int:
+    with small_tiles(SIDE), Largest() as largest:
+        function()
+    return largest.numel
+
+
+def derive_twice(scores: PairScores, value_of: Callable[[PairScores], Tensor]) -> None:
+    """Forward, backward, Hessian-vector product in both modes."""
+    scores, inputs = with_gradients(scores)
+    slopes = torch.autograd.grad(value_of(scores), inputs, create_graph=True)
+    torch.autograd.grad(sum((slope * slope.detach()).sum() for slope in slopes), inputs)
+    x = inputs[0].detach()
+
+    def of_anchors(anchors: Tensor) -> Tensor:
+        return value_of(replace(scores, terms=replace(scores.terms, anchors_ND=anchors)))
+
+    torch.func.jvp(torch.func.grad(of_anchors), (x,), (x,))
+
+
+@each_kind
+@each_psi
+@pytest.mark.parametrize("has_biases", [False, True], ids=["plain", "biased"])
+def test_no_tensor_of_all_pairs_is_ever_made(kind: str, psi: PairFunction, has_biases: bool) -> None:
+    def value_of(scores: PairScores) -> Tensor:
+        result = reduce(scores, psi, tiled)
+        value = result.rows_N.square().sum()
+        return value if result.columns_M is None else value + result.columns_M.square().sum()
+
+    largest = largest_of(lambda: derive_twice(large_scores(kind, has_biases=has_biases), value_of))
+    assert COUNT <= largest <= 8 * COUNT < COUNT**2 // 10
+
+
+@each_kind
+def test_no_tensor_of_all_pairs_is_made_in_one_pass(kind: str) -> None:
+    with use("tiled"):
+        largest = largest_of(
+            lambda: derive_twice(large_scores(kind), lambda scores: reduce_total(scores, FUNCTIONS["softplus"], 0.1))
+        )
+    assert COUNT <= largest <= 8 * COUNT
+
+
+def test_the_measure_sees_a_matrix_of_all_pairs() -> None:
+    """The two tests above can fail."""
+    with use("dense"):
+        assert largest_of(lambda: reduce(large_scores("self"), EXPONENTIAL)) >= COUNT**2
+
+
+@each_kind
+@each_psi
+def test_two_runs_give_the_same_bits(kind: str, psi: PairFunction) -> None:
+    def run() -> list[Tensor]:
+        scores = large_scores(kind)
+        statistic = tiled.reduce(scores, psi)
+        moved = scores.terms
+        results = [statistic.rows_N, tiled.reduce_tangent(scores, psi, statistic, moved).rows_N]
+        for terms in (
+            tiled.gradient(scores, psi, statistic, draw_weight(scores)),
+            tiled.gradient_tangent(scores, psi, statistic, draw_weight(scores), moved),
+        ):
+            results += [term for term in terms.flat() if term is not None]
+        return results
+
+    with small_tiles(SIDE):
+        first, second = run(), run()
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@each_kind
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (3, 2), (7, 8), (100, 100)])
+def test_tiles_cover_each_pair_once(kind: str, size: tuple[int, int]) -> None:
+    """A symmetric matrix is covered by the tiles on and above the diagonal, and each other one read both ways."""
+    height, width = size if kind != "self" else (size[0], size[0])
+    scores = make_scores(kind, "none", has_biases=False)
+    seen = torch.zeros(7, len(scores.keys_MD), dtype=torch.int64)
+    products = torch.zeros(seen.shape, dtype=torch.float64)
+    for tile in Tiles(scores, (height, width)):
+        seen[tile.rows, tile.columns] += 1
+        products[tile.rows, tile.columns] = tile.product_HW
+        if kind == "self" and not tile.is_on_diagonal:
+            seen[tile.columns, tile.rows] += 1
+            products[tile.columns, tile.rows] = tile.product_HW.mT
+    assert bool((seen == 1).all())
+    terms = scores.terms
+    assert_numbers(products, terms.scale * terms.anchors_ND @ scores.keys_MD.mT)
+
+
+@each_kind
+@pytest.mark.parametrize("mask", ["excluded", "ragged", "other-label-excluded", "same-label"])
+def test_a_tile_knows_which_of_its_pairs_are_out(kind: str, mask: str) -> None:
+    from pair_cases import counts  # deferred: only this test asks for it
+
+    scores = make_scores(kind, mask, has_biases=False)
+    expected = torch.tensor(counts(scores.mask, len(scores.keys_MD)))
+    for tile in Tiles(scores, (3, 3)):
+        ones = tile.mask.fill(torch.ones_like(tile.product_HW), 0.0)
+        assert torch.equal(ones.bool(), expected[tile.rows, tile.columns])
+
+
+def test_work_space_is_used_again() -> None:
+    scores = make_scores("two-way", "none", has_biases=False)
+    places = {tile.product_HW.data_ptr() for tile in Tiles(scores, (3, 3))}
+    assert len(places) == 1
+
+
+def test_the_side_of_a_tile_is_read_when_tiles_are_cut() -> None:
+    scores = make_scores("one-way", "none", has_biases=False)
+    with small_tiles(4):
+        assert tiles.tile_size(scores) == (4, 4)
+        assert len(list(Tiles(scores))) == 4
+    assert len(list(Tiles(scores))) == 1

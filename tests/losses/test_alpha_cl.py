@@ -1,0 +1,560 @@
+"""AlphaCL against the paper's loops, Theorems 1 and 2, Corollary 1, its memory and its derivatives."""
+
+# N samples per view, D features
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from counterpoint.losses import InfoNCE, alpha_energy
+from counterpoint.losses.alpha_rules import AlphaRule, Direct, Entropy, FixedInverse, InversePower, Square
+from counterpoint.losses.importance import AlphaCL
+from counterpoint.losses.loss import Part
+from counterpoint.losses.own_rule import OwnRule
+from oracles import alpha_rules_oracle as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close, assert_low_precision
+
+KINDS = ["two-view", "cross-view", "same-view"]
+RULES: dict[str, tuple[AlphaRule, Callable[[list[float], float], list[float]]]] = {
+    "entropy": (Entropy(0.5), lambda c, o: oracle.entropy(c, o, 0.5)),
+    "entropy-epsilon": (Entropy(0.5, 0.3), lambda c, o: oracle.entropy(c, o, 0.5, 0.3)),
+    "inverse-power": (InversePower(0.02, 2.0), lambda c, o: oracle.inverse_power(c, 0.02, 2.0)),
+    "square": (Square(0.5), lambda c, o: oracle.square(c, 0.5)),
+    "direct": (Direct(0.5, 4), lambda c, o: oracle.direct(c, 0.5, 4)),
+    "direct-epsilon": (Direct(0.5, 4, 0.1), lambda c, o: oracle.direct(c, 0.5, 4, 0.1)),
+    "direct-free": (Direct(0.5, 4, normalised=False), lambda c, o: oracle.direct_unnormalised(c, 0.5, 4)),
+    "fixed-inverse": (FixedInverse(0.5), lambda c, o: oracle.fixed_inverse(c, 0.5, 1, 2)),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_rule = pytest.mark.parametrize("name", RULES)
+each_normalize = pytest.mark.parametrize("normalize", [True, False], ids=["unit", "raw"])
+
+
+def draw_views(n: int = 4, d: int = 3, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Two related views with gradients."""
+    generator = torch.Generator().manual_seed(seed)
+    z0 = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    z1 = z0 + 0.5 * torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return z0.to(dtype).requires_grad_(), z1.to(dtype).requires_grad_()
+
+
+def gradients(value: Tensor, z0: Tensor, z1: Tensor) -> Tensor:
+    return torch.cat(torch.autograd.grad(value, (z0, z1)))
+
+
+def assert_is_the_papers(loss: AlphaCL, weights: Any, z0: Tensor, z1: Tensor, kind: str, *, normalize: bool) -> None:
+    """Importance, value and gradient."""
+    dtype = torch.float64 if z0.dtype == torch.float64 else torch.float32
+    vectors = [*z0.tolist(), *z1.tolist()]
+    alpha = oracle.importance(vectors, weights, kind, normalize)
+    value = loss(z0, z1)
+    assert value.dtype == dtype
+    assert_numbers(loss.importance(z0, z1), alpha, dtype=dtype)
+    assert_numbers([1.0, value.item()], [1.0, oracle.energy(vectors, alpha, kind, normalize).real], dtype=dtype)
+    slopes = gradients(value, z0, z1)
+    assert_numbers(slopes, oracle.energy_gradient(vectors, alpha, kind, normalize), dtype=dtype)
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of two anchors."""
+    monkeypatch.setattr(alpha_energy, "BLOCK_PAIRS", 1)
+    monkeypatch.setattr(alpha_energy, "MIN_BLOCK_ROWS", 2)
+
+
+# --- the paper
+
+
+@each_kind
+@each_rule
+@each_normalize
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_value_gradient_and_importance_are_the_papers(
+    kind: Any, name: str, normalize: bool, dtype: torch.dtype
+) -> None:
+    rule, weights = RULES[name]
+    z0, z1 = draw_views(dtype=dtype)
+    assert_is_the_papers(AlphaCL(rule, kind, normalize), weights, z0, z1, kind, normalize=normalize)
+
+
+@each_kind
+@each_normalize
+def test_blocks_and_the_whole_matrix_agree(kind: Any, normalize: bool, tiny_blocks: None) -> None:
+    z0, z1 = draw_views(5)
+    blocks, whole = (AlphaCL(Square(0.7), kind, normalize, stream=stream) for stream in (True, False))
+    assert_close(blocks(z0, z1), whole(z0, z1))
+    assert_close(gradients(blocks(z0, z1), z0, z1), gradients(whole(z0, z1), z0, z1))
+    assert_close(blocks.importance(z0, z1), whole.importance(z0, z1))
+
+
+def test_direct_is_the_released_code() -> None:
+    """Loss type "dual2": w = exp(-(1 - cos)^a / tau), alpha = w / (sum w + eps (2n - 2)), mean of weighted gaps."""
+    z0, z1 = draw_views(6)
+    z = F.normalize(torch.cat([z0, z1]), dim=1)
+    cosines = z @ z.T
+    own = torch.arange(12) % 6
+    weight = torch.exp(-((1 - cosines.detach()) ** 2) / 0.5).masked_fill(own[:, None] == own, 0.0)
+    alpha = weight / (weight.sum(1, keepdim=True) + 0.1 * 10)
+    released = (alpha * (cosines - cosines.diagonal(6).repeat(2)[:, None])).sum(1).mean()
+    ours = AlphaCL(Direct(0.5, exponent=4, epsilon=0.1))(z0, z1)
+    assert_close(ours, released)
+    assert_close(gradients(ours, z0, z1), gradients(released, z0, z1))
+
+
+# --- loss -> alpha -> loss
+
+
+@each_kind
+@each_normalize
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_theorem_1_the_alpha_of_a_loss_has_its_gradient(kind: Any, normalize: bool, epsilon: float) -> None:
+    z0, z1 = draw_views()
+    loss = InfoNCE(0.4, epsilon, negatives=kind, normalize=normalize)
+    rule = OwnRule(lambda cost, own: loss.importance(z0, z1).detach())
+    energy = AlphaCL(rule, kind, normalize)
+    assert_close(gradients(energy(z0, z1), z0, z1), gradients(loss(z0, z1), z0, z1))
+    assert_close(energy.importance(z0, z1), loss.importance(z0, z1))
+
+
+@each_kind
+@each_normalize
+@pytest.mark.parametrize("stream", [True, False])
+def test_theorem_1_for_other_functions(kind: Any, normalize: bool, stream: bool) -> None:
+    """phi = log(1 + x), psi = softplus: alpha = phi'(xi) psi'(gap) by hand, the loss by autograd."""
+    z0, z1 = draw_views()
+
+    def alpha(cost: Tensor, own: Tensor) -> Tensor:
+        gap = own[:, None] - cost
+        return torch.sigmoid(gap) / (1 + F.softplus(gap).sum(1, keepdim=True))
+
+    z = torch.cat([z0, z1])
+    z = F.normalize(z, dim=1) if normalize else z
+    half_squares = (z[:, None] - z[None]).square().sum(2) / 2
+    total = torch.zeros((), dtype=torch.float64)
+    for i in range(8):
+        columns = oracle.negatives_of(i, 4, kind)
+        gap = half_squares[i, (i + 4) % 8] - half_squares[i, columns]
+        total = total + torch.log1p(F.softplus(gap).sum()) / 8
+    ours = AlphaCL(OwnRule(alpha, can_stream=True), kind, normalize, stream=stream)(z0, z1)
+    assert_close(gradients(ours, z0, z1), gradients(total, z0, z1))
+
+
+@each_kind
+@each_normalize
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_theorem_2_the_alpha_of_an_exponential_loss_is_the_entropy_rules(
+    kind: Any, normalize: bool, epsilon: float
+) -> None:
+    """The paper's InfoNCE has a factor tau in front; its rows sum to xi / (xi + epsilon)."""
+    z0, z1 = draw_views()
+    alpha = AlphaCL(Entropy(0.4, epsilon), kind, normalize).importance(z0, z1)
+    assert_close(alpha, 0.4 * InfoNCE(0.4, epsilon, negatives=kind, normalize=normalize).importance(z0, z1))
+    vectors = [*z0.tolist(), *z1.tolist()]
+    for i in range(8):
+        costs, own = oracle.costs_of(vectors, i, kind, normalize)
+        xi = sum(math.exp((own.real - c.real) / 0.4) for c in costs)
+        assert_numbers(alpha[i].sum(), xi / (xi + epsilon))
+
+
+@each_kind
+def test_corollary_1_alternating_players_descend_the_loss(kind: Any) -> None:
+    """Five steps of gradient descent: tau times InfoNCE with epsilon 0, or alpha solved and the energy followed."""
+    tau = 0.3
+    starts = [draw_views(seed=4) for _ in range(2)]
+    infonce = InfoNCE(tau, 0.0, negatives=kind)
+    alpha_cl = AlphaCL(Entropy(tau), kind)
+    for loss, views in ((lambda a, b: tau * infonce(a, b), starts[0]), (alpha_cl, starts[1])):
+        optimizer = torch.optim.SGD(views, lr=0.5)
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss(*views).backward()
+            optimizer.step()
+    assert_close(torch.cat(starts[1]), torch.cat(starts[0]))
+    assert float((torch.cat(starts[0]) - torch.cat(draw_views(seed=4))).detach().abs().max()) > 0.01
+
+
+# --- parts of a batch
+
+
+@each_kind
+@pytest.mark.parametrize("rule", [Square(0.5), OwnRule(Entropy(0.5))], ids=["rows", "matrix"])
+@pytest.mark.parametrize("backpropagate", [False, True])
+def test_the_mean_over_parts_is_the_whole(kind: Any, rule: AlphaRule, backpropagate: bool) -> None:
+    z0, z1 = draw_views(6)
+    loss = AlphaCL(rule, kind, backpropagate_alpha=backpropagate)
+    parts = [loss(z0, z1, part=Part(k, k + 2, lambda x, is_log: x)) for k in (0, 2, 4)]
+    assert_close(torch.stack(parts).mean(), loss(z0, z1))
+    assert_close(gradients(torch.stack(parts).mean(), z0, z1), gradients(loss(z0, z1), z0, z1))
+    assert not torch.equal(parts[0], parts[1])
+
+
+# --- memory
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the size of the largest tensor that any operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.elements = max([self.elements, *sizes])
+        return result
+
+
+@each_kind
+@each_rule
+@pytest.mark.parametrize("backpropagate", [False, True])
+def test_no_matrix_of_all_pairs_exists(
+    kind: Any, name: str, backpropagate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alpha_energy, "BLOCK_PAIRS", 1)
+    z0, z1 = draw_views(100, 4)
+    largest = {}
+    for stream in (True, False):
+        loss = AlphaCL(RULES[name][0], kind, backpropagate_alpha=backpropagate, stream=stream)
+        with LargestTensor() as record:
+            loss(z0, z1).backward()
+        largest[stream] = record.elements
+    assert largest[True] <= alpha_energy.MIN_BLOCK_ROWS * 200
+    assert largest[False] >= 200 * 200  # the record does see such a matrix
+
+
+def test_back_propagation_keeps_no_pairs_between_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alpha_energy, "BLOCK_PAIRS", 1)
+    z0, z1 = draw_views(100, 4)
+    kept = {}
+    for stream in (True, False):
+        sizes: list[int] = []
+
+        def record(saved: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(saved.numel())
+            return saved
+
+        with torch.autograd.graph.saved_tensors_hooks(record, lambda saved: saved):
+            AlphaCL(Entropy(), backpropagate_alpha=True, stream=stream)(z0, z1)
+        kept[stream] = sum(sizes)
+    assert kept[True] < 200 * 200 < kept[False]
+
+
+def test_a_block_grows_with_the_keys_and_no_faster() -> None:
+    for n in (8, 1000, 1 << 17):
+        problem = alpha_energy.EnergyProblem(Direct(), AlphaCL().pairing, True, n, (0, n))
+        rows = [block.rows for block in problem.blocks()]
+        assert sum(r.stop - r.start for r in rows) == 2 * n
+        limit = max(alpha_energy.BLOCK_PAIRS, alpha_energy.MIN_BLOCK_ROWS * 2 * n)
+        assert max((r.stop - r.start) * 2 * n for r in rows) <= limit
+
+
+# --- derivatives
+
+
+def both(z: Tensor) -> tuple[Tensor, Tensor]:
+    return z[: len(z) // 2], z[len(z) // 2 :]
+
+
+def test_a_second_derivative_raises_with_the_remedy() -> None:
+    z0, z1 = draw_views()
+    loss = AlphaCL(Entropy(0.5))
+    (slope,) = torch.autograd.grad(loss(z0, z1), z0, create_graph=True)
+    assert_close(slope, torch.autograd.grad(loss(z0, z1), z0)[0])
+    with pytest.raises(RuntimeError, match=r"no second derivative .* use AlphaCL\(\.\.\., backpropagate_alpha=True\)"):
+        torch.autograd.grad(slope.sum(), z0, retain_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        slope.square().sum().backward()
+
+
+@pytest.mark.parametrize("second", [torch.func.hessian, lambda f: torch.func.jacrev(torch.func.jacrev(f))])
+def test_transforms_give_the_gradient_and_refuse_the_hessian(second: Any) -> None:
+    z = torch.cat(draw_views(3)).detach()
+
+    def value(z: Tensor) -> Tensor:
+        return AlphaCL(Square(0.5))(*both(z))
+
+    leaf = z.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(value(leaf), leaf)
+    assert_close(torch.func.grad(value)(z), expected)
+    assert_close(torch.func.jacrev(value)(z), expected)
+    assert_close(torch.func.jacfwd(value)(z), expected)
+    direction = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).reshape(z.shape)
+    assert_close(torch.func.jvp(value, (z,), (direction,))[1], (expected * direction).sum())
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        second(value)(z)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.func.jvp(torch.func.grad(value), (z,), (direction,))
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.func.grad(lambda z: torch.func.jvp(value, (z,), (direction,))[1])(z)
+
+
+@each_rule
+@pytest.mark.parametrize("backpropagate", [False, True])
+def test_batches_of_batches(name: str, backpropagate: bool) -> None:
+    loss = AlphaCL(RULES[name][0], backpropagate_alpha=backpropagate)
+    stack0, stack1 = (torch.stack([draw_views(3, seed=s)[view].detach() for s in range(3)]) for view in (0, 1))
+    expected = torch.stack([loss(a, b) for a, b in zip(stack0, stack1, strict=True)])
+    assert_close(torch.func.vmap(loss)(stack0, stack1), expected)
+    slopes = torch.func.vmap(torch.func.grad(loss))(stack0, stack1)
+    assert_close(slopes[1], torch.func.grad(loss)(stack0[1], stack1[1]))
+
+
+@each_rule
+@each_normalize
+def test_back_propagation_through_alpha_has_true_derivatives(name: str, normalize: bool) -> None:
+    z0, z1 = draw_views(3, 2, seed=3)
+    through, held = (AlphaCL(RULES[name][0], "two-view", normalize, backpropagate_alpha=b) for b in (True, False))
+    assert torch.autograd.gradcheck(through, (z0, z1))
+    assert torch.autograd.gradgradcheck(through, (z0, z1))
+    assert_close(through(z0, z1), held(z0, z1))
+    difference = gradients(through(z0, z1), z0, z1) - gradients(held(z0, z1), z0, z1)
+    assert float(difference.abs().max()) > 1e-3
+
+
+@each_kind
+def test_recomputed_blocks_have_the_derivatives_of_the_matrix(kind: Any, tiny_blocks: None) -> None:
+    z0, z1 = draw_views(3, 2)
+    whole = AlphaCL(Entropy(0.5), kind, backpropagate_alpha=True, stream=False)
+    blocks = AlphaCL(Entropy(0.5), kind, backpropagate_alpha=True, stream=True)
+    assert_close(gradients(blocks(z0, z1), z0, z1), gradients(whole(z0, z1), z0, z1))
+    assert torch.autograd.gradgradcheck(blocks, (z0, z1))
+
+
+def test_the_hessian_by_transforms_is_that_by_autograd() -> None:
+    z = torch.cat(draw_views(3)).detach()
+    for name in RULES:
+        loss = AlphaCL(RULES[name][0], backpropagate_alpha=True)
+        expected = torch.autograd.functional.hessian(lambda z, loss=loss: loss(*both(z)), z)
+        assert_close(torch.func.hessian(lambda z, loss=loss: loss(*both(z)))(z), expected)  # pyright: ignore
+
+
+# --- edges
+
+
+@each_kind
+@each_rule
+def test_two_samples(kind: Any, name: str) -> None:
+    """By hand: views agree, the samples are orthogonal: every gap is 0 - 1."""
+    basis = torch.eye(2, dtype=torch.float64)
+    rule, weights = RULES[name]
+    loss = AlphaCL(rule, kind)
+    assert_numbers(loss(basis, basis), -sum(weights([1.0] * loss.num_negatives(2), 0.0)))
+
+
+@each_kind
+@each_rule
+@each_normalize
+def test_duplicates_keep_a_finite_gradient(kind: Any, name: str, normalize: bool) -> None:
+    rows = torch.tensor([[1.0, 2.0], [1.0, 2.0], [0.2, 1.5]], dtype=torch.float64)
+    rule, weights = RULES[name]
+    z0, z1 = rows.clone().requires_grad_(), rows.clone().requires_grad_()
+    assert_is_the_papers(AlphaCL(rule, kind, normalize), weights, z0, z1, kind, normalize=normalize)
+    through = AlphaCL(rule, kind, normalize, backpropagate_alpha=True)(z0, z1)
+    assert bool(torch.isfinite(gradients(through, z0, z1)).all())
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_squared_distances_never_round_below_zero(normalize: bool) -> None:
+    """Of 200 vectors equal to another, some have a cosine above 1; a broken power of it would be NaN."""
+    z = torch.rand(200, 7, generator=torch.Generator().manual_seed(0))
+    z = z[torch.arange(200) // 2]
+    smallest: list[float] = []
+
+    def record(cost: Tensor, own: Tensor) -> Tensor:
+        smallest.extend([float(cost.min()), float(own.min())])
+        return Direct(exponent=3)(cost, own)
+
+    value = AlphaCL(OwnRule(record), normalize=normalize)(z, z)
+    assert math.isfinite(float(value))
+    assert smallest == [0.0, 0.0]
+
+
+@each_kind
+@each_rule
+@pytest.mark.parametrize("backpropagate", [False, True])
+def test_a_silent_row_has_cosine_zero_and_no_gradient(kind: Any, name: str, backpropagate: bool) -> None:
+    z0, z1 = draw_views()
+    with torch.no_grad():
+        z0[1] = 0.0
+        z1[2] = 0.0
+    rule, weights = RULES[name]
+    loss = AlphaCL(rule, kind, backpropagate_alpha=backpropagate)
+    vectors = [*z0.tolist(), *z1.tolist()]
+    alpha = oracle.importance(vectors, weights, kind, True)
+    assert_numbers(loss(z0, z1), oracle.energy(vectors, alpha, kind, True).real)
+    slopes = gradients(loss(z0, z1), z0, z1)
+    assert bool(torch.isfinite(slopes).all())
+    assert [i for i in range(8) if not slopes[i].any()] == [1, 6]
+
+
+@each_kind
+@pytest.mark.parametrize("tau", [0.01, 100.0])
+@pytest.mark.parametrize("family", ["entropy", "inverse-power", "square", "direct", "fixed-inverse"])
+def test_extreme_temperatures(kind: Any, tau: float, family: str) -> None:
+    z0, z1 = draw_views()
+    rule, weights = {
+        "entropy": (Entropy(tau), lambda c, o: oracle.entropy(c, o, tau)),
+        "inverse-power": (InversePower(tau), lambda c, o: oracle.inverse_power(c, tau, 2.0)),
+        "square": (Square(tau), lambda c, o: oracle.square(c, tau)),
+        "direct": (Direct(tau), lambda c, o: oracle.direct(c, tau, 4)),
+        "fixed-inverse": (FixedInverse(tau), lambda c, o: oracle.fixed_inverse(c, tau, 1, 2)),
+    }[family]
+    assert_is_the_papers(AlphaCL(rule, kind), weights, z0, z1, kind, normalize=True)
+    single = AlphaCL(rule, kind)(z0.float(), z1.float())
+    assert_numbers(single, AlphaCL(rule, kind)(z0.float().double(), z1.float().double()), dtype=torch.float32)
+
+
+@each_kind
+@each_rule
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_long_raw_vectors(kind: Any, name: str, dtype: torch.dtype) -> None:
+    """|z| near 1e3, whole numbers so that the oracle can tell; two of them lie close together."""
+    z0 = torch.tensor([[617.0, -283.0], [-412.0, 903.0], [616.0, -283.0]], dtype=dtype, requires_grad=True)
+    z1 = torch.tensor([[617.0, -284.0], [333.0, -699.0], [-58.0, -947.0]], dtype=dtype, requires_grad=True)
+    rule, weights = RULES[name]
+    loss = AlphaCL(rule, kind, normalize=False)
+    vectors = [*z0.tolist(), *z1.tolist()]
+    alpha = oracle.importance(vectors, weights, kind, False)
+    value = loss(z0, z1)
+    assert_numbers(loss.importance(z0, z1), alpha, dtype=dtype)
+    assert_numbers(value, oracle.energy(vectors, alpha, kind, False).real, dtype=dtype)
+    assert_numbers(gradients(value, z0, z1), oracle.energy_gradient(vectors, alpha, kind, False), dtype=dtype)
+
+
+def test_distances_survive_a_common_offset() -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    loss = AlphaCL(Entropy(0.1), normalize=False)
+    shift = 2.0**20  # exact in float64 to 2^-32
+    moved = [(z * 2**10).round() / 2**10 + shift for z in (z0, z1)]
+    assert_close(loss(*moved), loss(*(z - shift for z in moved)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@each_kind
+def test_half_precision_is_lifted_before_anything_is_computed(dtype: torch.dtype, kind: Any) -> None:
+    z0, z1 = (z.detach().to(dtype).requires_grad_() for z in draw_views())
+    loss = AlphaCL(Entropy(0.5), kind)
+    vectors = [*z0.tolist(), *z1.tolist()]
+    alpha = oracle.importance(vectors, RULES["entropy"][1], kind, True)
+    value = loss(z0, z1)
+    assert value.dtype == torch.float32
+    assert_numbers(value, oracle.energy(vectors, alpha, kind, True).real, dtype=torch.float32)
+    value.backward()
+    exact = torch.tensor(oracle.energy_gradient(vectors, alpha, kind, True), dtype=torch.float64)[:4]
+    assert z0.grad is not None
+    assert z0.grad.dtype == dtype
+    assert_low_precision(z0.grad, exact.to(dtype), exact)
+
+
+@each_rule
+@each_kind
+def test_order_of_samples_order_of_views_and_rotation_do_not_matter(name: str, kind: Any) -> None:
+    z0, z1 = (z.detach() for z in draw_views(5, 4, seed=2))
+    loss = AlphaCL(RULES[name][0], kind)
+    generator = torch.Generator().manual_seed(3)
+    order = torch.randperm(5, generator=generator)
+    rotation = torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=torch.float64)).Q
+    assert_close(loss(z0[order], z1[order]), loss(z0, z1))
+    assert_close(loss(z1, z0), loss(z0, z1))
+    assert_close(loss(z0 @ rotation, z1 @ rotation), loss(z0, z1))
+    assert float((loss(z0[order], z1) - loss(z0, z1)).abs()) > 1e-3
+
+
+# --- what a curve is read against
+
+
+@each_kind
+@each_rule
+@each_normalize
+def test_identical_embeddings_are_at_chance(kind: Any, name: str, normalize: bool) -> None:
+    z = torch.tensor([[3.0, -4.0, 1.0]], dtype=torch.float64).expand(5, 3)
+    loss = AlphaCL(RULES[name][0], kind, normalize)
+    assert loss.chance(5) == 0.0
+    assert_numbers([1.0, float(loss(z, z))], [1.0, 0.0])
+
+
+@each_kind
+@each_rule
+def test_no_embedding_undercuts_the_floor(kind: Any, name: str) -> None:
+    loss = AlphaCL(RULES[name][0], kind)
+    generator = torch.Generator().manual_seed(7)
+    for n in (2, 3, 5):
+        centred = torch.eye(n, dtype=torch.float64) - 1 / n
+        views = [torch.randn(2, n, d, generator=generator, dtype=torch.float64) for d in (1, 2, 5) for _ in range(20)]
+        for z0, z1 in [*views, *((z, z) for z, _ in views), (centred, centred), (centred, -centred)]:
+            assert float(loss(z0, z1)) >= loss.floor(n) - 1e-12
+            assert float(loss(z0.relu(), z1.relu())) >= loss.floor(n, nonnegative=True) - 1e-12
+
+
+@each_kind
+@pytest.mark.parametrize("name", ["entropy", "inverse-power", "square", "direct", "fixed-inverse"])
+def test_rules_on_the_simplex_attain_the_floor(kind: Any, name: str) -> None:
+    loss = AlphaCL(RULES[name][0], kind)
+    for n in (2, 3, 6):
+        basis = torch.eye(n, dtype=torch.float64)
+        assert_numbers(loss(basis - 1 / n, basis - 1 / n), loss.floor(n))
+        assert_numbers(loss(basis, basis), loss.floor(n, nonnegative=True))
+        assert_numbers([loss.floor(n), loss.floor(n, nonnegative=True)], [-n / (n - 1), -1.0])
+
+
+def test_there_is_no_floor_for_long_vectors_and_unknown_rules() -> None:
+    assert AlphaCL(Entropy(), normalize=False).floor(4) == -math.inf
+    assert AlphaCL(OwnRule(Entropy())).floor(4) == -math.inf
+
+
+def test_a_batch_of_one_has_no_bounds() -> None:
+    for ask in (AlphaCL().chance, AlphaCL().floor):
+        with pytest.raises(ValueError, match=r"at least 2 samples, got 1"):
+            ask(1)
+
+
+def test_the_card_names_rule_and_normalisation() -> None:
+    card = AlphaCL(Square(), "cross-view").card
+    assert card.alpha == "Square: max(mu - c, 0) / tau, mu such that the sum is 1"
+    assert card.second_derivative.startswith("none, because")
+    assert AlphaCL(backpropagate_alpha=True).card.second_derivative == "autograd"
+    assert AlphaCL(OwnRule(Entropy())).card.fused.startswith("none, because")
+
+
+# --- bad input
+
+
+GOOD = torch.ones(4, 2)
+BAD_SETTINGS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: AlphaCL(negatives="all"), ValueError, r"negatives must be one of two-view, .*, got 'all'"),
+    (lambda: AlphaCL(stream="no"), ValueError, r"stream must be True, False or 'auto', got 'no'"),
+    (lambda: AlphaCL(OwnRule(Entropy()), stream=True), ValueError, r"decides each row by itself.*can_stream=True"),
+    (
+        lambda: AlphaCL(lambda cost, own: cost),
+        TypeError,
+        r"rule must be a rule such as Entropy\(\).*got function; wrap",
+    ),
+    (lambda: AlphaCL(Entropy), TypeError, r"rule must be a rule such as .*, got Entropy; wrap it or build it"),
+    (lambda: AlphaCL("entropy"), TypeError, r"rule must be a rule such as .*, got str"),
+    (lambda: AlphaCL()(GOOD, GOOD[:3]), ValueError, r"z0 and z1 must have the same shape"),
+    (lambda: AlphaCL()(GOOD, GOOD * math.nan), ValueError, r"z1 must be finite, but row 0"),
+    (lambda: AlphaCL()(GOOD, GOOD, torch.zeros(3).long()), ValueError, r"labels must be one per sample"),
+    (lambda: AlphaCL().importance(GOOD[:1], GOOD[:1]), ValueError, r"z0 must have at least 2 rows, got 1"),
+    (lambda: AlphaCL(OwnRule(lambda cost, own: -own))(GOOD, GOOD), ValueError, r"alpha must have the shape"),
+]
+
+
+@pytest.mark.parametrize(("ask", "error", "sentence"), BAD_SETTINGS)
+def test_bad_input_is_named_with_a_remedy(ask: Any, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        ask()
+
+
+@pytest.mark.parametrize("backpropagate", [False, True])
+def test_a_rule_that_overflows_is_named(backpropagate: bool) -> None:
+    far = torch.tensor([[1e20, 0.0], [-1e20, 0.0], [0.0, 1e20]], dtype=torch.float64)
+    loss = AlphaCL(Direct(exponent=20), normalize=False, backpropagate_alpha=backpropagate)
+    with pytest.raises(ValueError, match=r"alpha must be finite, but Direct\(.*gives NaN or infinity for vector 0"):
+        loss(far, far)

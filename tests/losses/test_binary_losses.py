@@ -1,0 +1,298 @@
+"""MIO, versions 1 to 3: each pair judged by itself, against the paper's double sums."""
+
+# N samples per view, D features
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from streamed_checks import (
+    KERNELS,
+    assert_parts_average_to_the_whole,
+    assert_true_second_derivatives,
+    gradient_of_held_pairs,
+    on_kernel,
+    simplex,
+    with_edges,
+)
+from test_spectral_loss import LargestResult
+from torch import Tensor
+from whole_batch_checks import (
+    Oracle,
+    assert_bad_input_is_named,
+    assert_half_precision_is_lifted,
+    assert_matches,
+    assert_order_of_samples_does_not_matter,
+    draw_views,
+    gradients,
+    rotation,
+)
+
+from counterpoint.core.errors import NonFiniteError
+from counterpoint.losses.binary import CATALOGUE, BinaryContrast, MIOv1, MIOv2, MIOv3
+from oracles import binary_losses as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close, relative_error
+
+VERSIONS: dict[int, Callable[..., BinaryContrast]] = {1: MIOv1, 2: MIOv2, 3: MIOv3}
+each_version = pytest.mark.parametrize("version", VERSIONS)
+each_kernel = pytest.mark.parametrize("kernel", KERNELS)
+each_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+each_unit = pytest.mark.parametrize("normalize", [True, False])
+
+
+def truth_of(version: int, tau: float, normalize: bool) -> Oracle:
+    return partial(oracle.mio, version=version, tau=tau, normalize=normalize)
+
+
+@each_version
+@each_kernel
+@each_dtype
+@each_unit
+@pytest.mark.parametrize(("n", "d", "tau"), [(2, 3, 0.5), (5, 3, 0.5), (7, 2, 1.0), (4, 6, 2.0)])
+def test_value_and_gradient_are_the_papers(
+    *, version: int, kernel: str, dtype: torch.dtype, normalize: bool, n: int, d: int, tau: float
+) -> None:
+    z0, z1 = draw_views(n, d, dtype=dtype)
+    with on_kernel(kernel):
+        assert_matches(VERSIONS[version](tau, normalize), truth_of(version, tau, normalize), z0, z1)
+
+
+def test_version_1_is_binary_cross_entropy_over_positives_plus_over_negatives() -> None:
+    """The released code: positives against target 1, negatives against target 0, each a mean."""
+    z0, z1 = (z.detach() for z in draw_views())
+    vectors = F.normalize(torch.cat([z0, z1]), dim=1)
+    logits = vectors @ vectors.T / 0.2
+    sample = torch.arange(10) % 5
+    is_positive = (sample[:, None] == sample) & ~torch.eye(10).bool()
+    is_negative = sample[:, None] != sample
+    expected = sum(
+        F.binary_cross_entropy_with_logits(logits[where], torch.full_like(logits[where], target))
+        for where, target in ((is_positive, 1.0), (is_negative, 0.0))
+    )
+    assert int(is_negative.sum()) == 10 * 8
+    assert_numbers(MIOv1()(z0, z1), float(expected))
+
+
+@each_unit
+def test_version_3_bounds_version_2_and_version_1_adds_the_repulsion_of_positives(normalize: bool) -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    first, second, third = (make(0.5, normalize)(z0, z1) for make in VERSIONS.values())
+    assert float(third) > float(second)
+    own = (F.normalize(z0) * F.normalize(z1) if normalize else z0 * z1).sum(1) / 0.5
+    assert_close(first - second, F.softplus(own, threshold=1e9).mean())
+
+
+@each_version
+@each_kernel
+@each_unit
+def test_both_derivatives_are_true(version: int, kernel: str, normalize: bool) -> None:
+    assert_true_second_derivatives(VERSIONS[version](0.7, normalize), kernel, *draw_views(4, 2, seed=1))
+
+
+def test_the_papers_hessian_of_dot_products() -> None:
+    """Supplement Eq. 18: for a pair's term f(<z_n, z_m>), the mixed block is f'' z_m z_n^T + f' I."""
+    z0, z1 = (z.detach() for z in draw_views(2, 2))
+    tau = 0.7
+
+    def of_first(a: Tensor) -> Tensor:
+        return MIOv2(tau, normalize=False)(torch.stack([a[0], z0[1]]), torch.stack([a[1], z1[1]]))
+
+    own = torch.stack([z0[0], z1[0]])
+    block = torch.func.hessian(of_first)(own)[0, :, 1, :]
+    assert_close(block, -torch.eye(2, dtype=torch.float64) / (2 * tau))  # only the positive pair, linear, joins the two
+    negatives = torch.stack([z0[1], z1[1]])
+    slopes = torch.sigmoid(negatives @ z0[0] / tau)
+    expected = torch.einsum("m,mp,mq->pq", slopes * (1 - slopes), negatives, negatives) / (4 * tau**2)
+    assert_close(torch.func.hessian(of_first)(own)[0, :, 0, :], expected)  # T_N = 8, each pair twice
+
+
+@each_version
+@each_unit
+def test_what_does_not_matter(version: int, normalize: bool) -> None:
+    loss = VERSIONS[version](0.5, normalize)
+    z0, z1 = (z.detach() for z in draw_views())
+    assert_order_of_samples_does_not_matter(loss, z0, z1)
+    for moved0, moved1 in ((z1, z0), (-z0, -z1), (z0 @ rotation(3), z1 @ rotation(3))):
+        assert_close(loss(moved0, moved1), loss(z0, z1))
+    longer = relative_error(loss(3 * z0, z1), loss(z0, z1))
+    assert longer < 1e-12 if normalize else longer > 0.1
+
+
+@each_version
+@each_kernel
+@each_unit
+@pytest.mark.parametrize("num_parts", [2, 3, 6])
+def test_parts_average_to_the_whole(version: int, kernel: str, normalize: bool, num_parts: int) -> None:
+    with on_kernel(kernel):
+        assert_parts_average_to_the_whole(VERSIONS[version](0.5, normalize), *draw_views(6, 2), num_parts)
+
+
+@each_version
+@each_kernel
+@each_dtype
+@pytest.mark.parametrize(("normalize", "size", "tau"), [(True, 1e3, 0.05), (True, 1e3, 100.0), (False, 2.0, 0.5)])
+def test_duplicated_silent_and_long_vectors(
+    *, version: int, kernel: str, dtype: torch.dtype, normalize: bool, size: float, tau: float
+) -> None:
+    with on_kernel(kernel):
+        z0, z1 = with_edges(size, dtype)
+        assert_matches(VERSIONS[version](tau, normalize), truth_of(version, tau, normalize), z0, z1)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@each_kernel
+@each_dtype
+def test_long_dot_products(version: int, kernel: str, dtype: torch.dtype) -> None:
+    """Lengths of 1e3 at a temperature of 0.2: logits of 5e6, of which float32 keeps all but rounding."""
+    with on_kernel(kernel):
+        z0, z1 = with_edges(1e3, dtype)
+        assert_matches(VERSIONS[version](0.2, False), truth_of(version, 0.2, False), z0, z1)
+
+
+@each_version
+@each_kernel
+@pytest.mark.parametrize("tau", [0.01, 100.0])
+def test_extreme_temperatures(version: int, kernel: str, tau: float) -> None:
+    """At 0.01 the exponentials of version 3 reach 1e43, a number in float64."""
+    with on_kernel(kernel):
+        z0, z1 = with_edges(1.0, torch.float64)
+        assert_matches(VERSIONS[version](tau), truth_of(version, tau, True), z0, z1)
+
+
+@each_kernel
+def test_an_exponential_beyond_the_dtype_is_named(kernel: str) -> None:
+    z = torch.ones(3, 2, requires_grad=True)
+    with on_kernel(kernel):
+        with pytest.raises(
+            NonFiniteError, match=r"exp\(C / temperature\) must stay below e\^84\.12 .* got e\^100; raise"
+        ):
+            MIOv3(0.01)(z, z)
+        with pytest.raises(ValueError, match=r"raise the temperature \(0\.2\), normalise the vectors"):
+            MIOv3(0.2, normalize=False)(30 * z, 30 * z)
+        assert_numbers(MIOv3(0.01)(z.double(), z.double()), math.exp(100) - 100)
+
+
+@each_kernel
+def test_version_3_fills_the_range_of_float32(kernel: str) -> None:
+    """Nearly equal vectors at a temperature of 1/80: e^80, which no sum of unshifted exponentials would hold."""
+    z0, z1 = (1 + 1e-3 * z.detach() for z in draw_views(30))
+    single = [z.float().requires_grad_() for z in (z0, z1)]
+    with on_kernel(kernel):
+        value = MIOv3(1 / 80)(*single)
+        assert bool(torch.isfinite(gradients(value, *single)).all())
+    assert float(value.detach()) * 60 * 58 * 80 > torch.finfo(torch.float32).max
+    assert_close(value.log(), MIOv3(1 / 80)(z0, z1).log())
+
+
+@each_version
+@each_kernel
+def test_a_silent_batch_has_no_gradient(version: int, kernel: str) -> None:
+    z = torch.zeros(4, 3, requires_grad=True)
+    with on_kernel(kernel):
+        value = VERSIONS[version]()(z, z)
+        assert not gradients(value, z, z).any()
+    assert_numbers(value, VERSIONS[version](normalize=False).chance(4), dtype=torch.float32)
+
+
+@each_version
+def test_no_tensor_of_all_pairs_is_made(version: int) -> None:
+    z0, z1 = draw_views(40, 3)
+    with on_kernel("tiled"), LargestResult() as largest:
+        value = VERSIONS[version]()(z0, z1)
+        slopes = torch.autograd.grad(value, (z0, z1), create_graph=True)
+        torch.autograd.grad(sum((slope * slope.detach()).sum() for slope in slopes), (z0, z1))
+    assert largest.num_elements <= 4 * 40 * 3
+    with on_kernel("dense"), LargestResult() as dense:
+        VERSIONS[version]()(z0, z1)
+    assert dense.num_elements >= 80 * 80
+
+
+@each_version
+@pytest.mark.parametrize("n", [2, 3, 7])
+@pytest.mark.parametrize("tau", [0.2, 1.0])
+def test_the_floor_is_attained_and_never_passed(version: int, n: int, tau: float) -> None:
+    loss = VERSIONS[version](tau)
+    z, basis = simplex(n), torch.eye(n, dtype=torch.float64)
+    assert_numbers(loss(z, z), loss.floor(n))
+    assert_numbers(loss(basis, basis), loss.floor(n, nonnegative=True))
+    for seed in range(20):
+        z0, z1 = (z.detach() for z in draw_views(n, 3, seed=seed))
+        assert float(loss(z0, z1)) > loss.floor(n)
+        assert float(loss(z0.abs(), z1.abs())) > loss.floor(n, nonnegative=True)
+
+
+def test_the_floors_of_dot_products() -> None:
+    """Long orthogonal vectors approach them; by hand at infinity."""
+    floors = [VERSIONS[version](0.5, False).floor(4) for version in VERSIONS]
+    assert floors == [0.0, -math.inf, -math.inf]
+    floors = [VERSIONS[version](0.5, False).floor(4, nonnegative=True) for version in VERSIONS]
+    assert floors == [math.log(2), -math.inf, -math.inf]
+    long = 100 * torch.eye(4, dtype=torch.float64)
+    assert_numbers(MIOv1(0.5, False)(long, long), math.log(2))
+    assert_numbers(
+        MIOv1(0.5, False)(10 * simplex(4), 10 * simplex(4)), 0.0 + math.log1p(math.exp(-50)), dtype=torch.float32
+    )
+
+
+@each_version
+@each_unit
+def test_chance(version: int, normalize: bool) -> None:
+    loss = VERSIONS[version](0.5, normalize)
+    alike = torch.ones(5, 3, dtype=torch.float64) * (1.0 if normalize else 0.0)
+    assert_numbers(loss(alike, alike), loss.chance(5))
+    with pytest.raises(ValueError, match="at least 2 samples, got 1"):
+        loss.chance(1)
+    with pytest.raises(ValueError, match="at least 2 samples, got 1"):
+        loss.floor(1)
+
+
+@each_version
+@each_unit
+def test_importance_gives_the_gradient(version: int, normalize: bool) -> None:
+    tau = 0.5
+    loss = VERSIONS[version](tau, normalize)
+    z0, z1 = ((F.normalize(z.detach()) if normalize else z.detach()).requires_grad_() for z in draw_views())
+    alpha = loss.importance(z0, z1)
+    own = (z0 * z1).detach().sum(1)
+    pull = (torch.sigmoid(-own / tau) if version == 1 else torch.ones_like(own)) / tau
+    expected = gradient_of_held_pairs(alpha / 10, pull / 5, z0, z1)
+    unnormalized = VERSIONS[version](tau, normalize=False)
+    assert_close(gradients(unnormalized(z0, z1), z0, z1), expected)
+    sample = torch.arange(10) % 5
+    assert not alpha[sample[:, None] == sample].any()
+    assert bool((alpha[sample[:, None] != sample] > 0).all())
+
+
+@each_version
+def test_half_precision_is_lifted(version: int) -> None:
+    assert_half_precision_is_lifted(VERSIONS[version]())
+
+
+@each_version
+@each_unit
+def test_bad_input_is_named(version: int, normalize: bool) -> None:
+    assert_bad_input_is_named(VERSIONS[version](normalize=normalize))
+
+
+@each_version
+@pytest.mark.parametrize("tau", [0, -1.0, math.nan, math.inf])
+def test_a_bad_temperature_is_named(version: int, tau: float) -> None:
+    with pytest.raises(ValueError, match=rf"temperature must be .*, got {tau}; common values are 0\.1 to 0\.5"):
+        VERSIONS[version](tau)
+
+
+def test_the_catalogue() -> None:
+    assert dict(CATALOGUE) == {"mio-v1": MIOv1, "mio-v2": MIOv2, "mio-v3": MIOv3}
+    for version, make in VERSIONS.items():
+        assert make().card.name == f"MIOv{version}" == make.__name__
+        assert make().temperature == 0.2
+        assert list(make().parameters()) == []
+        assert make().num_negatives(5) == 8
+    assert MIOv3().card.psi == "exp(C / tau)"
+    assert MIOv1().card.psi == "log(1 + exp(C / tau))"
+    assert "unit vectors" in MIOv1().card.normalization
+    assert "as they are" in MIOv1(normalize=False).card.normalization

@@ -1,0 +1,175 @@
+"""Every member of the family against the paper's loops: value, gradient, importance, Theorem 1 and invariances."""
+
+# N samples per view, D features
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from family_cases import CASES, Case, as_rows, each_case, each_setting
+from streamed_checks import KERNELS, assert_parts_average_to_the_whole, on_kernel
+from torch import Tensor
+from whole_batch_checks import draw_views, gradients, rotation
+
+from counterpoint.losses import family
+from counterpoint.losses.pair_loss import PairLoss
+from oracles import pair_losses as oracle
+from oracles.number_checks import assert_numbers
+from oracles.pair_losses import Setting
+from tolerances import assert_close, relative_error
+
+each_kernel = pytest.mark.parametrize("kernel", KERNELS)
+
+
+@cache
+def truth(name: str, setting: Setting, dtype: torch.dtype) -> tuple[float, Any]:
+    """Value and gradient by loops, once for all kernels."""
+    of_gaps = next(case.of_gaps for case in CASES if case.name == name)
+    rows = as_rows(*draw_views(4, 3, dtype=dtype))
+    value = complex(oracle.pair_loss(*rows, of_gaps, setting)).real
+    return value, list(oracle.pair_gradient(*rows, of_gaps, setting))
+
+
+def test_no_member_is_left_out() -> None:
+    made = {case(Setting()).card.name for case in CASES}
+    assert made >= {entry.__name__ for entry in family.CATALOGUE.values()}
+
+
+@each_kernel
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@each_setting
+@each_case
+def test_value_and_gradient_are_the_papers(case: Case, setting: Setting, dtype: torch.dtype, kernel: str) -> None:
+    value, gradient = truth(case.name, setting, dtype)
+    z0, z1 = draw_views(4, 3, dtype=dtype)
+    with on_kernel(kernel):
+        ours = case(setting)(z0, z1)
+        slopes = gradients(ours, z0, z1)
+    assert ours.dtype == slopes.dtype == dtype
+    assert_numbers(ours, value, dtype=dtype)
+    assert_numbers(slopes, gradient, dtype=dtype)
+
+
+@each_setting
+@each_case
+def test_importance_is_the_slope_of_an_anchors_loss_for_each_gap(case: Case, setting: Setting) -> None:
+    z0, z1 = draw_views(4, 3)
+    alpha = case(setting).importance(z0, z1)
+    assert_numbers(alpha, oracle.pair_importance(*as_rows(z0, z1), case.of_gaps, setting))
+    assert not alpha.requires_grad
+
+
+@each_setting
+@each_case
+def test_the_gradient_is_that_of_the_weighted_gaps(case: Case, setting: Setting) -> None:
+    """Theorem 1: alpha held fixed, the gradient of mean_i sum_j alpha_ij (d_i^2 - d_ij^2)."""
+    z0, z1 = draw_views(4, 3)
+    loss = case(setting)
+    alpha = loss.importance(z0, z1)
+    z = torch.cat([z0, z1])
+    z = F.normalize(z, dim=1) if setting.normalize else z
+    half_squares = (z[:, None] - z[None]).square().sum(2) / 2
+    own = half_squares[torch.arange(8), torch.arange(8).roll(4)]
+    per_anchor = (alpha * (own[:, None] - half_squares)).sum(1)
+    num_anchors = 1 if setting.reduction == "sum" else 4 if setting.anchors == "first" else 8
+    assert_close(gradients(per_anchor.sum() / num_anchors, z0, z1), gradients(loss(z0, z1), z0, z1))
+
+
+@each_kernel
+@each_setting
+@each_case
+def test_order_rotation_and_swap_do_not_matter(case: Case, setting: Setting, kernel: str) -> None:
+    z0, z1 = (z.detach() for z in draw_views(5, 4, seed=2))
+    loss, order, turn = case(setting), torch.tensor([3, 0, 4, 1, 2]), rotation(4)
+    with on_kernel(kernel):
+        value = loss(z0, z1)
+        assert_close(loss(z0[order], z1[order]), value)
+        assert_close(loss(z0 @ turn, z1 @ turn), value)
+        assert relative_error(loss(z0[order], z1), value) > 1e-3  # other pairs, another value
+        if setting.anchors == "both":
+            assert_close(loss(z1, z0), value)
+        elif float(value) != 0 and (case.name, setting.negatives) != ("linear-triplet", "cross-view"):  # alike there
+            assert relative_error(loss(z1, z0), value) > 1e-6
+
+
+@each_kernel
+@each_case
+@pytest.mark.parametrize("anchors", ["both", "first"])
+@pytest.mark.parametrize("kind", ["two-view", "cross-view", "same-view"])
+def test_a_shift_of_all_raw_vectors_leaves_distances_alone(case: Case, kind: str, anchors: str, kernel: str) -> None:
+    z0, z1 = draw_views(4, 3)
+    loss = case(Setting(kind, normalize=False, anchors=anchors))
+    with on_kernel(kernel):
+        value, moved = loss(z0, z1), loss(z0 + 30.0, z1 + 30.0)
+        assert_close(moved, value)
+        assert_close(gradients(moved, z0, z1), gradients(value, z0, z1))
+
+
+@each_case
+@pytest.mark.parametrize("kind", ["two-view", "cross-view", "same-view"])
+def test_the_length_of_a_vector_matters_only_without_normalisation(case: Case, kind: str) -> None:
+    z0, z1 = draw_views(4, 3)
+    scaled = z0 * torch.tensor([[0.1], [1.0], [3.0], [7.0]], dtype=torch.float64)
+    unit, raw = (case(Setting(kind, normalize)) for normalize in (True, False))
+    assert_close(unit(scaled, z1), unit(z0, z1))
+    assert relative_error(raw(scaled, z1), raw(z0, z1)) > 1e-3
+
+
+@each_case
+def test_labels_change_nothing(case: Case) -> None:
+    z0, z1 = draw_views(4, 3)
+    loss = case(Setting())
+    assert torch.equal(loss(z0, z1, torch.tensor([0, 0, 1, 1])), loss(z0, z1))
+
+
+@each_kernel
+@each_setting
+@each_case
+def test_parts_of_the_batch_average_to_the_whole(case: Case, setting: Setting, kernel: str) -> None:
+    z0, z1 = draw_views(6, 3)
+    with on_kernel(kernel):
+        for num_parts in (2, 3):
+            assert_parts_average_to_the_whole(case(setting), z0, z1, num_parts)
+
+
+def test_defaults_by_name() -> None:
+    z0, z1 = draw_views(4, 3)
+    rows = as_rows(z0, z1)
+    for make, of_gaps in (
+        (family.InfoNCE, oracle.nce(0.5, 1.0)),
+        (family.DCL, oracle.nce(0.1, 0.0)),
+        (family.Triplet, oracle.triplet(1.0)),
+        (family.SoftTriplet, oracle.soft_triplet(1.0, 0.0)),
+        (family.LiftedStructured, oracle.lifted_structured(1.0)),
+        (family.ModifiedTriplet, oracle.modified_triplet(1.0)),
+    ):
+        loss = make()
+        assert isinstance(loss, PairLoss)
+        assert_numbers(loss(z0, z1), complex(oracle.pair_loss(*rows, of_gaps, Setting())).real)
+
+
+def test_cards_tell_what_is_done() -> None:
+    for case in CASES:
+        for setting in (Setting(), Setting("cross-view", normalize=False)):
+            card = case(setting).card
+            assert all(len(text) > 0 for text in vars(card).values())
+            assert ("unit vectors" in card.normalization) == setting.normalize
+            assert "mean over anchors" in card.normalization
+            assert ("both views" in card.negatives) == (setting.negatives == "two-view")
+    summed = family.InfoNCE(reduction="sum", anchors="first").card
+    assert "sum over anchors" in summed.normalization
+    assert "first view" in summed.negatives
+
+
+@pytest.mark.parametrize("kernel", ["dense", "tiled", "reference"])
+def test_one_step_of_descent_lowers_every_member(kernel: str) -> None:
+    """On the reference kernel too: the definition can train."""
+    z0, z1 = draw_views(4, 3)
+    with on_kernel(kernel):
+        for case in CASES:
+            loss = case(Setting())
+            value = loss(z0, z1)
+            slopes: list[Tensor] = list(gradients(value, z0, z1))
+            assert float(loss(z0 - 1e-3 * slopes[0], z1 - 1e-3 * slopes[1])) < float(value)

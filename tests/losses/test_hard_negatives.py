@@ -1,0 +1,282 @@
+"""Hard negatives around the losses with an exponential, against robinson2021's objective and its authors' formula."""
+
+# N samples per view, D features
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from streamed_checks import (
+    KERNELS,
+    assert_true_second_derivatives,
+    gradient_of_held_pairs,
+    on_kernel,
+    simplex,
+    with_edges,
+)
+from torch import Tensor
+from whole_batch_checks import (
+    Oracle,
+    assert_bad_input_is_named,
+    assert_half_precision_is_lifted,
+    assert_matches,
+    assert_order_of_samples_does_not_matter,
+    draw_views,
+    gradients,
+    rotation,
+)
+
+from counterpoint.losses import family
+from counterpoint.losses.alpha_rules import Entropy
+from counterpoint.losses.binary import MIOv1
+from counterpoint.losses.family import DCL, MINE, InfoNCE, LiftedStructured, NPlusOneTuplet, SoftTriplet
+from counterpoint.losses.hard_negatives import HardNegatives
+from counterpoint.losses.loss import Part
+from counterpoint.losses.pair_loss import PairLoss
+from oracles import labelled_losses as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close, relative_error
+
+KINDS = ["two-view", "cross-view", "same-view"]
+each_kernel = pytest.mark.parametrize("kernel", KERNELS)
+each_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_unit = pytest.mark.parametrize("normalize", [True, False], ids=["unit", "raw"])
+EXPONENTIAL = [DCL, InfoNCE, MINE, SoftTriplet, NPlusOneTuplet, LiftedStructured]
+
+
+def case(beta: float, tau: float, epsilon: float, kind: str, normalize: bool) -> tuple[HardNegatives, Oracle]:
+    loss = HardNegatives(InfoNCE(tau, epsilon, kind, normalize), beta)  # pyright: ignore[reportArgumentType]
+    return loss, lambda a, b: oracle.hard_negatives(oracle.exponents(a, b, tau, kind, normalize), beta, epsilon)
+
+
+@each_kernel
+@each_dtype
+@each_kind
+@each_unit
+@pytest.mark.parametrize(("beta", "epsilon"), [(0.0, 1.0), (0.5, 1.0), (2.0, 0.0), (1.0, 0.3)])
+def test_value_and_gradient_are_the_papers(
+    *, kernel: str, dtype: torch.dtype, kind: str, normalize: bool, beta: float, epsilon: float
+) -> None:
+    z0, z1 = draw_views(dtype=dtype)
+    with on_kernel(kernel):
+        assert_matches(*case(beta, 0.6, epsilon, kind, normalize), z0, z1)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0, 3.0])
+def test_it_is_the_authors_formula_without_a_prior_of_false_negatives(beta: float) -> None:
+    """Exponentials of all negatives, weights exp(beta log neg) over their mean, pos / (pos + sum), tau_plus = 0."""
+    z0, z1 = draw_views(6)
+    unit = F.normalize(torch.cat([z0, z1]), dim=1)
+    sample = torch.arange(12) % 6
+    negatives = (unit @ unit.T / 0.5).exp()[sample[:, None] != sample].view(12, 10)
+    positives = (unit * unit.roll(6, 0)).sum(1).div(0.5).exp()
+    weights = (beta * negatives.log()).exp()
+    total = (weights * negatives).sum(1) / weights.mean(1)
+    assert bool((total >= 10 * math.exp(-1 / 0.5)).all())  # where the authors' clamp would act
+    expected = -torch.log(positives / (positives + total)).mean()
+    value = HardNegatives(InfoNCE(0.5), beta)(z0, z1)
+    assert_close(value, expected)
+    assert_close(gradients(value, z0, z1), gradients(expected, z0, z1))
+
+
+@pytest.mark.parametrize("make", EXPONENTIAL)
+def test_without_concentration_it_is_the_wrapped_loss(make: Callable[..., PairLoss]) -> None:
+    z0, z1 = draw_views()
+    inner = make()
+    assert torch.equal(HardNegatives(inner, 0)(z0, z1), inner(z0, z1))
+    assert torch.equal(HardNegatives(inner, 0).importance(z0, z1), inner.importance(z0, z1))
+    assert_close(HardNegatives(inner, 1e-13)(z0, z1), inner(z0, z1))
+    assert float((HardNegatives(inner, 1.0)(z0, z1) - inner(z0, z1)).detach()) > 1e-3
+
+
+def paper(z0: Tensor, z1: Tensor, tau: float, epsilon: float, margin: float = 0.0) -> float:
+    """Mean of log(epsilon + xi) at beta = 1.5; the margin moves all exponents alike."""
+    u = oracle.exponents(z0.tolist(), z1.tolist(), tau, "two-view", True)
+    return complex(oracle.hard_negatives([[x + margin for x in row] for row in u], 1.5, epsilon)).real
+
+
+def test_other_phis_and_margins() -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    assert_numbers(HardNegatives(MINE(), 1.5)(z0, z1), paper(z0, z1, 1.0, 0.0))
+    assert_numbers(HardNegatives(NPlusOneTuplet(), 1.5)(z0, z1), paper(z0, z1, 1.0, 1.0))
+    assert_numbers(HardNegatives(SoftTriplet(0.4, 0.3), 1.5)(z0, z1), 0.4 * paper(z0, z1, 0.4, 1.0, 0.3))
+    root = PairLoss(torch.sqrt, torch.exp)
+    one = z0[:2], z0[:2]  # all four anchors are alike
+    assert_numbers(HardNegatives(root, 1.5)(*one), math.exp(paper(*one, 1.0, 0.0) / 2))
+    shifted = PairLoss(root.phi, MINE().psi, reduction="sum")
+    assert_close(HardNegatives(shifted, 1.5)(z0, z1) / 10, HardNegatives(PairLoss(root.phi, MINE().psi), 1.5)(z0, z1))
+
+
+@each_kernel
+@each_kind
+@each_unit
+def test_both_derivatives_are_true(kernel: str, kind: str, normalize: bool) -> None:
+    assert_true_second_derivatives(case(1.5, 0.7, 1.0, kind, normalize)[0], kernel, *draw_views(4, 2, seed=1))
+
+
+def losses_of_parts(loss: HardNegatives, z0: Tensor, z1: Tensor, num_parts: int) -> list[Tensor]:
+    """As several processes would have them: the k-th merge of each joins the k-th partial statistics of all."""
+    size = len(z0) // num_parts
+    noted: list[list[Tensor]] = [[] for _ in range(num_parts)]
+
+    def part(place: int, merge: Callable[[Tensor, bool], Tensor]) -> Part:
+        return Part(place * size, (place + 1) * size, merge)
+
+    def note(place: int) -> Callable[[Tensor, bool], Tensor]:
+        return lambda partial, is_log: noted[place].append(partial) or partial
+
+    def join() -> Callable[[Tensor, bool], Tensor]:
+        calls = iter(range(9))
+
+        def merge(partial: Tensor, is_log: bool) -> Tensor:
+            assert is_log
+            k = next(calls)
+            return torch.logsumexp(torch.stack([partials[k] for partials in noted]), 0)
+
+        return merge
+
+    for place in range(num_parts):
+        loss(z0, z1, part=part(place, note(place)))
+    return [loss(z0, z1, part=part(place, join())) for place in range(num_parts)]
+
+
+@each_kernel
+@each_kind
+@pytest.mark.parametrize("num_parts", [2, 3, 6])
+def test_parts_average_to_the_whole(kernel: str, kind: str, num_parts: int) -> None:
+    z0, z1 = draw_views(6, 2)
+    loss = case(1.0, 0.5, 1.0, kind, True)[0]
+    with on_kernel(kernel):
+        parts = losses_of_parts(loss, z0, z1, num_parts)
+        whole, mean = loss(z0, z1), torch.stack(parts).mean()
+        assert_close(mean, whole)
+        assert_close(gradients(mean, z0, z1), gradients(whole, z0, z1))
+    assert any(abs(float((part - whole).detach())) > 1e-3 for part in parts)
+
+
+@each_unit
+def test_what_does_not_matter(normalize: bool) -> None:
+    loss = case(1.0, 0.5, 1.0, "two-view", normalize)[0]
+    z0, z1 = (z.detach() for z in draw_views())
+    assert_order_of_samples_does_not_matter(loss, z0, z1)
+    for moved0, moved1 in ((z1, z0), (-z0, -z1), (z0 @ rotation(3), z1 @ rotation(3))):
+        assert_close(loss(moved0, moved1), loss(z0, z1))
+    longer = relative_error(loss(3 * z0, z1), loss(z0, z1))
+    assert longer < 1e-12 if normalize else longer > 0.1
+
+
+@each_kernel
+@each_dtype
+@each_kind
+@pytest.mark.parametrize(("size", "tau", "beta"), [(1e3, 0.1, 1.0), (1.0, 100.0, 50.0)])
+def test_duplicated_silent_and_long_vectors(
+    *, kernel: str, dtype: torch.dtype, kind: str, size: float, tau: float, beta: float
+) -> None:
+    with on_kernel(kernel):
+        assert_matches(*case(beta, tau, 1.0, kind, True), *with_edges(size, dtype))
+
+
+@each_kernel
+@each_kind
+def test_a_low_temperature_neither_overflows_nor_loses_the_gradient(kernel: str, kind: str) -> None:
+    with on_kernel(kernel):
+        loss, truth = case(2.0, 0.01, 1.0, kind, True)
+        z0, z1 = with_edges(1e3, torch.float64)
+        assert_matches(loss, truth, z0, z1)
+        single = [z.detach().float().requires_grad_() for z in (z0, z1)]
+        assert_close(loss(*single), loss(z0, z1), dtype=torch.float32)
+        assert bool(torch.isfinite(gradients(loss(*single), *single)).all())
+
+
+@each_kernel
+def test_long_raw_vectors(kernel: str) -> None:
+    with on_kernel(kernel):
+        loss, truth = case(1.0, 1.0, 1.0, "two-view", False)
+        z0, z1 = (z.detach().mul(300).round().requires_grad_() for z in draw_views())
+        assert_matches(loss, truth, z0, z1)
+
+
+@pytest.mark.parametrize("make", EXPONENTIAL)
+@each_kind
+def test_the_loss_has_the_gradient_of_held_alpha(make: Callable[..., PairLoss], kind: str) -> None:
+    loss = HardNegatives(make(negatives=kind), 1.5)
+    unit = [F.normalize(z.detach(), dim=1).requires_grad_() for z in draw_views()]
+    alpha = loss.importance(*unit)
+    assert bool((alpha[loss.loss.importance(*unit) == 0] == 0).all())
+    held = gradient_of_held_pairs(alpha / 10, None, *unit)
+    along = (held * torch.stack(unit)).sum(2, keepdim=True) * torch.stack(unit)  # normalising takes off what is along z
+    assert_close(gradients(loss(*unit), *unit), held - along)
+
+
+def test_first_view_anchors_have_the_rows_of_the_first_view() -> None:
+    z0, z1 = draw_views()
+    alpha = HardNegatives(InfoNCE(0.5, anchors="first"), 1.0).importance(z0, z1)
+    assert_close(alpha[:5], HardNegatives(InfoNCE(0.5), 1.0).importance(z0, z1)[:5])
+    assert not alpha[5:].any()
+
+
+def test_harder_negatives_weigh_more() -> None:
+    """Every anchor has its hardest negatives at a cosine of .5; the first has others at -.5."""
+    z = torch.tensor([[1.0, 0.0], [0.5, 0.75**0.5], [-0.5, 0.75**0.5]], dtype=torch.float64)
+    near, far = HardNegatives(DCL(0.5), 1.0).importance(z, z)[0, 1:3].tolist()
+    assert far < 0 < near
+    values = [float(HardNegatives(DCL(0.5), beta)(z, z)) for beta in (0.0, 0.5, 1.0, 2.0)]
+    assert values == sorted(set(values))
+    assert_numbers(HardNegatives(DCL(0.5), 500.0)(z, z), math.log(4) + (0.5 - 1) / 0.5)  # K times the hardest
+
+
+@pytest.mark.parametrize("make", EXPONENTIAL)
+def test_what_a_curve_is_read_with_is_that_of_the_wrapped_loss(make: Callable[..., PairLoss]) -> None:
+    inner = make()
+    loss = HardNegatives(inner, 2.0)
+    alike = torch.tensor([[0.6, -0.8]], dtype=torch.float64).expand(5, 2)
+    assert_numbers(loss(alike, alike), loss.chance(5))
+    assert loss.num_negatives(5) == inner.num_negatives(5)
+    for nonnegative, best in ((False, simplex(5)), (True, torch.eye(5, dtype=torch.float64))):
+        assert_numbers(loss(best, best), loss.floor(5, nonnegative=nonnegative))  # all negatives are equally hard
+    for seed in range(10):
+        z0, z1 = draw_views(5, 5, seed=seed)
+        assert float(loss(z0, z1).detach()) > float(inner(z0, z1).detach()) > loss.floor(5)
+
+
+def test_half_precision_is_lifted() -> None:
+    assert_half_precision_is_lifted(HardNegatives(InfoNCE(0.5), 1.0))
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_bad_input_is_named(beta: float) -> None:
+    assert_bad_input_is_named(HardNegatives(InfoNCE(), beta))
+
+
+@pytest.mark.parametrize("beta", [-0.1, math.nan, math.inf])
+def test_a_bad_concentration_is_named(beta: float) -> None:
+    with pytest.raises(ValueError, match=rf"beta must be >= 0 and finite, got {beta}; 0 is the wrapped loss"):
+        HardNegatives(InfoNCE(), beta)
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (family.Triplet(), r"got Triplet with psi = "),
+        (family.LinearTriplet(), r"got LinearTriplet with psi = x"),
+        (PairLoss(torch.log1p, torch.sinh), r"got PairLoss with psi = sinh"),
+        (MIOv1(), r"got BinaryContrast"),
+        (Entropy(0.5), r"got Entropy"),
+        (InfoNCE, r"got function"),
+        (HardNegatives(InfoNCE()), r"got HardNegatives"),
+    ],
+)
+def test_a_loss_that_cannot_be_wrapped_is_named(loss: PairLoss, words: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"loss must be a pairwise loss with exponential psi, such as InfoNCE.*{words}"
+    ):
+        HardNegatives(loss)
+
+
+def test_the_card_says_what_is_wrapped() -> None:
+    card = HardNegatives(DCL(), 0.5).card
+    assert card.name == "HardNegatives(DCL)"
+    assert "exp(0.5 u_ij)" in card.negatives

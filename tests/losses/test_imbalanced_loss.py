@@ -1,0 +1,316 @@
+"""The generalised contrastive loss against imbalanced2026's Eq. 20, its class-level risk and its optimal geometry."""
+
+# N samples per view, A anchors, M vectors, K draws, D features
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from labelled_checks import LABELS, WithLabels, classes_of
+from streamed_checks import (
+    KERNELS,
+    assert_parts_average_to_the_whole,
+    assert_true_second_derivatives,
+    on_kernel,
+    with_edges,
+)
+from torch import Tensor
+from whole_batch_checks import (
+    Oracle,
+    assert_bad_input_is_named,
+    assert_half_precision_is_lifted,
+    assert_matches,
+    assert_order_of_samples_does_not_matter,
+    draw_views,
+    gradients,
+    rotation,
+)
+
+from counterpoint.losses.drawn_negatives import draw_negatives
+from counterpoint.losses.imbalanced import CATALOGUE, GeneralizedContrastive
+from counterpoint.losses.labelled import label_vectors
+from oracles import labelled_losses as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close, relative_error
+
+each_kernel = pytest.mark.parametrize("kernel", KERNELS)
+each_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+each_pool = pytest.mark.parametrize("supervised", [False, True], ids=["UCL", "SCL"])
+each_number = pytest.mark.parametrize("k", [None, 1, 7])
+SIX = [5, 2, 2, 5, 5, 0]
+
+
+def negatives_of(labels: list[int] | None, k: int | None, supervised: bool, n: int, step: int) -> list[list[int]]:
+    """What the paper's loops take: the draws, or all admissible vectors."""
+    if k is None:
+        return oracle.all_negatives(classes_of(labels, n), supervised)
+    z = torch.zeros(n, 1)
+    vectors = label_vectors(z, z, None if labels is None else torch.tensor(labels))
+    return draw_negatives(vectors, k, seed=3, step=step, other_labels_only=supervised).tolist()
+
+
+def case(
+    labels: list[int] | None, k: int | None, supervised: bool, lengths: Any, tau: float, *, n: int = 5, step: int = 2
+) -> tuple[WithLabels, Oracle]:
+    """A loss with its labels, and the same from the paper."""
+    loss = GeneralizedContrastive(k, supervised, lengths, tau, seed=3)
+    negatives, classes = negatives_of(labels, k, supervised, n, step), classes_of(labels, n)
+    return WithLabels(loss, labels, step=step), lambda a, b: oracle.generalized(a, b, classes, negatives, tau, lengths)
+
+
+@each_kernel
+@each_dtype
+@each_number
+@pytest.mark.parametrize("lengths", ["sphere", "ball", "none"])
+@pytest.mark.parametrize(
+    ("labels", "supervised"),
+    [(None, False), *((LABELS[x], s) for x in ("uneven", "four of one") for s in (True, False))],
+)
+def test_value_and_gradient_are_the_papers(
+    *, kernel: str, dtype: torch.dtype, k: int | None, lengths: str, labels: list[int] | None, supervised: bool
+) -> None:
+    z0, z1 = draw_views(dtype=dtype)
+    with on_kernel(kernel):
+        assert_matches(*case(labels, k, supervised, lengths, 0.8), z0, z1)
+
+
+def test_the_ball_shortens_only_long_vectors() -> None:
+    z0, z1 = (0.1 * z.detach() for z in draw_views())
+    raw, ball = GeneralizedContrastive(normalize="none"), GeneralizedContrastive(normalize="ball")
+    sphere = GeneralizedContrastive()
+    assert torch.equal(ball(z0, z1), raw(z0, z1))
+    assert_close(ball(1e3 * z0, 1e3 * z1), sphere(z0, z1))
+    assert relative_error(ball(z0, z1), sphere(z0, z1)) > 1e-2
+
+
+@each_pool
+def test_collapsed_classes_give_the_class_level_risk(supervised: bool) -> None:
+    """Eq. 10 for the proportions of the batch: 6 : 3 : 1 samples at three directions."""
+    means = torch.nn.functional.normalize(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).double(), dim=1)
+    labels = torch.tensor([0] * 6 + [1] * 3 + [2])
+    z = means[labels]
+    risk = oracle.class_risk(means.tolist(), [0.6, 0.3, 0.1], supervised)
+    assert_numbers(GeneralizedContrastive(supervised=supervised)(z, z, labels), risk)
+
+
+@pytest.mark.parametrize(("supervised", "gram"), [(False, (-0.6264, -0.2152)), (True, (-0.6859, -0.0590))])
+def test_the_optimum_is_the_geometry_that_the_convex_program_finds(supervised: bool, gram: tuple[float, float]) -> None:
+    """Free vectors in the plane, proportions (.5, .25, .25), k = infinity: values of the exact risk's minimiser."""
+    labels = torch.tensor([0, 0, 1, 2])
+    loss = GeneralizedContrastive(supervised=supervised)
+    z = torch.randn(2, 4, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
+    optimiser = torch.optim.LBFGS(
+        [z], max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value = loss(z[0], z[1], labels)
+        value.backward()
+        return value
+
+    optimiser.step(closure)
+    unit = torch.nn.functional.normalize(z.detach().flatten(0, 1), dim=1)
+    cosines = unit @ unit.T
+    assert_numbers(cosines[0, [0, 1, 4, 5]], [1.0] * 4, dtype=torch.float32)  # the class has collapsed
+    assert round(float(cosines[0, 2]), 4) == round(float(cosines[0, 3]), 4) == gram[0]
+    assert round(float(cosines[2, 3]), 4) == gram[1]
+
+
+@each_kernel
+@each_number
+@pytest.mark.parametrize(("labels", "supervised"), [(None, False), ([1, 0, 1, 1], False), ([1, 0, 1, 1], True)])
+def test_both_derivatives_are_true(kernel: str, k: int | None, labels: list[int] | None, supervised: bool) -> None:
+    loss, _ = case(labels, k, supervised, "sphere", 0.7, n=4)
+    assert_true_second_derivatives(loss, kernel, *draw_views(4, 2, seed=1))
+
+
+@each_kernel
+@pytest.mark.parametrize("lengths", ["ball", "none"])
+def test_both_derivatives_are_true_at_any_length(kernel: str, lengths: str) -> None:
+    loss, _ = case([1, 0, 1, 1], 3, True, lengths, 0.7, n=4)
+    assert_true_second_derivatives(loss, kernel, *draw_views(4, 2, seed=1))
+
+
+@each_kernel
+@each_number
+@each_pool
+@pytest.mark.parametrize("num_parts", [2, 3, 6])
+def test_parts_average_to_the_whole(kernel: str, k: int | None, supervised: bool, num_parts: int) -> None:
+    """Draws belong to places in the batch: every process draws what one process would."""
+    with on_kernel(kernel):
+        assert_parts_average_to_the_whole(case(SIX, k, supervised, "sphere", 0.5, n=6)[0], *draw_views(6, 2), num_parts)
+
+
+@each_pool
+def test_what_does_not_matter(supervised: bool) -> None:
+    loss = GeneralizedContrastive(supervised=supervised)
+    z0, z1 = (z.detach() for z in draw_views())
+    labels = torch.tensor(LABELS["uneven"])
+    assert_order_of_samples_does_not_matter(loss, z0, z1, labels)
+    for moved0, moved1 in ((z1, z0), (-z0, -z1), (z0 @ rotation(3), z1 @ rotation(3)), (3 * z0, 1e-3 * z1)):
+        assert_close(loss(moved0, moved1, labels), loss(z0, z1, labels))
+    assert_close(loss(z0, z1, 10 - labels), loss(z0, z1, labels))
+    assert relative_error(loss(z0, z1, labels.roll(1)), loss(z0, z1, labels)) > 1e-2
+
+
+@each_kernel
+@each_dtype
+@each_pool
+@pytest.mark.parametrize("k", [None, 5])
+@pytest.mark.parametrize(
+    ("lengths", "size", "tau"),
+    [("sphere", 1e3, 0.05), ("sphere", 1.0, 100.0), ("ball", 1e3, 0.1), ("none", 3.0, 1.0)],
+)
+def test_duplicated_silent_and_long_vectors(
+    *, kernel: str, dtype: torch.dtype, supervised: bool, k: int | None, lengths: str, size: float, tau: float
+) -> None:
+    with on_kernel(kernel):
+        assert_matches(*case(SIX, k, supervised, lengths, tau, n=6), *with_edges(size, dtype))
+
+
+@each_kernel
+@each_pool
+@pytest.mark.parametrize("k", [None, 5])
+@pytest.mark.parametrize(("lengths", "tau"), [("sphere", 0.01), ("none", 1.0)])
+def test_exponents_beyond_any_range(kernel: str, supervised: bool, k: int | None, lengths: str, tau: float) -> None:
+    with on_kernel(kernel):
+        z0, z1 = with_edges(1e3, torch.float64)
+        loss, paper = case(SIX, k, supervised, lengths, tau, n=6)
+        assert_matches(loss, paper, z0, z1)
+        single = [z.detach().float().requires_grad_() for z in (z0, z1)]
+        value = loss(*single)
+        assert_close(value, loss(z0, z1), dtype=torch.float32)
+        assert bool(torch.isfinite(gradients(value, *single)).all())
+
+
+@each_kernel
+@each_number
+def test_a_silent_batch_is_at_chance_without_gradient(kernel: str, k: int | None) -> None:
+    z = torch.zeros(4, 3, requires_grad=True)
+    with on_kernel(kernel):
+        value = GeneralizedContrastive(k)(z, z)
+        assert not gradients(value, z, z).any()
+    assert_numbers(value, math.log(2), dtype=torch.float32)
+
+
+def test_two_samples() -> None:
+    """By hand, orthogonal: an SCL anchor has negatives at 0, a UCL anchor also itself and its other view at 1."""
+    z = torch.eye(2, dtype=torch.float64)
+    labels = torch.arange(2)
+    assert_numbers(GeneralizedContrastive(None, True)(z, z, labels), math.log1p(math.exp(-1)))
+    assert_numbers(GeneralizedContrastive()(z, z), math.log1p((1 + math.exp(-1)) / 2))
+    assert_numbers(GeneralizedContrastive(5, True)(z, z, labels), math.log1p(math.exp(-1)))
+
+
+@each_pool
+@each_number
+def test_the_loss_has_the_gradient_of_held_weights(supervised: bool, k: int | None) -> None:
+    z0, z1 = draw_views()
+    labels = torch.tensor(LABELS["uneven"])
+    loss = GeneralizedContrastive(k, supervised, "none", 0.8, seed=3)
+    alpha = loss.importance(z0, z1, labels, step=2)
+    vectors = torch.cat([z0, z1])
+    s = (vectors @ vectors.T).detach() / 0.8
+    negatives = negatives_of(LABELS["uneven"], k, supervised, 5, 2)
+    class_V = torch.cat([labels, labels])
+    beta = torch.zeros_like(s)
+    for i, drawn in enumerate(negatives):
+        level = torch.logsumexp(s[i, drawn], 0) - math.log(len(drawn))
+        same = class_V == class_V[i]
+        beta[i, same] = torch.sigmoid(level - s[i, same]) / int(same.sum()) / 0.8
+        assert sorted(set(drawn)) == alpha[i].nonzero().flatten().tolist()
+    assert_close(alpha.sum(1), beta.sum(1))
+    expected = gradients(((alpha - beta) * (vectors @ vectors.T)).sum() / 10, z0, z1)
+    assert_close(gradients(loss(z0, z1, labels, step=2), z0, z1), expected)
+
+
+@each_pool
+@pytest.mark.parametrize("k", [None, 3])
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_nothing_goes_below_the_floor(supervised: bool, k: int | None, nonnegative: bool) -> None:
+    """Also where gradient descent pushes."""
+    labels = torch.tensor([0, 0, 1, 2, 1])
+    for lengths in ("sphere", "ball"):
+        loss = GeneralizedContrastive(k, supervised, lengths, 0.5)
+        raw = torch.stack([z.detach() for z in draw_views(5, 5)]).requires_grad_()
+        optimiser = torch.optim.Adam([raw], lr=0.05)
+        value = torch.tensor(math.nan)
+        for _ in range(150):
+            z = raw.abs() if nonnegative else raw
+            value = loss(z[0], z[1], labels)
+            optimiser.zero_grad()
+            value.backward()
+            optimiser.step()
+        assert float(value.detach()) > loss.floor(5, nonnegative=nonnegative)
+        assert loss.floor(5) < loss.floor(5, nonnegative=True) < loss.chance(5)
+
+
+def test_floors_are_attained() -> None:
+    loss = GeneralizedContrastive(4, True, temperature=0.3)
+    opposite = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    basis = torch.eye(2, dtype=torch.float64)
+    labels = torch.arange(2)
+    assert_numbers(loss(opposite, opposite, labels), loss.floor(2))
+    assert_numbers(loss(basis, basis, labels), loss.floor(2, nonnegative=True))
+    assert GeneralizedContrastive(normalize="none").floor(4) == 0.0
+
+
+@each_pool
+@each_number
+def test_vectors_that_are_all_alike_are_at_chance(supervised: bool, k: int | None) -> None:
+    z = torch.tensor([[0.3, -0.4]], dtype=torch.float64).expand(5, 2)
+    for lengths in ("sphere", "ball", "none"):
+        loss = GeneralizedContrastive(k, supervised, lengths, 0.2)
+        assert_numbers(loss(z, z, torch.tensor(LABELS["uneven"])), loss.chance(5))
+
+
+def test_half_precision_is_lifted() -> None:
+    assert_half_precision_is_lifted(GeneralizedContrastive(), torch.tensor(LABELS["uneven"]))
+    assert_half_precision_is_lifted(GeneralizedContrastive(3, True, "ball"), torch.tensor(LABELS["uneven"]))
+
+
+@each_pool
+def test_bad_input_is_named(supervised: bool) -> None:
+    assert_bad_input_is_named(GeneralizedContrastive(supervised=supervised))
+
+
+def test_bad_settings_are_named() -> None:
+    for k in (0, -3, 2.5, True):
+        with pytest.raises(
+            ValueError, match=rf"num_negatives must be a whole number from 1 to .*, got {k}; None takes all"
+        ):
+            GeneralizedContrastive(k)  # pyright: ignore[reportArgumentType]
+    for seed in (-1, 2**64):
+        with pytest.raises(ValueError, match=rf"seed must be a whole number from 0 to {2**64 - 1}, got {seed}"):
+            GeneralizedContrastive(seed=seed)
+    with pytest.raises(ValueError, match=r"temperature must be > 0, got 0"):
+        GeneralizedContrastive(temperature=0)
+    with pytest.raises(ValueError, match=r"normalize must be one of sphere, ball, none, got 'cube'"):
+        GeneralizedContrastive(normalize="cube")  # pyright: ignore[reportArgumentType]
+    for n in (0, 1):
+        with pytest.raises(ValueError, match=f"needs at least 2 samples, got {n}"):
+            GeneralizedContrastive().floor(n)
+        with pytest.raises(ValueError, match=f"needs at least 2 samples, got {n}"):
+            GeneralizedContrastive().chance(n)
+    z0, z1 = draw_views()
+    with pytest.raises(ValueError, match=r"step must be a whole number from 0 to 4294967295, got -1; number the calls"):
+        GeneralizedContrastive(3)(z0, z1, step=-1)
+
+
+@pytest.mark.parametrize("k", [None, 3])
+def test_labels_that_leave_no_negative_are_named(k: int | None) -> None:
+    z0, z1 = draw_views(3)
+    with pytest.raises(ValueError, match=r"labels must be given, got None: supervised=True .* or use supervised=False"):
+        GeneralizedContrastive(k, True)(z0, z1)
+    with pytest.raises(
+        ValueError, match=r"at least 2 classes for .*supervised=True\), got label 8 only, .* larger batches"
+    ):
+        GeneralizedContrastive(k, True)(z0, z1, torch.tensor([8, 8, 8]))
+    assert math.isfinite(float(GeneralizedContrastive(k)(z0, z1, torch.tensor([8, 8, 8])).detach()))
+
+
+def test_the_catalogue() -> None:
+    assert dict(CATALOGUE) == {"generalized-contrastive": GeneralizedContrastive}
+    assert GeneralizedContrastive(4).card.negatives.startswith("4 per anchor drawn")

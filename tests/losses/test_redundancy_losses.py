@@ -1,0 +1,176 @@
+"""Barlow Twins and VICReg against their papers' loops and against lightly."""
+
+# N samples per view, D features
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from lightly.loss import BarlowTwinsLoss, VICRegLoss
+from whole_batch_checks import (
+    Oracle,
+    assert_bad_input_is_named,
+    assert_half_precision_is_lifted,
+    assert_matches,
+    assert_order_of_samples_does_not_matter,
+    assert_true_second_derivatives,
+    draw_views,
+    gradients,
+    rotation,
+)
+
+from counterpoint.losses.loss import Loss, Part
+from counterpoint.losses.redundancy import CATALOGUE, BarlowTwins, VICReg
+from oracles import whole_batch_losses as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close, relative_error
+
+CASES: list[tuple[Loss, Oracle]] = [
+    (BarlowTwins(), partial(oracle.barlow_twins, weight=0.005, epsilon=1e-5)),
+    (BarlowTwins(0.7, 0.1), partial(oracle.barlow_twins, weight=0.7, epsilon=0.1)),
+    (VICReg(), partial(oracle.vicreg, weights=(25.0, 25.0, 1.0), epsilon=1e-4)),
+    (VICReg(1.0, 2.0, 3.0, 0.1), partial(oracle.vicreg, weights=(1.0, 2.0, 3.0), epsilon=0.1)),
+]
+IDS = ["barlow", "barlow-strong", "vicreg", "vicreg-other"]
+each_case = pytest.mark.parametrize(("loss", "truth"), CASES, ids=IDS)
+each_loss = pytest.mark.parametrize("loss", [loss for loss, _ in CASES], ids=IDS)
+
+
+@each_case
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("n", "d"), [(5, 3), (9, 2), (4, 1)])
+def test_value_and_gradient_are_the_papers(*, loss: Loss, truth: Oracle, dtype: torch.dtype, n: int, d: int) -> None:
+    assert_matches(loss, truth, *draw_views(n, d, dtype=dtype))
+
+
+@each_case
+def test_two_samples(loss: Loss, truth: Oracle) -> None:
+    """Standardised they are +1 and -1, so that all of Barlow Twins' gradient comes from epsilon: float64 only."""
+    assert_matches(loss, truth, *draw_views(2, 3))
+
+
+@each_case
+def test_small_and_large_vectors(loss: Loss, truth: Oracle) -> None:
+    for size in (0.1, 1e3):
+        z0, z1 = (size * z.detach() for z in draw_views())
+        assert_matches(loss, truth, z0.requires_grad_(), z1.requires_grad_())
+
+
+@each_case
+def test_duplicated_samples_and_constant_features(loss: Loss, truth: Oracle) -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    for z in (z0, z1):
+        z[1] = z[0]
+        z[:, 2] = 7.0
+    assert_matches(loss, truth, z0.requires_grad_(), z1.requires_grad_())
+
+
+@each_loss
+def test_zero_vectors_are_at_chance_without_an_infinite_gradient(loss: Loss) -> None:
+    z = torch.zeros(4, 3, dtype=torch.float64, requires_grad=True)
+    value = loss(z, z)
+    chance = loss.chance(4, num_features=3) if isinstance(loss, BarlowTwins) else loss.chance(4)
+    assert_numbers(value, chance)
+    assert bool(torch.isfinite(gradients(value, z, z)).all())
+
+
+@each_loss
+def test_both_derivatives_are_true(loss: Loss) -> None:
+    z0, z1 = draw_views(4, 3)
+    assert_true_second_derivatives(loss, 0.7 * z0, 0.7 * z1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("size", [0.3, 1.0])
+def test_equal_to_lightly(dtype: torch.dtype, size: float) -> None:
+    z0, z1 = ((size * z.detach()).requires_grad_() for z in draw_views(16, 8, dtype=dtype))
+    pairs = [
+        (BarlowTwins(), BarlowTwinsLoss()),
+        (BarlowTwins(0.3), BarlowTwinsLoss(0.3)),
+        (VICReg(), VICRegLoss()),
+        (VICReg(1.0, 2.0, 3.0), VICRegLoss(1.0, 2.0, 3.0)),
+    ]
+    for ours, theirs in pairs:
+        value, expected = ours(z0, z1), theirs(z0, z1)
+        assert_close(value, expected)
+        assert_close(gradients(value, z0, z1), gradients(expected, z0, z1))
+
+
+@each_loss
+def test_what_does_not_matter(loss: Loss) -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    assert_order_of_samples_does_not_matter(loss, z0, z1)
+    assert_close(loss(z1, z0), loss(z0, z1))
+    assert_close(loss(z0 + 3.0, z1 + 3.0), loss(z0, z1))
+    assert_close(loss(z0.flip(1), z1.flip(1)), loss(z0, z1))
+    assert relative_error(loss(z0 @ rotation(3), z1 @ rotation(3)), loss(z0, z1)) > 1e-6  # features have meaning
+
+
+def test_size_of_a_feature_matters_to_vicreg_only() -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    scale = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
+    barlow = BarlowTwins(variance_epsilon=1e-20)
+    assert_close(barlow(z0 * scale, z1), barlow(z0, z1))
+    assert relative_error(VICReg()(z0 * scale, z1), VICReg()(z0, z1)) > 1e-3
+
+
+def test_identical_vectors_are_at_chance() -> None:
+    z = torch.tensor([[3.0, -4.0, 1.0]], dtype=torch.float64).expand(6, 3)
+    assert_numbers(BarlowTwins()(z, z), BarlowTwins().chance(6, num_features=3))
+    assert_numbers(VICReg()(z, z), VICReg().chance(6))
+    assert_numbers(VICReg(variance=2.0).chance(6), 2 * (1 - math.sqrt(1e-4)))
+    assert VICReg(variance_epsilon=4.0).chance(6) == float(VICReg(variance_epsilon=4.0)(z, z)) == 0.0
+    assert BarlowTwins().chance(6, num_features=3) == 3.0
+    assert math.isnan(BarlowTwins().chance(6))
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_uncorrelated_features_that_agree_attain_the_floor(nonnegative: bool) -> None:
+    z = (
+        100 * torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]], dtype=torch.float64)
+        + 100 * nonnegative
+    )
+    assert bool((z >= 0).all()) is nonnegative
+    for loss in (BarlowTwins(), VICReg()):
+        assert 0 <= float(loss(z, z)) - loss.floor(4, nonnegative=nonnegative) < 1e-12
+        assert float(loss(*draw_views()).detach()) > loss.floor(5)
+
+
+@each_loss
+def test_half_precision_is_lifted(loss: Loss) -> None:
+    assert_half_precision_is_lifted(loss)
+
+
+@each_loss
+def test_bad_input_is_named(loss: Loss) -> None:
+    assert_bad_input_is_named(loss)
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: BarlowTwins(-0.1), r"lambda_ must be >= 0 and finite, got -0\.1; zbontar2021 uses 0\.005"),
+        (lambda: BarlowTwins(math.nan), r"lambda_ must be >= 0 and finite, got nan"),
+        (lambda: BarlowTwins(variance_epsilon=0), r"variance_epsilon must be > 0, got 0; 1e-5 is batch normalisation's"),
+        (lambda: VICReg(similarity=-1), r"similarity must be >= 0 and finite, got -1; bardes2022 uses 25, 25 and 1"),
+        (lambda: VICReg(variance=math.inf), r"variance must be >= 0 and finite, got inf"),
+        (lambda: VICReg(covariance=-2), r"covariance must be >= 0 and finite, got -2"),
+        (lambda: VICReg(variance_epsilon=-1), r"variance_epsilon must be > 0, got -1; bardes2022 uses 1e-4"),
+    ],
+)
+def test_bad_settings_are_named(build: object, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        build()
+
+
+@each_loss
+def test_the_whole_batch_is_taken_in_every_process(loss: Loss) -> None:
+    z0, z1 = draw_views()
+    part = Part(0, 2, lambda statistic, is_log: statistic)
+    assert torch.equal(loss(z0, z1, part=part), loss(z0, z1))
+
+
+def test_the_catalogue() -> None:
+    assert dict(CATALOGUE) == {"barlow-twins": BarlowTwins, "vicreg": VICReg}
+    assert [build.card.name for build in CATALOGUE.values()] == ["BarlowTwins", "VICReg"]

@@ -1,0 +1,256 @@
+"""SigLIP's loss: value, and the gradients of both views, of the scale and of the bias."""
+
+# N samples per view, D features
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from open_clip.loss import SigLipLoss
+from streamed_checks import (
+    KERNELS,
+    assert_parts_average_to_the_whole,
+    assert_true_second_derivatives,
+    gradient_of_held_pairs,
+    on_kernel,
+    parameter_gradients,
+    simplex,
+    with_edges,
+    with_parameters,
+)
+from test_spectral_loss import LargestResult
+from whole_batch_checks import (
+    Oracle,
+    assert_bad_input_is_named,
+    assert_half_precision_is_lifted,
+    assert_matches,
+    assert_order_of_samples_does_not_matter,
+    draw_views,
+    gradients,
+    rotation,
+)
+
+from counterpoint.losses.sigmoid_pair import CATALOGUE, SigmoidPair
+from oracles import binary_losses as oracle
+from oracles.number_checks import assert_numbers
+from oracles.pair_losses import complex_step
+from tolerances import assert_close
+
+STARTS = [(10.0, -10.0), (1.5, 0.3)]
+each_kernel = pytest.mark.parametrize("kernel", KERNELS)
+each_start = pytest.mark.parametrize("start", STARTS)
+each_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+each_unit = pytest.mark.parametrize("normalize", [True, False])
+
+
+def truth_of(loss: SigmoidPair) -> Oracle:
+    logs = [math.log(loss.scale.value), loss.bias if isinstance(loss.bias, float) else float(loss.bias.detach())]
+    return lambda z0, z1: oracle.sigmoid_pair(z0, z1, logs, loss.normalize)
+
+
+@each_kernel
+@each_start
+@each_dtype
+@each_unit
+@pytest.mark.parametrize("learnable", [True, False])
+@pytest.mark.parametrize(("n", "d"), [(2, 3), (5, 3), (7, 2)])
+def test_value_and_gradient_are_the_papers(
+    *, kernel: str, start: tuple[float, float], dtype: torch.dtype, normalize: bool, learnable: bool, n: int, d: int
+) -> None:
+    loss = SigmoidPair(*start, learnable, normalize=normalize)
+    with on_kernel(kernel):
+        assert_matches(loss, truth_of(loss), *draw_views(n, d, dtype=dtype))
+
+
+@each_kernel
+@each_start
+@each_dtype
+def test_scale_and_bias_get_their_gradients(kernel: str, start: tuple[float, float], dtype: torch.dtype) -> None:
+    loss = SigmoidPair(*start).to(dtype)
+    z0, z1 = draw_views(5, dtype=dtype)
+    assert list(dict(loss.named_parameters())) == ["bias", "scale.log"]
+    with on_kernel(kernel):
+        bias, log_scale = parameter_gradients(loss(z0, z1), loss)
+    rows = z0.tolist(), z1.tolist()
+    logs = [float(x.detach()) for x in (loss.scale.log, loss.bias)]
+    expected = complex_step(lambda logs: complex(oracle.sigmoid_pair(*rows, logs, True)), logs)
+    assert_numbers([log_scale, bias], expected, dtype=dtype)
+
+
+@each_kernel
+@each_start
+@each_dtype
+def test_equal_to_open_clip(kernel: str, start: tuple[float, float], dtype: torch.dtype) -> None:
+    loss = SigmoidPair(*start).to(dtype)
+    z0, z1 = draw_views(6, dtype=dtype)
+    scale, bias = (torch.tensor(x, dtype=dtype, requires_grad=True) for x in (math.log(start[0]), start[1]))
+    theirs = SigLipLoss()(F.normalize(z0), F.normalize(z1), scale.exp(), bias)
+    *views, of_bias, of_scale = torch.autograd.grad(theirs, (z0, z1, bias, scale))
+    with torch.no_grad():
+        loss.scale.log.copy_(scale)
+        loss.bias.copy_(bias)
+    with on_kernel(kernel):
+        ours, fixed = loss(z0, z1), SigmoidPair(*start, learnable=False)(z0, z1)
+        assert_close(ours, theirs)
+        assert_close(fixed, theirs)
+        assert_numbers(parameter_gradients(ours, loss), [float(of_bias), float(of_scale)], dtype=dtype)
+        assert_close(gradients(ours, z0, z1), torch.stack(views))
+        assert_close(gradients(fixed, z0, z1), torch.stack(views))
+
+
+@each_kernel
+@each_start
+def test_both_derivatives_are_true(kernel: str, start: tuple[float, float]) -> None:
+    loss = SigmoidPair(*start)
+    assert_true_second_derivatives(loss, kernel, *draw_views(4, 2, seed=1))
+
+
+@each_kernel
+def test_derivatives_are_true_for_scale_and_bias_too(kernel: str) -> None:
+    loss = SigmoidPair(3.0, -1.0)
+    inputs = (*draw_views(4, 2), *(torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (-1.0, 1.1)))
+    with on_kernel(kernel):
+        assert torch.autograd.gradcheck(lambda *x: with_parameters(loss, *x), inputs)
+        assert torch.autograd.gradgradcheck(lambda *x: with_parameters(loss, *x), inputs)
+
+
+@each_unit
+def test_what_does_not_matter(normalize: bool) -> None:
+    loss = SigmoidPair(2.0, -1.0, normalize=normalize)
+    z0, z1 = (z.detach() for z in draw_views())
+    assert_order_of_samples_does_not_matter(loss, z0, z1)
+    for moved0, moved1 in ((z1, z0), (-z0, -z1), (z0 @ rotation(3), z1 @ rotation(3))):
+        assert_close(loss(moved0, moved1), loss(z0, z1))
+
+
+@each_kernel
+@pytest.mark.parametrize("num_parts", [2, 3, 6])
+def test_parts_average_to_the_whole(kernel: str, num_parts: int) -> None:
+    with on_kernel(kernel):
+        assert_parts_average_to_the_whole(SigmoidPair(3.0, -1.0).double(), *draw_views(6, 2), num_parts)
+
+
+@each_kernel
+@each_dtype
+@pytest.mark.parametrize(("normalize", "size"), [(True, 1e3), (False, 1e3), (False, 1.0)])
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_duplicated_silent_and_long_vectors(
+    *, kernel: str, dtype: torch.dtype, normalize: bool, size: float, scale: float
+) -> None:
+    loss = SigmoidPair(scale, -3.0, learnable=False, normalize=normalize)
+    with on_kernel(kernel):
+        assert_matches(loss, truth_of(loss), *with_edges(size, dtype))
+
+
+@each_kernel
+def test_a_silent_batch_has_no_gradient(kernel: str) -> None:
+    z = torch.zeros(4, 3, requires_grad=True)
+    with on_kernel(kernel):
+        value = SigmoidPair()(z, z)
+        assert not gradients(value, z, z).any()
+    assert_numbers(value, SigmoidPair(normalize=False).chance(4), dtype=torch.float32)
+
+
+def test_no_tensor_of_all_pairs_is_made() -> None:
+    z0, z1 = draw_views(60, 3)
+    with on_kernel("tiled"), LargestResult() as largest:
+        slopes = torch.autograd.grad(SigmoidPair()(z0, z1), (z0, z1), create_graph=True)
+        torch.autograd.grad(sum((slope * slope.detach()).sum() for slope in slopes), (z0, z1))
+    assert largest.num_elements <= 2 * 60 * 3
+
+
+@each_start
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_the_floor_is_never_passed(start: tuple[float, float], n: int) -> None:
+    """Nor is it idle: a simplex comes near wherever pulling all positives together is best."""
+    loss = SigmoidPair(*start)
+    basis = torch.eye(n, dtype=torch.float64)
+    assert_numbers(loss(basis, basis), loss.floor(n, nonnegative=True), dtype=torch.float32)
+    assert_numbers(SigmoidPair(*start, False)(basis, basis), SigmoidPair(*start, False).floor(n, nonnegative=True))
+    assert float(loss(simplex(n), simplex(n)).detach()) >= loss.floor(n) - 1e-12
+    for seed in range(20):
+        z0, z1 = (z.detach() for z in draw_views(n, 3, seed=seed))
+        for second in (z1, -z1, -z0):
+            assert float(loss(z0, second).detach()) > loss.floor(n)
+
+
+@pytest.mark.parametrize(("n", "start"), [(3, (10.0, -10.0)), (8, (10.0, -10.0)), (8, (1.0, -4.0))])
+def test_a_simplex_attains_the_floor_where_positives_prevail(n: int, start: tuple[float, float]) -> None:
+    loss = SigmoidPair(*start, learnable=False)
+    assert_numbers(loss(simplex(n), simplex(n)), loss.floor(n))
+
+
+@pytest.mark.parametrize(("n", "start"), [(8, (10.0, 3.0)), (30, (1.5, 0.3))])
+def test_where_negatives_prevail_gradient_descent_goes_below_the_simplex_but_not_below_the_floor(
+    n: int, start: tuple[float, float]
+) -> None:
+    loss = SigmoidPair(*start, learnable=False)
+    generator = torch.Generator().manual_seed(0)
+    z = [torch.randn(n, n, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    descent = torch.optim.Adam(z, lr=0.05)
+    for _ in range(300):
+        descent.zero_grad()
+        value = loss(*z)
+        value.backward()
+        descent.step()
+    assert loss.floor(n) <= float(value.detach()) < float(loss(simplex(n), simplex(n)))
+
+
+def test_floors_of_dot_products() -> None:
+    loss = SigmoidPair(2.0, -1.0, False, normalize=False)
+    assert loss.floor(5) == 0
+    assert_numbers(loss.floor(5, nonnegative=True), 4 * math.log1p(math.exp(-1)))
+    long = 100 * torch.eye(5, dtype=torch.float64)
+    assert_numbers(loss(long, long), loss.floor(5, nonnegative=True))
+
+
+@each_start
+@each_unit
+def test_chance(start: tuple[float, float], normalize: bool) -> None:
+    loss = SigmoidPair(*start, learnable=False, normalize=normalize)
+    alike = torch.ones(5, 3, dtype=torch.float64) * (1.0 if normalize else 0.0)
+    assert_numbers(loss(alike, alike), loss.chance(5))
+    for question in (loss.chance, loss.floor):
+        with pytest.raises(ValueError, match="at least 2 samples, got 1"):
+            question(1)
+
+
+@each_unit
+def test_importance_gives_the_gradient(normalize: bool) -> None:
+    loss = SigmoidPair(2.0, -1.0, learnable=False, normalize=normalize)
+    z0, z1 = ((F.normalize(z.detach()) if normalize else z.detach()).requires_grad_() for z in draw_views())
+    alpha = loss.importance(z0, z1)
+    pull = 2.0 * torch.sigmoid(-(2.0 * (z0 * z1).detach().sum(1) - 1.0))
+    raw = SigmoidPair(2.0, -1.0, learnable=False, normalize=False)(z0, z1)
+    assert_close(gradients(raw, z0, z1), gradient_of_held_pairs(alpha / 5, pull / 5, z0, z1))
+    assert not alpha[5:].any()
+    assert not alpha[:5, :5].any()
+    assert not alpha[:5, 5:].diagonal().any()
+
+
+def test_half_precision_is_lifted() -> None:
+    assert_half_precision_is_lifted(SigmoidPair())
+
+
+@each_unit
+def test_bad_input_is_named(normalize: bool) -> None:
+    assert_bad_input_is_named(SigmoidPair(normalize=normalize))
+
+
+def test_bad_arguments_are_named() -> None:
+    for scale in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match=rf"scale must be > 0, got {scale}; zhai2023 starts at 10"):
+            SigmoidPair(scale)
+    with pytest.raises(ValueError, match="scale must be finite, got inf"):
+        SigmoidPair(math.inf)
+    for bias in (math.nan, math.inf):
+        with pytest.raises(ValueError, match=rf"bias must be finite, got {bias}; zhai2023 starts at -10"):
+            SigmoidPair(bias=bias)
+
+
+def test_the_catalogue() -> None:
+    assert dict(CATALOGUE) == {"sigmoid": SigmoidPair}
+    assert SigmoidPair.card.name == "SigmoidPair"
+    assert list(SigmoidPair(learnable=False).parameters()) == []
+    assert SigmoidPair().num_negatives(5) == 4

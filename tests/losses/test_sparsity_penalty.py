@@ -1,0 +1,172 @@
+"""The l1 penalty around other losses: what it adds, what it hands on."""
+
+# N samples per view, D features
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from whole_batch_checks import (
+    Oracle,
+    assert_bad_input_is_named,
+    assert_half_precision_is_lifted,
+    assert_matches,
+    assert_order_of_samples_does_not_matter,
+    assert_true_second_derivatives,
+    draw_views,
+    gradients,
+    rotation,
+)
+
+from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
+from counterpoint.losses.redundancy import VICReg
+from counterpoint.losses.regression import Regression
+from counterpoint.losses.sparsity import WRAPPERS, SparsityPenalty
+from counterpoint.losses.spectral import SpectralContrastive
+from oracles import whole_batch_losses as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close, relative_error
+
+each_length = pytest.mark.parametrize("normalize", [True, False])
+
+
+class Heard(Loss):
+    """Remembers what it was called with."""
+
+    card = LossCard("Heard", "-", "-", "-", "none", "as they are", "nobody2000, Eq. 1", "true", "no pairs")
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        self.heard = (z0, z1, labels, part)
+        return z0.new_zeros(())
+
+    def chance(self, n: int) -> float:
+        return 7.0
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        return -3.0 if nonnegative else -4.0
+
+
+def truth_of(weight: float, normalize: bool) -> Oracle:
+    """The spectral loss with its penalty."""
+    return lambda a, b: oracle.spectral_contrastive(a, b, 1.0) + weight * oracle.mean_l1(a, b, normalize)
+
+
+@each_length
+@pytest.mark.parametrize("weight", [0.0, 0.01, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("n", "d"), [(5, 3), (2, 3), (9, 2)])
+def test_value_and_gradient_are_the_papers(
+    *, normalize: bool, weight: float, dtype: torch.dtype, n: int, d: int
+) -> None:
+    loss = SparsityPenalty(SpectralContrastive(), weight, normalize=normalize)
+    assert_matches(loss, truth_of(weight, normalize), *draw_views(n, d, dtype=dtype))
+
+
+@each_length
+def test_duplicated_silent_and_long_vectors(normalize: bool) -> None:
+    """Zero vectors have l1 norm 0 and, where PyTorch takes the slope of |x| at 0, no gradient from it."""
+    z0, z1 = (1e3 * z.detach() for z in draw_views())
+    z0[1], z1[1] = z0[0], z1[0]
+    z0[2] = 0.0
+    loss = SparsityPenalty(Heard(), 2.0, normalize=normalize)
+    value = loss(z0.requires_grad_(), z1.requires_grad_())
+    assert_numbers(value, 2.0 * complex(oracle.mean_l1(z0.tolist(), z1.tolist(), normalize)).real)
+    assert not gradients(value, z0, z1)[0][2].any()
+
+
+@each_length
+def test_both_derivatives_are_true(normalize: bool) -> None:
+    assert_true_second_derivatives(SparsityPenalty(SpectralContrastive(), 0.5, normalize=normalize), *draw_views(4, 3))
+
+
+@each_length
+def test_the_inner_loss_gets_what_came(normalize: bool) -> None:
+    inner = Heard()
+    z0, z1 = draw_views()
+    labels, part = torch.arange(5), Part(0, 2, lambda statistic, is_log: statistic)
+    value = SparsityPenalty(inner, normalize=normalize)(z0, z1, labels, part=part)
+    assert all(ours is theirs for ours, theirs in zip(inner.heard, (z0, z1, labels, part), strict=True))
+    assert_close(value, SparsityPenalty(inner, normalize=normalize)(z0, z1))  # the penalty takes the whole batch
+
+
+@pytest.mark.parametrize(
+    "inner", [VICReg(), Regression(), NonNegativeCrossEntropy(3, 3)], ids=lambda loss: loss.card.name
+)
+def test_it_wraps_any_loss(inner: Loss) -> None:
+    z0, z1 = draw_views()
+    labels = torch.tensor([2, 0, 1, 1, 1])
+    penalised = SparsityPenalty(inner, 0.5, normalize=False)
+    difference = penalised(z0, z1, labels) - inner(z0, z1, labels)
+    assert_numbers(difference, 0.5 * complex(oracle.mean_l1(z0.tolist(), z1.tolist(), False)).real)
+    assert list(map(id, penalised.parameters())) == list(map(id, inner.parameters()))
+
+
+def test_the_defaults_are_the_papers_weight_at_unit_length() -> None:
+    z0, z1 = draw_views()
+    assert_close(SparsityPenalty(Heard())(z0, z1), SparsityPenalty(Heard(), 0.01, normalize=True)(z0, z1))
+
+
+def test_shrinking_lowers_only_the_raw_penalty() -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    unit, raw = SparsityPenalty(Heard(), 1.0), SparsityPenalty(Heard(), 1.0, normalize=False)
+    assert_close(unit(0.1 * z0, 0.1 * z1), unit(z0, z1))
+    assert_close(raw(0.1 * z0, 0.1 * z1), 0.1 * raw(z0, z1))
+
+
+@each_length
+def test_what_does_not_matter_and_what_does(normalize: bool) -> None:
+    loss = SparsityPenalty(SpectralContrastive(), 0.5, normalize=normalize)
+    z0, z1 = (z.detach() for z in draw_views())
+    assert_order_of_samples_does_not_matter(loss, z0, z1)
+    assert_close(loss(z1, z0), loss(z0, z1))
+    assert relative_error(loss(z0 @ rotation(3), z1 @ rotation(3)), loss(z0, z1)) > 1e-3
+
+
+def test_one_active_feature_is_the_least_of_vectors_that_are_all_alike() -> None:
+    """At unit length l1 runs from 1 to sqrt(D)."""
+    loss = SparsityPenalty(SpectralContrastive(), 0.5)
+    sparse = torch.tensor([[0.0, 1.0, 0.0, 0.0]], dtype=torch.float64).expand(6, 4)
+    dense = torch.full((6, 4), 0.5, dtype=torch.float64)
+    assert_numbers([float(loss(sparse, sparse)), loss.chance(6)], [-1 + 0.5, -1 + 0.5])
+    assert_numbers(loss(dense, dense), -1 + 0.5 * math.sqrt(4))
+
+
+def test_floor_and_chance_are_the_inner_ones() -> None:
+    for normalize in (True, False):
+        loss = SparsityPenalty(Heard(), 0.5, normalize=normalize)
+        assert loss.floor(4) == -4.0
+        assert loss.floor(4, nonnegative=True) == -3.0
+        assert loss.chance(4) == 7.0 + 0.5 * normalize
+    zeros = torch.zeros(4, 2)
+    assert float(SparsityPenalty(Heard(), 0.5)(zeros, zeros)) == 0.0
+
+
+@each_length
+def test_half_precision_is_lifted(normalize: bool) -> None:
+    assert_half_precision_is_lifted(SparsityPenalty(SpectralContrastive(), normalize=normalize))
+
+
+def test_bad_input_is_named() -> None:
+    assert_bad_input_is_named(SparsityPenalty(Heard()))
+
+
+def test_bad_settings_are_named() -> None:
+    for weight in (-0.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match=rf"weight must be >= 0 and finite, got {weight}; ncl2024 uses 0\.01"):
+            SparsityPenalty(Heard(), weight)
+    with pytest.raises(TypeError, match=r"loss must be one of counterpoint\.losses, got Linear; build it first"):
+        SparsityPenalty(torch.nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="got ABCMeta; build it first"):
+        SparsityPenalty(SpectralContrastive)
+
+
+def test_the_card_names_both() -> None:
+    card = SparsityPenalty(SpectralContrastive(), 0.5).card
+    assert card.name == "SparsityPenalty(SpectralContrastive)"
+    assert card.normalization.endswith("plus 0.5 x mean l1 norm at unit length")
+    assert card.source.endswith("ncl2024, Eq. 14")
+    assert card.negatives == SpectralContrastive.card.negatives
+    assert SpectralContrastive.card.name == "SpectralContrastive"
+    assert dict(WRAPPERS) == {"sparsity-penalty": SparsityPenalty}

@@ -1,0 +1,214 @@
+"""The spectral contrastive loss against the sum over every pair, which it never forms."""
+
+# N samples per view, D features
+
+import math
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from whole_batch_checks import (
+    Oracle,
+    assert_bad_input_is_named,
+    assert_half_precision_is_lifted,
+    assert_matches,
+    assert_order_of_samples_does_not_matter,
+    assert_true_second_derivatives,
+    draw_views,
+    gradients,
+    rotation,
+)
+
+from counterpoint.losses.loss import Part
+from counterpoint.losses.spectral import CATALOGUE, SpectralContrastive
+from oracles import whole_batch_losses as oracle
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close, relative_error
+
+RADII = [None, 1.0, 2.5]
+SHAPES = [(5, 3), (9, 3), (2, 3), (3, 1), (4, 6), (12, 2)]  # up to 2 D samples products are squared, above not
+each_radius = pytest.mark.parametrize("mu", RADII)
+each_shape = pytest.mark.parametrize(("n", "d"), SHAPES)
+
+
+def truth_of(mu: float | None) -> Oracle:
+    return partial(oracle.spectral_contrastive, mu=mu)
+
+
+@each_radius
+@each_shape
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_value_and_gradient_are_the_papers(*, mu: float | None, dtype: torch.dtype, n: int, d: int) -> None:
+    assert_matches(SpectralContrastive(mu), truth_of(mu), *draw_views(n, d, dtype=dtype))
+
+
+@each_radius
+@each_shape
+def test_equal_to_the_dense_pairs(mu: float | None, n: int, d: int) -> None:
+    """haochen2021's code at mu = 1, which divides by mu."""
+    z0, z1 = draw_views(n, d, seed=6)
+
+    def inside(z: Tensor) -> Tensor:
+        norm = z.norm(dim=1, keepdim=True)
+        return z if mu is None else torch.where(norm < math.sqrt(mu), z, math.sqrt(mu) * z / norm)
+
+    products = inside(z0) @ inside(z1).T
+    others = products[~torch.eye(n).bool()].square().mean()
+    expected = -2 * products.diagonal().mean() + others
+    ours = SpectralContrastive(mu)(z0, z1)
+    assert_close(ours, expected)
+    assert_close(gradients(ours, z0, z1), gradients(expected, z0, z1))
+
+
+@each_radius
+@pytest.mark.parametrize("n", [4, 8])
+def test_both_derivatives_are_true(mu: float | None, n: int) -> None:
+    assert_true_second_derivatives(SpectralContrastive(mu), *draw_views(n, 3, seed=1))
+
+
+@each_radius
+@pytest.mark.parametrize("n", [5, 9])
+def test_what_does_not_matter(mu: float | None, n: int) -> None:
+    loss = SpectralContrastive(mu)
+    z0, z1 = (z.detach() for z in draw_views(n, 3))
+    assert_order_of_samples_does_not_matter(loss, z0, z1)
+    assert_close(loss(z1, z0), loss(z0, z1))
+    assert_close(loss(z0 @ rotation(3), z1 @ rotation(3)), loss(z0, z1))
+    assert_close(loss(-z0, -z1), loss(z0, z1))
+
+
+def test_the_ball_shortens_only_what_is_outside() -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    inside, raw = SpectralContrastive(1.0), SpectralContrastive(None)
+    short0, short1 = 0.9 * torch.nn.functional.normalize(z0), 0.5 * torch.nn.functional.normalize(z1)
+    assert_close(inside(short0, short1), raw(short0, short1))
+    assert_close(inside(10 * short0, 10 * short1), raw(short0 / 0.9, short1 / 0.5))
+    assert relative_error(raw(10 * short0, 10 * short1), inside(10 * short0, 10 * short1)) > 1
+
+
+@each_radius
+@pytest.mark.parametrize("n", [5, 9])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("size", [1.0, 1e3])
+def test_duplicated_silent_and_long_vectors(*, mu: float | None, n: int, dtype: torch.dtype, size: float) -> None:
+    z0, z1 = (size * z.detach() for z in draw_views(n, 3, dtype=dtype))
+    z0[1], z1[1] = z0[0], z1[0]
+    z0[2] = 0.0
+    z1[3] = 0.0
+    assert_matches(SpectralContrastive(mu), truth_of(mu), z0.requires_grad_(), z1.requires_grad_())
+
+
+@each_radius
+@pytest.mark.parametrize("n", [5, 9])
+def test_silent_vectors_have_no_value_and_no_gradient(mu: float | None, n: int) -> None:
+    z = torch.zeros(n, 3, requires_grad=True)
+    value = SpectralContrastive(mu)(z, z)
+    assert float(value.detach()) == 0
+    assert not gradients(value, z, z).any()
+
+
+@pytest.mark.parametrize("n", [32, 64])
+def test_own_terms_do_not_swallow_the_others(n: int) -> None:
+    """Samples of length 1e3, nearly orthogonal: own terms of 1e12 beside squares of 100."""
+    basis = 1e3 * torch.eye(64)[:n]
+    tilt = 0.01 * torch.randn(n, 64, generator=torch.Generator().manual_seed(0))
+    z0, z1 = basis + tilt, basis - tilt
+    exact = SpectralContrastive(None)(z0.double(), z1.double())
+    assert_close(SpectralContrastive(None)(z0, z1), exact, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("n", [129, 1000])
+def test_in_few_dimensions_taking_off_the_own_terms_costs_no_digits(n: int) -> None:
+    z0, z1 = draw_views(n, 64)
+    z0, z1 = 1e3 * z0.detach(), 1e3 * z1.detach()
+    exact = SpectralContrastive(None)(z0, z1)
+    single = SpectralContrastive(None)(z0.float(), z1.float())
+    assert_close(single, exact, dtype=torch.float32)
+    products = z0 @ z1.T
+    assert_close(exact, products[~torch.eye(n).bool()].square().mean() - 2 * products.diagonal().mean())
+
+
+class LargestResult(TorchDispatchMode):
+    """Remembers the largest tensor that any operation returns."""
+
+    num_elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, Tensor):
+                self.num_elements = max(self.num_elements, tensor.numel())
+        return result
+
+
+@pytest.mark.parametrize("n", [8, 16, 17, 400])
+def test_no_tensor_outgrows_the_two_inputs(n: int) -> None:
+    """Value, gradient and Hessian-vector product: never n x n above 2 D samples."""
+    z0, z1 = draw_views(n, 8)
+    with LargestResult() as largest:
+        value = SpectralContrastive()(z0, z1)
+        slopes = torch.autograd.grad(value, (z0, z1), create_graph=True)
+        torch.autograd.grad(sum((slope * slope.detach()).sum() for slope in slopes), (z0, z1))
+    assert largest.num_elements <= max(2 * n * 8, 8 * 8)
+    with LargestResult() as dense:
+        z0 @ z1.T
+    assert dense.num_elements == n * n
+
+
+@pytest.mark.parametrize("mu", [0.25, 1.0, 4.0])
+@pytest.mark.parametrize("n", [4, 9])
+def test_orthogonal_vectors_on_the_ball_attain_the_floor(mu: float, n: int) -> None:
+    loss = SpectralContrastive(mu)
+    z = 10 * torch.eye(n, dtype=torch.float64)
+    for nonnegative in (False, True):
+        assert_numbers(loss(z, z), loss.floor(n, nonnegative=nonnegative))
+    for seed in range(10):
+        z0, z1 = draw_views(n, n, seed=seed)
+        assert float(loss(z0, z1).detach()) > loss.floor(n)
+
+
+def test_without_the_ball_there_is_no_floor() -> None:
+    loss = SpectralContrastive(None)
+    z = torch.eye(4)
+    assert float(loss(1e3 * z, 1e3 * z)) == -2e6
+    assert loss.floor(4) == loss.floor(4, nonnegative=True) == -math.inf
+
+
+@pytest.mark.parametrize("mu", [None, 0.25, 1.0, 4.0])
+@pytest.mark.parametrize("n", [4, 9])
+def test_vectors_that_are_all_alike_attain_chance_at_their_best_length(mu: float | None, n: int) -> None:
+    loss = SpectralContrastive(mu)
+    direction = torch.tensor([[0.6, 0.0, -0.8]], dtype=torch.float64).expand(n, 3)
+    best = min(float(loss(length * direction, length * direction)) for length in (k / 100 for k in range(301)))
+    assert_numbers(best, loss.chance(n))
+
+
+@each_radius
+def test_half_precision_is_lifted(mu: float | None) -> None:
+    assert_half_precision_is_lifted(SpectralContrastive(mu))
+
+
+@each_radius
+def test_bad_input_is_named(mu: float | None) -> None:
+    assert_bad_input_is_named(SpectralContrastive(mu))
+
+
+@pytest.mark.parametrize("mu", [0, -1.0, math.nan, math.inf])
+def test_a_bad_radius_is_named(mu: float) -> None:
+    with pytest.raises(ValueError, match=rf"mu must be > 0 and finite, got {mu}; haochen2021 uses 1"):
+        SpectralContrastive(mu)
+
+
+def test_the_whole_batch_is_taken_in_every_process() -> None:
+    z0, z1 = draw_views()
+    loss, part = SpectralContrastive(), Part(0, 2, lambda statistic, is_log: statistic)
+    assert torch.equal(loss(z0, z1, part=part), loss(z0, z1))
+
+
+def test_the_catalogue() -> None:
+    assert dict(CATALOGUE) == {"spectral": SpectralContrastive}
+    assert SpectralContrastive.card.name == "SpectralContrastive"
+    assert SpectralContrastive().mu == 1.0

@@ -1,0 +1,125 @@
+"""Losses without pairs, and the spectral one over all pairs, from their papers: loops over Python numbers.
+
+z0 and z1 are lists of n rows of d numbers. All are written for complex numbers too, so that ``gradient`` can take
+complex steps; kinks (ReLU, absolute value, the ball) are decided by real parts. Imports no tensor code.
+"""
+
+import cmath
+from collections.abc import Callable
+
+from oracles.pair_losses import complex_step, log_of_sum, on_the_sphere
+
+Number = float | complex
+Rows = list[list[Number]]
+
+
+def dot(a: list[Number], b: list[Number]) -> Number:
+    """Product without conjugates."""
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def columns(z: Rows) -> Rows:
+    """Features as lists over samples, each without its mean."""
+    centred = []
+    for column in zip(*z, strict=True):
+        mean = sum(column) / len(column)
+        centred.append([x - mean for x in column])
+    return centred
+
+
+def relu(x: Number) -> Number:
+    return x if x.real > 0 else 0.0
+
+
+def direction(z: list[Number]) -> list[Number]:
+    """z / |z|; zero stays zero."""
+    return on_the_sphere(z) if any(x != 0 for x in z) else z
+
+
+def barlow_twins(z0: Rows, z1: Rows, weight: float, epsilon: float) -> Number:
+    """zbontar2021, Eq. 1 and 2, with epsilon beside each variance as batch normalisation has it."""
+    n = len(z0)
+
+    def standardized(z: Rows) -> Rows:
+        return [[x / cmath.sqrt(dot(c, c) / n + epsilon) for x in c] for c in columns(z)]
+
+    first, second = standardized(z0), standardized(z1)
+    loss: Number = 0.0
+    for p, a in enumerate(first):
+        for q, b in enumerate(second):
+            correlation = dot(a, b) / n
+            loss += (1 - correlation) ** 2 if p == q else weight * correlation**2
+    return loss
+
+
+def vicreg(z0: Rows, z1: Rows, weights: tuple[float, float, float], epsilon: float) -> Number:
+    """bardes2022, Eq. 1 to 6; distance a mean over features, variance terms halved, as in the authors' code."""
+    n, d = len(z0), len(z0[0])
+
+    def variance(z: Rows) -> Number:
+        return sum(relu(1 - cmath.sqrt(dot(c, c) / (n - 1) + epsilon)) for c in columns(z)) / d
+
+    def covariance(z: Rows) -> Number:
+        c = columns(z)
+        return sum((dot(c[p], c[q]) / (n - 1)) ** 2 for p in range(d) for q in range(d) if p != q) / d
+
+    distance = sum((x - y) ** 2 for a, b in zip(z0, z1, strict=True) for x, y in zip(a, b, strict=True)) / (n * d)
+    spread = (variance(z0) + variance(z1)) / 2
+    return weights[0] * distance + weights[1] * spread + weights[2] * (covariance(z0) + covariance(z1))
+
+
+def negative_cosine(z0: Rows, z1: Rows) -> Number:
+    """chen2021, Eq. 1."""
+    return -sum(dot(direction(a), direction(b)) for a, b in zip(z0, z1, strict=True)) / len(z0)
+
+
+def squared_regression(z0: Rows, z1: Rows) -> Number:
+    """grill2020, Eq. 2."""
+    total: Number = 0.0
+    for a, b in zip(z0, z1, strict=True):
+        total += sum((x - y) ** 2 for x, y in zip(direction(a), direction(b), strict=True))
+    return total / len(z0)
+
+
+def nonnegative_cross_entropy(z0: Rows, z1: Rows, class_weights: Rows, labels: list[int]) -> Number:
+    """ncl2024, section 6, with the minus sign; mean over both views."""
+    total: Number = 0.0
+    positive_weights = [[relu(x) for x in w] for w in class_weights]
+    for z, label in zip([*z0, *z1], [*labels, *labels], strict=True):
+        logits = [dot([relu(x) for x in z], w) + 0j for w in positive_weights]
+        total -= logits[label] - log_of_sum(logits)
+    return total / (2 * len(z0))
+
+
+def spectral_contrastive(z0: Rows, z1: Rows, mu: float | None) -> Number:
+    """ncl2024, Eq. 2 over every pair of different samples; vectors first moved into the ball of radius sqrt(mu)."""
+    if mu is not None:
+        z0, z1 = ([into_ball(z, mu) for z in rows] for rows in (z0, z1))
+    n = len(z0)
+    own = sum(dot(a, b) for a, b in zip(z0, z1, strict=True))
+    others = sum(dot(z0[i], z1[j]) ** 2 for i in range(n) for j in range(n) if i != j)
+    return -2 * own / n + others / (n * (n - 1))
+
+
+def into_ball(z: list[Number], mu: float) -> list[Number]:
+    norm = cmath.sqrt(dot(z, z))
+    return [x * mu**0.5 / norm for x in z] if norm.real > mu**0.5 else z
+
+
+def mean_l1(z0: Rows, z1: Rows, normalize: bool) -> Number:
+    """ncl2024, Eq. 14: mean over both views of the sum of absolute values."""
+    rows = [direction(z) if normalize else z for z in [*z0, *z1]]
+    return sum(x if x.real > 0 else -x for z in rows for x in z) / len(rows)
+
+
+def gradient(loss: Callable[[Rows, Rows], Number], z0: Rows, z1: Rows) -> list[Rows]:
+    """Gradients of ``loss(z0, z1)`` for both."""
+    n, d = len(z0), len(z0[0])
+
+    def of_flat(flat: list[Number]) -> Number:
+        rows = [flat[k : k + d] for k in range(0, len(flat), d)]
+        return complex(loss(rows[:n], rows[n:]))
+
+    slopes = complex_step(of_flat, [x for row in [*z0, *z1] for x in row])
+    rows = [slopes[k : k + d] for k in range(0, len(slopes), d)]
+    return [rows[:n], rows[n:]]
