@@ -7,6 +7,7 @@ alike; a ratio is taken within a round, and the median of those ratios is report
 import gc
 import json
 import math
+import random
 import resource
 import subprocess
 import sys
@@ -97,21 +98,22 @@ class EventClock:
 
 
 def take_turns(steps: Mapping[str, Step], clock: Clock, plan: Plan) -> dict[str, list[float]]:
-    """Seconds of each step in each round, after warm-ups; slow steps take part in the first rounds only."""
+    """Seconds of each step in each round, in random order, after warm-ups; slow steps in the first rounds only."""
     once = {name: clock(step, 1) for name, step in steps.items()}  # the first warm-up
     slow = {name for name, seconds in once.items() if seconds > SLOW_CALL}
     for _ in range(plan.warm_ups - 1):
         once |= {name: clock(step, 1) for name, step in steps.items() if name not in slow}
     repeats = {name: max(1, math.ceil(plan.sample_seconds / seconds)) for name, seconds in once.items()}
     rounds = plan.long_rounds if sum(once.values()) > LONG_ROUND else plan.short_rounds
-    names, seconds = list(steps), {name: [] for name in steps}
+    names, seconds, order = list(steps), {name: [] for name in steps}, random.Random(0)
     gc.collect()
     gc.disable()
     try:
         for number in range(rounds):
             taking = [name for name in names if number < SLOW_ROUNDS or name not in slow]
-            first = number % max(1, len(taking))
-            for name in taking[first:] + taking[:first]:
+            for name in order.sample(taking, len(taking)):
+                if repeats[name] > 1:
+                    clock(steps[name], 1)  # what the one before left in caches and memory pools is not its affair
                 seconds[name].append(clock(steps[name], repeats[name]))
     finally:
         gc.enable()

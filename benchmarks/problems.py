@@ -75,5 +75,5 @@ def make_inputs(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def set_precision(precision: Precision) -> None:
-    """Products of float32 matrices: TF32 where asked, else exact float32."""
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    """Products of float32 matrices: TF32 or bfloat16 where asked, else exact float32."""
+    torch.set_float32_matmul_precision({"tf32": "high", "bfloat16": "medium"}.get(precision, "highest"))

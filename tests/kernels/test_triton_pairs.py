@@ -43,6 +43,7 @@ needs_gpu = pytest.mark.skipif(
 def test_programs_compute_the_definition_and_compile(tmp_path: Path) -> None:
     """Both files at once; nothing in them may be skipped."""
     common = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    common["COUNTERPOINT_TRITON_CHILD"] = "1"  # see conftest.py
     common.pop("TRITON_INTERPRET", None)
     runs = {
         "interpreted_triton.py": start("interpreted_triton.py", {**common, "TRITON_INTERPRET": "1"}),

@@ -152,7 +152,10 @@ def test_bad_input_is_named(loss: Loss) -> None:
     [
         (lambda: BarlowTwins(-0.1), r"lambda_ must be >= 0 and finite, got -0\.1; zbontar2021 uses 0\.005"),
         (lambda: BarlowTwins(math.nan), r"lambda_ must be >= 0 and finite, got nan"),
-        (lambda: BarlowTwins(variance_epsilon=0), r"variance_epsilon must be > 0, got 0; 1e-5 is batch normalisation's"),
+        (
+            lambda: BarlowTwins(variance_epsilon=0),
+            r"variance_epsilon must be > 0, got 0; 1e-5 is batch normalisation's",
+        ),
         (lambda: VICReg(similarity=-1), r"similarity must be >= 0 and finite, got -1; bardes2022 uses 25, 25 and 1"),
         (lambda: VICReg(variance=math.inf), r"variance must be >= 0 and finite, got inf"),
         (lambda: VICReg(covariance=-2), r"covariance must be >= 0 and finite, got -2"),

@@ -1,15 +1,16 @@
-r"""Two views of a small batch against each other, from raw vectors to log-sum-exp in one autograd operation.
+r"""Two views of a small batch against each other, from raw vectors to the loss in one autograd operation.
 
-.. math:: r_i = \log \sum_{j \ne i, i'} e^{s (\cos_{ij} - \cos_{ii'})}
+.. math:: L = g \sum_{i=1}^{2n} \phi(e^{r_i}), \qquad r_i = m + \log \sum_{j \ne i, i'} e^{s (\cos_{ij} - \cos_{ii'})}
 
-Below a few hundred samples the time goes into calls, not into arithmetic. Scaling to unit length, scores and softmax
-are therefore one operation that keeps its weights (memory n x n) and whose gradient is a single product,
+Below a few hundred samples the time goes into calls, not into arithmetic. Scaling to unit length, scores, sums and phi
+are therefore one operation that keeps its exponentials (memory n x n) and whose gradient is a single product,
 :math:`(w + w^\top) Z`. Everything beyond a first reverse-mode derivative is left to the caller's general route.
 """
 
 # N samples, V = 2N vectors, D features
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,71 +18,93 @@ from torch import Tensor
 
 from counterpoint.core.transforms import is_transformed
 
-LARGEST = 512 * 512  # pairs of vectors up to which the matrix stays in a core's cache
+LARGEST = 1024 * 1024  # pairs of vectors; 4 MiB in float32, which a cache holds
 # Lengths whose squares neither overflow nor vanish in float32; zero rows need care as well.
 ORDINARY_LENGTHS = (1e-15, 1e15)
+LARGEST_SCALE = 40.0  # exp(s) and exp(-s), and sums of 512 of them, are ordinary numbers in float32
 
-General = Callable[[Tensor, Tensor], Tensor]
+Elementwise = Callable[[Tensor], Tensor]
 
 
-def log_sums(z0: Tensor, z1: Tensor, scale: float, excluded_V2: Tensor, general: General) -> Tensor | None:
-    """The statistic of all 2n vectors.
+@dataclass(frozen=True)
+class SmallLoss:
+    """What the loss does with its scores.
+
+    Attributes:
+        scale: s, 1 / temperature.
+        margin: m.
+        phi_of_log: phi as a function of the logarithm of its argument.
+        slope_of_log: its derivative with respect to that logarithm.
+        general: the same loss (two views to a scalar) for any input, differentiable to any order.
+    """
+
+    scale: float
+    margin: float
+    phi_of_log: Elementwise
+    slope_of_log: Elementwise
+    general: Callable[[Tensor, Tensor], Tensor]
+
+
+def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float, excluded_V2: Tensor) -> Tensor | None:
+    """The loss, where the shortcut applies.
 
     Args:
         z0: first view, raw, (n, d) in float32 or float64.
         z1: second view.
-        scale: s, 1 / temperature.
+        loss: what is computed.
+        weight: g, 1 / 2n for a mean.
         excluded_V2: the two vectors of each anchor's own sample.
-        general: the same function for any input, differentiable to any order.
 
     Returns:
-        Shape (2n,), or None if the batch is too large, has zero, extreme or non-finite rows, or is being transformed
-        (``torch.func``, forward mode): the general route is then the right one.
+        Scalar, or None if the batch or the scale is too large, rows are zero, extreme or not finite, or a transform is
+        at work (``torch.func``, forward mode): the general route is then the right one.
     """
-    if 4 * len(z0) ** 2 > LARGEST or is_transformed():
+    if 4 * len(z0) ** 2 > LARGEST or loss.scale > LARGEST_SCALE or is_transformed():
         return None
     both_VD = torch.cat([z0.detach(), z1.detach()])
     length_V1 = torch.linalg.vector_norm(both_VD, dim=1, keepdim=True)
     shortest, longest = torch.aminmax(length_V1)
     if not (ORDINARY_LENGTHS[0] < shortest.item() and longest.item() < ORDINARY_LENGTHS[1]):
         return None
-    return _LogSums.apply(z0, z1, both_VD.div_(length_V1), length_V1, (scale, excluded_V2, general))  # pyright: ignore[reportReturnType]
+    return _Loss.apply(z0, z1, both_VD, length_V1, (loss, weight, excluded_V2))  # pyright: ignore[reportReturnType]
 
 
-class _LogSums(torch.autograd.Function):
+class _Loss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z0: Tensor, z1: Tensor, unit_VD: Tensor, length_V1: Tensor, constants: Any) -> Tensor:
-        scale, excluded_V2, ctx.general = constants
-        u_VV = torch.mm(unit_VD * scale, unit_VD.mT)
-        own_N = u_VV.diagonal(len(z0)).repeat(2)
-        softmax_VV = u_VV.scatter_(1, excluded_V2, float("-inf")).softmax(1)
-        ctx.scale = scale
-        ctx.save_for_backward(z0, z1, unit_VD, length_V1, softmax_VV)
-        # One weight of each row tells the sum that all were divided by.
-        return u_VV.amax(1).sub_(own_N).sub_(softmax_VV.amax(1).log_())
+    def forward(ctx: Any, z0: Tensor, z1: Tensor, both_VD: Tensor, length_V1: Tensor, constants: Any) -> Tensor:
+        loss, weight, excluded_V2 = ctx.constants = constants
+        unit_VD = both_VD.div_(length_V1)
+        scaled_VD = unit_VD * loss.scale
+        u_VV = torch.mm(scaled_VD, unit_VD.t())
+        own_V = u_VV.diagonal(len(z0)).repeat(2)
+        exp_VV = u_VV.exp_().scatter_(1, excluded_V2, 0.0)
+        sum_V = exp_VV.sum(1)
+        statistic_V = torch.log(sum_V).sub_(own_V)
+        if loss.margin:
+            statistic_V += loss.margin
+        ctx.save_for_backward(z0, z1, unit_VD, scaled_VD, length_V1, exp_VV, sum_V, statistic_V)
+        return loss.phi_of_log(statistic_V).sum().mul_(weight)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
-        z0, z1, unit_VD, length_V1, softmax_VV = ctx.saved_tensors
-        (weight_V,) = upstream
+        z0, z1, unit_VD, scaled_VD, length_V1, exp_VV, sum_V, statistic_V = ctx.saved_tensors
+        loss, weight, _ = ctx.constants
         if torch.is_grad_enabled():
-            with torch.enable_grad():
-                statistic_V = ctx.general(z0, z1)
-            return *_gradient(statistic_V, (z0, z1), weight_V), None, None, None
+            return *_gradient(loss.general(z0, z1), (z0, z1), upstream[0]), None, None, None
         n = len(z0)
-        weight_VV = softmax_VV * weight_V[:, None]
-        weight_VV = weight_VV + weight_VV.mT
-        own_N = weight_V[:n] + weight_V[n:]
-        weight_VV.diagonal(n).sub_(own_N)
-        weight_VV.diagonal(-n).sub_(own_N)
-        along_VD = torch.mm(weight_VV, unit_VD)
+        weight_V = loss.slope_of_log(statistic_V) * (upstream[0] * weight)
+        factor_V = weight_V / sum_V
+        weight_VV = torch.add(factor_V[:, None], factor_V).mul_(exp_VV)
+        # The positives' places, (i, i') and (i', i), lie on two diagonals: one strided view shows both.
+        weight_VV.as_strided((2, n), (2 * n * n - n, 2 * n + 1), n).sub_(weight_V.view(2, n).sum(0))
+        along_VD = torch.mm(weight_VV, scaled_VD)
         radial_V1 = (unit_VD * along_VD).sum(1, keepdim=True)
-        gradient_VD = along_VD.addcmul_(unit_VD, radial_V1, value=-1).mul_(ctx.scale / length_V1)
+        gradient_VD = along_VD.addcmul_(unit_VD, radial_V1, value=-1).div_(length_V1)
         return gradient_VD[:n], gradient_VD[n:], None, None, None
 
 
-def _gradient(statistic_V: Tensor, views: tuple[Tensor, Tensor], weight_V: Tensor) -> tuple[Tensor | None, ...]:
+def _gradient(value: Tensor, views: tuple[Tensor, Tensor], upstream: Tensor) -> tuple[Tensor | None, ...]:
     """Gradient for those views that need one, differentiable in turn."""
     wanted = [z for z in views if z.requires_grad]
-    found = iter(torch.autograd.grad(statistic_V, wanted, weight_V, create_graph=True))
+    found = iter(torch.autograd.grad(value, wanted, upstream, create_graph=True))
     return tuple(next(found) if z.requires_grad else None for z in views)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.checks import check_positive
+from counterpoint.core.checks import check_choice, check_positive
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS_THRESHOLD
 from counterpoint.losses.blocks import Anchors, Negatives, Pairing
 from counterpoint.losses.loss import LossCard
@@ -246,7 +246,12 @@ def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", nor
     check_margin(margin)
     return member(
         "LiftedStructured",
-        Phi(lambda xi: torch.relu(xi.log()).square(), "[log x]_+^2", lambda log_xi: torch.relu(log_xi).square()),
+        Phi(
+            lambda xi: torch.relu(xi.log()).square(),
+            "[log x]_+^2",
+            lambda log_xi: torch.relu(log_xi).square(),
+            lambda log_xi: 2 * torch.relu(log_xi),
+        ),
         Psi(EXPONENTIAL, f"exp(x + {margin:g})", margin=margin),
         pairing=Pairing(negatives, normalize=normalize),
         alpha="2 [log xi_i]_+ exp(gap_ij + margin) / xi_i",
@@ -314,6 +319,7 @@ def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> 
 
 def member(name: str, phi: Phi, psi: Psi, *, pairing: Pairing, alpha: str, reduction: Reduction = "mean") -> PairLoss:
     """A pairwise loss with its card."""
+    check_choice(reduction, "reduction", REDUCTIONS)
     units = "unit vectors" if pairing.normalize else "vectors as they are"
     card = LossCard(
         name=name,
@@ -362,10 +368,17 @@ def _log_plus(epsilon: float, factor: float = 1.0) -> Phi:
             plus = log_epsilon + F.softplus(log_xi - log_epsilon, threshold=SOFTPLUS_THRESHOLD)
         return plus if factor == 1 else factor * plus
 
+    def slope_of_log_sum(log_xi: Tensor) -> Tensor:
+        if epsilon == 0:
+            return torch.full_like(log_xi, factor)
+        share = torch.sigmoid(log_xi if epsilon == 1 else log_xi - log_epsilon)
+        return share if factor == 1 else factor * share
+
     return Phi(
         lambda xi: factor * torch.log(epsilon + xi),
         name if factor == 1.0 else f"{factor:g} {name}",
         of_log_sum,
+        slope_of_log_sum,
     )
 
 

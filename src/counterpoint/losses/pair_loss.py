@@ -28,6 +28,7 @@ from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pairs import Elementwise, Phi, Psi, user_phi, user_psi
 
 Reduction = Literal["mean", "sum"]
+_SMALL_BATCH = Choice("small batch", f"at most {small_batch.LARGEST:,} pairs of two views fit the cache")
 REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}
 
 
@@ -76,15 +77,18 @@ class PairLoss(Loss):
         self.reduction: Reduction = reduction
         self.card = card or _card(self)
         self._score = Affine(self.psi.scale, self.psi.margin)
-        self._is_two_view_softmax = self.psi.function.in_log_domain and self.pairing == Pairing()
+        self._small = self._as_small()
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
-        if part is None and self._is_two_view_softmax and is_free():
+        if part is None and self._small is not None and is_free():
             check_views(z0, z1, labels)
-            small = self._small_batch(lift(z0), lift(z1))
-            if small is not None:
-                return self._reduced(self._phi_of(small), 1.0)
+            weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0
+            own = own_sample(len(z0), 2, z0.device)
+            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight, own)
+            if value is not None:
+                note(_SMALL_BATCH)
+                return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
         blocks = blocks_of(both_2ND, self.pairing, self._score, part)
         if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
@@ -103,7 +107,7 @@ class PairLoss(Loss):
             Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
             repel i.
         """
-        z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.pairing.normalize)
+        z0, z1 = (z.detach() for z in prepare_views(z0, z1, normalize=self.pairing.normalize))
         n = len(z0)
         alpha = z0.new_zeros(2 * n, 2 * n)
         for rows, columns, block in self._one_way_blocks(z0, z1):
@@ -113,7 +117,7 @@ class PairLoss(Loss):
 
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's importance and its effective number of negatives, in linear memory."""
-        both_2ND = prepare_both(z0.detach(), z1.detach(), normalize=self.pairing.normalize)
+        both_2ND = prepare_both(z0, z1, normalize=self.pairing.normalize).detach()
         blocks = blocks_of(both_2ND, self.pairing, self._score)
         count = self.num_negatives(len(z0))
         entropy_A = torch.cat([h for block in blocks for h in attention_of(block.scores, self.psi.function, count)])
@@ -147,18 +151,19 @@ class PairLoss(Loss):
         result = reduce_block(block, self.psi.function)
         return [result.rows_N] if result.columns_M is None else [result.rows_N, result.columns_M]
 
-    def _small_batch(self, z0: Tensor, z1: Tensor) -> Tensor | None:
-        """The statistics by the route that small batches take; None where it does not apply."""
-        excluded = own_sample(len(z0), 2, z0.device)
-        log_xi = small_batch.log_sums(z0, z1, self.psi.scale, excluded, self._general_statistic)
-        if log_xi is not None:
-            note(Choice("small batch", f"two views of {len(z0)} samples fit the cache"))
-        return log_xi + self.psi.margin if log_xi is not None and self.psi.margin else log_xi
+    def _as_small(self) -> small_batch.SmallLoss | None:
+        """What the shortcut of small batches needs; None where there is none for this loss."""
+        phi, psi = self.phi, self.psi
+        if not psi.function.in_log_domain or self.pairing != Pairing():
+            return None
+        if phi.of_log_sum is None or phi.slope_of_log_sum is None:
+            return None
+        return small_batch.SmallLoss(psi.scale, psi.margin, phi.of_log_sum, phi.slope_of_log_sum, self._general)
 
-    def _general_statistic(self, z0: Tensor, z1: Tensor) -> Tensor:
-        """The same by the general route, without the margin."""
-        (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, Affine(self.psi.scale))
-        return reduce_block(block, self.psi.function).rows_N
+    def _general(self, z0: Tensor, z1: Tensor) -> Tensor:
+        """The loss of all anchors of views that are known to be good, by the general route."""
+        (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, self._score)
+        return self._reduced(self._phi_of(reduce_block(block, self.psi.function).rows_N), 1.0)
 
     def _reduced(self, per_anchor_A: Tensor, num_parts: float) -> Tensor:
         """Mean over anchors, or a sum such that the mean over parts is that of the whole batch."""

@@ -41,6 +41,7 @@ class Phi:
         of_sum: phi as a function of xi.
         formula: phi as a formula in x, the sum.
         of_log_sum: phi as a function of log xi, for exponential psi; None: ``of_sum`` after exp.
+        slope_of_log_sum: derivative of ``of_log_sum``, for the shortcut of small batches; None: they do without.
         is_linear: phi(x) = factor * x: loss and gradient then take one pass over the pairs.
         is_convex: phi(c psi(x)) is convex in x for every c > 0 where psi is: allows the tighter bound of ``floor``.
     """
@@ -48,6 +49,7 @@ class Phi:
     of_sum: Elementwise
     formula: str
     of_log_sum: Elementwise | None = None
+    slope_of_log_sum: Elementwise | None = None
     is_linear: bool = False
     is_convex: bool = True
 

@@ -1,0 +1,83 @@
+"""Streaming attention against the entropy of the dense importance, and what the numbers mean."""
+
+# N samples per view, A anchors
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.kernels import tiles
+from counterpoint.kernels.select import use
+from counterpoint.losses import InfoNCE, LinearTriplet, Triplet
+from counterpoint.losses.family import CATALOGUE
+from oracles.number_checks import assert_numbers
+from tolerances import assert_close
+
+each_member = pytest.mark.parametrize("name", CATALOGUE)
+
+
+def draw_views(n: int = 6, d: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    z0 = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return z0, z0 + 0.5 * torch.randn(n, d, generator=generator, dtype=torch.float64)
+
+
+def entropies(alpha: Tensor) -> list[float]:
+    """-sum p log p per row with p = alpha / row sum, in plain loops; NaN for a row without weight."""
+    results = []
+    for row in alpha.tolist():
+        total = math.fsum(row)
+        shares = [a / total for a in row if a > 0] if total else []
+        results.append(-math.fsum(p * math.log(p) for p in shares) if shares else math.nan)
+    return results
+
+
+@each_member
+@pytest.mark.parametrize("kernel", ["dense", "tiled"])
+@pytest.mark.parametrize("negatives", ["two-view", "cross-view", "same-view"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_it_is_the_entropy_of_the_importance(
+    name: str, kernel: str, negatives: str, normalize: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "TILE_ROWS", 4)
+    monkeypatch.setattr(tiles, "TILE_COLUMNS", 4)
+    loss = CATALOGUE[name](negatives=negatives, normalize=normalize)
+    z0, z1 = draw_views()
+    with use(kernel):
+        attention = loss.attention(z0, z1)
+    expected = entropies(loss.importance(z0, z1))
+    assert len(attention.entropy_A) == 12
+    for actual, wanted in zip(attention.entropy_A.tolist(), expected, strict=True):
+        if name != "lifted-structured":  # its phi may be flat, which takes the weight of a row but not its shares
+            assert math.isnan(wanted) == math.isnan(actual)
+        assert math.isnan(wanted) or abs(actual - wanted) < 1e-10
+    assert_close(attention.effective_negatives_A.nan_to_num(), attention.entropy_A.exp().nan_to_num())
+
+
+def test_pairs_that_weigh_alike_count_in_full() -> None:
+    z0, z1 = draw_views(5)
+    attention = LinearTriplet()(z0, z1), LinearTriplet().attention(z0, z1)
+    assert attention[1].num_negatives == 8
+    assert_numbers(attention[1].effective_negatives_A, [8.0] * 10)
+    assert attention[1].mean_effective_negatives == pytest.approx(8.0)
+
+
+def test_a_cold_loss_looks_at_one_negative_and_a_hot_one_at_all() -> None:
+    z0, z1 = draw_views(8, 4)
+    cold, hot = (InfoNCE(tau).attention(z0, z1).mean_effective_negatives for tau in (1e-3, 1e3))
+    assert 1 <= cold < 1.2
+    assert 13.99 < hot <= 14
+
+
+def test_an_anchor_whose_triplets_are_all_satisfied_has_no_attention() -> None:
+    z = 5 * torch.eye(3, dtype=torch.float64)
+    attention = Triplet(margin=0.5).attention(z, z)
+    assert bool(attention.entropy_A.isnan().all())
+    assert math.isnan(attention.mean_effective_negatives)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(ValueError, match="row 1 holds NaN"):
+        InfoNCE().attention(torch.tensor([[1.0], [math.nan]]), torch.ones(2, 1))

@@ -1,0 +1,83 @@
+"""Losses by name: common settings, options, mistakes; explain and the table of docs/losses.md."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from counterpoint.core.errors import UsageError
+from counterpoint.losses import CATALOGUE, PairLoss, Pairing, explain
+from counterpoint.losses.build import build_loss
+from counterpoint.losses.explain import ROWS
+from counterpoint.losses.importance import AlphaCL
+from counterpoint.losses.loss import Loss
+
+TABLE = Path(__file__).parent.parent.parent / "docs" / "losses.md"
+OPTIONS = {"nonnegative-cross-entropy": {"num_classes": 3, "num_features": 4}}
+each_loss = pytest.mark.parametrize("name", CATALOGUE)
+
+
+def build(name: str) -> Loss:
+    return build_loss(name, {}, OPTIONS.get(name, {}))
+
+
+def test_common_settings_reach_the_losses_that_take_them() -> None:
+    common = {"temperature": 0.25, "epsilon": 0.0, "negatives": "cross-view"}
+    infonce = build_loss("infonce", common, {})
+    assert isinstance(infonce, PairLoss)
+    assert (infonce.psi.scale, infonce.pairing, infonce.card.name) == (4.0, Pairing("cross-view"), "DCL")
+    barlow = build_loss("barlow-twins", common, {})
+    assert barlow.card == CATALOGUE["barlow-twins"]().card  # its own epsilon is another matter
+
+
+def test_an_option_wins_over_a_common_setting() -> None:
+    loss = build_loss("infonce", {"temperature": 0.25}, {"temperature": 0.5, "normalize": False})
+    assert isinstance(loss, PairLoss)
+    assert (loss.psi.scale, loss.pairing.normalize) == (2.0, False)
+
+
+def test_a_rule_goes_by_name() -> None:
+    loss = build_loss("alpha-cl", {}, {"rule": "square"})
+    assert isinstance(loss, AlphaCL)
+    assert type(loss.rule).__name__ == "Square"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "sentence"),
+    [
+        ("infonec", {}, UsageError, "unknown loss 'infonec'; did you mean 'infonce'?"),
+        ("triplet", {"margn": 1}, ValueError, "takes no margn; did you mean 'margin'?"),
+        ("triplet", {"margin": float("inf")}, ValueError, "margin must be a finite number, got inf"),
+        ("infonce", {"temperature": -1}, ValueError, "temperature must be > 0, got -1"),
+        ("nonnegative-cross-entropy", {}, ValueError, "needs num_classes"),
+        ("alpha-cl", {"rule": "sqare"}, UsageError, "unknown alpha rule 'sqare'; did you mean 'square'?"),
+    ],
+)
+def test_mistakes_are_named_with_a_remedy(name: str, options: dict, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=re.escape(sentence)):
+        build_loss(name, {}, options)
+
+
+@each_loss
+def test_explain_says_all_a_card_holds(name: str) -> None:
+    loss = build(name)
+    lines = explain(loss).splitlines()
+    assert lines[0] == loss.card.name
+    assert [line.split("  ")[1] for line in lines[1:]] == list(ROWS.values())
+    for field, line in zip(ROWS, lines[1:], strict=True):
+        assert line.endswith(getattr(loss.card, field))
+        assert getattr(loss.card, field)
+
+
+def test_explain_refuses_what_is_no_loss() -> None:
+    with pytest.raises(TypeError, match=r"explain takes a loss such as counterpoint.losses.InfoNCE\(\), got str"):
+        explain("infonce")  # pyright: ignore[reportArgumentType]
+
+
+@each_loss
+def test_the_table_of_losses_tells_the_truth(name: str) -> None:
+    """One row per loss: name, phi, psi, alpha, negatives, source, second derivative, fused."""
+    card = build(name).card
+    fields = (card.phi, card.psi, card.alpha, card.negatives, card.source, card.second_derivative, card.fused)
+    row = " | ".join([f"`{name}`", card.name, *(field.replace("|", "\\|") for field in fields)])
+    assert f"| {row} |" in TABLE.read_text(encoding="utf-8")
