@@ -1,6 +1,6 @@
 """Time in turns, ratios pair by pair, and peak memory above what stood there before.
 
-Implementations take turns within each round and start from another one in each, so that a busy machine slows them
+Implementations take turns within each round and take turns in random order, so that a busy machine slows them
 alike; a ratio is taken within a round, and the median of those ratios is reported with its quartiles.
 """
 

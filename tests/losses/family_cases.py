@@ -16,8 +16,8 @@ from counterpoint.kernels.pair_functions import SOFTPLUS
 from counterpoint.losses import family
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.pair_loss import PairLoss
-from oracles import pair_losses as oracle
-from oracles.pair_losses import PerAnchor, Setting
+from oracles import family_losses as oracle
+from oracles.family_losses import PerAnchor, Setting
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from memory_watch import LargestResult
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from counterpoint.losses import InfoNCE, alpha_energy
 from counterpoint.losses.alpha_rules import AlphaRule, Direct, Entropy, FixedInverse, InversePower, Square
@@ -199,18 +198,6 @@ def test_the_mean_over_parts_is_the_whole(kind: Any, rule: AlphaRule, backpropag
 # --- memory
 
 
-class LargestTensor(TorchDispatchMode):
-    """Records the size of the largest tensor that any operation returns."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        sizes = [leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        self.elements = max([self.elements, *sizes])
-        return result
-
-
 @each_kind
 @each_rule
 @pytest.mark.parametrize("backpropagate", [False, True])
@@ -222,9 +209,9 @@ def test_no_matrix_of_all_pairs_exists(
     largest = {}
     for stream in (True, False):
         loss = AlphaCL(RULES[name][0], kind, backpropagate_alpha=backpropagate, stream=stream)
-        with LargestTensor() as record:
+        with LargestResult() as record:
             loss(z0, z1).backward()
-        largest[stream] = record.elements
+        largest[stream] = record.num_elements
     assert largest[True] <= alpha_energy.MIN_BLOCK_ROWS * 200
     assert largest[False] >= 200 * 200  # the record does see such a matrix
 

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from memory_watch import LargestResult
 from open_clip.loss import ClipLoss
 from streamed_checks import (
     KERNELS,
@@ -20,7 +21,6 @@ from streamed_checks import (
     with_edges,
     with_parameters,
 )
-from test_spectral_loss import LargestResult
 from whole_batch_checks import (
     Oracle,
     assert_bad_input_is_named,
@@ -36,8 +36,8 @@ from counterpoint.losses.bimodal import CATALOGUE, CrossModal, CrossModalSpectra
 from counterpoint.losses.loss import Part
 from counterpoint.losses.spectral import SpectralContrastive
 from oracles import bimodal_losses as oracle
+from oracles.family_losses import complex_step
 from oracles.number_checks import assert_numbers
-from oracles.pair_losses import complex_step
 from tolerances import assert_close, relative_error
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)

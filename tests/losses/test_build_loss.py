@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from counterpoint.core.errors import UsageError
-from counterpoint.losses import CATALOGUE, PairLoss, Pairing, explain
+from counterpoint.losses import CATALOGUE, Pairing, PairLoss, explain
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.explain import ROWS
 from counterpoint.losses.importance import AlphaCL

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from lightly.loss.dcl_loss import DCLWLoss
+from memory_watch import LargestResult
 from streamed_checks import (
     KERNELS,
     assert_parts_average_to_the_whole,
@@ -18,7 +19,6 @@ from streamed_checks import (
     simplex,
     with_edges,
 )
-from test_spectral_loss import LargestResult
 from whole_batch_checks import (
     Oracle,
     assert_bad_input_is_named,

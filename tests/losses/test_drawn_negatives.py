@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from labelled_checks import LABELS
-from test_spectral_loss import LargestResult
+from memory_watch import LargestResult
 from torch import Tensor
 from whole_batch_checks import draw_views, gradients
 

@@ -15,9 +15,9 @@ from whole_batch_checks import draw_views, gradients, rotation
 
 from counterpoint.losses import family
 from counterpoint.losses.pair_loss import PairLoss
-from oracles import pair_losses as oracle
+from oracles import family_losses as oracle
+from oracles.family_losses import Setting
 from oracles.number_checks import assert_numbers
-from oracles.pair_losses import Setting
 from tolerances import assert_close, relative_error
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)

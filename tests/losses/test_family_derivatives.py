@@ -11,7 +11,7 @@ from streamed_checks import KERNELS, on_kernel
 from torch import Tensor
 from whole_batch_checks import HESSIAN_LIMIT, draw_views
 
-from oracles.pair_losses import Setting
+from oracles.family_losses import Setting
 from tolerances import assert_close, relative_error
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)

@@ -14,9 +14,9 @@ from whole_batch_checks import assert_bad_input_is_named, assert_half_precision_
 
 from counterpoint.kernels.select import use
 from counterpoint.losses import family
-from oracles import pair_losses as oracle
+from oracles import family_losses as oracle
+from oracles.family_losses import Setting
 from oracles.number_checks import assert_numbers
-from oracles.pair_losses import Setting
 
 ROUNDING = 1e-12  # a bound may be missed by no more than the rounding of a mean of a few float64 numbers
 DTYPES = [torch.float64, torch.float32]
@@ -229,7 +229,11 @@ def test_raw_vectors_have_the_floor_of_gaps_without_end(case: Case) -> None:
 
 BAD_SETTINGS: list[tuple[Any, dict[str, Any], str]] = [
     (family.DCL, {"temperature": 0}, r"temperature must be > 0, got 0; common values are 0\.1 to 0\.5"),
-    (family.InfoNCE, {"temperature": math.inf}, r"temperature must be finite, got inf"),
+    (
+        family.InfoNCE,
+        {"temperature": math.inf},
+        r"temperature must be between 1e-30 and 1e\+30, got inf; common values",
+    ),
     (family.SoftTriplet, {"temperature": -1.0}, r"temperature must be > 0, got -1"),
     (family.SoftTriplet, {"margin": math.nan}, r"margin must be a finite number, got nan"),
     (family.Triplet, {"margin": math.inf}, r"margin must be a finite number, got inf; unit vectors have gaps"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE
-from oracles import pair_losses as oracle
+from oracles import family_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE
-from oracles import pair_losses as oracle
+from oracles import family_losses as oracle
 from oracles.number_checks import as_float64, assert_numbers
 from tolerances import assert_low_precision
 

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from memory_watch import LargestResult
 from open_clip.loss import SigLipLoss
 from streamed_checks import (
     KERNELS,
@@ -19,7 +20,6 @@ from streamed_checks import (
     with_edges,
     with_parameters,
 )
-from test_spectral_loss import LargestResult
 from whole_batch_checks import (
     Oracle,
     assert_bad_input_is_named,
@@ -33,8 +33,8 @@ from whole_batch_checks import (
 
 from counterpoint.losses.sigmoid_pair import CATALOGUE, SigmoidPair
 from oracles import binary_losses as oracle
+from oracles.family_losses import complex_step
 from oracles.number_checks import assert_numbers
-from oracles.pair_losses import complex_step
 from tolerances import assert_close
 
 STARTS = [(10.0, -10.0), (1.5, 0.3)]

@@ -4,12 +4,11 @@
 
 import math
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
+from memory_watch import LargestResult
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from whole_batch_checks import (
     Oracle,
     assert_bad_input_is_named,
@@ -129,19 +128,6 @@ def test_in_few_dimensions_taking_off_the_own_terms_costs_no_digits(n: int) -> N
     assert_close(single, exact, dtype=torch.float32)
     products = z0 @ z1.T
     assert_close(exact, products[~torch.eye(n).bool()].square().mean() - 2 * products.diagonal().mean())
-
-
-class LargestResult(TorchDispatchMode):
-    """Remembers the largest tensor that any operation returns."""
-
-    num_elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, Tensor):
-                self.num_elements = max(self.num_elements, tensor.numel())
-        return result
 
 
 @pytest.mark.parametrize("n", [8, 16, 17, 400])

@@ -2,7 +2,7 @@
 
 import cmath
 
-from oracles.pair_losses import log_of_sum
+from oracles.family_losses import log_of_sum
 from oracles.whole_batch_losses import Number, Rows, direction, dot, relu, spectral_contrastive
 
 

@@ -5,7 +5,7 @@ z0 and z1 are lists of n rows of d numbers, complex ones too, so that gradients 
 
 import cmath
 
-from oracles.pair_losses import log_of_sum
+from oracles.family_losses import log_of_sum
 from oracles.whole_batch_losses import Number, Rows, direction, dot
 
 

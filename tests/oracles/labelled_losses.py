@@ -7,7 +7,7 @@ vectors are numbered first view before second; ``classes`` holds one label per s
 import cmath
 import math
 
-from oracles.pair_losses import gaps, log_of_sum, negatives_of
+from oracles.family_losses import gaps, log_of_sum, negatives_of
 from oracles.whole_batch_losses import Number, Rows, direction, dot, into_ball
 
 

@@ -7,7 +7,7 @@ complex steps; kinks (ReLU, absolute value, the ball) are decided by real parts.
 import cmath
 from collections.abc import Callable
 
-from oracles.pair_losses import complex_step, log_of_sum, on_the_sphere
+from oracles.family_losses import complex_step, log_of_sum, on_the_sphere
 
 Number = float | complex
 Rows = list[list[Number]]

@@ -1,25 +1,58 @@
 """Argument checks at the public boundary; each writes the whole error sentence."""
 
+import math
 from collections.abc import Collection
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.errors import NonFiniteError
 
+LARGEST = 1e30  # float32 holds it, its inverse, and its product with anything ordinary
+
 
 def check_positive(value: float, name: str, *, hint: str = "") -> None:
-    """Require value > 0.
+    """Require value > 0, of a size that float32 holds together with its inverse.
 
     Raises:
+        TypeError: not a number.
         ValueError: with name, value, range and remedy.
 
     >>> check_positive(-1, "temperature", hint="common values are 0.1 to 0.5")
     Traceback (most recent call last):
     ValueError: temperature must be > 0, got -1; common values are 0.1 to 0.5
     """
+    check_real(value, name)
+    tail = f", got {value}{f'; {hint}' if hint else ''}"
     if not value > 0:
-        raise ValueError(f"{name} must be > 0, got {value}{f'; {hint}' if hint else ''}")
+        raise ValueError(f"{name} must be > 0{tail}")
+    if not 1 / LARGEST <= value <= LARGEST:
+        raise ValueError(f"{name} must be between {1 / LARGEST:g} and {LARGEST:g}{tail}")
+
+
+def check_real(value: float, name: str) -> None:
+    """Require a plain number: a tensor would silently get no gradient.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}; CrossModal has a learnable temperature")
+
+
+def check_weight(value: float, name: str, *, hint: str) -> None:
+    """Require 0 <= value < infinity.
+
+    Raises:
+        ValueError: with name, value, range and remedy.
+
+    >>> check_weight(-1, "weight", hint="0.01 is common")
+    Traceback (most recent call last):
+    ValueError: weight must be >= 0 and finite, got -1; 0.01 is common
+    """
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be >= 0 and finite, got {value}; {hint}")
 
 
 def check_choice(value: str, name: str, choices: Collection[str]) -> None:
@@ -44,6 +77,8 @@ def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
         raise TypeError(f"{name} must be a floating-point tensor, got {kind}; convert it with .float()")
     if z_ND.ndim != 2:
         raise ValueError(f"{name} must have shape (samples, features), got {tuple(z_ND.shape)}")
+    if z_ND.shape[1] < 1:
+        raise ValueError(f"{name} must have at least 1 feature, got shape {tuple(z_ND.shape)}")
     if len(z_ND) < min_rows:
         raise ValueError(f"{name} must have at least {min_rows} rows, got {len(z_ND)}")
     finite_N = torch.isfinite(z_ND).all(dim=1)
@@ -55,8 +90,11 @@ def check_labels(labels_N: Tensor, num_samples: int) -> None:
     """Require one integer label per sample.
 
     Raises:
+        TypeError: not a tensor.
         ValueError: another length or shape, or labels that are not whole numbers.
     """
+    if not isinstance(labels_N, Tensor):
+        raise TypeError(f"labels must be a tensor, got {type(labels_N).__name__}; use torch.as_tensor(labels)")
     if labels_N.ndim != 1 or len(labels_N) != num_samples:
         raise ValueError(f"labels must be one per sample, shape ({num_samples},), got {tuple(labels_N.shape)}")
     if labels_N.is_floating_point() or labels_N.is_complex():

@@ -23,6 +23,7 @@ PURPOSE_ORDER = 1 << 16
 PURPOSE_SPLIT = 2 << 16
 PURPOSE_NOISE = 3 << 16
 PURPOSE_DROPOUT = 4 << 16
+PURPOSE_NEGATIVES = 5 << 16
 
 
 def threefry(counter: tuple[Tensor, ...], key: tuple[Tensor | int, ...]) -> tuple[Tensor, ...]:

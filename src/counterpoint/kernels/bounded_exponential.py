@@ -44,10 +44,11 @@ def log_sums(scores: PairScores, reference: float) -> PerAnchor:
 def log_sums_gradient(scores: PairScores, statistic: PerAnchor, weight: PerAnchor, reference: float) -> ScoreTerms:
     """Gradient of the weighted statistics: the weight of a pair is its exponential times a number per anchor."""
     tiles, sums = Tiles(scores), TermSums(scores)
-    row_N = _factor(statistic.rows_N, weight.rows_N, reference)
+    size = _size(weight)  # taken out: exp(B - r) may be near the largest number already
+    row_N = _factor(statistic.rows_N, weight.rows_N / size, reference)
     column_M = row_N if scores.is_self else None
     if statistic.columns_M is not None and weight.columns_M is not None:
-        column_M = _factor(statistic.columns_M, weight.columns_M, reference)
+        column_M = _factor(statistic.columns_M, weight.columns_M / size, reference)
     for tile in tiles:
         weight_HW = _exponentials(tile, reference)
         row_H1 = row_N[tile.rows, None]
@@ -57,7 +58,14 @@ def log_sums_gradient(scores: PairScores, statistic: PerAnchor, weight: PerAncho
             factor_HW = tiles.buffer("factor", tile.rows, tile.columns)
             weight_HW.mul_(torch.add(row_H1, column_M[None, tile.columns], out=factor_HW))
         sums.add_products(tile, weight_HW)
-    return sums.result()
+    return ScoreTerms(*(None if term is None else size * term for term in sums.result().flat()))  # pyright: ignore[reportArgumentType]
+
+
+def _size(weight: PerAnchor) -> Tensor:
+    """Largest weight, or 1 if all are zero."""
+    numbers = [numbers for numbers in (weight.rows_N, weight.columns_M) if numbers is not None]
+    largest = torch.stack([n.abs().amax() for n in numbers]).amax()
+    return torch.where(largest > 0, largest, 1.0)
 
 
 def _exponentials(tile: Tile, reference: float) -> Tensor:

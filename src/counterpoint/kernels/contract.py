@@ -69,8 +69,11 @@ class ScoreTerms:
 class PairMask:
     """Which pairs do not count. Symmetric: a pair that is out in one direction is out in the other.
 
+    An anchor whose keys are all out has the statistic 0, or minus infinity in the log domain, and no gradient; losses
+    refuse such batches by their own names.
+
     Attributes:
-        excluded_NE: int64 (n, e): keys that do not enter the row of each anchor.
+        excluded_NE: int64 (n, e): distinct keys that do not enter the row of each anchor.
         anchor_labels_N: int64 (n,) or None; only keys of another label count.
         key_labels_M: int64 (m,), given together with ``anchor_labels_N``.
         keeps_same_label: only keys of the anchor's own label count instead.

@@ -17,9 +17,7 @@ from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, Pe
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     """See ``contract.PairKernel.reduce``; differentiable."""
     terms = scores.terms
-    # A pair that does not count must not reach psi at all: 0 times an infinite slope is NaN.
     product_NM = (terms.scale * terms.anchors_ND) @ scores.keys_MD.mT
-    product_NM = without(scores.mask, product_NM, float("-inf") if psi.in_log_domain else 0.0)
     rows_N = _reading(_with_bias(product_NM, terms.row_own_N, terms.row_other_M), scores.mask, psi, dim=1)
     if not scores.is_two_way:
         return PerAnchor(rows_N)
@@ -83,8 +81,9 @@ def without(mask: PairMask, values_NM: Tensor, value: float) -> Tensor:
 def _reading(u_NM: Tensor, mask: PairMask, psi: PairFunction, *, dim: int) -> Tensor:
     """Statistic along the rows (1) or the columns (0)."""
     if psi.in_log_domain:
-        return torch.logsumexp(u_NM, dim=dim)
-    return without(mask, psi.value(u_NM), 0.0).sum(dim)
+        return torch.logsumexp(without(mask, u_NM, float("-inf")), dim=dim)
+    # A pair that does not count must not reach psi at all: 0 times an infinite slope is NaN.
+    return without(mask, psi.value(without(mask, u_NM, 0.0)), 0.0).sum(dim)
 
 
 def _with_bias(product_NM: Tensor, for_rows_N: Tensor | None, for_columns_M: Tensor | None) -> Tensor:

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from counterpoint.kernels import dense, linear
 from counterpoint.kernels.contract import PairFunction, PairKernel, PairMask, PairScores, PerAnchor, ScoreTerms
@@ -296,6 +297,8 @@ def _split_weight(problem: Problem, saved: Any) -> tuple[Any, Any, Any]:
 
 def written_out(inputs: Flat) -> Flat:
     """Inputs as kernels may write to what they make of them: autograd's symbolic zeros become numbers."""
+    if any(value is not None and is_legacy_batchedtensor(value) for value in inputs):
+        raise RuntimeError("pair kernels do not take is_grads_batched or vectorize=True; use torch.func instead")
     return tuple(value.clone() if value is not None and value._is_zerotensor() else value for value in inputs)
 
 

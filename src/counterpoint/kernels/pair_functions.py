@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from counterpoint.kernels.contract import PairFunction
 
@@ -9,19 +10,46 @@ from counterpoint.kernels.contract import PairFunction
 SOFTPLUS_THRESHOLD = 40.0
 
 
-def _sigmoid_slope(u: torch.Tensor) -> torch.Tensor:
+def softplus(u: Tensor) -> Tensor:
+    """Return log(1 + e^u), exact to float64.
+
+    >>> softplus(torch.tensor(0.0)) == torch.log(torch.tensor(2.0))
+    tensor(True)
+    """
+    return F.softplus(u, threshold=SOFTPLUS_THRESHOLD)
+
+
+def identity(u: Tensor) -> Tensor:
+    """Return u."""
+    return u
+
+
+def _twice(u: Tensor) -> Tensor:
+    return 2 * u
+
+
+def _two(u: Tensor) -> Tensor:
+    return torch.full_like(u, 2.0)
+
+
+def _is_positive(u: Tensor) -> Tensor:
+    """Slope of the hinge: 0 at 0, as torch.relu has it."""
+    return (u > 0).to(u.dtype)
+
+
+def _sigmoid_slope(u: Tensor) -> Tensor:
     """Derivative of the logistic sigmoid, without cancellation in either tail."""
     return torch.sigmoid(u) * torch.sigmoid(-u)
 
 
+def _sigmoid_curvature(u: Tensor) -> Tensor:
+    """Second derivative of the logistic sigmoid."""
+    return _sigmoid_slope(u) * (torch.sigmoid(-u) - torch.sigmoid(u))
+
+
 EXPONENTIAL = PairFunction("exp", torch.exp, torch.exp, torch.exp, in_log_domain=True)
-IDENTITY = PairFunction("identity", lambda u: u, torch.ones_like, torch.zeros_like)
-SQUARE = PairFunction("square", torch.square, lambda u: 2 * u, lambda u: torch.full_like(u, 2.0))
-# At 0 the hinge has slope 0, as torch.relu has.
-HINGE = PairFunction("hinge", torch.relu, lambda u: (u > 0).to(u.dtype), torch.zeros_like)
-SIGMOID = PairFunction(
-    "sigmoid", torch.sigmoid, _sigmoid_slope, lambda u: _sigmoid_slope(u) * (torch.sigmoid(-u) - torch.sigmoid(u))
-)
-SOFTPLUS = PairFunction(
-    "softplus", lambda u: F.softplus(u, threshold=SOFTPLUS_THRESHOLD), torch.sigmoid, _sigmoid_slope
-)
+IDENTITY = PairFunction("identity", identity, torch.ones_like, torch.zeros_like)
+SQUARE = PairFunction("square", torch.square, _twice, _two)
+HINGE = PairFunction("hinge", torch.relu, _is_positive, torch.zeros_like)
+SIGMOID = PairFunction("sigmoid", torch.sigmoid, _sigmoid_slope, _sigmoid_curvature)
+SOFTPLUS = PairFunction("softplus", softplus, torch.sigmoid, _sigmoid_slope)

@@ -52,7 +52,7 @@ def select(scores: PairScores, psi: PairFunction) -> Choice:
     Raises:
         TypeError: no kernel takes this dtype.
     """
-    dtype, device = scores.terms.anchors_ND.dtype, scores.terms.anchors_ND.device
+    dtype = scores.terms.anchors_ND.dtype
     if not dtype.is_floating_point:
         raise TypeError(f"pair kernels take floating tensors, got {dtype}; convert with .float()")
     return note(_choose(scores, psi))

@@ -16,12 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from counterpoint.core.numerics import ORDINARY_LENGTHS
 from counterpoint.core.transforms import is_transformed
 
 LARGEST = 1024 * 1024  # pairs of vectors; 4 MiB in float32, which a cache holds
-# Lengths whose squares neither overflow nor vanish in float32; zero rows need care as well.
-ORDINARY_LENGTHS = (1e-15, 1e15)
-LARGEST_SCALE = 40.0  # exp(s) and exp(-s), and sums of 512 of them, are ordinary numbers in float32
+LARGEST_SCALE = 40.0  # exp(s) and exp(-s), and sums of 1024 of them, are ordinary numbers in float32
 
 Elementwise = Callable[[Tensor], Tensor]
 
@@ -59,7 +58,7 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float, exclud
         Scalar, or None if the batch or the scale is too large, rows are zero, extreme or not finite, or a transform is
         at work (``torch.func``, forward mode): the general route is then the right one.
     """
-    if 4 * len(z0) ** 2 > LARGEST or loss.scale > LARGEST_SCALE or is_transformed():
+    if 4 * len(z0) ** 2 > LARGEST or abs(loss.scale) > LARGEST_SCALE or is_transformed():
         return None
     both_VD = torch.cat([z0.detach(), z1.detach()])
     length_V1 = torch.linalg.vector_norm(both_VD, dim=1, keepdim=True)
@@ -90,7 +89,7 @@ class _Loss(torch.autograd.Function):
         z0, z1, unit_VD, scaled_VD, length_V1, exp_VV, sum_V, statistic_V = ctx.saved_tensors
         loss, weight, _ = ctx.constants
         if torch.is_grad_enabled():
-            return *_gradient(loss.general(z0, z1), (z0, z1), upstream[0]), None, None, None
+            return *_gradient(loss.general, (z0, z1), upstream[0]), None, None, None
         n = len(z0)
         weight_V = loss.slope_of_log(statistic_V) * (upstream[0] * weight)
         factor_V = weight_V / sum_V
@@ -103,8 +102,12 @@ class _Loss(torch.autograd.Function):
         return gradient_VD[:n], gradient_VD[n:], None, None, None
 
 
-def _gradient(value: Tensor, views: tuple[Tensor, Tensor], upstream: Tensor) -> tuple[Tensor | None, ...]:
+def _gradient(
+    general: Callable[[Tensor, Tensor], Tensor], views: tuple[Tensor, Tensor], upstream: Tensor
+) -> tuple[Tensor | None, ...]:
     """Gradient for those views that need one, differentiable in turn."""
+    # Nodes of their own stop the inner pass here: one view may be a function of the other.
+    views = views[0].view_as(views[0]), views[1].view_as(views[1])
     wanted = [z for z in views if z.requires_grad]
-    found = iter(torch.autograd.grad(value, wanted, upstream, create_graph=True))
+    found = iter(torch.autograd.grad(general(*views), wanted, upstream, create_graph=True))
     return tuple(next(found) if z.requires_grad else None for z in views)

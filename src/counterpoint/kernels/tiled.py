@@ -32,7 +32,7 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
             work_HW = tiles.buffer("work", tile.rows, tile.columns).copy_(tile.product_HW)
             u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
             if not psi.in_log_domain:
-                u_OK = reading.orient(tile.mask.fill(reading.orient(psi.value(u_OK)), 0.0))
+                u_OK = reading.orient(tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0))
             sums[reading.statistic].add(reading.own(tile), u_OK)
     return PerAnchor(*(s.result() for s in sums))
 
@@ -69,7 +69,7 @@ def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> 
             work_HW = tiles.buffer("work", tile.rows, tile.columns).copy_(tile.product_HW)
             u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
             if not (tile.is_on_diagonal and reading.is_column):
-                total += tile.mask.fill(reading.orient(psi.value(u_OK)), 0.0).sum()
+                total += tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
             weight_HW = tile.mask.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
             sums.add_biases(reading, tile, reading.orient(weight_HW))
             total_HW += weight_HW
@@ -88,7 +88,7 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
         for reading in counted_readings(scores, tile):
             work_HW = tiles.buffer("work", tile.rows, tile.columns).copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
-            slope_HW = tile.mask.fill(reading.orient(psi.slope(v_OK)), 0.0)
+            slope_HW = tile.mask.filled(reading.orient(psi.slope(v_OK)), 0.0)
             change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
             sums[reading.statistic].add(reading.own(tile), change_OK.mul_(reading.orient(slope_HW)))
     return PerAnchor(*(s.result() for s in sums))
@@ -125,7 +125,10 @@ def _shifted(
 ) -> Tensor:
     """u_ij - h_i in a reading's orientation, from products, in place."""
     v_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
-    return v_OK.sub_(_of(statistic, reading)[reading.own(tile), None]) if psi.in_log_domain else v_OK
+    if not psi.in_log_domain:
+        return v_OK
+    h_O = _of(statistic, reading)[reading.own(tile)]
+    return v_OK.sub_(torch.where(h_O == float("-inf"), 0.0, h_O)[:, None])  # an anchor without keys has no weights
 
 
 def _weighted(reading: Reading, tile: Tile, psi: PairFunction, function, v_OK: Tensor, weight: PerAnchor) -> Tensor:

@@ -20,6 +20,12 @@ class TileMask:
     index: tuple[Tensor, Tensor] | None
     is_out_HW: Tensor | None
 
+    def filled(self, tile_HW: Tensor, value: float) -> Tensor:
+        """The same for a tensor that is not ours to write to, such as what a psi returns."""
+        if self.index is None and self.is_out_HW is None:
+            return tile_HW
+        return self.fill(tile_HW.clone(memory_format=torch.contiguous_format), value)
+
     def fill(self, tile_HW: Tensor, value: float) -> Tensor:
         """Overwrite the pairs that do not count, in place."""
         if self.is_out_HW is not None:

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.losses.alpha_rules import AlphaRule
 from counterpoint.losses.blocks import Pairing
+from counterpoint.losses.first_order import first_order
 
 BLOCK_PAIRS = 1 << 20  # pairs of one block: a rule keeps a few tensors of this size
 MIN_BLOCK_ROWS = 32
@@ -153,40 +154,18 @@ class _Energy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
         z_VD, gradient_VD = ctx.saved_tensors
-        return _FirstOrder.apply(grad_outputs[0] * gradient_VD, z_VD), None
+        return first_order(grad_outputs[0] * gradient_VD, z_VD, refusal=_NO_SECOND), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         z_VD, gradient_VD = ctx.saved_tensors
-        return _FirstOrder.apply((gradient_VD * tangents[0]).sum(), z_VD), None
+        return first_order((gradient_VD * tangents[0]).sum(), z_VD, refusal=_NO_SECOND), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
         z_VD, problem = args
         results: list[Any] = [_Energy.apply(z_VD.select(in_dims[0], k), problem) for k in range(info.batch_size)]
         return tuple(torch.stack(parts) for parts in zip(*results, strict=True)), (0, 0)
-
-
-class _FirstOrder(torch.autograd.Function):
-    """A first derivative, tied to the vectors it was taken at so that nobody differentiates it unawares."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(derivative: Tensor, z_VD: Tensor) -> Tensor:
-        return derivative.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: there is no second derivative."""
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-        raise RuntimeError(_NO_SECOND)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise RuntimeError(_NO_SECOND)
 
 
 _NO_SECOND = (

@@ -13,6 +13,7 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Block, Pairing
 from counterpoint.losses.family import check_temperature
 from counterpoint.losses.inputs import prepare_views
@@ -96,6 +97,15 @@ class CrossModal(Loss):
             alpha[:n, n:] = _picked(_scores(z0, z1, scale, slice(0, n)))
             alpha[n:, :n] = _picked(_scores(z1, z0, scale, slice(0, n)))
         return alpha
+
+    @torch.no_grad()
+    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
+        """Entropy of each anchor's importance and its effective number of negatives, in linear memory; z0 first."""
+        z0, z1 = (z.double() for z in self._prepared(z0, z1, None))
+        count = self.num_negatives(len(z0))
+        scores = _scores(z0, z1, self.scale(z0), slice(0, len(z0)))
+        entropy_A = torch.cat(attention_of(scores, EXPONENTIAL, count))
+        return Attention(entropy_A, entropy_A.exp(), count)
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""

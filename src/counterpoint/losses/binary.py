@@ -20,6 +20,7 @@ from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, Sc
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.one_pass import reduce_total
 from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
+from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.family import check_temperature
 from counterpoint.losses.inputs import prepare_views
@@ -81,6 +82,14 @@ class BinaryContrast(Loss):
         is_out_MM = u_MM == -math.inf
         slope_MM = self.repel.slope(u_MM.masked_fill(is_out_MM, 0.0)).masked_fill(is_out_MM, 0.0)
         return slope_MM / (self.num_negatives(len(z0)) * self.temperature)
+
+    @torch.no_grad()
+    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
+        """Entropy of each anchor's weights of negatives and its effective number of them, in linear memory."""
+        z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
+        count = self.num_negatives(len(z0))
+        (entropy_A,) = attention_of(self._scores(z0, z1, None), self.repel, count)
+        return Attention(entropy_A, entropy_A.exp(), count)
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""

@@ -2,7 +2,7 @@ r"""Which vectors are anchors, which repel them, and the scores between the two.
 
 For unit vectors the gap :math:`d_i^2 - d_{ij}^2` is :math:`\cos_{ij} - \cos_{ii'}`. For vectors as they are it is
 :math:`\langle z_i, z_j\rangle - |z_j|^2/2 + |z_i'|^2/2 - \langle z_i, z_i'\rangle`; distances do not change when all
-vectors move together, so their mean is taken off first, which keeps the products small.
+vectors move together, so their mean is taken off first, which keeps the products small, and scores are float64.
 """
 
 # N samples, A anchors, M keys, D features
@@ -134,7 +134,10 @@ def make_blocks(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, part: P
 def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[Block]:
     """The same from both views in one tensor, first view above second, as ``prepare_both`` returns them."""
     n = len(both_2ND) // 2
+    if part is not None and part.last > n:
+        raise ValueError(f"the part ends at sample {part.last}, but the batch has {n}")
     if not pairing.normalize:
+        both_2ND = both_2ND.double()  # gaps are small differences of products as large as squared lengths
         both_2ND = both_2ND - both_2ND.detach().mean(0)
     z0, z1 = both_2ND.chunk(2)
     is_first, own = pairing.anchors == "first", slice(0, n) if part is None else slice(part.first, part.last)

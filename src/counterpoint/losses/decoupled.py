@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
+from counterpoint.losses.attention import Attention
 from counterpoint.losses.family import DCL
+from counterpoint.losses.first_order import first_order
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -78,6 +80,10 @@ class DCLW(Loss):
         """
         return self.decoupled.importance(z0, z1)
 
+    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
+        """Entropy of each anchor's importance and its effective number of negatives: those of DCL."""
+        return self.decoupled.attention(z0, z1)
+
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
         return self.decoupled.num_negatives(n)
@@ -117,33 +123,16 @@ class _Held(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-        return None, _FirstOrder.apply(ctx.saved_tensors[0], grad_outputs[0])
+        return None, _slope(ctx.saved_tensors[0], grad_outputs[0])
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return _FirstOrder.apply(ctx.saved_tensors[0], tangents[1])
+        return _slope(ctx.saved_tensors[0], tangents[1])
 
 
-class _FirstOrder(torch.autograd.Function):
-    """A first derivative, tied to the weights it was taken with so that nobody differentiates it unawares."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(weight_N: Tensor, slope_N: Tensor) -> Tensor:
-        return weight_N * slope_N
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: there is no second derivative."""
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-        raise RuntimeError(_NO_SECOND)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise RuntimeError(_NO_SECOND)
+def _slope(weight_N: Tensor, move_N: Tensor) -> Tensor:
+    """Weight times a change of the value; the weights depend on all that the value does."""
+    return first_order(weight_N * move_N, weight_N, refusal=_NO_SECOND)
 
 
 _NO_SECOND = (

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.counter_random import words
+from counterpoint.core.counter_random import PURPOSE_NEGATIVES, words
+from counterpoint.core.numerics import row_entropy
 from counterpoint.kernels.differentiable import PerSlice, written_out
 from counterpoint.losses.labelled import LabelledVectors
 
-PURPOSE_NEGATIVES = 5 << 16  # beside the purposes of core.counter_random
 STRIP_NUMBERS = 1 << 20
 
 
@@ -55,6 +55,12 @@ def draw_negatives(
 def drawn_products(anchors_AD: Tensor, keys_MD: Tensor, index_AK: Tensor) -> Tensor:
     """Inner product of each anchor with its drawn keys, (a, k); differentiable to any order and in both modes."""
     return _Products.apply(index_AK, anchors_AD, keys_MD)  # pyright: ignore[reportReturnType]
+
+
+def drawn_entropy(weight_AK: Tensor, index_AK: Tensor, num_keys: int) -> Tensor:
+    """Entropy of each anchor's weights, (a,), where several draws of one key count as one; not differentiable."""
+    strips = _strips(index_AK, num_keys)
+    return torch.cat([row_entropy(_spread(index_AK, weight_AK, rows, num_keys)) for rows in strips])
 
 
 class _Products(PerSlice):

@@ -10,13 +10,13 @@ an anchor: ``two-view``, the 2n - 2 vectors of other samples; ``cross-view``, th
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_positive
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS_THRESHOLD
+from counterpoint.core.checks import LARGEST, check_choice, check_positive, check_real
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID, identity, softplus
 from counterpoint.losses.blocks import Anchors, Negatives, Pairing
 from counterpoint.losses.loss import LossCard
 from counterpoint.losses.pair_loss import REDUCTIONS, PairLoss, Reduction
@@ -67,7 +67,8 @@ def InfoNCE(
     True
     """
     check_temperature(temperature)
-    if not 0 <= epsilon < math.inf:
+    check_real(epsilon, "epsilon")
+    if not 0 <= epsilon <= LARGEST:
         raise ValueError(f"epsilon must be >= 0, got {epsilon}; 1 is NT-Xent, 0 is DCL")
     return member(
         "InfoNCE" if epsilon else "DCL",
@@ -246,12 +247,7 @@ def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", nor
     check_margin(margin)
     return member(
         "LiftedStructured",
-        Phi(
-            lambda xi: torch.relu(xi.log()).square(),
-            "[log x]_+^2",
-            lambda log_xi: torch.relu(log_xi).square(),
-            lambda log_xi: 2 * torch.relu(log_xi),
-        ),
+        Phi(_squared_hinge_of_log, "[log x]_+^2", _squared_hinge, _squared_hinge_slope),
         Psi(EXPONENTIAL, f"exp(x + {margin:g})", margin=margin),
         pairing=Pairing(negatives, normalize=normalize),
         alpha="2 [log xi_i]_+ exp(gap_ij + margin) / xi_i",
@@ -344,47 +340,65 @@ _SECOND = {
 def check_temperature(temperature: float) -> None:
     """Require a finite temperature > 0."""
     check_positive(temperature, "temperature", hint="common values are 0.1 to 0.5")
-    if math.isinf(temperature):
-        raise ValueError("temperature must be finite, got inf; common values are 0.1 to 0.5")
 
 
 def check_margin(margin: float) -> None:
     """Require a finite margin."""
-    if not math.isfinite(margin):
+    check_real(margin, "margin")
+    if not abs(margin) <= LARGEST:
         raise ValueError(f"margin must be a finite number, got {margin}; unit vectors have gaps between -2 and 2")
 
 
+@dataclass(frozen=True)
+class _LogPlus:
+    """The function phi(x) = factor * log(epsilon + x), in the log domain."""
+
+    epsilon: float
+    factor: float
+
+    def of_sum(self, xi: Tensor) -> Tensor:
+        """As a function of the sum."""
+        return self.factor * torch.log(self.epsilon + xi)
+
+    def of_log_sum(self, log_xi: Tensor) -> Tensor:
+        """As a function of its logarithm."""
+        if self.epsilon == 0:
+            return log_xi if self.factor == 1 else self.factor * log_xi
+        offset = math.log(self.epsilon)
+        plus = softplus(log_xi) if offset == 0 else offset + softplus(log_xi - offset)
+        return plus if self.factor == 1 else self.factor * plus
+
+    def slope_of_log_sum(self, log_xi: Tensor) -> Tensor:
+        """Derivative with respect to the logarithm."""
+        if self.epsilon == 0:
+            return torch.full_like(log_xi, self.factor)
+        offset = math.log(self.epsilon)
+        share = torch.sigmoid(log_xi if offset == 0 else log_xi - offset)
+        return share if self.factor == 1 else self.factor * share
+
+
 def _log_plus(epsilon: float, factor: float = 1.0) -> Phi:
-    """Return phi(x) = factor * log(epsilon + x), in the log domain."""
-    name = f"log({epsilon:g} + x)" if epsilon else "log(x)"
-    log_epsilon = math.log(epsilon) if epsilon else -math.inf
+    """Return phi(x) = factor * log(epsilon + x)."""
+    formula = f"log({epsilon:g} + x)" if epsilon else "log(x)"
+    phi = _LogPlus(epsilon, factor)
+    return Phi(phi.of_sum, formula if factor == 1 else f"{factor:g} {formula}", phi.of_log_sum, phi.slope_of_log_sum)
 
-    def of_log_sum(log_xi: Tensor) -> Tensor:
-        if epsilon == 0:
-            return log_xi if factor == 1 else factor * log_xi
-        if epsilon == 1:
-            plus = F.softplus(log_xi, threshold=SOFTPLUS_THRESHOLD)
-        else:
-            plus = log_epsilon + F.softplus(log_xi - log_epsilon, threshold=SOFTPLUS_THRESHOLD)
-        return plus if factor == 1 else factor * plus
 
-    def slope_of_log_sum(log_xi: Tensor) -> Tensor:
-        if epsilon == 0:
-            return torch.full_like(log_xi, factor)
-        share = torch.sigmoid(log_xi if epsilon == 1 else log_xi - log_epsilon)
-        return share if factor == 1 else factor * share
+def _squared_hinge(log_xi: Tensor) -> Tensor:
+    return torch.relu(log_xi).square()
 
-    return Phi(
-        lambda xi: factor * torch.log(epsilon + xi),
-        name if factor == 1.0 else f"{factor:g} {name}",
-        of_log_sum,
-        slope_of_log_sum,
-    )
+
+def _squared_hinge_of_log(xi: Tensor) -> Tensor:
+    return _squared_hinge(xi.log())
+
+
+def _squared_hinge_slope(log_xi: Tensor) -> Tensor:
+    return 2 * torch.relu(log_xi)
 
 
 def _linear() -> Phi:
     """The identity."""
-    return Phi(lambda xi: xi, "x", is_linear=True)
+    return Phi(identity, "x", is_linear=True)
 
 
 CATALOGUE: Mapping[str, Callable[..., PairLoss]] = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from counterpoint.losses.attention import Attention
 from counterpoint.losses.blocks import Affine, make_blocks
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, Part
@@ -88,6 +89,14 @@ class HardNegatives(Loss):
         phi_slope_A = torch.func.grad(lambda log_xi: self._phi(log_xi).sum())(self._log_xi(z0, z1, None))
         slopes_MM[: len(phi_slope_A)] *= phi_slope_A[:, None]  # rows beyond the anchors are zero
         return slopes_MM
+
+    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
+        r"""Entropy of each anchor's weights in the sum over negatives, in linear memory.
+
+        Not that of ``importance``, which may be negative and is then no distribution: of the numerator's terms, the
+        softmax of :math:`(1 + \beta) u_{ij}`. At beta = 0 the two are one.
+        """
+        return self._log_sum(1 + self.beta).attention(z0, z1)
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""

@@ -4,18 +4,20 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import into_ball
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairMask
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
-from counterpoint.losses.drawn_negatives import draw_negatives, drawn_products
+from counterpoint.losses.attention import Attention, attention_of
+from counterpoint.losses.drawn_negatives import draw_negatives, drawn_entropy, drawn_products
 from counterpoint.losses.family import check_temperature
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
@@ -72,6 +74,8 @@ class GeneralizedContrastive(Loss):
     True
     """
 
+    uses_labels = True
+
     def __init__(
         self,
         num_negatives: int | None = None,
@@ -125,6 +129,26 @@ class GeneralizedContrastive(Loss):
         pull_M = pull_MM.sum(1) / self.temperature / vectors.num_same()
         return pull_M[:, None] * self._shares(vectors, s_MM, step)
 
+    @torch.no_grad()
+    def attention(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, step: int = 0) -> Attention:
+        """Entropy of each anchor's weights of negatives and its effective number of them; memory as for the loss.
+
+        A vector that was drawn several times is one negative, whose weights add up. ``num_negatives`` is that of the
+        smallest class, which has most, and at most the number of draws.
+        """
+        vectors = self._vectors(z0, z1, labels, None)
+        vectors = replace(vectors, all_MD=vectors.all_MD.double())
+        count = vectors.most_negatives() if self.supervised else len(vectors.all_MD)
+        if self.num_draws is not None:
+            count, index_AK = min(count, self.num_draws), self._draws(vectors, step)
+            u_AK = drawn_products(vectors.anchors(), vectors.all_MD, index_AK) / self.temperature
+            entropy_A = drawn_entropy(torch.softmax(u_AK, dim=1), index_AK, len(vectors.all_MD))
+            entropy_A = entropy_A.clamp(max=math.log(count))
+        else:
+            mask = vectors.other_label() if self.supervised else PairMask()
+            (entropy_A,) = attention_of(vectors.scores(1.0 / self.temperature, mask), EXPONENTIAL, count)
+        return Attention(entropy_A, entropy_A.exp(), count)
+
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse), whatever the labels: log 2."""
         _check_samples(n)
@@ -153,7 +177,7 @@ class GeneralizedContrastive(Loss):
         """Both views at the length asked for, with classes that leave every anchor a negative."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize == "sphere")
         if self.normalize == "ball":
-            z0, z1 = _into_unit_ball(z0), _into_unit_ball(z1)
+            z0, z1 = into_ball(z0, 1.0), into_ball(z1, 1.0)
         if self.supervised and labels is None:
             raise ValueError(
                 "labels must be given, got None: supervised=True takes negatives from other labels; pass labels, or "
@@ -189,12 +213,6 @@ class GeneralizedContrastive(Loss):
             return torch.zeros_like(s_MM).scatter_add(1, index_MK, torch.softmax(s_MM.gather(1, index_MK), dim=1))
         is_out_MM = vectors.is_same() if self.supervised else torch.zeros_like(vectors.is_same())
         return torch.softmax(s_MM.masked_fill(is_out_MM, -math.inf), dim=1)
-
-
-def _into_unit_ball(z_ND: Tensor) -> Tensor:
-    """Shorten the rows that are longer than 1."""
-    is_inside_N1 = torch.linalg.vector_norm(z_ND.detach(), dim=1, keepdim=True) <= 1
-    return torch.where(is_inside_N1, z_ND, unit_rows(z_ND))
 
 
 def _check_whole(value: int, name: str, least: int, end: int, remedy: str) -> None:

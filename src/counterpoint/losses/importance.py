@@ -9,8 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from counterpoint.core.numerics import row_entropy
 from counterpoint.losses.alpha_energy import EnergyProblem, differentiable_energy, held_energy
 from counterpoint.losses.alpha_rules import AlphaRule, Direct
+from counterpoint.losses.attention import Attention
 from counterpoint.losses.blocks import Negatives, Pairing
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -85,6 +87,21 @@ class AlphaCL(Loss):
         for block in problem.blocks():
             alpha_VV[block.rows, block.keys] = problem.alpha(*problem.costs(z_VD, block), block)
         return alpha_VV.to(dtype)
+
+    @torch.no_grad()
+    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
+        """Entropy of each anchor's alpha and its effective number of negatives, in memory of one block.
+
+        A rule that cannot stream gets all pairs at once here, too.
+        """
+        problem, z_VD, _ = self._problem(z0, z1, None, None)
+        z_VD = z_VD.double()
+        entropy_A = z_VD.new_empty(len(z_VD))
+        for block in problem.blocks():
+            entropy_A[block.rows] = row_entropy(problem.alpha(*problem.costs(z_VD, block), block))
+        count = self.num_negatives(len(z0))
+        entropy_A = entropy_A.clamp(max=math.log(count))
+        return Attention(entropy_A, entropy_A.exp(), count)
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""

@@ -8,10 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
-from counterpoint.core.numerics import unit_rows
-
-# Lengths whose squares neither overflow nor vanish in float32; zero rows need care as well.
-ORDINARY_LENGTHS = (1e-15, 1e15)
+from counterpoint.core.numerics import ORDINARY_LENGTHS, unit_rows
 
 
 def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str, str] = ("z0", "z1")) -> None:
@@ -19,7 +16,8 @@ def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str,
     if labels is None and _agree(z0, z1):
         return
     for z_ND, name in ((z0, names[0]), (z1, names[1])):
-        if not isinstance(z_ND, Tensor) or z_ND.ndim != 2 or not z_ND.is_floating_point() or len(z_ND) < 2:
+        is_good = isinstance(z_ND, Tensor) and z_ND.ndim == 2 and z_ND.is_floating_point()
+        if not is_good or len(z_ND) < 2 or z_ND.shape[1] < 1:
             check_features(z_ND, name)
     if z0.shape != z1.shape:
         shapes = f"{tuple(z0.shape)} and {tuple(z1.shape)}"
@@ -30,6 +28,8 @@ def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str,
         raise ValueError(f"{names[0]} and {names[1]} must be on one device, got {z0.device} and {z1.device}")
     if labels is not None:
         check_labels(labels, len(z0))
+        if labels.device != z0.device:
+            raise ValueError(f"labels must be on the device of {names[0]}, {z0.device}, got {labels.device}")
 
 
 def _agree(z0: Tensor, z1: Tensor) -> bool:
@@ -43,6 +43,7 @@ def _agree(z0: Tensor, z1: Tensor) -> bool:
         and z0.is_floating_point()
         and z0.device == z1.device
         and len(z0) >= 2
+        and z0.shape[1] >= 1
     )
 
 
@@ -73,12 +74,13 @@ def prepare_both(
     """The same, with the second view below the first in one tensor (2n, d)."""
     check_views(z0, z1, labels, names)
     z_2ND = torch.cat([lift(z0), lift(z1)])
-    if not normalize:
-        if not math.isfinite(_number(z_2ND.detach().sum())):
-            _name_bad_row(z0, z1, names)
-        return z_2ND
-    length_2N1 = torch.linalg.vector_norm(z_2ND, dim=1, keepdim=True)
+    length_2N1 = torch.linalg.vector_norm(z_2ND if normalize else z_2ND.detach(), dim=1, keepdim=True)
     shortest, longest = (_number(length) for length in torch.aminmax(length_2N1.detach()))
+    if not normalize:
+        if not longest < ORDINARY_LENGTHS[1]:
+            _name_bad_row(z0, z1, names)
+            _name_long_row(length_2N1, len(z0), names)
+        return z_2ND
     if ORDINARY_LENGTHS[0] < shortest and longest < ORDINARY_LENGTHS[1]:
         return z_2ND / length_2N1
     _name_bad_row(z0, z1, names)  # a NaN makes both comparisons false
@@ -94,7 +96,9 @@ def _number(value: Tensor) -> float:
     """A value to look at; NaN under torch.func.vmap, where there is none: the careful path is then taken."""
     try:
         return float(value)
-    except RuntimeError:
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
         return math.nan
 
 
@@ -105,3 +109,15 @@ def _name_bad_row(z0: Tensor, z1: Tensor, names: tuple[str, str]) -> None:
         check_features(z1, names[1])
     except RuntimeError:
         return
+
+
+def _name_long_row(length_2N1: Tensor, n: int, names: tuple[str, str]) -> None:
+    """Raise for a row whose square leaves float32, if values can be looked at."""
+    longest = _number(length_2N1.max())
+    if length_2N1.dtype == torch.float64 or math.isnan(longest):
+        return
+    row = int(length_2N1.argmax())
+    raise ValueError(
+        f"{names[row // n]} row {row % n} has length {longest:.3g}, whose square leaves float32; "
+        "divide the inputs, or use float64"
+    )

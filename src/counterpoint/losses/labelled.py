@@ -43,6 +43,10 @@ class LabelledVectors:
         """Vectors of each anchor's own class, itself counted, (a,)."""
         return self.counts_C[self.classes()]
 
+    def most_negatives(self) -> int:
+        """Vectors of other labels that an anchor of the smallest class has."""
+        return len(self.all_MD) - int(self.counts_C.min())
+
     def is_same(self) -> Tensor:
         """Which vectors share the anchor's label, dense, (a, m)."""
         return self.classes()[:, None] == self.class_M[None, :]

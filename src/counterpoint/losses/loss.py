@@ -2,11 +2,16 @@
 
 # N samples per view, D features
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from counterpoint.core.errors import NonFiniteError
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,45 @@ class Part:
     last: int
     merge: Callable[[Tensor, bool], Tensor]
 
+    def __post_init__(self) -> None:
+        """Check the range.
+
+        Raises:
+            ValueError: no sample.
+        """
+        if not 0 <= self.first < self.last:
+            raise ValueError(f"a part needs 0 <= first < last, got {self.first} and {self.last}")
+
 
 class Loss(nn.Module, ABC):
-    """Base of all losses: ``loss(z0, z1, labels=None)`` is a scalar tensor."""
+    """Base of all losses: ``loss(z0, z1, labels=None)`` is a scalar tensor.
+
+    Attributes:
+        card: what the loss is.
+        uses_labels: it learns from labels where they are given.
+    """
 
     card: LossCard
+    uses_labels: bool = False
+
+    def __call__(self, *views: Any, **named: Any) -> Tensor:
+        """Run ``forward`` in the precision of its inputs, whatever autocast says, and let no NaN pass.
+
+        Raises:
+            NonFiniteError: the value is NaN or infinite although the inputs are finite.
+        """
+        device = next((z.device.type for z in (*views, *named.values()) if isinstance(z, Tensor)), None)
+        if device is not None and torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
+                return self(*views, **named)
+        value = super().__call__(*views, **named)
+        if not is_finite(value):
+            dtype = str(value.dtype).removeprefix("torch.")
+            raise NonFiniteError(
+                f"{self.card.name} is {float(value.detach())} for finite inputs: they are too large for {dtype}, or a "
+                "learned scale has diverged; scale them down or use float64"
+            )
+        return value
 
     @abstractmethod
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
@@ -90,3 +129,13 @@ class Loss(nn.Module, ABC):
             n: samples per batch, >= 2.
             nonnegative: the embedding has no negative entries.
         """
+
+
+def is_finite(value: Tensor) -> bool:
+    """Whether a scalar is a number; taken for granted under torch.func.vmap, where no value can be looked at."""
+    try:
+        return math.isfinite(value.item())
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        return True

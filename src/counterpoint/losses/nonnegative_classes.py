@@ -59,6 +59,8 @@ class NonNegativeCrossEntropy(Loss):
         fused="no pairs",
     )
 
+    uses_labels = True
+
     def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
         if num_classes < 2:

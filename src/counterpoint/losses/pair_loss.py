@@ -92,10 +92,11 @@ class PairLoss(Loss):
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
         blocks = blocks_of(both_2ND, self.pairing, self._score, part)
         if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
-            return self._one_pass(blocks)
+            return self._one_pass(blocks).to(both_2ND.dtype)
         statistics = [statistic for block in blocks for statistic in self._statistics(block)]
         per_anchor_A = self._phi_of(statistics[0] if len(statistics) == 1 else torch.cat(statistics))
-        return self._reduced(per_anchor_A, 1.0 if part is None else len(z0) / (part.last - part.first))
+        value = self.reduced(per_anchor_A, 1.0 if part is None else len(z0) / (part.last - part.first))
+        return value.to(both_2ND.dtype)
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Pairwise importance :math:`\alpha_{ij} = \phi'(\xi_i)\psi'(d_i^2 - d_{ij}^2)`, dense.
@@ -112,12 +113,13 @@ class PairLoss(Loss):
         alpha = z0.new_zeros(2 * n, 2 * n)
         for rows, columns, block in self._one_way_blocks(z0, z1):
             u_AM = dense.row_scores(block.scores)
-            alpha[rows, columns] = self._alpha(u_AM)
+            alpha[rows, columns] = self._alpha(u_AM).to(z0.dtype)
         return alpha
 
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's importance and its effective number of negatives, in linear memory."""
-        both_2ND = prepare_both(z0, z1, normalize=self.pairing.normalize).detach()
+        # Entropy is a difference of two numbers near 1 / temperature: float64.
+        both_2ND = prepare_both(z0, z1, normalize=self.pairing.normalize).detach().double()
         blocks = blocks_of(both_2ND, self.pairing, self._score)
         count = self.num_negatives(len(z0))
         entropy_A = torch.cat([h for block in blocks for h in attention_of(block.scores, self.psi.function, count)])
@@ -163,9 +165,9 @@ class PairLoss(Loss):
     def _general(self, z0: Tensor, z1: Tensor) -> Tensor:
         """The loss of all anchors of views that are known to be good, by the general route."""
         (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, self._score)
-        return self._reduced(self._phi_of(reduce_block(block, self.psi.function).rows_N), 1.0)
+        return self.reduced(self._phi_of(reduce_block(block, self.psi.function).rows_N), 1.0)
 
-    def _reduced(self, per_anchor_A: Tensor, num_parts: float) -> Tensor:
+    def reduced(self, per_anchor_A: Tensor, num_parts: float) -> Tensor:
         """Mean over anchors, or a sum such that the mean over parts is that of the whole batch."""
         return per_anchor_A.mean() if self.reduction == "mean" else num_parts * per_anchor_A.sum()
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.kernels.contract import PairFunction
-from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.kernels.pair_functions import EXPONENTIAL, identity, softplus
+from counterpoint.losses.given_derivatives import with_given_derivatives
 
 Elementwise = Callable[[Tensor], Tensor]
 
@@ -60,6 +61,13 @@ class Phi:
         return self.of_sum(statistic_N.exp()) if self.of_log_sum is None else self.of_log_sum(statistic_N)
 
 
+# What torch offers of the family's phi, kept in the log domain with an exponential psi.
+LOG_PHI: dict[Elementwise, Phi] = {
+    torch.log: Phi(torch.log, "log(x)", identity, torch.ones_like, is_convex=False),
+    torch.log1p: Phi(torch.log1p, "log(1 + x)", softplus, torch.sigmoid, is_convex=False),
+}
+
+
 def user_psi(psi: Elementwise | Psi | PairFunction) -> Psi:
     """A user's psi: a function of a tensor, with derivatives given (``PairFunction``) or taken by autograd.
 
@@ -74,8 +82,11 @@ def user_psi(psi: Elementwise | Psi | PairFunction) -> Psi:
     if psi is torch.exp:
         psi = EXPONENTIAL
     if isinstance(psi, PairFunction):
-        return Psi(psi, psi.name, is_convex=psi.in_log_domain)
-    _check_elementwise(psi, "psi")
+        if psi.in_log_domain:
+            return Psi(psi, psi.name)
+        return Psi(with_given_derivatives(psi), psi.name, is_convex=False)
+    if _check_elementwise(psi, "psi").requires_grad:
+        raise ValueError("psi must hold no learnable tensor: kernels do not differentiate for it; scale the vectors")
     slope = _derivative(psi)
     function = PairFunction(_name(psi), psi, slope, _derivative(slope))
     return Psi(function, function.name, is_convex=False)
@@ -90,6 +101,9 @@ def user_phi(phi: Elementwise | Phi) -> Phi:
     """
     if isinstance(phi, Phi):
         return phi
+    for known, kept in LOG_PHI.items():
+        if phi is known:
+            return kept
     _check_elementwise(phi, "phi")
     return Phi(phi, _name(phi), is_convex=False)
 
@@ -103,15 +117,19 @@ def _derivative(function: Elementwise) -> Elementwise:
     return derivative
 
 
-def _check_elementwise(function: Elementwise, name: str) -> None:
-    """Call the function once."""
+def _check_elementwise(function: Elementwise, name: str) -> Tensor:
+    """Call the function once and return what it gave."""
     if not callable(function):
         raise TypeError(f"{name} must be a function of a tensor, got {type(function).__name__}")
     probe = torch.linspace(0.1, 0.9, 6, dtype=torch.float64).view(2, 3)
+    before = probe.clone()
     result = function(probe)
+    if not torch.equal(probe, before):
+        raise ValueError(f"{name} must leave its argument as it is, but works in place")
     if not isinstance(result, Tensor) or result.shape != probe.shape:
         shape = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
         raise ValueError(f"{name} must act on each element, but turned shape (2, 3) into {shape}")
+    return result
 
 
 def _name(function: Elementwise) -> str:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.checks import check_positive
+from counterpoint.core.checks import check_positive, check_weight
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -161,16 +161,6 @@ class VICReg(Loss):
         """v(Z), Eq. 1 and 2."""
         deviation_D = (centred_ND.square().sum(dim=0) / (len(centred_ND) - 1) + self.variance_epsilon).sqrt()
         return F.relu(1 - deviation_D).mean()
-
-
-def check_weight(value: float, name: str, *, hint: str) -> None:
-    """Require 0 <= value < infinity.
-
-    Raises:
-        ValueError: with name, value, range and remedy.
-    """
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be >= 0 and finite, got {value}; {hint}")
 
 
 def _standardized(z_ND: Tensor, epsilon: float) -> Tensor:

@@ -14,6 +14,7 @@ from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.one_pass import reduce_total
 from counterpoint.kernels.pair_functions import SOFTPLUS
+from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.logit_scale import LogitScale
@@ -99,6 +100,18 @@ class SigmoidPair(Loss):
             alpha = z0.new_zeros(2 * n, 2 * n)
             alpha[:n, n:] = scores.terms.scale * torch.sigmoid(dense.row_scores(scores))
         return alpha
+
+    @torch.no_grad()
+    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
+        """Entropy of each first-view anchor's weights of negatives and its effective number, in linear memory.
+
+        The anchors are the first view, as in ``importance``: n numbers. They depend on the bias: where it is far below
+        0, weights are nearly exponentials.
+        """
+        z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
+        count = self.num_negatives(len(z0))
+        (entropy_A,) = attention_of(self._scores(z0, z1, slice(0, len(z0))), SOFTPLUS, count)
+        return Attention(entropy_A, entropy_A.exp(), count)
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from counterpoint.core.checks import check_weight
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, Part
-from counterpoint.losses.redundancy import check_weight
 
 
 class SparsityPenalty(Loss):
@@ -51,6 +51,7 @@ class SparsityPenalty(Loss):
             raise TypeError(f"loss must be one of counterpoint.losses, got {type(loss).__name__}; build it first")
         check_weight(weight, "weight", hint="ncl2024 uses 0.01")
         self.loss = loss
+        self.uses_labels = loss.uses_labels
         self.weight = weight
         self.normalize = normalize
         norm = f"{weight:g} x mean l1 norm {'at unit length' if normalize else 'as they are'}"

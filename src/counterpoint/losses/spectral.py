@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import into_ball
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -62,7 +62,7 @@ class SpectralContrastive(Loss):
         """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         if self.mu is not None:
-            z0, z1 = _into_ball(z0, math.sqrt(self.mu)), _into_ball(z1, math.sqrt(self.mu))
+            z0, z1 = into_ball(z0, math.sqrt(self.mu)), into_ball(z1, math.sqrt(self.mu))
         own_N = (z0 * z1).sum(dim=1)
         num_pairs = len(z0) * (len(z0) - 1)
         return -2 * own_N.mean() + _square_sum_of_others(z0, z1, own_N) / num_pairs
@@ -79,12 +79,6 @@ class SpectralContrastive(Loss):
         negative entry.
         """
         return -math.inf if self.mu is None else -2 * self.mu
-
-
-def _into_ball(z_ND: Tensor, radius: float) -> Tensor:
-    """Shorten the rows that are longer than the radius."""
-    is_inside_N1 = torch.linalg.vector_norm(z_ND.detach(), dim=1, keepdim=True) <= radius
-    return torch.where(is_inside_N1, z_ND, radius * unit_rows(z_ND))
 
 
 def _square_sum_of_others(z0: Tensor, z1: Tensor, own_N: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from counterpoint.core.checks import check_positive
 from counterpoint.kernels import dense
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.family import InfoNCE, check_temperature
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
@@ -54,6 +55,8 @@ class SupCon(Loss):
     True
     """
 
+    uses_labels = True
+
     def __init__(self, temperature: float = 0.1, base_temperature: float | None = None) -> None:
         super().__init__()
         self.nt_xent = InfoNCE(temperature)
@@ -86,6 +89,15 @@ class SupCon(Loss):
         """
         z0, z1 = prepare_views(z0.detach(), z1.detach(), labels, normalize=True)
         return self.factor * _repulsion(label_vectors(z0, z1, labels), self.temperature)
+
+    @torch.no_grad()
+    def attention(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Attention:
+        """Entropy of each anchor's weights of other labels and its effective number of them, in linear memory.
+
+        ``num_negatives`` is that of the smallest class, which has most; NaN in a batch of one class.
+        """
+        z0, z1 = (z.double() for z in prepare_views(z0, z1, labels, normalize=True))
+        return _attention(label_vectors(z0, z1, labels), self.temperature)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse), whatever the labels: log(2n - 1)."""
@@ -130,6 +142,8 @@ class MultiPositive(Loss):
     True
     """
 
+    uses_labels = True
+
     def __init__(self, temperature: float = 0.1) -> None:
         super().__init__()
         check_temperature(temperature)
@@ -164,6 +178,20 @@ class MultiPositive(Loss):
         z0, z1 = prepare_views(z0.detach(), z1.detach(), labels, normalize=True)
         return _repulsion(label_vectors(z0, z1, labels), self.temperature)
 
+    @torch.no_grad()
+    def attention(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Attention:
+        """Entropy of each anchor's weights of other labels and its effective number of them, in linear memory.
+
+        ``num_negatives`` is that of the smallest class, which has most.
+
+        Raises:
+            ValueError: a batch of one class, as in ``forward``.
+        """
+        z0, z1 = (z.double() for z in prepare_views(z0, z1, labels, normalize=True))
+        vectors = label_vectors(z0, z1, labels)
+        vectors.check_other_label("MultiPositive")
+        return _attention(vectors, self.temperature)
+
     def chance(self, n: int) -> float:
         """Loss of n classes of one sample when all pairs look alike, log(2n - 1); of c samples, log((2n-1)/(2c-1))."""
         return self.nt_xent.chance(n)
@@ -193,6 +221,16 @@ def _repulsion(vectors: LabelledVectors, temperature: float) -> Tensor:
     """Softmax over all others, divided by the temperature, where labels differ; (a, m)."""
     u_AM = dense.row_scores(vectors.scores(1.0 / temperature, vectors.others()))
     return torch.softmax(u_AM, dim=1).masked_fill(vectors.is_same(), 0.0) / temperature
+
+
+def _attention(vectors: LabelledVectors, temperature: float) -> Attention:
+    """That of the softmax over vectors of other labels."""
+    count = vectors.most_negatives()
+    if count == 0:
+        entropy_A = vectors.all_MD.new_full((len(vectors.index_A),), math.nan)
+    else:
+        (entropy_A,) = attention_of(vectors.scores(1.0 / temperature, vectors.other_label()), EXPONENTIAL, count)
+    return Attention(entropy_A, entropy_A.exp(), count)
 
 
 def _supcon_card(loss: SupCon) -> LossCard:

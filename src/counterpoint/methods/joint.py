@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from counterpoint.losses.logit_scale import LogitScale
 from counterpoint.nn.outputs import OutputMap
 
 
@@ -34,3 +35,9 @@ class JointEmbedding(nn.Module):
         with torch.autocast(projected.device.type, enabled=False):
             z0, z1 = self.output_map(projected.float()).chunk(2)
             return self.loss(z0, z1)
+
+    def after_step(self) -> None:
+        """Bring learned scales of the loss back into their range."""
+        for module in self.loss.modules():
+            if isinstance(module, LogitScale):
+                module.limit_()

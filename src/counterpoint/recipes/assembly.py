@@ -90,10 +90,12 @@ class Assembled:
         output_map = OutputMap(d0=card.d0, nonnegative=card.nonnegative, normalize=False)
         method = JointEmbedding(self.encoder.backbone, self.encoder.projector, output_map, self.loss)
         batch_size, batches = self.order.batch_size, self.order.batches_per_epoch
+        optimizer = build_optimizer(method, settings.optim)
+        optimizer.register_step_post_hook(lambda *_: method.after_step())
         num_epochs, warmup = int(settings.epochs), float(settings.optim.warmup_epochs)
         return TrainingJob(
             method=method,
-            optimizer=build_optimizer(method, settings.optim),
+            optimizer=optimizer,
             schedule=WarmupCosine(float(settings.optim.learning_rate), num_epochs * batches, round(warmup * batches)),
             loader=BatchLoader(self.source.store, self.order, num_workers=settings.engine.workers),
             views=view_drawer(settings, self.encoder.card),
@@ -150,6 +152,10 @@ def _loss(settings: TrainSettings, batch_size: int, num_features: int) -> tuple[
     trial = torch.randn(batch_size, num_features, generator=generator).to(settings.engine.device)
     try:
         loss = build_loss(asked.name, common, asked.options)
+        if loss.uses_labels:
+            raise ValueError(
+                "it learns from labels, which training does not use; call counterpoint.losses in your own loop"
+            )
         with recording() as choices:
             build_loss(asked.name, common, asked.options).to(settings.engine.device)(trial, trial)
     except (TypeError, ValueError) as error:

@@ -1,0 +1,71 @@
+"""A user's psi whose derivatives are given: autograd uses them too, so that every kernel computes the same thing."""
+
+# Any shape; everything is elementwise
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoint.kernels.contract import PairFunction
+
+
+def with_given_derivatives(psi: PairFunction) -> PairFunction:
+    """The same psi, whose value has the given slope and whose slope has the given curvature under autograd.
+
+    Kernels that hold all pairs differentiate ``value``; the others call ``slope`` and ``curvature``.
+
+    >>> from counterpoint.kernels.pair_functions import HINGE
+    >>> u = torch.tensor([-1.0, 2.0], requires_grad=True)
+    >>> torch.autograd.grad(with_given_derivatives(HINGE).value(u).sum(), u)[0]
+    tensor([0., 1.])
+    """
+    slope = _Slope(psi)
+    return replace(psi, value=_Value(psi, slope), slope=slope)
+
+
+class _Slope:
+    """The given slope, whose derivative is the given curvature."""
+
+    def __init__(self, psi: PairFunction) -> None:
+        self.psi = psi
+
+    def __call__(self, u: Tensor) -> Tensor:
+        return _WithDerivative.apply(u, self.psi.slope, self.psi.curvature)  # pyright: ignore[reportReturnType]
+
+
+class _Value:
+    """The given value, whose derivative is the given slope."""
+
+    def __init__(self, psi: PairFunction, slope: _Slope) -> None:
+        self.psi, self.slope = psi, slope
+
+    def __call__(self, u: Tensor) -> Tensor:
+        return _WithDerivative.apply(u, self.psi.value, self.slope)  # pyright: ignore[reportReturnType]
+
+
+class _WithDerivative(torch.autograd.Function):
+    """f(u) with f' given as a function of its own."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(u: Tensor, function: Any, derivative: Any) -> Tensor:
+        return function(u.clone())  # a function that works in place must not reach the scores
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        u, _, ctx.derivative = inputs
+        ctx.save_for_backward(u)
+        ctx.save_for_forward(u)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        (u,) = ctx.saved_tensors
+        return upstream[0] * ctx.derivative(u), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        (u,) = ctx.saved_tensors
+        return tangents[0] * ctx.derivative(u)

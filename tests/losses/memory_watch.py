@@ -1,0 +1,19 @@
+"""How large a tensor some code makes: what a claim of linear memory is held to."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class LargestResult(TorchDispatchMode):
+    """Remembers the largest tensor that any operation returns."""
+
+    num_elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.num_elements = max([self.num_elements, *sizes])
+        return result
