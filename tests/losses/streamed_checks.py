@@ -73,7 +73,7 @@ def losses_of_parts(loss: Loss, z0: Tensor, z1: Tensor, num_parts: int) -> list[
             own.append(partial_M)
             return partial_M
 
-        loss(z0, z1, part=Part(*bound, note))
+        loss.forward(z0, z1, part=Part(*bound, note))  # statistics of one part: the value may be no number
     return [
         loss(
             z0, z1, part=Part(*bound, merge_with([p for k, other in enumerate(partials) if k != place for p in other]))

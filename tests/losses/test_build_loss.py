@@ -13,7 +13,11 @@ from counterpoint.losses.importance import AlphaCL
 from counterpoint.losses.loss import Loss
 
 TABLE = Path(__file__).parent.parent.parent / "docs" / "losses.md"
-OPTIONS = {"nonnegative-cross-entropy": {"num_classes": 3, "num_features": 4}}
+OPTIONS = {
+    "nonnegative-cross-entropy": {"num_classes": 3, "num_features": 4},
+    "hard-negatives": {"loss": "infonce"},
+    "sparsity-penalty": {"loss": "infonce"},
+}
 each_loss = pytest.mark.parametrize("name", CATALOGUE)
 
 

@@ -139,7 +139,7 @@ def losses_of_parts(loss: HardNegatives, z0: Tensor, z1: Tensor, num_parts: int)
         return merge
 
     for place in range(num_parts):
-        loss(z0, z1, part=part(place, note(place)))
+        loss.forward(z0, z1, part=part(place, note(place)))  # statistics of one part: the value may be no number
     return [loss(z0, z1, part=part(place, join())) for place in range(num_parts)]
 
 
@@ -155,6 +155,12 @@ def test_parts_average_to_the_whole(kernel: str, kind: str, num_parts: int) -> N
         assert_close(mean, whole)
         assert_close(gradients(mean, z0, z1), gradients(whole, z0, z1))
     assert any(abs(float((part - whole).detach())) > 1e-3 for part in parts)
+
+
+def test_a_sum_over_anchors_is_the_mean_of_its_parts() -> None:
+    z0, z1 = draw_views(6, 2)
+    loss = HardNegatives(InfoNCE(0.5, reduction="sum"))
+    assert_close(torch.stack(losses_of_parts(loss, z0, z1, 3)).mean(), loss(z0, z1))
 
 
 @each_unit

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from whole_batch_checks import BAD_INPUT, assert_half_precision_is_lifted, rotation
 
-from counterpoint.losses import CATALOGUE, Loss, explain
+from counterpoint.losses import CATALOGUE, InfoNCE, Loss, explain
 from counterpoint.losses.blocks import ANCHORS, NEGATIVES, Anchors, Negatives
 from counterpoint.losses.explain import ROWS
 from counterpoint.losses.pair_loss import REDUCTIONS, Reduction
 
 N, D = 6, 4
 LABELS = torch.tensor([0, 1, 2, 0, 1, 1])
-ARGUMENTS: dict[str, Any] = {"num_classes": 3, "num_features": D}
+ARGUMENTS: dict[str, Any] = {"num_classes": 3, "num_features": D, "loss": InfoNCE()}
 ROUNDING = 1e-12
 
 each_loss = pytest.mark.parametrize("name", CATALOGUE)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from counterpoint.core import dist
-from counterpoint.losses import CATALOGUE
+from counterpoint.losses import CATALOGUE, InfoNCE
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.methods import across_ranks
 from counterpoint.methods.across_ranks import AcrossRanks, shared_batch
@@ -33,6 +33,8 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "infonce": [{}, {"negatives": "cross-view"}, {"negatives": "same-view", "normalize": False}],
     "triplet": [{}, {"negatives": "cross-view"}, {"negatives": "same-view", "normalize": False}],
     "nonnegative-cross-entropy": [{"num_classes": 3, "num_features": D}],
+    "hard-negatives": [{"loss": InfoNCE(0.5)}, {"loss": InfoNCE(0.5, reduction="sum"), "beta": 0.5}],
+    "sparsity-penalty": [{"loss": InfoNCE(0.5, negatives="cross-view")}],
 }
 
 

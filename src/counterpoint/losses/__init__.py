@@ -10,12 +10,14 @@ from counterpoint.losses import (
     binary,
     decoupled,
     family,
+    hard_negatives,
     imbalanced,
     importance,
     nonnegative_classes,
     redundancy,
     regression,
     sigmoid_pair,
+    sparsity,
     spectral,
     supervised,
 )
@@ -111,4 +113,6 @@ CATALOGUE: Mapping[str, Callable[..., Loss]] = {
     **redundancy.CATALOGUE,
     **regression.CATALOGUE,
     **nonnegative_classes.CATALOGUE,
+    **hard_negatives.CATALOGUE,
+    **sparsity.CATALOGUE,
 }

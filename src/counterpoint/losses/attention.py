@@ -10,6 +10,7 @@ cancels.
 
 # N samples, A anchors
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -59,7 +60,7 @@ def attention_of(scores: PairScores, psi: PairFunction, num_negatives: int) -> l
             torch.where(weight > 0, torch.log(weight) - x_log_x / weight, torch.nan)
             for weight, x_log_x in zip(_both(total), _both(spread), strict=True)
         ]
-    limit = torch.log(torch.tensor(float(num_negatives))).item()
+    limit = math.log(num_negatives)
     return [entropy_A.clamp(0.0, limit) for entropy_A in entropy]
 
 

@@ -27,7 +27,7 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
     Args:
         name: as in the catalogue.
         common: settings that many losses share (temperature, epsilon, negatives); those it does not take are left out.
-        options: settings of this loss; ``rule`` of alpha-cl goes by name.
+        options: settings of this loss; ``rule`` of alpha-cl and ``loss`` of a wrapper go by name.
 
     Raises:
         UsageError: an unknown name.
@@ -45,6 +45,8 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
     missing = [key for key, each in known.items() if each.default is each.empty and key not in given]
     if missing:
         raise ValueError(f"loss {name} needs {missing[0]}; give it as an option")
+    if isinstance(given.get("loss"), str):  # of a wrapper, which hands the common settings on
+        given["loss"] = build_loss(given["loss"], common, {})
     if isinstance(given.get("rule"), str):
         rule = given["rule"]
         if rule not in RULES:

@@ -8,19 +8,17 @@ an anchor: ``two-view``, the 2n - 2 vectors of other samples; ``cross-view``, th
 ``same-view``, the n - 1 in its own) and ``normalize`` (False takes vectors as they are).
 """
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.checks import LARGEST, check_choice, check_positive, check_real
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID, identity, softplus
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID
 from counterpoint.losses.blocks import Anchors, Negatives, Pairing
 from counterpoint.losses.loss import LossCard
 from counterpoint.losses.pair_loss import REDUCTIONS, PairLoss, Reduction
-from counterpoint.losses.pairs import Phi, Psi
+from counterpoint.losses.pairs import LINEAR, Phi, Psi, log_plus
 
 
 def InfoNCE(
@@ -72,7 +70,7 @@ def InfoNCE(
         raise ValueError(f"epsilon must be >= 0, got {epsilon}; 1 is NT-Xent, 0 is DCL")
     return member(
         "InfoNCE" if epsilon else "DCL",
-        _log_plus(epsilon),
+        log_plus(epsilon),
         Psi(EXPONENTIAL, f"exp(x / {temperature:g})", scale=1.0 / temperature),
         pairing=Pairing(negatives, anchors, normalize),
         alpha=f"exp(gap_ij / tau) / ({epsilon:g} + xi_i) / tau",
@@ -124,7 +122,7 @@ def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     """
     return member(
         "MINE",
-        _log_plus(0.0),
+        log_plus(0.0),
         Psi(EXPONENTIAL, "exp(x)"),
         pairing=Pairing(negatives, normalize=normalize),
         alpha="exp(gap_ij) / xi_i",
@@ -156,7 +154,7 @@ def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: b
     check_margin(margin)
     return member(
         "Triplet",
-        _linear(),
+        LINEAR,
         Psi(HINGE, f"[x + {margin:g}]_+", margin=margin),
         pairing=Pairing(negatives, normalize=normalize),
         alpha="1 where gap_ij + margin > 0",
@@ -189,7 +187,7 @@ def SoftTriplet(
     check_margin(margin)
     return member(
         "SoftTriplet",
-        _log_plus(1.0, factor=temperature),
+        log_plus(1.0, factor=temperature),
         Psi(EXPONENTIAL, f"exp(x / {temperature:g} + {margin:g})", scale=1.0 / temperature, margin=margin),
         pairing=Pairing(negatives, normalize=normalize),
         alpha="exp(gap_ij / tau + margin) / (1 + xi_i)",
@@ -216,7 +214,7 @@ def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) ->
     """
     return member(
         "NPlusOneTuplet",
-        _log_plus(1.0),
+        log_plus(1.0),
         Psi(EXPONENTIAL, "exp(x)"),
         pairing=Pairing(negatives, normalize=normalize),
         alpha="exp(gap_ij) / (1 + xi_i)",
@@ -276,7 +274,7 @@ def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", n
     check_positive(steepness, "steepness", hint="1 is a common value")
     return member(
         "ModifiedTriplet",
-        _linear(),
+        LINEAR,
         Psi(SIGMOID, f"sigmoid({steepness:g} x)", scale=steepness, is_convex=False),
         pairing=Pairing(negatives, normalize=normalize),
         alpha="c sigmoid'(c gap_ij)",
@@ -306,7 +304,7 @@ def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> 
     """
     return member(
         "LinearTriplet",
-        _linear(),
+        LINEAR,
         Psi(IDENTITY, "x"),
         pairing=Pairing(negatives, normalize=normalize),
         alpha="1",
@@ -349,41 +347,6 @@ def check_margin(margin: float) -> None:
         raise ValueError(f"margin must be a finite number, got {margin}; unit vectors have gaps between -2 and 2")
 
 
-@dataclass(frozen=True)
-class _LogPlus:
-    """The function phi(x) = factor * log(epsilon + x), in the log domain."""
-
-    epsilon: float
-    factor: float
-
-    def of_sum(self, xi: Tensor) -> Tensor:
-        """As a function of the sum."""
-        return self.factor * torch.log(self.epsilon + xi)
-
-    def of_log_sum(self, log_xi: Tensor) -> Tensor:
-        """As a function of its logarithm."""
-        if self.epsilon == 0:
-            return log_xi if self.factor == 1 else self.factor * log_xi
-        offset = math.log(self.epsilon)
-        plus = softplus(log_xi) if offset == 0 else offset + softplus(log_xi - offset)
-        return plus if self.factor == 1 else self.factor * plus
-
-    def slope_of_log_sum(self, log_xi: Tensor) -> Tensor:
-        """Derivative with respect to the logarithm."""
-        if self.epsilon == 0:
-            return torch.full_like(log_xi, self.factor)
-        offset = math.log(self.epsilon)
-        share = torch.sigmoid(log_xi if offset == 0 else log_xi - offset)
-        return share if self.factor == 1 else self.factor * share
-
-
-def _log_plus(epsilon: float, factor: float = 1.0) -> Phi:
-    """Return phi(x) = factor * log(epsilon + x)."""
-    formula = f"log({epsilon:g} + x)" if epsilon else "log(x)"
-    phi = _LogPlus(epsilon, factor)
-    return Phi(phi.of_sum, formula if factor == 1 else f"{factor:g} {formula}", phi.of_log_sum, phi.slope_of_log_sum)
-
-
 def _squared_hinge(log_xi: Tensor) -> Tensor:
     return torch.relu(log_xi).square()
 
@@ -394,11 +357,6 @@ def _squared_hinge_of_log(xi: Tensor) -> Tensor:
 
 def _squared_hinge_slope(log_xi: Tensor) -> Tensor:
     return 2 * torch.relu(log_xi)
-
-
-def _linear() -> Phi:
-    """The identity."""
-    return Phi(identity, "x", is_linear=True)
 
 
 CATALOGUE: Mapping[str, Callable[..., PairLoss]] = {

@@ -3,6 +3,7 @@
 # N samples per view, A anchors, M keys, D features
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -69,7 +70,8 @@ class HardNegatives(Loss):
             return self.loss(z0, z1, labels, part=part)
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.loss.pairing.normalize)
         per_anchor_A = self._phi(self._log_xi(z0, z1, part))
-        return per_anchor_A.mean() if self.loss.reduction == "mean" else per_anchor_A.sum()
+        num_parts = 1.0 if part is None else len(z0) / (part.last - part.first)
+        return self.loss.reduced(per_anchor_A, num_parts).to(z0.dtype)
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Pairwise importance :math:`\alpha_{ij} = \phi'(\xi_i)\,\partial \xi_i/\partial(d_i^2 - d_{ij}^2)`, dense.
@@ -143,3 +145,6 @@ def _check_exponential(loss: PairLoss) -> None:
         raise TypeError(f"{wanted}, got {type(loss).__name__}; other losses have no negatives to weigh by exp(beta u)")
     if not loss.psi.function.in_log_domain:
         raise TypeError(f"{wanted}, got {loss.card.name} with psi = {loss.psi.formula}; wrap one of those instead")
+
+
+CATALOGUE: Mapping[str, type[HardNegatives]] = {"hard-negatives": HardNegatives}

@@ -35,8 +35,6 @@ class LogitScale(nn.Module):
     def __init__(self, start: float, *, is_learned: bool, most: float = math.inf) -> None:
         super().__init__()
         check_positive(start, "scale", hint="it is 1 / temperature")
-        if math.isinf(start):
-            raise ValueError("scale must be finite, got inf; it is 1 / temperature")
         if is_learned and not most >= start:
             raise ValueError(
                 f"max_scale must be >= the first scale, 1 / temperature = {start:g}, got {most}; CLIP uses 100"

@@ -5,6 +5,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,11 +87,14 @@ class Loss(nn.Module, ABC):
         Raises:
             NonFiniteError: the value is NaN or infinite although the inputs are finite.
         """
-        device = next((z.device.type for z in (*views, *named.values()) if isinstance(z, Tensor)), None)
-        if device is not None and torch.is_autocast_enabled(device):
-            with torch.autocast(device, enabled=False):
-                return self(*views, **named)
-        value = super().__call__(*views, **named)
+        if torch._C._is_any_autocast_enabled():
+            devices = {z.device.type for z in (*views, *named.values()) if isinstance(z, Tensor)}
+            with ExitStack() as off:
+                for device in devices:
+                    off.enter_context(torch.autocast(device, enabled=False))
+                value = super().__call__(*views, **named)
+        else:
+            value = super().__call__(*views, **named)
         if not is_finite(value):
             dtype = str(value.dtype).removeprefix("torch.")
             raise NonFiniteError(

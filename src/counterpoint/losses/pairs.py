@@ -2,6 +2,7 @@
 
 # N anchors
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,6 +61,43 @@ class Phi:
             return self.of_sum(statistic_N)
         return self.of_sum(statistic_N.exp()) if self.of_log_sum is None else self.of_log_sum(statistic_N)
 
+
+@dataclass(frozen=True)
+class _LogPlus:
+    """The function phi(x) = factor * log(epsilon + x), in the log domain."""
+
+    epsilon: float
+    factor: float
+
+    def of_sum(self, xi: Tensor) -> Tensor:
+        """As a function of the sum."""
+        return self.factor * torch.log(self.epsilon + xi)
+
+    def of_log_sum(self, log_xi: Tensor) -> Tensor:
+        """As a function of its logarithm."""
+        if self.epsilon == 0:
+            return log_xi if self.factor == 1 else self.factor * log_xi
+        offset = math.log(self.epsilon)
+        plus = softplus(log_xi) if offset == 0 else offset + softplus(log_xi - offset)
+        return plus if self.factor == 1 else self.factor * plus
+
+    def slope_of_log_sum(self, log_xi: Tensor) -> Tensor:
+        """Derivative with respect to the logarithm."""
+        if self.epsilon == 0:
+            return torch.full_like(log_xi, self.factor)
+        offset = math.log(self.epsilon)
+        share = torch.sigmoid(log_xi if offset == 0 else log_xi - offset)
+        return share if self.factor == 1 else self.factor * share
+
+
+def log_plus(epsilon: float, factor: float = 1.0) -> Phi:
+    """Return phi(x) = factor * log(epsilon + x), computed in the log domain where psi is exp."""
+    formula = f"log({epsilon:g} + x)" if epsilon else "log(x)"
+    phi = _LogPlus(epsilon, factor)
+    return Phi(phi.of_sum, formula if factor == 1 else f"{factor:g} {formula}", phi.of_log_sum, phi.slope_of_log_sum)
+
+
+LINEAR = Phi(identity, "x", is_linear=True)
 
 # What torch offers of the family's phi, kept in the log domain with an exponential psi.
 LOG_PHI: dict[Elementwise, Phi] = {

@@ -79,4 +79,4 @@ class SparsityPenalty(Loss):
         return self.loss.floor(n, nonnegative=nonnegative)
 
 
-WRAPPERS: Mapping[str, type[SparsityPenalty]] = {"sparsity-penalty": SparsityPenalty}
+CATALOGUE: Mapping[str, type[SparsityPenalty]] = {"sparsity-penalty": SparsityPenalty}

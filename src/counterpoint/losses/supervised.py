@@ -62,8 +62,6 @@ class SupCon(Loss):
         self.nt_xent = InfoNCE(temperature)
         if base_temperature is not None:
             check_positive(base_temperature, "base_temperature", hint="khosla2020's code uses the temperature")
-            if math.isinf(base_temperature):
-                raise ValueError("base_temperature must be finite, got inf; None leaves the loss unscaled")
         self.temperature = temperature
         self.factor = 1.0 if base_temperature is None else temperature / base_temperature
         self.card = _supcon_card(self)
