@@ -198,7 +198,7 @@ def test_ratios_are_taken_pair_by_pair() -> None:
     assert [ratio and ratio.median for ratio in with_times] == [2.5, None, 1.5]
 
 
-def test_everyone_takes_turns_at_going_first() -> None:
+def test_everyone_takes_turns_in_another_order_each_round() -> None:
     calls: list[str] = []
     steps = {name: (lambda name=name: calls.append(name)) for name in "abc"}
     clock = {"a": 0.001, "b": 0.002, "c": 0.004}
@@ -208,10 +208,14 @@ def test_everyone_takes_turns_at_going_first() -> None:
             step()
         return clock[calls[-1]]
 
-    seconds = measuring.take_turns(steps, fake_clock, Plan(2, 3, 1, 0.004))
-    assert seconds == {name: [value] * 3 for name, value in clock.items()}
-    a, b, c = ["a"] * 4, ["b"] * 2, ["c"]
-    assert calls == [*"abcabc", *a, *b, *c, *b, *c, *a, *c, *a, *b]
+    seconds = measuring.take_turns(steps, fake_clock, Plan(2, 40, 1, 0.004))
+    assert seconds == {name: [value] * 40 for name, value in clock.items()}
+    assert calls[:6] == [*"abcabc"]  # warm-ups
+    rounds = "".join(calls[6:])
+    turns = re.findall("a{5}|b{3}|c", rounds)  # one untimed call before several, none before a single one
+    assert "".join(turns) == rounds
+    orders = {"".join(turn[0] for turn in turns[k : k + 3]) for k in range(0, len(turns), 3)}
+    assert orders == {"abc", "acb", "bac", "bca", "cab", "cba"}
 
 
 def test_who_is_slow_sits_out_the_later_rounds() -> None:

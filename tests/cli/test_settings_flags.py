@@ -43,6 +43,8 @@ def example_of(path: str) -> tuple[str, Any]:
     if "|" in words:
         choices = [value for option in get_args(FIELDS[path].annotation) for value in (get_args(option) or (option,))]
         return str(choices[-1]), choices[-1]
+    if "mapping" in words:
+        return "{margin: 0.5}", {"margin": 0.5}
     return ("9", 9) if "whole" in words else ("0.25", 0.25)
 
 

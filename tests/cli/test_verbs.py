@@ -13,8 +13,8 @@ from counterpoint.cli import verbs
 from counterpoint.cli.main import main
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
-from counterpoint.losses import InfoNCE
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 from counterpoint.recipes import resolve
 
@@ -183,14 +183,14 @@ def test_a_failed_run_leaves_with_1(capsys: pytest.CaptureFixture[str]) -> None:
 def test_sigterm_saves_says_how_to_go_on_and_leaves_with_the_code_of_the_shell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original = InfoNCE.forward
+    original = JointEmbedding.forward
 
-    def forward(self: InfoNCE, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self: JointEmbedding, view0: Tensor, view1: Tensor) -> Tensor:
         signal.raise_signal(signal.SIGTERM)
-        return original(self, z0, z1, labels)
+        return original(self, view0, view1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(InfoNCE, "forward", forward)
+        patch.setattr(JointEmbedding, "forward", forward)
         assert main([*TRAIN, "--out", "run", "-q"]) == 143
     expected = "counterpoint train: stopped and saved at step 1 of 3; continue with: counterpoint resume run\n"
     captured = capsys.readouterr()

@@ -196,7 +196,7 @@ def test_weights_that_do_not_fit_are_named() -> None:
         build(3, 5)(GOOD, GOOD, labels)
     elsewhere = GOOD.to("meta")
     with pytest.raises(ValueError, match=r"must be on one device, got meta and cpu; use loss\.to\(z0\.device\)"):
-        build(3, 2)(elsewhere, elsewhere, labels)
+        build(3, 2)(elsewhere, elsewhere, labels.to("meta"))
     broken = build(3, 2)
     with torch.no_grad():
         broken.class_weights[1, 0] = math.nan

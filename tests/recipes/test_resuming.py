@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
-from counterpoint.losses import InfoNCE
+from counterpoint.methods.joint import JointEmbedding
 
 NUM_SAMPLES = 50
 BATCHES = NUM_SAMPLES // 16
@@ -27,15 +27,15 @@ def images(rng: np.random.Generator) -> np.ndarray:
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, num_steps: int) -> None:
     """Let Ctrl-C arrive during a step."""
-    original, calls = InfoNCE.forward, []
+    original, calls = JointEmbedding.forward, []
 
-    def forward(self: InfoNCE, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self: JointEmbedding, view0: Tensor, view1: Tensor) -> Tensor:
         calls.append(1)
         if len(calls) == num_steps:
             signal.raise_signal(signal.SIGINT)
-        return original(self, z0, z1, labels)
+        return original(self, view0, view1)
 
-    monkeypatch.setattr(InfoNCE, "forward", forward)
+    monkeypatch.setattr(JointEmbedding, "forward", forward)
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, num_steps: int, data: Any, **settings: Any) -> Path:

@@ -15,7 +15,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
 from counterpoint.core.yaml_text import parse_yaml
 from counterpoint.data.order import split_source
-from counterpoint.losses import InfoNCE
+from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn import trained
 from data import picture_files as pictures
 from recipes.folder_snapshot import snapshot
@@ -364,13 +364,13 @@ def test_data_that_cannot_be_used_replace_nothing(tmp_path: Path, images: np.nda
 def test_a_loss_that_is_not_finite_stops_the_run_and_is_recorded(
     tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, calls = InfoNCE.forward, []
+    original, calls = JointEmbedding.forward, []
 
-    def forward(self: InfoNCE, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self: JointEmbedding, view0: Tensor, view1: Tensor) -> Tensor:
         calls.append(1)
-        return original(self, z0, z1, labels) * (float("nan") if len(calls) == 5 else 1.0)
+        return original(self, view0, view1) * (float("nan") if len(calls) == 5 else 1.0)
 
-    monkeypatch.setattr(InfoNCE, "forward", forward)
+    monkeypatch.setattr(JointEmbedding, "forward", forward)
     with pytest.raises(TrainingError, match=r"the loss is nan at step 4 \(epoch 2, samples .*\d+, \d+"):
         cp.train(images, out=tmp_path / "run", **SMALL)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"

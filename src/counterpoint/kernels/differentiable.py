@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
+from counterpoint.core.transforms import without_autocast
 from counterpoint.kernels import dense, linear
 from counterpoint.kernels.contract import PairFunction, PairKernel, PairMask, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.select import select
@@ -59,6 +60,9 @@ def reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel | None = No
         One number per anchor (row), and per key where scores are read both ways.
     """
     kernel = select(scores, psi).kernel if kernel is None else kernel
+    if torch.is_autocast_enabled(scores.terms.anchors_ND.device.type):
+        with without_autocast([scores.terms.anchors_ND.device.type]):
+            return reduce(scores, psi, kernel)
     if psi.in_log_domain:
         return _with_own(_reduce(_without_own(scores), psi, kernel), scores.terms)
     return _reduce(scores, psi, kernel)

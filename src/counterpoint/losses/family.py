@@ -60,6 +60,7 @@ def InfoNCE(
 
     Unchanged by permuting samples, swapping views (with all anchors) and rotating all vectors.
 
+    >>> import math
     >>> z = torch.eye(2)
     >>> round(float(InfoNCE(temperature=1.0)(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
     True
@@ -94,6 +95,7 @@ def DCL(temperature: float = 0.1, negatives: Negatives = "two-view", normalize: 
     Raises:
         ValueError: temperature <= 0 or an unknown kind of negatives.
 
+    >>> import math
     >>> z = torch.eye(2)
     >>> round(float(DCL(temperature=1.0)(z, z)), 6) == round(math.log(2 / math.e), 6)
     True
@@ -116,6 +118,7 @@ def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     Raises:
         ValueError: an unknown kind of negatives.
 
+    >>> import math
     >>> z = torch.eye(2)
     >>> round(float(MINE()(z, z)), 6) == round(math.log(2 / math.e), 6)
     True
@@ -179,6 +182,7 @@ def SoftTriplet(
     Raises:
         ValueError: temperature <= 0, a margin that is not finite, or an unknown kind of negatives.
 
+    >>> import math
     >>> z = torch.eye(2)
     >>> round(float(SoftTriplet()(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
     True
@@ -208,6 +212,7 @@ def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) ->
     Raises:
         ValueError: an unknown kind of negatives.
 
+    >>> import math
     >>> z = torch.eye(2)
     >>> round(float(NPlusOneTuplet()(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
     True
@@ -238,6 +243,7 @@ def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", nor
     Raises:
         ValueError: a margin that is not finite, or an unknown kind of negatives.
 
+    >>> import math
     >>> z = torch.eye(2)
     >>> round(float(LiftedStructured()(z, z)), 6) == round(math.log(2) ** 2, 6)
     True

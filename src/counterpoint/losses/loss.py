@@ -5,7 +5,6 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import NonFiniteError
+from counterpoint.core.transforms import without_autocast
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,7 @@ class Loss(nn.Module, ABC):
         """
         if torch._C._is_any_autocast_enabled():
             devices = {z.device.type for z in (*views, *named.values()) if isinstance(z, Tensor)}
-            with ExitStack() as off:
-                for device in devices:
-                    off.enter_context(torch.autocast(device, enabled=False))
+            with without_autocast(devices):
                 value = super().__call__(*views, **named)
         else:
             value = super().__call__(*views, **named)
