@@ -97,7 +97,7 @@ def _number(value: Tensor) -> float:
     try:
         return float(value)
     except RuntimeError as error:
-        if "vmap" not in str(error):
+        if "vmap" not in str(error) and not value.is_meta:
             raise
         return math.nan
 
