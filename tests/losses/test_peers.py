@@ -1,0 +1,52 @@
+"""The family beside other libraries: the same value and gradients as lightly and pytorch-metric-learning.
+
+Other peers stand with their losses: DCLW, Barlow Twins, VICReg, SupCon, cross-modal and sigmoid.
+"""
+
+import pytest
+import torch
+from lightly.loss import DCLLoss, NTXentLoss
+from pytorch_metric_learning.losses import NTXentLoss as MetricLearningNTXent
+from pytorch_metric_learning.losses import SelfSupervisedLoss
+from torch import Tensor, nn
+
+from counterpoint.losses import DCL, InfoNCE
+from tolerances import assert_close
+
+N, D = 7, 5
+
+
+def draw_views(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Related views of unequal lengths: no one is helped by unit vectors."""
+    generator = torch.Generator().manual_seed(11)
+    z0 = torch.randn(N, D, generator=generator, dtype=torch.float64)
+    z1 = 2 * z0 + torch.randn(N, D, generator=generator, dtype=torch.float64)
+    return z0.to(dtype).requires_grad_(), z1.to(dtype).requires_grad_()
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (InfoNCE, NTXentLoss),
+        (DCL, DCLLoss),
+        (lambda temperature: InfoNCE(temperature, epsilon=0), DCLLoss),
+        (InfoNCE, lambda temperature: SelfSupervisedLoss(MetricLearningNTXent(temperature=temperature))),
+    ],
+    ids=["lightly-ntxent", "lightly-dcl", "lightly-dcl-as-infonce", "pml-ntxent"],
+)
+def test_value_and_gradients_are_the_peers(ours: object, theirs: object, temperature: float, dtype: torch.dtype) -> None:
+    views = draw_views(dtype)
+    loss, peer = ours(temperature=temperature), theirs(temperature=temperature)
+    assert isinstance(peer, nn.Module)
+    value, expected = loss(*views), peer(*views)
+    assert_close(value, expected)
+    for actual, wanted in zip(torch.autograd.grad(value, views), torch.autograd.grad(expected, views), strict=True):
+        assert_close(actual, wanted)
+
+
+def test_the_default_temperatures_are_lightlys() -> None:
+    views = draw_views(torch.float64)
+    assert_close(InfoNCE(temperature=0.5)(*views), NTXentLoss()(*views))
+    assert_close(DCL()(*views), DCLLoss()(*views))
