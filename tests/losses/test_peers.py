@@ -36,7 +36,9 @@ def draw_views(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     ],
     ids=["lightly-ntxent", "lightly-dcl", "lightly-dcl-as-infonce", "pml-ntxent"],
 )
-def test_value_and_gradients_are_the_peers(ours: object, theirs: object, temperature: float, dtype: torch.dtype) -> None:
+def test_value_and_gradients_are_the_peers(
+    ours: object, theirs: object, temperature: float, dtype: torch.dtype
+) -> None:
     views = draw_views(dtype)
     loss, peer = ours(temperature=temperature), theirs(temperature=temperature)
     assert isinstance(peer, nn.Module)
