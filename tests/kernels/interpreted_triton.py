@@ -78,7 +78,7 @@ def assert_all_close(ours: Any, theirs: Any, *, dtype: torch.dtype | None = None
             assert_close(actual, truth, dtype=dtype)
 
 
-def compare_with_dense(scores: PairScores, psi: PairFunction) -> None:
+def assert_equals_dense(scores: PairScores, psi: PairFunction) -> None:
     """Statistic and gradient."""
     statistic, weight = KERNEL.reduce(scores, psi), positive_weight(scores)
     assert_all_close(statistic, dense.reduce(scores, psi))
@@ -112,7 +112,7 @@ def test_statistic_and_gradient_are_the_definition(psi: PairFunction, kind: str,
 @pytest.mark.usefixtures("small_shapes")
 @pytest.mark.parametrize(("psi", "n", "m"), [(EXPONENTIAL, 37, 70), (SOFTPLUS, 31, 63)], ids=["exp", "softplus"])
 def test_many_tiles_spans_and_chunks(psi: PairFunction, kind: str, place: str, n: int, m: int) -> None:
-    compare_with_dense(draw(n, m, 35, kind=kind), psi)
+    assert_equals_dense(draw(n, m, 35, kind=kind), psi)
 
 
 @each_place
@@ -121,7 +121,7 @@ def test_many_tiles_spans_and_chunks(psi: PairFunction, kind: str, place: str, n
 def test_a_single_pair_on_the_edge_of_a_tile_is_left_out(place: str, anchor: int, key: int) -> None:
     excluded = torch.full((32, 1), -1)
     excluded[anchor] = key
-    compare_with_dense(replace(draw(32, 64, 4, kind="two-way"), mask=PairMask(excluded, is_ragged=True)), EXPONENTIAL)
+    assert_equals_dense(replace(draw(32, 64, 4, kind="two-way"), mask=PairMask(excluded, is_ragged=True)), EXPONENTIAL)
 
 
 @each_place
@@ -131,7 +131,7 @@ def test_column_statistics_of_several_launches_are_merged(
     psi: PairFunction, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triton_launch, "PARTIAL_BYTES", 2 * 50 * 8)  # two blocks of owners at a time
-    compare_with_dense(draw(70, 50, 4, kind="two-way"), psi)
+    assert_equals_dense(draw(70, 50, 4, kind="two-way"), psi)
 
 
 @pytest.mark.parametrize("kind", ["self", "two-way"])
