@@ -17,6 +17,7 @@ SECTION_TITLES = {
     "source": "source: what is read from the data",
     "views": "views: how two views of a sample are drawn",
     "projector": "projector: the head between representation and loss",
+    "target": "target: momentum encoder, queue and predictor",
     "output": "output: from projector output to what the loss compares",
     "loss": "loss",
     "optim": "optim: optimiser and schedule",

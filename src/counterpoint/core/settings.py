@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 Auto = Literal["auto"]
+Off = Literal["none"]
 Pair = Annotated[tuple[float, float], Strict(False)]  # YAML writes a pair as a list
 
 
@@ -26,6 +27,7 @@ def _hint(text: str) -> Any:
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
 
 
 class SourceSettings(Settings):
@@ -49,13 +51,38 @@ class SourceSettings(Settings):
     max_bad: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01, description="stop when more than this share of the files cannot be read"
     )
+    root: str = Field(
+        default="data", description="folder of the named data sets (cifar10, stl10, ...), as torchvision keeps them"
+    )
+    split: str = Field(
+        default="auto", description="part of a named data set: train (auto), test, and for stl10 unlabeled or both"
+    )
+    image_column: str = Field(default="auto", description="tables: column of images or vectors (auto: by its type)")
+    label_column: str = Field(default="auto", description="tables and CSV lists: column of labels (auto: by its name)")
+    altered: Literal["refuse", "skip", "reindex"] = Field(
+        default="refuse",
+        description="samples whose content changed since the data were indexed: refuse them, skip and name them, or "
+        "take them as they are now",
+    )
+    imbalance: Literal["none", "exponential", "step"] = Field(
+        default="none", description="cut the training classes to a long tail (exponential) or to two sizes (step)"
+    )
+    imbalance_ratio: Annotated[float, Field(ge=1)] = Field(
+        default=100.0, description="size of the largest class over that of the smallest"
+    )
+    class_counts: list[Count] | Off = Field(
+        default="none", description="training samples of each class in the order of class names, such as [500, 50, 5]"
+    )
+    sampling: Literal["natural", "balanced"] = Field(
+        default="natural", description="draw samples as often as they occur, or every class equally often"
+    )
 
 
 class ViewSettings(Settings):
     """How two views of one sample are drawn; a field left at auto comes from the preset."""
 
     preset: str = Field(
-        default="auto", description="digits, small-images, photos, vectors, or none (auto: by the kind of data)"
+        default="auto", description="a recipe, see `counterpoint list views` (auto: by the kind of data)"
     )
     crop_scale: Pair | Auto = Field(
         default="auto", description="share of the area a random resized crop keeps, lowest and highest"
@@ -68,7 +95,19 @@ class ViewSettings(Settings):
     )
     grayscale: Probability | Auto = Field(default="auto", description="probability of dropping the colour")
     blur: Probability | Auto = Field(default="auto", description="probability of a Gaussian blur")
+    blur_second: Probability | Auto = Field(
+        default="auto", description="the same for the second view, where the two differ (auto: as the preset has it)"
+    )
     blur_sigma: Pair | Auto = Field(default="auto", description="blur width in pixels, lowest and highest")
+    solarize: Probability | Auto = Field(
+        default="auto", description="probability of inverting the bright half of the values"
+    )
+    solarize_second: Probability | Auto = Field(
+        default="auto", description="the same for the second view (auto: as the preset has it)"
+    )
+    interpolation: Literal["auto", "bilinear", "bicubic"] = Field(
+        default="auto", description="how a crop is brought to size"
+    )
     affine: Probability | Auto = Field(
         default="auto", description="probability of rotating, shifting, scaling and shearing"
     )
@@ -91,12 +130,34 @@ class ViewSettings(Settings):
 class ProjectorSettings(Settings):
     """The head between representation and loss."""
 
-    kind: Literal["auto", "none", "linear", "mlp"] = Field(default="auto", description="auto: as the method has it")
-    hidden: Annotated[int, Field(ge=1)] | Auto = Field(
-        default="auto", description="hidden width of the mlp (auto: the larger of both ends)"
+    kind: Literal["auto", "none", "linear", "mlp", "low-rank", "diagonal"] = Field(
+        default="auto",
+        description="auto: as the method has it; low-rank is fixed at random, diagonal a trained scale per dimension",
     )
+    layers: Annotated[int, Field(ge=2, le=8)] | Auto = Field(
+        default="auto", description="layers of the mlp (auto: as the method has it)"
+    )
+    hidden: Count | Auto = Field(default="auto", description="hidden width of the mlp (auto: the larger of both ends)")
     features: Annotated[int, Field(ge=2)] | Auto = Field(
         default="auto", description="dimensions of the embedding (auto: 128)"
+    )
+    norm: Literal["auto", "none", "batch"] = Field(
+        default="auto", description="BatchNorm after the mlp's hidden layers (auto: as the method has it)"
+    )
+    rank: Count | Auto = Field(default="auto", description="rank of the low-rank projector (auto: half the width)")
+
+
+class TargetSettings(Settings):
+    """The other branch of methods that have one: momentum encoder, queue, predictor."""
+
+    momentum: Annotated[float, Field(ge=0, le=1)] | Auto = Field(
+        default="auto", description="share of the momentum encoder that a step keeps (auto: as the method has it)"
+    )
+    queue_size: Count | Auto = Field(
+        default="auto", description="past keys that MoCo contrasts with (auto: 4096, or what the data allow)"
+    )
+    predictor_hidden: Count | Auto = Field(
+        default="auto", description="hidden width of the predictor of byol and simsiam (auto: as the method has it)"
     )
 
 
@@ -114,7 +175,10 @@ class OutputSettings(Settings):
 class LossSettings(Settings):
     """The contrastive loss."""
 
-    name: str = Field(default="infonce", description="a member of the loss catalogue (see `counterpoint list losses`)")
+    name: str = Field(
+        default="auto",
+        description="a member of the loss catalogue, see `counterpoint list losses` (auto: the method's)",
+    )
     epsilon: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="weight of the positive pair in the denominator: 1 is NT-Xent, 0 is DCL"
     )
@@ -127,20 +191,33 @@ class LossSettings(Settings):
 
 
 class OptimSettings(Settings):
-    """The optimiser and its schedule: linear warm-up, then cosine to zero, per step."""
+    """The optimiser and its schedule."""
 
-    name: Literal["adamw", "sgd"] = Field(default="adamw", description="optimiser")
+    name: Literal["adamw", "adam", "sgd", "lars"] = Field(default="adamw", description="optimiser")
     learning_rate: Annotated[float, Field(gt=0)] | Auto = Field(
         default="auto",
-        description="peak learning rate (auto: 2e-3 for adamw; 0.06 x batch / 128 for sgd)",
+        description="peak learning rate (auto: 2e-3 for adamw and adam; 0.06 x batch / 128 for sgd; 0.3 x batch / 256 "
+        "for lars)",
         json_schema_extra=_hint("common values are 1e-3 for adamw and 0.06 for sgd"),
     )
     weight_decay: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto", description="decay of matrices and kernels, not of biases and norms"
     )
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of sgd")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of sgd and lars")
+    trust: Annotated[float, Field(gt=0)] = Field(
+        default=1e-3, description="trust coefficient of lars: length of a layer's step over that of its weights"
+    )
+    schedule: Literal["cosine", "epoch-cosine", "constant"] = Field(
+        default="cosine", description="after the warm-up: cosine per step, cosine per epoch, or as it is"
+    )
     warmup_epochs: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto", description="epochs of linear warm-up (auto: 5 % of all)"
+    )
+    final_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="where the cosine ends, as a share of the peak"
+    )
+    clip: Annotated[float, Field(gt=0)] | Off = Field(
+        default="none", description="largest norm of the gradient; a longer one is scaled down to it"
     )
 
 
@@ -148,25 +225,63 @@ class EngineSettings(Settings):
     """Where and how the run is computed."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU if there is one")
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="auto: bf16 mixed precision on a GPU that has it, else fp32"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        default="auto",
+        description="of the encoder; losses and normalisation stay in float32 (auto: bf16 mixed precision on a GPU "
+        "that has it, else fp32)",
+    )
+    compile: bool = Field(default=False, description="compile the encoder with torch.compile (needs a C++ compiler)")
+    strategy: Literal["auto", "ddp", "fsdp"] = Field(
+        default="auto", description="several ranks: a copy of the encoder on each (auto: ddp), or shards of it (fsdp)"
+    )
+    backend: Literal["fabric", "torch"] = Field(
+        default="fabric", description="Lightning Fabric, or plain torch (the same results; for comparison)"
+    )
+    sync_norm: bool = Field(
+        default=True,
+        description="several ranks: BatchNorm over the whole batch, as one process has it; without it BatchNorm is "
+        "refused",
+    )
+    accumulate: Count = Field(
+        default=1, description="sub-batches whose gradients are added up per step; this adds no negatives"
+    )
+    chunk_size: Count | Off = Field(
+        default="none",
+        description="samples encoded at once by gradient caching: large batches, with all their negatives, on little "
+        "memory",
+    )
+    chunk_norm: bool = Field(
+        default=False, description="with chunk_size: allow BatchNorm, with the statistics of each chunk"
+    )
+    average: Annotated[float, Field(gt=0, lt=1)] | Off = Field(
+        default="none", description="decay of an exponential moving average of the weights, saved as the encoder"
     )
     workers: Annotated[int, Field(ge=0, le=64)] = Field(
         default=0, description="loader processes; changes no bit of the result"
     )
-    checkpoint_every: Annotated[int, Field(ge=1)] | Auto = Field(
+    checkpoint_every: Count | Auto = Field(
         default="auto", description="epochs between checkpoints (auto: about ten per run)"
     )
-    keep: Annotated[int, Field(ge=1)] = Field(default=2, description="number of newest checkpoints kept")
+    checkpoint_steps: Count | Off = Field(
+        default="none", description="save in the midst of an epoch, too, every so many steps"
+    )
+    keep: Count = Field(default=2, description="number of newest checkpoints kept")
+    knn_every: Count | Off = Field(
+        default="none", description="epochs between kNN checks on held-out samples while training (needs labels)"
+    )
+    tensorboard: bool = Field(default=False, description="write TensorBoard events to RUN/tensorboard (extra)")
+    wandb: bool = Field(default=False, description="log to Weights & Biases (extra)")
 
 
 class TrainSettings(Settings):
     """Train an encoder by contrast."""
 
-    data: str | None = Field(default=None, description="digits, a folder of images, or a .npy / .npz file")
-    method: str = Field(
-        default="simclr", description="simclr, ncl (non-negative, interpretable features) or directclr (no projector)"
+    data: str | None = Field(
+        default=None,
+        description="a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
+        ".npy, .npz, .csv, .txt, .tar, .parquet, .arrow",
     )
+    method: str = Field(default="simclr", description="see `counterpoint list methods`")
     out: str | None = Field(default=None, description="run folder to create (default: runs/DATA-METHOD)")
     encoder: str = Field(
         default="auto",
@@ -189,6 +304,7 @@ class TrainSettings(Settings):
     source: SourceSettings = SourceSettings()
     views: ViewSettings = ViewSettings()
     projector: ProjectorSettings = ProjectorSettings()
+    target: TargetSettings = TargetSettings()
     output: OutputSettings = OutputSettings()
     loss: LossSettings = LossSettings()
     optim: OptimSettings = OptimSettings()

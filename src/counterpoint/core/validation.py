@@ -123,6 +123,8 @@ def _option_words(option: Any) -> str:
         return " ".join([_option_words(base), *_bound_words(metadata)])
     if get_origin(option) is tuple:
         return "a pair such as [0.2, 1.0]"
+    if get_origin(option) is list:
+        return "a list such as [500, 50, 5]"
     if get_origin(option) is dict:
         return "a mapping such as {margin: 0.5}"
     return TYPE_WORDS.get(option, getattr(option, "__name__", str(option)))
