@@ -13,6 +13,12 @@ settings.register_profile("counterpoint", deadline=None, derandomize=True)
 settings.load_profile("counterpoint")
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifests of a test's data go to its own folder, also from processes that it starts."""
+    monkeypatch.setenv("COUNTERPOINT_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """NumPy generator, the same for every test."""

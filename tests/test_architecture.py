@@ -20,7 +20,7 @@ MAX_FILE_LINES = 400
 MAX_BODY_LINES = 60
 MAX_NESTING = 3
 MAX_PARAMETERS = 6
-SINGLE_MODULE_IMPORTS = ("lightning_fabric", "torchvision", "timm", "pyarrow", "triton")
+SINGLE_MODULE_IMPORTS = ("lightning_fabric", "torchvision", "timm", "pyarrow", "triton", "tensorboard", "wandb")
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

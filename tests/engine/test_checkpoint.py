@@ -1,8 +1,6 @@
 """Checkpoints: bit for bit what was saved, whole or absent, and damage is named and passed over."""
 
-import errno
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,83 +8,47 @@ from typing import Any
 
 import pytest
 import torch
+from small_snapshots import (
+    FILES,
+    OPTIMIZERS,
+    advance,
+    assert_same,
+    network,
+    save,
+    snapshot_of,
+    tiny,
+    trained,
+)
 from torch import nn
-from torch.optim import Optimizer
 
 from counterpoint.core import files
 from counterpoint.core.errors import RunError
 from counterpoint.engine import checkpoint
-from counterpoint.engine.checkpoint import Position, find_damage, list_checkpoints, restore_checkpoint, save_checkpoint
-
-FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json")
-OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
-    "adamw": lambda module: torch.optim.AdamW(module.parameters(), lr=1e-2, weight_decay=0.1),
-    "sgd": lambda module: torch.optim.SGD(module.parameters(), lr=1e-2, momentum=0.9),
-    "sgd without momentum": lambda module: torch.optim.SGD(module.parameters(), lr=1e-2),
-}
-
-
-def network(seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Conv2d(1, 3, 2).to(memory_format=torch.channels_last), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(27, 4)
-    )
-
-
-def advance(module: nn.Module, optimizer: Optimizer, num_steps: int, *, seed: int = 1) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(num_steps):
-        optimizer.zero_grad()
-        module(torch.randn(6, 1, 4, 4, generator=generator)).square().mean().backward()
-        optimizer.step()
-
-
-def trained(name: str = "adamw", num_steps: int = 3) -> tuple[nn.Module, Optimizer]:
-    module = network(0)
-    optimizer = OPTIMIZERS[name](module)
-    advance(module, optimizer, num_steps)
-    return module, optimizer
-
-
-def save(folder: Path, step: int, pair: tuple[nn.Module, Optimizer] | None = None, *, keep: int = 9) -> Path:
-    position = Position(epoch=step // 4, batch=step % 4, step=step)
-    return save_checkpoint(folder, *(pair or trained()), position, log={"loss_sum": 0.1 * step}, keep=keep)
-
-
-def assert_same_state(actual: Any, expected: Any) -> None:
-    assert type(actual) is type(expected) or {type(actual), type(expected)} == {list, tuple}
-    if isinstance(expected, torch.Tensor):
-        assert actual.dtype == expected.dtype
-        assert torch.equal(actual, expected)
-    elif isinstance(expected, dict):
-        assert actual.keys() == expected.keys()
-        for key, value in expected.items():
-            assert_same_state(actual[key], value)
-    elif isinstance(expected, list | tuple):
-        assert len(actual) == len(expected)
-        for one, other in zip(actual, expected, strict=True):
-            assert_same_state(one, other)
-    else:
-        assert actual == expected
-
+from counterpoint.engine.checkpoint import (
+    Position,
+    list_checkpoints,
+    load_checkpoint,
+    record_path,
+    restore_checkpoint,
+    save_checkpoint,
+)
+from counterpoint.engine.interface import FullState
+from counterpoint.engine.sealed_folder import find_damage
 
 # --- round trip
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("num_steps", [0, 3])
-def test_model_optimiser_position_and_log_come_back_bit_for_bit(tmp_path: Path, name: str, num_steps: int) -> None:
-    module, optimizer = trained(name, num_steps)
+def test_everything_comes_back_bit_for_bit(tmp_path: Path, name: str, num_steps: int) -> None:
     log = {"loss_sum": 0.1 + 0.2, "num_batches": 3}
-    path = save_checkpoint(tmp_path, module, optimizer, Position(2, 3, 11), log=log, keep=2)
+    saved = snapshot_of(trained(name, num_steps), 11, position=Position(2, 3, 11), log=log)
+    path = save_checkpoint(tmp_path, saved, keep=2)
     assert path.name == "step-00000011"
     assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
-    other = network(5)
-    other_optimizer = OPTIMIZERS[name](other)
-    restored = restore_checkpoint(tmp_path, other, other_optimizer)
-    assert (restored.position, restored.log, restored.path, restored.damaged) == (Position(2, 3, 11), log, path, ())
-    assert_same_state(dict(other.state_dict()), dict(module.state_dict()))
-    assert_same_state(other_optimizer.state_dict(), optimizer.state_dict())
+    restored = restore_checkpoint(tmp_path)
+    assert (restored.path, restored.damaged) == (path, ())
+    assert_same(restored.snapshot, saved)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -96,30 +58,105 @@ def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path, name: str) ->
     advance(module, optimizer, 4, seed=2)
     other = network(5)
     other_optimizer = OPTIMIZERS[name](other)
-    restore_checkpoint(tmp_path, other, other_optimizer)
+    state = restore_checkpoint(tmp_path).snapshot.state
+    other.load_state_dict(state.model)
+    other_optimizer.load_state_dict(state.optimizer)
     advance(other, other_optimizer, 4, seed=2)
-    assert_same_state(dict(other.state_dict()), dict(module.state_dict()))
+    assert_same(dict(other.state_dict()), dict(module.state_dict()))
+
+
+def test_numbers_that_are_not_finite_come_back(tmp_path: Path) -> None:
+    groups = [{"lr": float("inf"), "params": []}]
+    state = FullState({"w": torch.tensor([float("nan"), -0.0])}, {"state": {}, "param_groups": groups}, {})
+    path = save_checkpoint(tmp_path, snapshot_of(trained(), 1, state=state, log={"loss_sum": float("nan")}), keep=1)
+    loaded = load_checkpoint(path)
+    assert loaded.state.optimizer["param_groups"] == groups
+    assert str(loaded.log) == "{'loss_sum': nan}"
+    assert loaded.state.model["w"].view(torch.int32).tolist() == [0x7FC00000, -(2**31)]
+
+
+def test_what_was_loaded_does_not_depend_on_the_files(tmp_path: Path) -> None:
+    saved = tiny(4)
+    loaded = load_checkpoint(save_checkpoint(tmp_path, saved, keep=1))
+    for file in tmp_path.rglob("*.safetensors"):
+        file.write_bytes(b"\0" * file.stat().st_size)  # in place, as a truncation on another machine would be
+    assert torch.equal(loaded.state.model["weight"], saved.state.model["weight"])
+
+
+def test_a_state_that_json_has_no_word_for_is_refused_by_its_path(tmp_path: Path) -> None:
+    state = FullState({}, {"state": {0: {"hook": print}}, "param_groups": []}, {})
+    with pytest.raises(RunError, match=r"cannot save checkpoint .*state\.0\.hook is of type builtin_function"):
+        save_checkpoint(tmp_path, snapshot_of(trained(), 1, state=state), keep=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- which are kept
 
 
 def test_the_newest_is_restored_and_only_the_newest_are_kept(tmp_path: Path) -> None:
-    for step in (0, 9, 10, 100, 20):
-        save(tmp_path, step, keep=3)
-    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000100", "step-00000020", "step-00000010"]
-    assert restore_checkpoint(tmp_path, *trained()).position.step == 100
+    for step in (0, 9, 10, 100):
+        save_checkpoint(tmp_path, tiny(step), keep=3)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000100", "step-00000010", "step-00000009"]
+    assert restore_checkpoint(tmp_path).snapshot.position.step == 100
 
 
-def test_the_same_step_may_be_saved_twice(tmp_path: Path) -> None:
-    save(tmp_path, 5, keep=1)
-    save(tmp_path, 5, keep=1)
+def test_steps_beyond_eight_digits_are_newer(tmp_path: Path) -> None:
+    for step in (99_999_999, 100_000_000):
+        save_checkpoint(tmp_path, tiny(step), keep=3)
+    assert restore_checkpoint(tmp_path).snapshot.position.step == 100_000_000
+
+
+def test_the_same_step_may_be_saved_twice_and_is_left_as_it_is(tmp_path: Path) -> None:
+    path = save_checkpoint(tmp_path, tiny(5), keep=1)
+    before = {file: file.stat().st_ino for file in path.iterdir()}
+    save_checkpoint(tmp_path, tiny(5), keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
-    assert find_damage(tmp_path / "step-00000005") is None
+    assert {file: file.stat().st_ino for file in path.iterdir()} == before
 
 
-def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
-    path = save(tmp_path, 5)
-    (path / FILES[0]).write_bytes(b"")
-    save(tmp_path, 5)
-    assert find_damage(path) is None
+@pytest.mark.parametrize("change", ["damaged", "another content"])
+def test_the_same_step_with_another_content_is_replaced(tmp_path: Path, change: str) -> None:
+    path = save(tmp_path, 5, trained("sgd") if change == "another content" else None)
+    if change == "damaged":
+        (path / FILES[0]).write_bytes(b"")
+    expected = snapshot_of(trained(num_steps=5), 5)
+    save_checkpoint(tmp_path, expected, keep=9)
+    assert_same(load_checkpoint(path).state.optimizer, expected.state.optimizer)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+
+
+def test_damaged_later_ones_do_not_push_out_the_one_just_saved(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, tiny(4), keep=2)
+    damaged = save_checkpoint(tmp_path, tiny(8), keep=2)
+    (damaged / "model.safetensors").unlink()
+    saved = save_checkpoint(tmp_path, tiny(6), keep=1)  # training went on from step 4
+    assert list_checkpoints(tmp_path) == [damaged, saved]
+    restored = restore_checkpoint(tmp_path)
+    assert restored.path == saved
+    assert restored.damaged == ("step-00000008: model.safetensors is missing",)
+    save_checkpoint(tmp_path, tiny(8), keep=1)
+    assert list_checkpoints(tmp_path) == [damaged]
+    assert find_damage(damaged) is None
+
+
+def test_the_record_of_a_step_is_dropped_with_its_checkpoint(tmp_path: Path) -> None:
+    for step in (2, 4, 6):
+        save_checkpoint(tmp_path, tiny(step), keep=2)
+        record_path(tmp_path, step).write_text("{}")
+    names = {"after-00000004.json", "after-00000006.json", "step-00000004", "step-00000006"}
+    save_checkpoint(tmp_path, tiny(6), keep=2)
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_a_copy_under_another_name_is_neither_used_nor_dropped(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, tiny(2), keep=1)
+    kept = tmp_path / "step-00000002 (copy)"
+    shutil.copytree(tmp_path / "step-00000002", kept)
+    save_checkpoint(tmp_path, tiny(4), keep=1)
+    assert list_checkpoints(tmp_path) == [tmp_path / "step-00000004", kept]
+    (tmp_path / "step-00000004" / "state.json").unlink()
+    with pytest.raises(RunError, match=r"step-00000002 \(copy\): its name is not that of the step it holds \(2\)"):
+        restore_checkpoint(tmp_path)
 
 
 # --- damage
@@ -134,9 +171,11 @@ def flip(path: Path) -> None:
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "a flipped bit": flip,
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"\n"),
     "empty": lambda path: path.write_bytes(b""),
     "deleted": lambda path: path.unlink(),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a link": lambda path: (path.rename(path.parent.parent / "elsewhere"), path.symlink_to("../elsewhere")),
 }
 
 
@@ -145,129 +184,120 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
     tmp_path: Path, damage: Callable[[Path], Any], file: str
 ) -> None:
-    older = trained(num_steps=2)
-    save(tmp_path, 2, older)
-    damage(save(tmp_path, 4) / file)
-    module = network(5)
-    restored = restore_checkpoint(tmp_path, module, OPTIMIZERS["adamw"](module))
-    assert restored.position.step == 2
-    assert_same_state(dict(module.state_dict()), dict(older[0].state_dict()))
+    save_checkpoint(tmp_path, tiny(2), keep=9)
+    damage(save_checkpoint(tmp_path, tiny(4), keep=9) / file)
+    restored = restore_checkpoint(tmp_path)
+    assert restored.snapshot.position.step == 2
+    assert torch.equal(restored.snapshot.state.model["weight"], tiny(2).state.model["weight"])
     (problem,) = restored.damaged
-    assert problem.startswith("step-00000004: ")
-    # A flipped bit of the manifest shows as the hash of another file that does not match, or as unreadable JSON.
-    assert file in problem or file == "MANIFEST.json"
+    assert problem.startswith(f"step-00000004: {file} ")
+    with pytest.raises(RunError, match=rf"step-00000004 is damaged: {file} "):
+        load_checkpoint(tmp_path / "step-00000004")
 
 
-@pytest.mark.parametrize(
-    "manifest", ["", "{}", "[]", "null", '{"format": 1}', '{"format": 1, "files": {}}', '{"format": 1, "files": 3}']
-)
+MANIFESTS = ["", "{}", "[]", "null", '{"format": 2}', '{"body": 3}', '{"body": {"format": 2, "files": 3}}', "[" * 9999]
+
+
+@pytest.mark.parametrize("manifest", [*MANIFESTS, '{"body": {"format": 2}}' + " " * 70_000])
 def test_a_manifest_that_says_nothing_is_damage(tmp_path: Path, manifest: str) -> None:
-    path = save(tmp_path, 4)
+    path = save_checkpoint(tmp_path, tiny(4), keep=1)
     (path / "MANIFEST.json").write_text(manifest, encoding="utf-8")
     problem = find_damage(path)
     assert problem is not None
     assert "MANIFEST.json" in problem
 
 
-def test_a_checkpoint_of_another_format_is_not_read(tmp_path: Path) -> None:
-    path = save(tmp_path, 4) / "MANIFEST.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}), encoding="utf-8")
-    assert find_damage(path.parent) is not None
+@pytest.mark.parametrize("told", [{"format": 1, "files": {}}, {"body": {"format": 3}}], ids=str)
+def test_a_checkpoint_of_another_format_is_named_as_such(tmp_path: Path, told: dict[str, Any]) -> None:
+    path = save_checkpoint(tmp_path, tiny(4), keep=1)
+    (path / "MANIFEST.json").write_text(json.dumps(told), encoding="utf-8")
+    version = told.get("format", 3)
+    assert find_damage(path) == f"MANIFEST.json says format {version}; this version reads 2"
+
+
+def test_what_cannot_be_read_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_checkpoint(tmp_path, tiny(4), keep=1)
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path / "state.json"))
+
+    monkeypatch.setattr("counterpoint.engine.sealed_folder.sha256_of", refuse)
+    assert find_damage(path) == "state.json is unreadable (Permission denied)"
 
 
 def test_where_none_is_left_every_damaged_one_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"none was saved.*--overwrite"):
-        restore_checkpoint(tmp_path, *trained())
+        restore_checkpoint(tmp_path)
     for step in (2, 4):
-        flip(save(tmp_path, step) / "model.safetensors")
+        flip(save_checkpoint(tmp_path, tiny(step), keep=9) / "model.safetensors")
     with pytest.raises(RunError) as caught:
-        restore_checkpoint(tmp_path, *trained())
+        restore_checkpoint(tmp_path)
     assert "step-00000002: model.safetensors" in str(caught.value)
     assert "step-00000004: model.safetensors" in str(caught.value)
 
 
 def test_what_was_never_finished_is_not_a_checkpoint(tmp_path: Path) -> None:
-    whole = save(tmp_path, 2)
-    shutil.copytree(whole, tmp_path / ".step-00000004.tmp")  # killed before the rename
+    whole = save_checkpoint(tmp_path, tiny(2), keep=9)
+    leftovers = [".step-00000004.tmp", ".step-00000001.trash", ".step-00000099.tmp"]
+    for name in leftovers:
+        shutil.copytree(whole, tmp_path / name)  # killed before the rename, or while an old one was dropped
+    (tmp_path / ".after-00000002.json.17.tmp.json").write_text("{")
     assert list_checkpoints(tmp_path) == [whole]
-    save(tmp_path, 4)
-    assert not (tmp_path / ".step-00000004.tmp").exists()
+    assert restore_checkpoint(tmp_path).damaged == ()
+    save_checkpoint(tmp_path, tiny(4), keep=9)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000004"]
 
 
-@pytest.mark.parametrize("change", ["other shapes", "other names", "another optimiser"])
-def test_a_checkpoint_of_another_model_is_refused_in_one_line(tmp_path: Path, change: str) -> None:
-    save(tmp_path, 4)
-    module = {"other shapes": nn.Sequential(nn.Conv2d(1, 5, 2)), "other names": nn.Linear(2, 2)}.get(change, network(0))
-    groups = [{"params": [p]} for p in module.parameters()]
-    optimizer = torch.optim.AdamW(groups if change == "another optimiser" else module.parameters())
-    with pytest.raises(RunError, match="does not fit this model") as caught:
-        restore_checkpoint(tmp_path, module, optimizer)
-    assert "\n" not in str(caught.value)
+# --- order of events
 
 
-# --- writes that fail
-
-
-def full_disk(*args: Any, **options: Any) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def fail_at(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, call: int) -> None:
-    """Let the n-th call of a function find the disk full."""
-    original, calls = getattr(target, name), []
-
-    def maybe(*args: Any, **options: Any) -> Any:
-        calls.append(1)
-        return full_disk() if len(calls) == call else original(*args, **options)
-
-    monkeypatch.setattr(target, name, maybe)
-
-
-@pytest.mark.parametrize(
-    ("target", "name", "call"),
-    [
-        (checkpoint, "save_file", 1),
-        (checkpoint, "save_file", 2),
-        (Path, "write_text", 1),
-        (Path, "write_text", 2),
-        (files.os, "fsync", 1),
-        (files.os, "fsync", 4),
-        (Path, "rename", 1),
-        (Path, "mkdir", 1),
-    ],
-    ids=lambda value: getattr(value, "__name__", str(value)),
-)
-@pytest.mark.parametrize("step", [4, 2], ids=["the next step", "the same step"])
-def test_a_full_disk_is_said_and_leaves_the_earlier_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any, name: str, call: int, step: int
-) -> None:
-    older = trained(num_steps=2)
-    save(tmp_path, 2, older, keep=1)
-    if step == 2:
-        flip(tmp_path / "step-00000002" / "model.safetensors")  # or it would not be written again
-        save(tmp_path, 1, older, keep=9)
-    with monkeypatch.context() as patch:
-        fail_at(patch, target, name, call)
-        with pytest.raises(RunError) as caught:
-            save(tmp_path, step, keep=1)
-    assert "No space left on device" in str(caught.value)
-    assert f"step-{step:08d}" in str(caught.value)
-    assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    module = network(5)
-    restored = restore_checkpoint(tmp_path, module, OPTIMIZERS["adamw"](module))
-    assert restored.position.step == (2 if step == 4 else 1)
-    assert_same_state(dict(module.state_dict()), dict(older[0].state_dict()))
-    save(tmp_path, step, keep=1)  # and with space again, all is well
-    assert restore_checkpoint(tmp_path, *trained()).position.step == step
-
-
-def test_every_file_is_flushed_before_the_rename_and_the_folder_after(
+def test_every_file_is_flushed_before_the_manifest_all_before_the_rename_and_the_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    flush, rename = checkpoint.flush_to_disk, Path.rename
+    flush, rename, write = files.flush_to_disk, Path.rename, checkpoint.write_manifest
     monkeypatch.setattr(checkpoint, "flush_to_disk", lambda path: (events.append(path.name), flush(path)))
     monkeypatch.setattr(Path, "rename", lambda self, target: (events.append("rename"), rename(self, target))[1])
-    save(tmp_path / "checkpoints", 4)
-    assert events[:3] == ["model.safetensors", "optimizer.safetensors", "state.json"]
-    assert events[3:] == ["MANIFEST.json", ".step-00000004.tmp", "rename", "checkpoints"]
+    monkeypatch.setattr(checkpoint, "write_manifest", lambda *given: (events.append("manifest"), write(*given)))
+    save_checkpoint(tmp_path / "checkpoints", tiny(4), keep=1)
+    assert events[:4] == ["model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json"]
+    assert events[4:] == ["manifest", "MANIFEST.json", ".step-00000004.tmp", "rename", "checkpoints"]
+
+
+def test_old_ones_are_dropped_only_after_the_new_one_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_checkpoint(tmp_path, tiny(2), keep=1)
+    renames: list[tuple[str, str]] = []
+    rename = Path.rename
+
+    def note(self: Path, target: Path) -> Path:
+        renames.append((self.name, target.name))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", note)
+    save_checkpoint(tmp_path, tiny(4), keep=1)
+    assert renames == [(".step-00000004.tmp", "step-00000004"), ("step-00000002", ".step-00000002.trash")]
+
+
+def test_an_interrupt_in_the_midst_of_a_save_leaves_nothing_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = save_checkpoint(tmp_path, tiny(2), keep=1)
+
+    def interrupt(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "write_manifest", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(tmp_path, tiny(4), keep=1)
+    assert list(tmp_path.iterdir()) == [whole]
+
+
+def test_modules_with_shared_weights_are_saved(tmp_path: Path) -> None:
+    layer = nn.Linear(3, 3)
+    module = nn.Sequential(layer, layer)
+    state = FullState(dict(module.state_dict()), {"state": {}, "param_groups": []}, {})
+    loaded = load_checkpoint(save_checkpoint(tmp_path, snapshot_of(trained(), 1, state=state), keep=1))
+    assert loaded.state.model.keys() == state.model.keys()
+    assert torch.equal(loaded.state.model["1.weight"], layer.weight)

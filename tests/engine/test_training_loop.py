@@ -4,6 +4,7 @@ import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +20,49 @@ from counterpoint.data.presets import ViewPlan
 from counterpoint.data.stores import MemoryStore
 from counterpoint.data.views import ViewDrawer
 from counterpoint.engine.checkpoint import list_checkpoints
-from counterpoint.engine.fabric_adapter import FabricEngine, place
-from counterpoint.engine.loop import TrainingJob, run_training
-from counterpoint.engine.optimisers import WarmupCosine
+from counterpoint.engine.fabric_adapter import FabricEngine
+from counterpoint.engine.job import Levels, Pace, TrainingJob
+from counterpoint.engine.loop import run_training
+from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
+from counterpoint.engine.schedules import Schedule
+from counterpoint.nn.method import Method
 
 NUM_SAMPLES, BATCH, EPOCHS = 13, 4, 5
 BATCHES = NUM_SAMPLES // BATCH
 STEPS = BATCHES * EPOCHS
+SCHEDULE = Schedule(0.01, STEPS, 2)
+PACE = Pace(
+    num_epochs=EPOCHS,
+    checkpoint_every=2,
+    checkpoint_steps=None,
+    keep=9,
+    num_parts=1,
+    clip=None,
+    chunk_size=None,
+    seed=0,
+)
 
 
-class Toy(nn.Module):
+class Toy(Method):
     """A loss with dropout, so that torch's own random numbers matter; calls ``watch`` at every step."""
 
     def __init__(self, watch: Callable[["Toy", int], Tensor | None] | None = None) -> None:
         super().__init__()
         self.layer = nn.Linear(3, 2)
+        self.backbone, self.projector, self.loss = self.layer, nn.Identity(), nn.Identity()
         self.dropout = nn.Dropout(0.3)
         self.watch = watch
         self.num_calls = 0
 
-    def forward(self, view0: Tensor, view1: Tensor) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
         loss = (self.dropout(self.layer(view0)) - self.layer(view1) - 1).square().mean()
         self.num_calls += 1
         replaced = self.watch(self, self.num_calls) if self.watch else None
         return loss if replaced is None else replaced
+
+    def after_step(self, progress: float) -> None:
+        self.progress = progress
 
 
 @pytest.fixture
@@ -51,26 +70,26 @@ def folder(tmp_path: Path) -> RunFolder:
     return create_run(tmp_path / "run", overwrite=False)
 
 
-def job_for(folder: RunFolder, watch: Any = None, **changes: Any) -> TrainingJob:
+def job_for(folder: RunFolder, watch: Any = None, *, seed: int = 0, **pace: Any) -> TrainingJob:
     torch.manual_seed(0)
     toy = Toy(watch)
     samples = torch.randn(NUM_SAMPLES, 3, generator=torch.Generator().manual_seed(1))
     parts: dict[str, Any] = {
         "method": toy,
         "optimizer": torch.optim.AdamW(toy.parameters(), lr=9.0),
-        "schedule": WarmupCosine(0.01, STEPS, 2),
+        "schedule": SCHEDULE,
         "loader": BatchLoader(MemoryStore(samples), EpochOrder(torch.arange(NUM_SAMPLES), BATCH, 0)),
         "views": ViewDrawer(ViewPlan(noise=0.1), torch.zeros(3), torch.ones(3), 0),
         "engine": FabricEngine(place("cpu", "fp32")),
         "folder": folder,
-        "num_epochs": EPOCHS,
-        "checkpoint_every": 2,
-        "keep": 9,
-        "chance": 1.5,
-        "floor": 0.5,
-        "seed": 0,
+        "pace": replace(PACE, seed=seed, **pace),
+        "levels": Levels(chance=1.5, floor=0.5),
+        "average": None,
+        "measurements": (),
+        "loggers": (),
+        "facts": {},
     }
-    return TrainingJob(**{**parts, **changes})
+    return TrainingJob(**parts)
 
 
 def train(job: TrainingJob, *, resume: bool = False) -> dict[str, Tensor]:
@@ -101,7 +120,7 @@ def test_every_step_has_the_rate_of_the_schedule(folder: RunFolder) -> None:
     rates: list[float] = []
     job = job_for(folder, lambda toy, call: rates.append(job.optimizer.param_groups[0]["lr"]))
     train(job)
-    assert rates == [WarmupCosine(0.01, STEPS, 2)(step) for step in range(STEPS)]
+    assert rates == [SCHEDULE(step) for step in range(STEPS)]
 
 
 def test_each_epoch_logs_its_mean_loss_and_how_it_was_reached(folder: RunFolder) -> None:
@@ -116,7 +135,7 @@ def test_each_epoch_logs_its_mean_loss_and_how_it_was_reached(folder: RunFolder)
     assert [record["epoch"] for record in records] == [1, 2, 3, 4, 5]
     assert [record["step"] for record in records] == [BATCHES * (epoch + 1) for epoch in range(EPOCHS)]
     assert losses(folder) == [2.0, 5.0, 8.0, 11.0, 14.0]  # the means of (1, 2, 3), (4, 5, 6), ...
-    last = WarmupCosine(0.01, STEPS, 2)(STEPS - 1)
+    last = SCHEDULE(STEPS - 1)
     assert records[-1]["learning_rate"] == last
     assert (records[0]["chance"], records[0]["floor"]) == (1.5, 0.5)
     assert all(record["images_per_second"] > 0 and record["seconds"] > 0 for record in records)

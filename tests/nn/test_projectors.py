@@ -31,5 +31,5 @@ def test_mlp_has_one_hidden_layer_and_no_norms(generator: torch.Generator) -> No
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="projector kind must be none, linear or mlp, got 'deep'"):
+    with pytest.raises(ValueError, match="projector kind must be one of none, linear, mlp, low-rank, diagonal, got 'deep'"):
         build_projector("deep", 7, hidden=5, features=4)

@@ -6,7 +6,15 @@ import warnings
 from collections.abc import Sequence
 
 from counterpoint.cli.parsers import VERBS, build_parser, overview
-from counterpoint.core.errors import CounterpointError, InterruptedRunError, TrainingError, unknown_name
+from counterpoint.core.errors import (
+    CounterpointError,
+    InterruptedRunError,
+    LoneTrainingError,
+    TrainingError,
+    UsageError,
+    unknown_name,
+)
+from counterpoint.core.ranks import read_ranks
 from counterpoint.core.version import __version__
 
 OK, FAILED, USAGE, KEYBOARD = 0, 1, 2, 130
@@ -57,7 +65,20 @@ def _run(name: str, words: Sequence[str]) -> int:
 
 
 def _complain(prog: str, error: object, code: int) -> int:
-    """Print one line."""
+    """Print one line; of several ranks that fail alike, the first one does."""
+    number = _rank()
+    is_shared = isinstance(error, CounterpointError) and not isinstance(error, LoneTrainingError)
+    if number > 0 and is_shared:
+        return code
     word = "error: " if code in (FAILED, USAGE) else ""
-    sys.stderr.write(f"{prog}: {word}{' '.join(str(error).split())}\n")
+    who = f"rank {number}: " if number > 0 else ""
+    sys.stderr.write(f"{prog}: {word}{who}{' '.join(str(error).split())}\n")
     return code
+
+
+def _rank() -> int:
+    """Number of this process, where several were started together."""
+    try:
+        return read_ranks(os.environ).rank
+    except UsageError:  # the error itself is on its way
+        return 0

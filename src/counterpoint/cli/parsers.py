@@ -58,6 +58,9 @@ def _train(parser: Parser) -> None:
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below; flags win over it")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out if there is one")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out if there is one")
+    parser.add_argument(
+        "--allow-changed", action="store_true", help="with --resume: take over changed settings that touch no weight"
+    )
     add_settings(parser)
 
 
@@ -116,7 +119,7 @@ def _preview(parser: Parser) -> None:
 
 def _list(parser: Parser) -> None:
     parser.add_argument(
-        "what", nargs="?", metavar="WHAT", help="methods, encoders, losses, views or checks (default: all)"
+        "what", nargs="?", metavar="WHAT", help="data, methods, encoders, losses, views or checks (default: all)"
     )
 
 
@@ -134,11 +137,12 @@ VERBS: Mapping[str, Verb] = {
     "train": Verb(
         "train an encoder by contrast",
         "Train an encoder by contrast: two views of a sample are pulled together, samples are pushed apart.\n"
-        f"Labels are never used in training.\n\nmethods:\n{_METHOD_LINES}\n\nexamples:\n"
+        f"Labels are used by supervised methods only.\n\nmethods:\n{_METHOD_LINES}\n\nexamples:\n"
         "  counterpoint train --data digits --method ncl --out runs/ncl\n"
         "  counterpoint train --data photos/ --encoder resnet18 --epochs 100 --batch-size 512\n"
         "  counterpoint train --data vectors.npy --optim.learning-rate 1e-3 --views.noise 0.1\n"
-        "  counterpoint train --config run.yaml --seed 1\n\n"
+        "  counterpoint train --config run.yaml --seed 1\n"
+        "  torchrun --nproc-per-node 2 -m counterpoint train --data photos/ --batch-size 512\n\n"
         "Every setting has a flag; what is left at auto is chosen for the data and written, with its reason, to\n"
         "RUN/resolved.yaml. The last line printed names the run folder.",
         _train,
@@ -189,7 +193,7 @@ VERBS: Mapping[str, Verb] = {
         _preview,
     ),
     "list": Verb(
-        "list methods, encoders, losses, view presets, checks",
+        "list data sets, methods, encoders, losses, view presets, checks",
         "List what can be chosen by name.\n\nexample:\n  counterpoint list encoders",
         _list,
     ),

@@ -2,14 +2,18 @@
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from counterpoint.cli.arguments import settings_from
 from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.core.ranks import read_ranks
+from counterpoint.core.rundir import Run
 from counterpoint.data.label_files import load_npy
 from counterpoint.data.presets import PRESETS
+from counterpoint.data.sources import CATALOGUE as SOURCES
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import LEVELS
 from counterpoint.engine.progress import Reporter
@@ -18,9 +22,10 @@ from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 from counterpoint.nn.encoders import TIMM_PREFIX
+from counterpoint.recipes.given import Given
 from counterpoint.recipes.inspection import diagnose
 from counterpoint.recipes.preview import preview
-from counterpoint.recipes.training import Given, resume, train_from
+from counterpoint.recipes.training import resume, train_from
 from counterpoint.report.page import report
 from counterpoint.search.table import embed
 
@@ -31,15 +36,26 @@ DEMO_METHODS = ("simclr", "ncl")
 def _train(flags: argparse.Namespace) -> int:
     asked = settings_from(flags, flags.config)
     run = train_from(
-        asked, Given(), resume=flags.resume, overwrite=flags.overwrite, reporter=Reporter(quiet=flags.quiet)
+        asked,
+        Given(),
+        reporter=Reporter(quiet=flags.quiet),
+        resume=flags.resume,
+        overwrite=flags.overwrite,
+        allow_changed=flags.allow_changed,
     )
-    print(run.path)
+    _print_path(run)
     return 0
 
 
 def _resume(flags: argparse.Namespace) -> int:
-    print(resume(flags.run, quiet=flags.quiet).path)
+    _print_path(resume(flags.run, quiet=flags.quiet))
     return 0
+
+
+def _print_path(run: Run) -> None:
+    """Name the run folder, once for all ranks."""
+    if read_ranks(os.environ).rank == 0:
+        print(run.path)
 
 
 def _evaluate(flags: argparse.Namespace) -> int:
@@ -88,6 +104,7 @@ def _list(flags: argparse.Namespace) -> int:
     encoders = {name: entry.summary for name, entry in ENCODERS.items()}
     encoders[TIMM_PREFIX + "NAME"] = "any timm model by its name (extra `vision`)"
     catalogues: dict[str, dict[str, str]] = {
+        "data": {name: named.summary for name, named in SOURCES.items()},
         "methods": {name: f"{method.summary} ({method.source})" for name, method in METHODS.items()},
         "encoders": encoders,
         "losses": {name: str(loss.__doc__).splitlines()[0] for name, loss in LOSSES.items()},
@@ -113,7 +130,7 @@ def _demo(flags: argparse.Namespace) -> int:
         asked: dict[str, Any] = {"data": "digits", "method": method, "out": str(folder / method)}
         if flags.epochs is not None:
             asked["epochs"] = flags.epochs
-        run = train_from(asked, Given(), resume=False, overwrite=flags.overwrite, reporter=reporter)
+        run = train_from(asked, Given(), overwrite=flags.overwrite, reporter=reporter)
         print(f"\n{method}: {evaluate(run, quiet=True)}\n\n{method}: {diagnose(run, quiet=True)}\n")
         runs.append(run.path)
     path = report(runs, out=folder / "report.html")

@@ -6,6 +6,7 @@ number of workers, ranks or devices nor the batch a sample happens to sit in can
 Source: salmon2011 (Parallel random numbers: as easy as 1, 2, 3), section 5; 20 rounds, the authors' default.
 """
 
+import functools
 import math
 
 import torch
@@ -40,23 +41,21 @@ def threefry(counter: tuple[Tensor, ...], key: tuple[Tensor | int, ...]) -> tupl
     >>> [hex(int(word)) for word in threefry((zero,) * 4, (0, 0, 0, 0))]
     ['0x9c6ca96a', '0xe17eae66', '0xfc10ecd4', '0x5256a7d8']
     """
-    schedule = (*key, key[0] ^ key[1] ^ key[2] ^ key[3] ^ PARITY)
-    x0, x1, x2, x3 = ((word + extra) & MASK for word, extra in zip(counter, schedule, strict=False))
+    words = [word if isinstance(word, Tensor) else torch.tensor(word, device=counter[0].device) for word in key]
+    words.append(words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY)
+    # Words 0 and 2 as one tensor, 1 and 3 as another, so that a round's two mixes are one. Bits above the 32nd of
+    # ``first`` are left to gather: they never come down.
+    first, second = (torch.stack(torch.broadcast_tensors(*counter[place::2])) for place in (0, 1))
+    _add_key(first, second, words, 0)
     for round_number in range(NUM_ROUNDS):
-        first, second = ROTATIONS[round_number % 8]
-        if round_number % 2:
-            x0, x3 = _mix(x0, x3, first)
-            x2, x1 = _mix(x2, x1, second)
-        else:
-            x0, x1 = _mix(x0, x1, first)
-            x2, x3 = _mix(x2, x3, second)
+        first += second
+        second <<= _rotations(round_number % 8, second.ndim, second.device)
+        second |= second >> 32
+        second = second.bitwise_xor_(first).bitwise_and_(MASK).flip(0)  # words 1 and 3 change places
         if round_number % 4 == 3:
-            turn = round_number // 4 + 1
-            x0, x1, x2, x3 = (
-                (word + schedule[(turn + place) % 5] + (turn if place == 3 else 0)) & MASK
-                for place, word in enumerate((x0, x1, x2, x3))
-            )
-    return x0, x1, x2, x3
+            _add_key(first, second, words, round_number // 4 + 1)
+    first &= MASK
+    return first[0], second[0], first[1], second[1]
 
 
 def words(seed: int, epoch: int, ids_N: Tensor, purpose: Tensor | int, num_draws: int) -> Tensor:
@@ -98,8 +97,16 @@ def normal(seed: int, epoch: int, ids_N: Tensor, purpose: Tensor | int, num_draw
     return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)[:, :num_draws]
 
 
-def _mix(x: Tensor, y: Tensor, rotation: int) -> tuple[Tensor, Tensor]:
-    """One Threefry mix: add, rotate, exclusive-or, all modulo 2**32."""
-    x = (x + y) & MASK
-    y = ((y << rotation) & MASK) | (y >> (32 - rotation))
-    return x, y ^ x
+def _add_key(first: Tensor, second: Tensor, words: list[Tensor], turn: int) -> None:
+    """Add the key's words in their turn, and the turn itself to the last word; in place."""
+    for place, state in ((0, first), (1, second)):
+        state[0] += words[(turn + place) % 5]
+        state[1] += words[(turn + place + 2) % 5]
+    second[1] += turn
+    second &= MASK
+
+
+@functools.cache
+def _rotations(round_number: int, ndim: int, device: torch.device) -> Tensor:
+    """How far each of a round's two mixes rotates, to meet tensors of so many axes."""
+    return torch.tensor(ROTATIONS[round_number], device=device).reshape(2, *[1] * (ndim - 1))

@@ -9,12 +9,122 @@ order. Without an initialised process group, or with a group of one, all functio
 
 # W ranks, N samples per rank, M columns (keys), D features
 
+import datetime
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
+
+from counterpoint.core.ranks import Ranks
+
+TIMEOUT_SECONDS = 1800  # how long a collective waits for the slowest rank, as torch has it
+
+
+def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_SECONDS) -> None:
+    """Meet the other processes; nothing for one process, or where the group is there already.
+
+    Tensors on the CPU go through gloo on every device, so that flags and texts never wait for a GPU.
+
+    Args:
+        ranks: who and where this process is.
+        device: where it computes.
+        timeout: seconds that a collective waits for the slowest rank before it fails.
+    """
+    if ranks.world_size == 1 or dist.is_initialized():
+        return
+    is_gpu = device.type == "cuda"
+    if is_gpu:
+        torch.cuda.set_device(device)  # nccl takes the current one
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
+        init_method=f"tcp://{_in_brackets(ranks.address)}:{ranks.port}" if ranks.launcher == "slurm" else "env://",
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        timeout=datetime.timedelta(seconds=timeout),
+    )
+
+
+def leave_ranks(*, is_orderly: bool = True) -> None:
+    """Part from the other processes: a rank that leaves while others still talk to it would break their connection.
+
+    Args:
+        is_orderly: wait for the others; False after an error, which they may never hear of.
+    """
+    if not dist.is_initialized():
+        return
+    if is_orderly:
+        barrier()
+    dist.destroy_process_group()
+
+
+def is_first_rank() -> bool:
+    """This process is rank 0, which alone writes the run folder; True for one process.
+
+    >>> is_first_rank()
+    True
+    """
+    return rank() == 0
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    any_over_ranks(False)
+
+
+def any_over_ranks(flag: bool) -> bool:
+    """Whether the flag is set on any rank; the same answer on all of them.
+
+    >>> any_over_ranks(True), any_over_ranks(False)
+    (True, False)
+    """
+    if world_size() == 1:
+        return flag
+    votes = torch.tensor([int(flag)])
+    dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+    return bool(votes.item())
+
+
+def gather_texts(text: str) -> list[str]:
+    """Texts of all ranks in the order of ranks, on every rank; they travel as UTF-8, never as pickles.
+
+    >>> gather_texts("ok")
+    ['ok']
+    """
+    if world_size() == 1:
+        return [text]
+    own = torch.tensor(list(text.encode("utf-8", errors="surrogateescape")), dtype=torch.uint8)
+    sizes: list[int] = gather_rows(torch.tensor([len(own)])).tolist()
+    padded = torch.zeros(1, max(sizes), dtype=torch.uint8)
+    padded[0, : len(own)] = own
+    rows = gather_rows(padded) if max(sizes) else padded.expand(world_size(), 0)
+    return [
+        bytes(row[:size].tolist()).decode("utf-8", errors="surrogateescape")
+        for row, size in zip(rows, sizes, strict=True)
+    ]
+
+
+def broadcast_text(text: str) -> str:
+    """Rank 0's text on every rank.
+
+    Args:
+        text: what rank 0 has to say; of no account on the others.
+
+    >>> broadcast_text("run-7")
+    'run-7'
+    """
+    return gather_texts(text if is_first_rank() else "")[0]
+
+
+def ranks_that_differ(text: str) -> list[int]:
+    """Ranks whose text is not rank 0's; empty where all agree. The same answer on every rank.
+
+    >>> ranks_that_differ("settings")
+    []
+    """
+    texts = gather_texts(text)
+    return [number for number, other in enumerate(texts) if other != texts[0]]
 
 
 def world_size() -> int:
@@ -134,6 +244,11 @@ def check_equal_batches(x_ND: Tensor, labels_N: Tensor | None = None) -> None:
     if len(set(labelled)) > 1:
         given = _listed(["labels" if has_labels else "none" for has_labels in labelled])
         raise ValueError(f"labels must be given on all ranks or on none, got {given} {where}; pass them everywhere")
+
+
+def _in_brackets(address: str) -> str:
+    """An address that stands before a port; numbers of the sixth version hold colons themselves."""
+    return f"[{address}]" if ":" in address else address
 
 
 def _listed(values: list[Any]) -> str:

@@ -24,6 +24,10 @@ class TrainingError(CounterpointError):
     """Training cannot go on."""
 
 
+class LoneTrainingError(TrainingError):
+    """Training cannot go on for a reason that only this rank knows."""
+
+
 class InterruptedRunError(CounterpointError):
     """The user or the system asked training to stop; the run was saved first."""
 

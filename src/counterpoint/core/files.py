@@ -5,13 +5,25 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError
 
 HASH_CHUNK_BYTES = 1 << 20
+TEMPORARY = ".tmp"  # in the names of files that are not finished
+WRITE_CHUNK_BYTES = 16 << 20  # a signal is seen between two calls
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What tells a file from any other: its length in bytes and the SHA-256 of its content."""
+
+    size: int
+    sha256: str
 
 
 def sha256_of(path: Path) -> str:
@@ -27,18 +39,44 @@ def flush_to_disk(path: Path) -> None:
     """Fsync a file or a folder (a rename lasts only once its folder is flushed)."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with _named(path):
+            os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> Seal:
+    """Write pieces one after the other, hashed by a second thread meanwhile; not flushed to disk yet.
+
+    Args:
+        path: replaced if it exists.
+        pieces: content of the file.
+
+    Returns:
+        Length and hash of what was meant to be written, so that a disk that changes it does not go unnoticed.
+
+    Raises:
+        OSError: the disk is full, read-only or otherwise refuses.
+    """
+    digest, size = hashlib.sha256(), 0
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        with _named(path), ThreadPoolExecutor(1) as hasher:
+            for piece in pieces:
+                hasher.submit(digest.update, piece)
+                size += _write_all(handle, memoryview(piece))
+    finally:
+        os.close(handle)
+    return Seal(size, digest.hexdigest())
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary sibling, then rename it over ``path``.
 
     Raises:
         RunError: the disk is full, read-only or otherwise refuses; ``path`` is then as it was.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp{path.suffix}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}{path.suffix}")
     try:
         write(temporary)
         flush_to_disk(temporary)
@@ -55,12 +93,20 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically."""
-    write_atomically(path, lambda temporary: _write_utf8(temporary, text))
+    write_atomically(path, lambda temporary: write_file(temporary, [text.encode()]))
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write strict JSON (NaN becomes null) atomically."""
     write_text(path, json.dumps(finite_or_null(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
+    """Remove what killed processes left behind while they wrote these files; only their one writer may call it."""
+    for name in names:
+        for leftover in folder.glob(f".{name}.*{TEMPORARY}*"):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
 
 
 def read_json(path: Path) -> Any:
@@ -88,5 +134,20 @@ def finite_or_null(value: Any) -> Any:
     return value
 
 
-def _write_utf8(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Calls on an open file do not say which one failed: add its name."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def _write_all(handle: int, content: memoryview) -> int:
+    """Write all of it, which may take several calls; returns its length in bytes."""
+    flat = content.cast("B")
+    num_written = 0
+    while num_written < len(flat):
+        num_written += os.write(handle, flat[num_written : num_written + WRITE_CHUNK_BYTES])
+    return num_written

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import finite_or_null, read_json, write_json, write_text
+from counterpoint.core.files import finite_or_null, flush_to_disk, read_json, write_json, write_text
 
 FORMAT_VERSION = 1
 
@@ -36,8 +36,13 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """One JSON line per epoch."""
+        """One JSON line per epoch: a function of settings and data alone, so that runs can be compared bit by bit."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def timings(self) -> Path:
+        """One JSON line per epoch with what the clock said."""
+        return self.path / "timings.jsonl"
 
     @property
     def checkpoints(self) -> Path:
@@ -74,6 +79,12 @@ class RunFolder:
         """Default place of the report."""
         return self.path / "report.html"
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that a run writes."""
+        described = (self.config, self.resolved, self.status, self.metrics, self.timings, self.weights)
+        return (*described, self.encoder_card, self.evaluation, self.findings, self.arrays, self.report)
+
     def read_status(self) -> dict[str, Any]:
         """Read ``run.json``."""
         return read_json(self.status)
@@ -85,28 +96,44 @@ class RunFolder:
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Append one line to ``metrics.jsonl``."""
-        line = json.dumps(finite_or_null(record), allow_nan=False) + "\n"
-        try:
-            with self.metrics.open("a", encoding="utf-8") as stream:
-                stream.write(line)
-        except OSError as error:
-            raise RunError(f"cannot write {self.metrics}: {error.strerror or error}") from error
+        _append(self.metrics, record)
+
+    def append_timings(self, record: dict[str, Any]) -> None:
+        """Append one line to ``timings.jsonl``."""
+        _append(self.timings, record)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Read all whole lines of ``metrics.jsonl``; a torn last line is left out."""
-        return list(self._metric_records()) if self.metrics.exists() else []
+        """All whole lines of ``metrics.jsonl``, each with the timings of its step; a torn last line is left out."""
+        timings = {record["step"]: record for record in _records(self.timings)}
+        return [{**timings.get(record["step"], {}), **record} for record in _records(self.metrics)]
 
     def truncate_metrics(self, last_step: int) -> None:
         """Drop the lines after a step, so that a resumed run logs each epoch once."""
-        kept = [record for record in self.read_metrics() if record["step"] <= last_step]
-        write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+        for path in (self.metrics, self.timings):
+            kept = [record for record in _records(path) if record["step"] <= last_step]
+            write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
-    def _metric_records(self) -> Iterator[dict[str, Any]]:
-        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                return
+
+def _append(path: Path, record: dict[str, Any]) -> None:
+    """Append one JSON line."""
+    line = json.dumps(finite_or_null(record), allow_nan=False) + "\n"
+    try:
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(line)
+        flush_to_disk(path)  # before the checkpoint that these lines belong to
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file of JSON lines, up to the first torn one."""
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
 
 
 def create_run(path: Path, *, overwrite: bool) -> RunFolder:

@@ -93,6 +93,9 @@ class ViewSettings(Settings):
         default="auto",
         description="brightness, contrast and saturation change by up to this share, hue by a quarter of it",
     )
+    jitter_saturation: Annotated[float, Field(ge=0, le=1)] | Auto = Field(
+        default="auto", description="saturation's share of jitter_strength: 1 is the same strength, 0 leaves it alone"
+    )
     grayscale: Probability | Auto = Field(default="auto", description="probability of dropping the colour")
     blur: Probability | Auto = Field(default="auto", description="probability of a Gaussian blur")
     blur_second: Probability | Auto = Field(
@@ -206,6 +209,9 @@ class OptimSettings(Settings):
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of sgd and lars")
     trust: Annotated[float, Field(gt=0)] = Field(
         default=1e-3, description="trust coefficient of lars: length of a layer's step over that of its weights"
+    )
+    trust_clip: bool = Field(
+        default=False, description="lars: never step longer than the learning rate alone would (as NCL's code)"
     )
     schedule: Literal["cosine", "epoch-cosine", "constant"] = Field(
         default="cosine", description="after the warm-up: cosine per step, cosine per epoch, or as it is"

@@ -1,9 +1,11 @@
 """Image files in any common format to square RGB tensors; nothing damaged passes as data."""
 
+import io
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,11 +16,14 @@ from torch import Tensor
 
 from counterpoint.core.errors import first_line
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
+Encoded = Path | bytes  # an image file, or what it holds
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # readers tried, by the file's content
 MAX_PIXELS = 89_478_485  # Pillow's own limit for a decompression bomb, here an error instead of a warning
+MAP_BLOCK = 4096  # items handed to the threads at once
 EXIF_ORIENTATION = 0x0112
 PILLOW_ERRORS = (OSError, SyntaxError, EOFError, IndexError, KeyError, TypeError, Image.DecompressionBombError)
 SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I")
@@ -55,8 +60,8 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     return sorted(images), sorted(others)
 
 
-def decode(path: Path) -> Image.Image:
-    """Decode a whole image file to RGB, upright.
+def decode(encoded: Encoded) -> Image.Image:
+    """Decode a whole image to RGB, upright.
 
     Grey, palette, CMYK and 16-bit images are converted; transparent pixels become white; of an
     animation the first frame is taken.
@@ -65,7 +70,7 @@ def decode(path: Path) -> Image.Image:
         ValueError: not an image, truncated, damaged or too large; the text is the reason.
     """
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(_stream(encoded), formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
             image.load()
@@ -78,30 +83,42 @@ def decode(path: Path) -> Image.Image:
         raise ValueError(first_line(error)) from None
 
 
-def decode_square(path: Path, side: int) -> Tensor:
+def decode_square(encoded: Encoded, side: int) -> Tensor:
     """Decode, centre-crop to a square and resize; uint8 (3, side, side)."""
-    image = ImageOps.fit(decode(path), (side, side), method=Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+    return to_square(decode(encoded), side)
 
 
-def read_size(path: Path) -> ImageSize | None:
+def to_square(image: Image.Image, side: int) -> Tensor:
+    """Centre-crop an RGB image to a square and resize; uint8 (3, side, side)."""
+    fitted = ImageOps.fit(image, (side, side), method=Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
+
+
+def read_size(encoded: Encoded) -> ImageSize | None:
     """Size from an image's header, or None when even that cannot be read."""
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(_stream(encoded), formats=FORMATS) as image:
             is_turned = image.getexif().get(EXIF_ORIENTATION, 1) > 4  # orientations 5 to 8 swap the sides
             return ImageSize(image.width, image.height) if is_turned else ImageSize(image.height, image.width)
     except (*PILLOW_ERRORS, ValueError):
         return None
 
 
-def map_files(function: Callable[[Path], Result], paths: Iterable[Path], advance: Callable[[], None]) -> list[Result]:
+def map_files(function: Callable[[Item], Result], items: Iterable[Item], advance: Callable[[], None]) -> list[Result]:
     """Apply a function to many files in threads (Pillow decodes outside the interpreter's lock), in order."""
     results = []
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for result in pool.map(function, paths):
-            advance()
-            results.append(result)
+        remaining = iter(items)
+        while block := list(islice(remaining, MAP_BLOCK)):  # a million waiting calls would take a gigabyte
+            for result in pool.map(function, block):
+                advance()
+                results.append(result)
     return results
+
+
+def _stream(encoded: Encoded) -> Path | io.BytesIO:
+    """What Pillow opens."""
+    return io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -1,81 +1,199 @@
 """Batches of raw samples in a fixed order, fetched here or by worker processes; its whole state is (epoch, batch)."""
 
-from collections.abc import Iterator
+# B samples in a step, b of them on this rank
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
 
-from counterpoint.data.order import EpochOrder
-from counterpoint.data.stores import Store
+from counterpoint.core.errors import UsageError
+from counterpoint.data.loader_workers import FetchedBatches, Positions, fetched_by_workers, start_workers
+from counterpoint.data.stores import MemoryStore, Store
+
+DEVICE_SHARE = 0.5  # of the GPU's free memory that samples may take; the rest is for the model
+
+
+class Order(Protocol):
+    """Which samples come when: ``order.EpochOrder``, or any other pure function of the epoch."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a step, over all ranks."""
+        ...
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Steps in an epoch."""
+        ...
+
+    def batches(self, epoch: int) -> Tensor:
+        """Source positions (batches, batch size); a position may come more than once."""
+        ...
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Raw samples (b, ...) and their ids (b,), which are positions in the source."""
+    """Raw samples with what is known of them, all on the destination's device.
+
+    Attributes:
+        ids: positions in the source (b,).
+        samples: raw samples (b, ...).
+        labels: class numbers (b,), -1 where unknown, or None.
+        second: the other half of paired data (b, ...), or None.
+    """
 
     ids: Tensor
     samples: Tensor
+    labels: Tensor | None = None
+    second: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where batches go.
+
+    Attributes:
+        device: what they are computed on.
+        rank: this process among those that share a step.
+        world_size: how many there are.
+        parts: sub-batches into which each step is divided (gradient accumulation).
+    """
+
+    device: torch.device = torch.device("cpu")
+    rank: int = 0
+    world_size: int = 1
+    parts: int = 1
+
+    def share(self, ids_SB: Tensor) -> Tensor:
+        """This rank's samples of each of S steps: from every sub-batch its consecutive share.
+
+        The ranks' sub-batches of number p make up ``ids_SB[:, p * B / parts : (p + 1) * B / parts]`` in order.
+
+        >>> Destination(rank=1, world_size=2, parts=2).share(torch.arange(8)[None])
+        tensor([[2, 3, 6, 7]])
+        """
+        num_steps = len(ids_SB)
+        width = ids_SB.shape[1] // (self.parts * self.world_size)
+        shared = ids_SB.reshape(num_steps, self.parts, self.world_size, width)[:, :, self.rank]
+        return shared.reshape(num_steps, self.parts * width)
 
 
 class BatchLoader:
-    """Iterates over an epoch's batches.
+    """Iterates over an epoch's batches. Neither workers nor ranks change which samples a step has.
 
     Args:
         store: the samples.
         order: which samples come when.
+        labels: class numbers of all samples in the source (n,), or None.
+        second: the other half of paired data, by the same positions, or None.
         num_workers: processes that fetch ahead; 0 fetches in this process. The batches are the same.
+        destination: device, rank and division of the batches.
+
+    Raises:
+        UsageError: ranks and sub-batches do not divide the batch.
     """
 
-    def __init__(self, store: Store, order: EpochOrder, *, num_workers: int = 0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        order: Order,
+        *,
+        labels: Tensor | None = None,
+        second: Store | Tensor | None = None,
+        num_workers: int = 0,
+        destination: Destination = Destination(),
+    ) -> None:
+        _check_division(order.batch_size, destination)
         self.order = order
-        self._positions = _PositionSampler(order)
-        self._loader = DataLoader(
-            _StoreDataset(store),
-            batch_sampler=self._positions,
-            collate_fn=_as_is,  # pyright: ignore[reportArgumentType]
-            num_workers=num_workers,
-            persistent_workers=num_workers > 0,
-        )
+        self.notes: Mapping[str, str] = {}
+        self._destination = destination
+        self._labels = None if labels is None else labels.to(destination.device)
+        stores = [store] if second is None else [store, MemoryStore(second) if isinstance(second, Tensor) else second]
+        if all(isinstance(each, MemoryStore) for each in stores):
+            nearby = _bring_near([each for each in stores if isinstance(each, MemoryStore)], destination.device)
+            stores, self.notes = nearby.stores, {**nearby.notes, **_without_workers(num_workers)}
+            num_workers = 0
+        self._stores = FetchedBatches(tuple(stores))
+        self._positions = Positions()
+        self._workers = None
+        if num_workers:
+            is_pinned = destination.device.type == "cuda"
+            self._workers = start_workers(self._stores, self._positions, num_workers, is_pinned=is_pinned)
 
     def epoch(self, epoch: int, *, first_batch: int = 0) -> Iterator[Batch]:
-        """Yield the batches of one epoch, from ``first_batch`` on."""
-        self._positions.start(epoch, first_batch)
-        yield from self._loader
+        """Yield the batches of one epoch, from ``first_batch`` on.
+
+        Raises:
+            DataError: a sample cannot be read or is not what was indexed; from a worker as from here.
+        """
+        ids_SB = self._destination.share(self.order.batches(epoch)[first_batch:])
+        if self._workers is None:
+            fetched = (self._stores.fetch(ids_B) for ids_B in ids_SB)
+        else:
+            self._positions.lists = ids_SB.tolist()
+            fetched = fetched_by_workers(self._workers)
+        near_SB = ids_SB.to(self._destination.device)
+        for number, tensors in enumerate(fetched):
+            yield self._batch(near_SB[number], tensors)
+
+    def close(self) -> None:
+        """End the workers; the loader then fetches by itself."""
+        self._workers = None
+
+    def _batch(self, ids_B: Tensor, fetched: tuple[Tensor, ...]) -> Batch:
+        """Bring what was fetched to the device."""
+        samples, *second = (_moved(tensor, self._destination.device) for tensor in fetched)
+        labels = None if self._labels is None else self._labels.index_select(0, ids_B)
+        return Batch(ids_B, samples, labels, second[0] if second else None)
 
 
-class _PositionSampler(Sampler[list[int]]):
-    """Hands lists of positions to the workers."""
+@dataclass(frozen=True)
+class _Nearby:
+    """Stores in memory, on the device where they fit."""
 
-    def __init__(self, order: EpochOrder) -> None:
-        self._order = order
-        self._epoch = self._first = 0
-
-    def start(self, epoch: int, first_batch: int) -> None:
-        """Choose where iteration begins."""
-        self._epoch, self._first = epoch, first_batch
-
-    def __len__(self) -> int:
-        return self._order.batches_per_epoch - self._first
-
-    def __iter__(self) -> Iterator[list[int]]:
-        yield from self._order.batches(self._epoch)[self._first :].tolist()
+    stores: list[Store]
+    notes: Mapping[str, str]
 
 
-class _StoreDataset(Dataset[Batch]):
-    """Fetches a whole batch at once."""
+def _bring_near(stores: list[MemoryStore], device: torch.device) -> _Nearby:
+    """Move samples to a GPU whose free memory holds them easily; a batch is then one operation there."""
+    if device.type != "cuda":
+        return _Nearby(list(stores), {})
+    needed = sum(store.samples.nbytes for store in stores)
+    free = torch.cuda.mem_get_info(device)[0]
+    room = f"{free / 2**30:.1f} GiB are free, of which samples may take {DEVICE_SHARE:.0%}"
+    if needed > DEVICE_SHARE * free:
+        note = f"samples stay in main memory and are copied batch by batch: {needed / 2**30:.2f} GiB; {room}"
+        return _Nearby(list(stores), {"engine.device": note})
+    note = f"samples live on the GPU: {needed / 2**30:.2f} GiB; {room}"
+    return _Nearby([MemoryStore(store.samples.to(device)) for store in stores], {"engine.device": note})
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
-    def __len__(self) -> int:
-        return len(self._store)
-
-    def __getitems__(self, positions: list[int]) -> Batch:
-        return Batch(torch.tensor(positions, dtype=torch.int64), self._store.fetch(positions))
+def _without_workers(num_workers: int) -> Mapping[str, str]:
+    """Why asking for workers starts none."""
+    if not num_workers:
+        return {}
+    return {"engine.workers": "none started: the samples are in memory, where other processes would only copy them"}
 
 
-def _as_is(batch: Batch) -> Batch:
-    """No collation: a batch is fetched whole."""
-    return batch
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on the device; a copy to a GPU goes from pinned memory and does not wait."""
+    if tensor.device == device or (tensor.device.type == device.type == "cpu"):
+        return tensor
+    if tensor.device.type == "cuda":
+        return tensor.to(device)
+    pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
+    return pinned.to(device, non_blocking=True)
+
+
+def _check_division(batch_size: int, destination: Destination) -> None:
+    """Refuse a step that cannot be divided evenly."""
+    num_shares = destination.world_size * destination.parts
+    if batch_size % num_shares:
+        raise UsageError(
+            f"batch_size must be a multiple of {num_shares} ({destination.world_size} ranks x {destination.parts} "
+            f"sub-batches), got {batch_size}"
+        )

@@ -2,7 +2,9 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +14,9 @@ from counterpoint.core.errors import UsageError
 SPLIT_SEED = (
     0  # the split does not follow the run's seed, so that all runs on some data are compared on the same samples
 )
+# Purposes of balanced sampling, among those of core.counter_random.
+PURPOSE_TURN = 65 << 16
+PURPOSE_ROUND = 66 << 16
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,31 @@ def random_order(seed: int, epoch: int, num_samples: int, *, purpose: int = PURP
     return torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)  # 63 random bits per sample
 
 
+class Order(Protocol):
+    """Batches of source positions as a pure function of the epoch."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch."""
+        ...
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Whole batches in one epoch."""
+        ...
+
+    def batches(self, epoch: int) -> Tensor:
+        """Source positions, shape (batches, batch size)."""
+        ...
+
+    def repeats(self, epoch: int) -> Tensor:
+        """How often the sample of each place came at earlier places of the epoch, shape (batches, batch size)."""
+        ...
+
+
 @dataclass(frozen=True)
 class EpochOrder:
-    """Batches of sample positions per epoch; the incomplete last one is dropped: every step has the same negatives.
+    """Every sample once per epoch; the incomplete last batch is dropped: every step has the same negatives.
 
     Args:
         positions: positions in the source that are trained on.
@@ -68,11 +95,7 @@ class EpochOrder:
 
     def __post_init__(self) -> None:
         """Refuse a batch that no epoch can fill."""
-        if self.batch_size > len(self.positions):
-            raise UsageError(
-                f"batch_size must be at most the number of training samples, {len(self.positions)}, got "
-                f"{self.batch_size}"
-            )
+        _check_batch(self.batch_size, len(self.positions))
 
     @property
     def batches_per_epoch(self) -> int:
@@ -84,3 +107,105 @@ class EpochOrder:
         order = self.positions[random_order(self.seed, epoch, len(self.positions))]
         used = self.batches_per_epoch * self.batch_size
         return order[:used].reshape(self.batches_per_epoch, self.batch_size)
+
+    def repeats(self, epoch: int) -> Tensor:
+        """Zeros: each sample comes once."""
+        return torch.zeros(self.batches_per_epoch, self.batch_size, dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class BalancedOrder:
+    """As many batches as ``EpochOrder`` has, with every class equally often in each.
+
+    The places of an epoch go to the classes in turn, so in any run of consecutive places (a batch, a rank's part of
+    it) two classes differ by at most one, and each epoch draws the turn anew. A class runs through its samples in a
+    random order, again and again where it is small, and takes only some of them where it is large.
+
+    A sample stands twice in one batch only if its class has fewer samples than places there; then it stands there as
+    often as the others of its class, give or take one, and a loss without labels takes its copies for negatives of each
+    other: keep batches at most (number of classes) x (size of the smallest class) where that matters.
+
+    Args:
+        positions: positions in the source that are trained on.
+        labels: class number of each of these positions, 0 or above.
+        batch_size: samples per batch.
+        seed: the run's seed.
+    """
+
+    positions: Tensor
+    labels: Tensor
+    batch_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Refuse a batch that no epoch can fill."""
+        assert len(self.positions) == len(self.labels)
+        _check_batch(self.batch_size, len(self.positions))
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Whole batches in one epoch of natural sampling."""
+        return len(self.positions) // self.batch_size
+
+    def batches(self, epoch: int) -> Tensor:
+        """Source positions, shape (batches, batch size)."""
+        _, sizes = self.labels.unique(return_counts=True)
+        classes = self.positions[torch.argsort(self.labels, stable=True)].split(sizes.tolist())
+        places = torch.empty(self.batches_per_epoch * self.batch_size, dtype=torch.int64)
+        turn = random_order(self.seed, epoch, len(classes), purpose=PURPOSE_TURN)[: len(places)]
+        for first, number in enumerate(turn.tolist()):
+            mine = torch.arange(first, len(places), len(classes))
+            places[mine] = self._draws(epoch, classes[number], (mine // self.batch_size).numpy())
+        return places.reshape(self.batches_per_epoch, self.batch_size)
+
+    def repeats(self, epoch: int) -> Tensor:
+        """How often the sample of each place came before, so that it can be given other views each time."""
+        places = self.batches(epoch).flatten().numpy()
+        by_sample = np.argsort(places, kind="stable")
+        _, first, num_draws = np.unique(places[by_sample], return_index=True, return_counts=True)
+        repeats = np.empty(len(places), dtype=np.int64)
+        repeats[by_sample] = np.arange(len(places)) - np.repeat(first, num_draws)
+        return torch.from_numpy(repeats).reshape(self.batches_per_epoch, self.batch_size)
+
+    def _draws(self, epoch: int, members: Tensor, batch_P: np.ndarray) -> Tensor:
+        """The members of one class that fill its places, whose batches are given in ascending order."""
+        num_rounds = -(-len(batch_P) // len(members))
+        keys = words(self.seed, epoch, members, PURPOSE_ROUND, 2 * num_rounds).numpy().reshape(len(members), -1, 2)
+        rounds_RM = np.argsort((keys[..., 0] << 31) | (keys[..., 1] >> 1), axis=0, kind="stable").T
+        drawn = np.empty(rounds_RM.size, dtype=np.int64)
+        for number, round_M in enumerate(rounds_RM):
+            here = number * len(members)
+            begun = np.searchsorted(batch_P, batch_P[here])  # where the batch began that this round goes on with
+            uses_M = np.bincount(drawn[begun:here], minlength=len(members))
+            drawn[here : here + len(members)] = round_M[np.argsort(uses_M[round_M], kind="stable")]  # the unused first
+        return members[torch.from_numpy(drawn[: len(batch_P)])]
+
+
+def build_order(
+    positions: Tensor, labels_N: Tensor | None, batch_size: int, seed: int, sampling: str = "natural"
+) -> Order:
+    """The order that ``source.sampling`` asks for; balanced sampling leaves out samples without a label (-1).
+
+    Args:
+        positions: positions in the source that are trained on.
+        labels_N: class number of every sample of the source, -1 where unknown, or None.
+        batch_size: samples per batch.
+        seed: the run's seed.
+        sampling: ``natural`` or ``balanced``.
+
+    Raises:
+        UsageError: balanced sampling without labels, or a batch larger than the data.
+    """
+    if sampling == "natural":
+        return EpochOrder(positions, batch_size, seed)
+    assert sampling == "balanced"
+    if labels_N is None:
+        raise UsageError("source.sampling balanced needs labels; name them with source.labels, or use natural")
+    known = positions[labels_N[positions] >= 0]
+    return BalancedOrder(known, labels_N[known], batch_size, seed)
+
+
+def _check_batch(batch_size: int, num_samples: int) -> None:
+    """Refuse a batch that no epoch can fill."""
+    if batch_size > num_samples:
+        raise UsageError(f"batch_size must be at most the number of training samples, {num_samples}, got {batch_size}")

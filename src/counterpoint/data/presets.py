@@ -1,28 +1,42 @@
-"""View presets, one per kind of source: complete recipes whose every number can be overridden."""
+"""View presets: complete recipes, for each kind of data and of each paper, whose every number can be overridden."""
+
+# B images
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import ViewSettings
+from counterpoint.data.spatial import Interpolation
 
 SMALL_IMAGE_SIDE = 48
 
 
 @dataclass(frozen=True)
 class ViewPlan:
-    """Every number that views need; the fields are those of ``ViewSettings``. The default changes nothing."""
+    """Every number that views need; the fields are those of ``ViewSettings``. The default changes nothing.
+
+    Where ``blur_second`` or ``solarize_second`` is None, both views have the same chance.
+    """
 
     crop_scale: tuple[float, float] = (1.0, 1.0)
     flip: float = 0.0
     jitter: float = 0.0
     jitter_strength: float = 0.0
+    jitter_saturation: float = 1.0
     grayscale: float = 0.0
     blur: float = 0.0
+    blur_second: float | None = None
     blur_sigma: tuple[float, float] = (0.1, 2.0)
+    solarize: float = 0.0
+    solarize_second: float | None = None
+    interpolation: Interpolation = "bilinear"
     affine: float = 0.0
     rotate: float = 0.0
     translate: float = 0.0
@@ -30,6 +44,17 @@ class ViewPlan:
     shear: float = 0.0
     noise: float = 0.0
     dropout: float = 0.0
+
+    @property
+    def is_asymmetric(self) -> bool:
+        """Whether the second view is drawn otherwise than the first."""
+        return (self.blur_second, self.solarize_second) not in ((None, None), (self.blur, self.solarize))
+
+    def chances(self, change: str, is_second_B: Tensor) -> Tensor:
+        """Probability of a change for each image, by which view it is drawn for."""
+        first = getattr(self, change)
+        second = getattr(self, f"{change}_second", None)
+        return torch.where(is_second_B, first if second is None else second, first)
 
 
 def choose_preset(kind: Kind, shape: tuple[int, ...]) -> tuple[str, str]:
@@ -55,6 +80,11 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
         name: value for name, value in settings.model_dump(exclude={"preset"}).items() if value != "auto"
     }
     plan = replace(PRESETS[settings.preset], **asked)
+    plan = replace(
+        plan,
+        blur_second=plan.blur if plan.blur_second is None else plan.blur_second,
+        solarize_second=plan.solarize if plan.solarize_second is None else plan.solarize_second,
+    )
     for name, (low, high), smallest, largest in (
         ("crop_scale", plan.crop_scale, 0.0, 1.0),
         ("blur_sigma", plan.blur_sigma, 0.0, math.inf),
@@ -71,12 +101,36 @@ def filled(settings: ViewSettings) -> ViewSettings:
     return ViewSettings(preset=settings.preset, **asdict(plan_views(settings)))
 
 
+# lightly's CIFAR-10 benchmark and alphacl2022's CIFAR code agree: no blur at 32 px
+SMALL_IMAGES = ViewPlan(crop_scale=(0.08, 1.0), flip=0.5, jitter=0.8, jitter_strength=0.4, grayscale=0.2)
+
 PRESETS: Mapping[str, ViewPlan] = {
     "none": ViewPlan(),
     "digits": ViewPlan(crop_scale=(0.6, 1.0), affine=1.0, rotate=15.0, translate=0.08, zoom=(0.85, 1.15), shear=10.0),
-    # lightly's CIFAR-10 benchmark, which is also alphacl2022's: no blur at 32 px
-    "small-images": ViewPlan(crop_scale=(0.08, 1.0), flip=0.5, jitter=0.8, jitter_strength=0.4, grayscale=0.2),
+    "small-images": SMALL_IMAGES,
     # simclr2020, appendix A, at half colour strength
-    "photos": ViewPlan(crop_scale=(0.08, 1.0), flip=0.5, jitter=0.8, jitter_strength=0.4, grayscale=0.2, blur=0.5),
+    "photos": replace(SMALL_IMAGES, blur=0.5),
     "vectors": ViewPlan(noise=0.3, dropout=0.2),
+    "lightly-cifar": SMALL_IMAGES,
+    "alpha-cl": SMALL_IMAGES,
+    # alphacl2022's STL-10 code: full colour strength, always blurred
+    "alpha-cl-stl10": replace(SMALL_IMAGES, jitter_strength=0.8, blur=1.0),
+    # ncl2024's CIFAR code (solo-learn): bicubic crops, full colour strength, blurred even at 32 px
+    "ncl": replace(SMALL_IMAGES, jitter_strength=0.8, blur=0.5, interpolation="bicubic"),
+    # directclr2022's code (byol2020's pair): half the strength for saturation, another blur and solarising per view
+    "directclr": replace(
+        SMALL_IMAGES,
+        jitter_saturation=0.5,
+        blur=1.0,
+        blur_second=0.1,
+        solarize=0.0,
+        solarize_second=0.2,
+        interpolation="bicubic",
+    ),
+    # mio2021's code: gentle crops, half colour strength
+    "mio": replace(SMALL_IMAGES, crop_scale=(0.8, 1.0)),
+    # haochen2021's code
+    "spectral": replace(SMALL_IMAGES, crop_scale=(0.2, 1.0)),
+    # simclr2020, appendix A, at full strength
+    "imagenet": replace(SMALL_IMAGES, jitter_strength=0.8, blur=0.5, interpolation="bicubic"),
 }

@@ -1,11 +1,14 @@
 """Geometric views of a batch, each image with its own parameters: crop and flip, affine maps, blur.
 
-Crop, resize and flip are linear and act on rows and columns apart, so together they are two small matrices per image.
+Everything is written as gathers, products and sums of whole tensors. A matrix product would round differently with the
+size of the batch, and with where in memory an image lies.
 """
 
-# B images, C channels, H height, W width, S output side, T tries
+# B images, C channels, H height, W width, S output side, K taps, T tries
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +17,24 @@ from torch import Tensor
 ASPECT_RATIO = (3 / 4, 4 / 3)
 NUM_TRIES = 10  # draws of (area, ratio) before falling back to the whole image, as in torchvision
 NUM_CROP_DRAWS = 2 * NUM_TRIES + 2
+CUBIC = -0.5  # keys1981's parameter, as Pillow and torchvision's antialiased resize have it
+BLUR_REACH = 4.0  # a Gaussian is cut off at so many sigma
+
+Interpolation = Literal["bilinear", "bicubic"]
+OFFSETS: dict[Interpolation, tuple[int, ...]] = {"bilinear": (0, 1), "bicubic": (-1, 0, 1, 2)}
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Which pixels along one axis an output pixel is made of.
+
+    Attributes:
+        place_KBS: their numbers, int64.
+        weight_KBS: their weights, which sum to 1 over the taps.
+    """
+
+    place_KBS: Tensor
+    weight_KBS: Tensor
 
 
 def random_crop_boxes(uniforms_BK: Tensor, height: int, width: int, scale: tuple[float, float]) -> Tensor:
@@ -45,19 +66,34 @@ def random_crop_boxes(uniforms_BK: Tensor, height: int, width: int, scale: tuple
     return torch.stack([top, left, box_height, box_width], dim=1)
 
 
-def crop_resize_flip(images_BCHW: Tensor, boxes_B4: Tensor, is_flipped_B: Tensor, side: tuple[int, int]) -> Tensor:
-    """Cut each image's box, resize it (bilinear, antialiased) and flip it left to right where asked."""
-    rows_BSH = _resize_matrix(boxes_B4[:, 0], boxes_B4[:, 2], images_BCHW.shape[2], side[0])
-    columns_BSW = _resize_matrix(boxes_B4[:, 1], boxes_B4[:, 3], images_BCHW.shape[3], side[1])
-    columns_BSW = torch.where(is_flipped_B[:, None, None], columns_BSW.flip(1), columns_BSW)
-    return _separable(images_BCHW, rows_BSH, columns_BSW)
+def crop_resize_flip(
+    images_BCHW: Tensor, boxes_B4: Tensor, is_flipped_B: Tensor, interpolation: Interpolation = "bilinear"
+) -> Tensor:
+    """Cut each image's box, bring it to the size of the image and flip it left to right where asked.
+
+    Args:
+        images_BCHW: images.
+        boxes_B4: int64 top, left, height, width, on the CPU; boxes lie inside, so nothing is ever shrunk and
+            antialiasing changes nothing.
+        is_flipped_B: bool, on the CPU.
+        interpolation: bicubic may leave the range of the values.
+    """
+    height, width = images_BCHW.shape[2:]
+    rows = _taps(boxes_B4[:, 0], boxes_B4[:, 2], height, interpolation)
+    columns = _taps(boxes_B4[:, 1], boxes_B4[:, 3], width, interpolation)
+    place_KBS, weight_KBS = (
+        torch.where(is_flipped_B[:, None], values.flip(2), values) for values in (columns.place_KBS, columns.weight_KBS)
+    )
+    tall = _resample_rows(images_BCHW, rows)
+    turned = _resample_rows(tall.transpose(2, 3).contiguous(), Taps(place_KBS, weight_KBS))
+    return turned.transpose(2, 3).contiguous()
 
 
 def affine(images_BCHW: Tensor, angle_B: Tensor, shift_B2: Tensor, zoom_B: Tensor, shear_B2: Tensor) -> Tensor:
     """Rotate, shift, scale and shear about the centre; bilinear, zero outside.
 
     Args:
-        images_BCHW: images.
+        images_BCHW: images; the parameters may stay on the CPU.
         angle_B: rotation in radians, counter-clockwise.
         shift_B2: (x, y) shift as a share of width and height.
         zoom_B: scaling factor > 0; above 1 enlarges.
@@ -72,49 +108,70 @@ def affine(images_BCHW: Tensor, angle_B: Tensor, shift_B2: Tensor, zoom_B: Tenso
     )
     forward_B22 = zoom_B[:, None, None] * _product(rotation, shear)
     # grid_sample asks where an output pixel comes from, in units of half the side.
-    inverse_B22 = _inverse(forward_B22) * images_BCHW.new_tensor([[1.0, height / width], [width / height, 1.0]])
+    inverse_B22 = _inverse(forward_B22) * angle_B.new_tensor([[1.0, height / width], [width / height, 1.0]])
     offset_B2 = -(inverse_B22 * (2.0 * shift_B2)[:, None, :]).sum(2)
-    theta_B23 = torch.cat([inverse_B22, offset_B2[:, :, None]], dim=2)
+    theta_B23 = torch.cat([inverse_B22, offset_B2[:, :, None]], dim=2).to(images_BCHW.device, non_blocking=True)
     grid = F.affine_grid(theta_B23, list(images_BCHW.shape), align_corners=False)
     return F.grid_sample(images_BCHW, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 def gaussian_blur(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float) -> Tensor:
-    """Blur each image with its own Gaussian of ``sigma`` pixels, cut off at 4 sigma, edges mirrored."""
+    """Blur each image with its own Gaussian of ``sigma`` pixels (on the CPU), cut off at 4 sigma, edges mirrored."""
     return _blur_axis(_blur_axis(images_BCHW, sigma_B, largest_sigma, 2), sigma_B, largest_sigma, 3)
 
 
-def _separable(images_BCHW: Tensor, rows_BSH: Tensor, columns_BSW: Tensor) -> Tensor:
-    """Multiply each image by its row matrix from the left and its column matrix from the right."""
-    return torch.matmul(torch.matmul(rows_BSH[:, None], images_BCHW), columns_BSW[:, None].transpose(2, 3))
+def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpolation) -> Taps:
+    """Taps of a resize of [start, start + length) to ``size`` >= length pixels, those outside the box left out."""
+    offset_K11 = torch.tensor(OFFSETS[interpolation])[:, None, None]
+    length_B1 = length_B[:, None]
+    centre_BS = (torch.arange(size) + 0.5) * (length_B1.to(torch.float32) / size) - 0.5
+    base_BS = centre_BS.floor()
+    pixel_KBS = base_BS.long() + offset_K11
+    weight_KBS = _kernel((offset_K11 - (centre_BS - base_BS)).abs(), interpolation)
+    weight_KBS = weight_KBS * ((pixel_KBS >= 0) & (pixel_KBS < length_B1))
+    place_KBS = start_B[:, None] + torch.minimum(pixel_KBS.clamp(min=0), length_B1 - 1)
+    return Taps(place_KBS, weight_KBS / weight_KBS.sum(dim=0))
 
 
-def _resize_matrix(start_B: Tensor, length_B: Tensor, size: int, side: int) -> Tensor:
-    """Matrix (b, side, size) of an antialiased bilinear resize of [start, start + length) to ``side`` pixels."""
-    stretch_B11 = (length_B.to(torch.float32) / side)[:, None, None]
-    support_B11 = stretch_B11.clamp(min=1.0)
-    output_1S1 = torch.arange(side, device=start_B.device, dtype=torch.float32)[None, :, None]
-    pixel_11H = torch.arange(size, device=start_B.device)[None, None, :]
-    inside_B1H = pixel_11H - start_B[:, None, None]
-    distance_BSH = ((inside_B1H + 0.5) - (output_1S1 + 0.5) * stretch_B11).abs() / support_B11
-    is_inside = (inside_B1H >= 0) & (inside_B1H < length_B[:, None, None])
-    weight_BSH = (1.0 - distance_BSH).clamp(min=0.0) * is_inside
-    return weight_BSH / weight_BSH.sum(dim=2, keepdim=True)
+def _kernel(distance: Tensor, interpolation: Interpolation) -> Tensor:
+    """Weight of a pixel at some distance (keys1981, Eq. 4 and 15)."""
+    if interpolation == "bilinear":
+        return (1.0 - distance).clamp(min=0.0)
+    near = ((CUBIC + 2) * distance - (CUBIC + 3)) * distance.square() + 1
+    far = CUBIC * (((distance - 5) * distance + 8) * distance - 4)
+    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
+
+
+def _resample_rows(images_BCHW: Tensor, taps: Taps) -> Tensor:
+    """Each output row as a weighted sum of a few input rows."""
+    num_images, num_channels, height, width = images_BCHW.shape
+    rows = images_BCHW.reshape(-1, width)
+    first_BC1 = (torch.arange(num_images * num_channels) * height).reshape(num_images, num_channels, 1)
+    shape = (num_images, num_channels, taps.place_KBS.shape[2], width)
+    total = torch.empty(0)
+    for number, (place_BS, weight_BS) in enumerate(zip(taps.place_KBS, taps.weight_KBS, strict=True)):
+        chosen = (first_BC1 + place_BS[:, None]).flatten().to(rows.device, non_blocking=True)
+        weight = weight_BS[:, None, :, None].to(rows.device, non_blocking=True)
+        term = rows.index_select(0, chosen).reshape(shape).mul_(weight)
+        total = term if number == 0 else total.add_(term)
+    return total
 
 
 def _blur_axis(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float, axis: int) -> Tensor:
-    """Weighted sum of shifted copies; a matrix product would round differently with the size of the batch."""
+    """Weighted sum of shifted copies, those at equal distance together."""
     size = images_BCHW.shape[axis]
-    radius = min(size - 1, max(1, math.ceil(4.0 * largest_sigma)))
-    ratio_BO = torch.arange(-radius, radius + 1, device=sigma_B.device) / sigma_B[:, None]
-    weight_BO = torch.exp(-0.5 * ratio_BO.square()) * (ratio_BO.abs() <= 4.0)
-    weight_BO = weight_BO / weight_BO.sum(dim=1, keepdim=True)
+    radius = min(size - 1, max(1, math.ceil(BLUR_REACH * largest_sigma)))
+    ratio_BO = torch.arange(radius + 1) / sigma_B[:, None]
+    weight_BO = torch.exp(-0.5 * ratio_BO.square()) * (ratio_BO <= BLUR_REACH)
+    weight_BO = weight_BO / (weight_BO[:, :1] + 2.0 * weight_BO[:, 1:].sum(dim=1, keepdim=True))
+    weight_BO = weight_BO.to(images_BCHW.device, non_blocking=True)
     margins = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
     padded = F.pad(images_BCHW, margins, mode="reflect")
-    blurred = torch.zeros_like(images_BCHW)
-    for place in range(2 * radius + 1):
+    blurred = images_BCHW * weight_BO[:, 0, None, None, None]
+    for distance in range(1, radius + 1):
         # Product and sum as two operations: a fused one may round differently at the end of a vector register.
-        blurred += weight_BO[:, place, None, None, None] * padded.narrow(axis, place, size)
+        pair = padded.narrow(axis, radius - distance, size) + padded.narrow(axis, radius + distance, size)
+        blurred.add_(pair.mul_(weight_BO[:, distance, None, None, None]))
     return blurred
 
 

@@ -1,14 +1,15 @@
-"""Where samples lie: in memory, or in image files that are decoded when fetched."""
+"""Where samples lie: in memory, or as encoded images on disk that are verified and decoded when fetched."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from counterpoint.core.errors import DataError, first_line
 from counterpoint.data.image_files import decode_square
+from counterpoint.data.located import Located, Read, content_hash, read_bytes
 
 
 class Store(Protocol):
@@ -34,19 +35,52 @@ class MemoryStore:
 
     def fetch(self, positions: Sequence[int]) -> Tensor:
         """See ``Store.fetch``."""
-        return self.samples[torch.as_tensor(positions, dtype=torch.int64)]
+        rows = torch.as_tensor(positions, dtype=torch.int64, device=self.samples.device)
+        return self.samples.index_select(0, rows)
 
 
 @dataclass(frozen=True)
 class FileStore:
-    """Image files, decoded at each fetch: for folders that do not fit in memory."""
+    """Encoded images on disk, for sets that do not fit in memory.
 
-    paths: tuple[Path, ...]
+    Every fetch compares the bytes it read with the hash in the manifest: content that changed under a running training
+    stops it, and never becomes other pixels.
+
+    Attributes:
+        images: where each sample lies.
+        hashes: hash of each sample's bytes, from the manifest.
+        side: pixels to which images are brought.
+        read: gets the bytes.
+    """
+
+    images: tuple[Located, ...] = field(repr=False)
+    hashes: tuple[str, ...] = field(repr=False)
     side: int
+    read: Read = read_bytes
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.images)
 
     def fetch(self, positions: Sequence[int]) -> Tensor:
-        """See ``Store.fetch``."""
-        return torch.stack([decode_square(self.paths[position], self.side) for position in positions])
+        """See ``Store.fetch``.
+
+        Raises:
+            DataError: a sample's bytes are gone or are not those that were indexed; its name and file are given.
+        """
+        return torch.stack([self._sample(int(position)) for position in positions])
+
+    def _sample(self, position: int) -> Tensor:
+        """One verified and decoded sample."""
+        image = self.images[position]
+        where = image.name if image.path.as_posix().endswith(image.name) else f"{image.name} in {image.path}"
+        remedy = "bring it back as it was, or start again with --source.altered skip or reindex"
+        try:
+            content = self.read(image)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{where} can no longer be read ({first_line(error)}); {remedy}") from None
+        if content_hash(content) != self.hashes[position]:
+            raise DataError(f"the content of {where} changed since it was indexed; {remedy}")
+        try:
+            return decode_square(content, self.side)
+        except ValueError as error:  # it decoded when it was indexed: another version of the image library
+            raise DataError(f"{where} no longer decodes ({error}) though its bytes are the same") from None

@@ -1,22 +1,27 @@
 """Checkpoints, whole or absent, without pickle: safetensors, JSON, and a manifest of hashes written last."""
 
+import contextlib
 import json
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from safetensors.torch import load_file
+from torch import Tensor
 
 from counterpoint.core.errors import RunError, first_line
-from counterpoint.core.files import flush_to_disk, sha256_of
+from counterpoint.core.files import Seal, flush_to_disk, write_file
+from counterpoint.core.tensor_file import write_tensors
+from counterpoint.engine.interface import FullState
+from counterpoint.engine.packed_state import pack, unpack
+from counterpoint.engine.sealed_folder import PREFIX, find_damage, folder_name, read_manifest, step_of, write_manifest
 
-FORMAT = 1
-MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"
-PREFIX = "step-"
+MODEL, OPTIMIZER, AVERAGE = "model.safetensors", "optimizer.safetensors", "average.safetensors"
+STATE = "state.json"
+UNFINISHED, DROPPED = ".tmp", ".trash"  # ends of hidden names that are never taken for checkpoints
 
 
 @dataclass(frozen=True)
@@ -29,58 +34,70 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Restored:
-    """Where training goes on, and which damaged checkpoints were passed over."""
+class Snapshot:
+    """Everything a checkpoint holds.
 
+    Attributes:
+        state: weights, optimiser and loss scale.
+        average: moving average of the weights by name; empty without one.
+        position: how far training has come.
+        log: plain values of the epoch in progress.
+        facts: what the run was computed with (seed, versions, threads, world size, hashes of settings and data).
+    """
+
+    state: FullState
+    average: dict[str, Tensor]
     position: Position
     log: dict[str, Any]
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The newest checkpoint that verifies, and what is wrong with the newer ones."""
+
+    snapshot: Snapshot
     path: Path
     damaged: tuple[str, ...]
 
 
-def save_checkpoint(
-    folder: Path, module: nn.Module, optimizer: Optimizer, position: Position, *, log: dict[str, Any], keep: int
-) -> Path:
-    """Write ``step-*`` under a temporary name, flush, rename; then drop all but the newest ``keep``.
+def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int) -> Path:
+    """Write ``step-*`` under a temporary name, flush, rename; then drop all but the newest ``keep`` up to this step.
+
+    A checkpoint of the same step and content is left as it is. Older ones are dropped only once the new one is
+    committed; later ones (damaged, or training would have gone on from there) stay until training reaches them.
 
     Args:
-        folder: the run's checkpoint folder.
-        module: its parameters and buffers are saved.
-        optimizer: its state is saved.
-        position: how far training has come.
-        log: JSON values of the epoch in progress.
+        folder: the run's checkpoint folder; one process at a time may save there.
+        snapshot: what to save.
         keep: number of checkpoints to keep, >= 1.
 
+    Returns:
+        The checkpoint's folder.
+
     Raises:
-        RunError: a write, flush or rename failed; earlier checkpoints are untouched.
+        RunError: a write, flush or rename failed, or the state holds something that no checkpoint can; earlier
+            checkpoints are untouched.
     """
-    target = folder / f"{PREFIX}{position.step:08d}"
-    if target.exists() and find_damage(target) is None:
-        return target  # the same step is the same state: an interrupt at an epoch's end
-    temporary = folder / f".{target.name}.tmp"
-    tensors, plain = _flatten_optimizer(optimizer)
-    state = {"format": FORMAT, "position": vars(position), "optimizer": plain, "log": log}
+    target = folder / folder_name(snapshot.position.step)
+    temporary, dropped = (folder / f".{target.name}{end}" for end in (UNFINISHED, DROPPED))
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        save_file({name: _plain(value) for name, value in module.state_dict().items()}, temporary / MODEL)
-        save_file(tensors, temporary / OPTIMIZER)
-        (temporary / STATE).write_text(json.dumps(state, allow_nan=False), encoding="utf-8")
-        _seal(temporary)
-        if target.exists():  # damaged
-            shutil.rmtree(target)
-        temporary.rename(target)
-        flush_to_disk(folder)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise RunError(f"cannot save checkpoint {target}: {error}; earlier checkpoints are untouched") from error
-    for old in list_checkpoints(folder)[keep:]:
-        shutil.rmtree(old, ignore_errors=True)
+        _remove_leftovers(folder)
+        seals = _write(temporary, snapshot)
+        if not _is_same(target, seals):
+            _commit(temporary, target, dropped)
+        _drop_old(folder, snapshot.position.step, keep)
+    except (OSError, TypeError) as error:
+        raise RunError(
+            f"cannot save checkpoint {target}: {_cause(error)}; earlier checkpoints are untouched"
+        ) from error
+    finally:
+        _discard(temporary)
     return target
 
 
-def restore_checkpoint(folder: Path, module: nn.Module, optimizer: Optimizer) -> Restored:
-    """Load the newest checkpoint that verifies.
+def restore_checkpoint(folder: Path) -> Restored:
+    """Read the newest checkpoint that verifies.
 
     Raises:
         RunError: there is none; every damaged one is named.
@@ -88,75 +105,138 @@ def restore_checkpoint(folder: Path, module: nn.Module, optimizer: Optimizer) ->
     damaged: list[str] = []
     for path in list_checkpoints(folder):
         problem = find_damage(path)
-        if problem is not None:
-            damaged.append(f"{path.name}: {problem}")
-            continue
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
-        try:
-            module.load_state_dict(load_file(path / MODEL))
-            _unflatten_optimizer(optimizer, load_file(path / OPTIMIZER), state["optimizer"])
-        except (RuntimeError, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{path} does not fit this model: {first_line(error)}") from None
-        return Restored(Position(**state["position"]), state["log"], path, tuple(damaged))
+        if problem is None:
+            return Restored(_read(path), path, tuple(damaged))
+        damaged.append(f"{path.name}: {problem}")
     detail = "; ".join(damaged) if damaged else "none was saved"
     raise RunError(f"no usable checkpoint in {folder} ({detail}); start again with --overwrite")
 
 
+def load_checkpoint(path: Path) -> Snapshot:
+    """Read one checkpoint.
+
+    Raises:
+        RunError: it does not verify.
+    """
+    problem = find_damage(path)
+    if problem is not None:
+        raise RunError(f"checkpoint {path} is damaged: {problem}")
+    return _read(path)
+
+
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Checkpoints, newest first."""
-    return sorted((path for path in folder.glob(f"{PREFIX}*") if path.is_dir()), reverse=True)
+    """Checkpoints, newest first; whether they verify is not looked at."""
+    return sorted((path for path in folder.glob(f"{PREFIX}*") if path.is_dir()), key=_age, reverse=True)
 
 
-def find_damage(path: Path) -> str | None:
-    """Say what is wrong with a checkpoint, or None when every byte is as it was written."""
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        entries = dict(manifest["files"])
-        if manifest["format"] != FORMAT or set(entries) != {MODEL, OPTIMIZER, STATE}:
-            return f"{MANIFEST} does not list the files of format {FORMAT}"
-        for name, digest in entries.items():
-            if sha256_of(path / name) != digest:
-                return f"{name} does not match its hash"
-    except FileNotFoundError as error:
-        return f"{Path(str(error.filename)).name} is missing"
-    except OSError as error:
-        return f"{Path(str(error.filename)).name} is unreadable ({type(error).__name__})"
-    except (ValueError, KeyError, TypeError) as error:
-        return f"{MANIFEST} is unreadable ({type(error).__name__})"
-    return None
+def record_path(folder: Path, step: int) -> Path:
+    """Where the record of the step after a checkpoint is kept; it is dropped with the checkpoint."""
+    return folder / f"after-{step:08d}.json"
 
 
-def _seal(folder: Path) -> None:
-    """Flush every file, then write and flush the manifest of hashes."""
-    for name in (MODEL, OPTIMIZER, STATE):
-        flush_to_disk(folder / name)
-    files = {name: sha256_of(folder / name) for name in (MODEL, OPTIMIZER, STATE)}
-    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}), encoding="utf-8")
-    flush_to_disk(folder / MANIFEST)
-    flush_to_disk(folder)
+def _age(path: Path) -> tuple[int, str]:
+    return step_of(path), path.name
 
 
-def _flatten_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Split an optimiser's state into named tensors and plain values."""
-    state = optimizer.state_dict()
+def _write(temporary: Path, snapshot: Snapshot) -> dict[str, Seal]:
+    """Write and flush every file and the folder itself; returns the files' seals."""
     tensors: dict[str, Tensor] = {}
-    plain: dict[str, Any] = {}
-    for index, entries in state["state"].items():
-        for name, value in entries.items():
-            (tensors if isinstance(value, Tensor) else plain)[f"{index}.{name}"] = value
-    tensors = {name: _plain(value) for name, value in tensors.items()}
-    return tensors, {"state": plain, "groups": state["param_groups"]}
+    plain = {
+        "position": asdict(snapshot.position),
+        "optimizer": pack(snapshot.state.optimizer, tensors),
+        "scaler": pack(snapshot.state.scaler, {}),
+        "log": pack(snapshot.log, {}),
+        "facts": pack(snapshot.facts, {}),
+    }
+    text = json.dumps(plain, indent=1, allow_nan=False)
+    temporary.mkdir(parents=True)
+    seals = {
+        MODEL: write_tensors(temporary / MODEL, snapshot.state.model),
+        OPTIMIZER: write_tensors(temporary / OPTIMIZER, tensors),
+        AVERAGE: write_tensors(temporary / AVERAGE, snapshot.average),
+        STATE: write_file(temporary / STATE, [text.encode()]),
+    }
+    for name in seals:
+        flush_to_disk(temporary / name)
+    write_manifest(temporary, snapshot.position.step, seals)  # only now: what it vouches for is on disk
+    for path in (*temporary.glob("MANIFEST*"), temporary):
+        flush_to_disk(path)
+    return seals
 
 
-def _unflatten_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-    """Inverse of ``_flatten_optimizer``."""
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in {**tensors, **plain["state"]}.items():
-        index, name = key.split(".", 1)
-        state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": plain["groups"]})
+def _commit(temporary: Path, target: Path, dropped: Path) -> None:
+    """Give a finished folder its name, which lasts once the folder above is flushed."""
+    if target.exists():  # damaged, or of another content
+        target.rename(dropped)
+    try:
+        temporary.rename(target)
+    except OSError:
+        if dropped.exists():
+            dropped.rename(target)
+        raise
+    flush_to_disk(target.parent)
+    _discard(dropped)
 
 
-def _plain(value: Tensor) -> Tensor:
-    """Detached, contiguous, on the CPU, as safetensors asks."""
-    return value.detach().cpu().contiguous().clone()
+def _read(path: Path) -> Snapshot:
+    """Read a checkpoint that verified."""
+    try:
+        plain = json.loads((path / STATE).read_text(encoding="utf-8"))
+        state = FullState(
+            model=_tensors(path / MODEL),
+            optimizer=unpack(plain["optimizer"], _tensors(path / OPTIMIZER)),
+            scaler=unpack(plain["scaler"], {}),
+        )
+        position = Position(**plain["position"])
+        return Snapshot(state, _tensors(path / AVERAGE), position, unpack(plain["log"], {}), unpack(plain["facts"], {}))
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"checkpoint {path} cannot be read: {first_line(error)}") from error
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """Tensors in memory of their own: as loaded they are parts of the file, which may be dropped."""
+    return {name: value.clone() for name, value in load_file(path).items()}
+
+
+def _is_same(target: Path, seals: dict[str, Seal]) -> bool:
+    """Whether a checkpoint stands there that verifies and holds the same tensors."""
+    known = read_manifest(target)
+    if known is None or any(known.get(name) != seals[name] for name in (MODEL, OPTIMIZER, AVERAGE)):
+        return False
+    return find_damage(target) is None
+
+
+def _drop_old(folder: Path, step: int, keep: int) -> None:
+    """Drop checkpoints beyond the newest ``keep``, renamed first: half of one never has a checkpoint's name."""
+    known = [path for path in list_checkpoints(folder) if 0 <= step_of(path) <= step]
+    for path in known[keep:]:
+        trash = path.with_name(f".{path.name}{DROPPED}")
+        path.rename(trash)
+        _discard(trash)
+    records = {record_path(folder, step_of(path)) for path in list_checkpoints(folder)}
+    for path in set(folder.glob("after-*.json")) - records:
+        path.unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed saves left behind."""
+    leftovers: Iterable[Path] = [*folder.glob(f".{PREFIX}*{UNFINISHED}"), *folder.glob(f".{PREFIX}*{DROPPED}")]
+    for path in leftovers:
+        _discard(path)
+    for path in folder.glob(f".after-*{UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _discard(path: Path) -> None:
+    """Remove a folder that nothing needs any more; what cannot be removed now is removed by a later save."""
+    with contextlib.suppress(OSError):  # ignore_errors does not cover all calls of rmtree
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _cause(error: Exception) -> str:
+    """What the system said, and about which file."""
+    if not isinstance(error, OSError):
+        return str(error)
+    name = f" ({Path(str(error.filename)).name})" if error.filename else ""
+    return f"{error.strerror or error}{name}"

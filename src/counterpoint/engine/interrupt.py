@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask training to stop at the next step boundary; a second Ctrl-C stops at once."""
+"""Ctrl-C, SIGTERM and SIGUSR1 ask training to save at the next step boundary; a Ctrl-C after that stops at once."""
 
 import signal
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # SIGUSR1: what SLURM sends before the time is up
 
 
 class StopRequest:
@@ -20,13 +20,18 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn signals into a request while the block runs (main thread only; elsewhere nothing changes)."""
+    """Turn signals into a request while the block runs (main thread only; elsewhere nothing changes).
+
+    A handler does no more than set a flag. A scheduler may send several signals while the state is saved (SLURM:
+    SIGUSR1, SIGTERM), so only a Ctrl-C, which a person sends, stops a run that was asked to stop before.
+    """
     request = StopRequest()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if request:
+        if request and number == signal.SIGINT:
             raise KeyboardInterrupt
-        request.exit_code = 128 + number
+        if not request:
+            request.exit_code = 128 + number
 
     if threading.current_thread() is not threading.main_thread():
         yield request

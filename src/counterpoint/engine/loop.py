@@ -1,64 +1,22 @@
-"""The training loop: one readable pass over epochs and batches that can stop and go on at any step."""
+"""The training loop: a function of (job, position), so that it can stop and go on at any step, on one rank or many."""
 
-import math
 import shlex
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from counterpoint.core.errors import InterruptedRunError, NonFiniteError, TrainingError
-from counterpoint.core.rundir import RunFolder
-from counterpoint.data.loader import Batch, BatchLoader
-from counterpoint.data.views import ViewDrawer
-from counterpoint.engine.checkpoint import Position, restore_checkpoint, save_checkpoint
-from counterpoint.engine.fabric_adapter import FabricEngine
+from counterpoint.core.errors import InterruptedRunError, RunError
+from counterpoint.core.first_rank import on_first_rank
+from counterpoint.data.loader import Batch
+from counterpoint.engine.checkpoint import Position, Snapshot, restore_checkpoint, save_checkpoint
+from counterpoint.engine.hooks import EpochEnd
 from counterpoint.engine.interrupt import StopRequest, stop_on_signals
-from counterpoint.engine.optimisers import set_learning_rate
+from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.progress import EpochRecord, Reporter, TrainingDisplay
-
-
-@dataclass(frozen=True)
-class TrainingJob:
-    """Everything a run needs, built and checked before the first step.
-
-    Attributes:
-        method: maps two views to a scalar loss.
-        optimizer: of the method's parameters.
-        schedule: learning rate of each step.
-        loader: batches of raw samples.
-        views: draws the two views.
-        engine: device and precision.
-        folder: where metrics and checkpoints go.
-        num_epochs: passes over the training samples.
-        checkpoint_every: epochs between checkpoints.
-        keep: checkpoints kept.
-        chance: loss of an encoder that has learned nothing; None if there is no such number.
-        floor: loss that no embedding can go below; None if there is none.
-        seed: the run's seed.
-    """
-
-    method: nn.Module
-    optimizer: Optimizer
-    schedule: Callable[[int], float]
-    loader: BatchLoader
-    views: ViewDrawer
-    engine: FabricEngine
-    folder: RunFolder
-    num_epochs: int
-    checkpoint_every: int
-    keep: int
-    chance: float | None
-    floor: float | None
-    seed: int
-
-    @property
-    def num_steps(self) -> int:
-        """Updates in the whole run."""
-        return self.num_epochs * self.loader.order.batches_per_epoch
+from counterpoint.engine.replay import StepRecord, record_step, weights_digest
+from counterpoint.engine.step import Prepared, StepOutcome, take_step
 
 
 @dataclass
@@ -66,143 +24,215 @@ class EpochLog:
     """Running sums of the epoch in progress; saved with a checkpoint taken in its midst."""
 
     loss_sum: float = 0.0
+    norm_sum: float = 0.0
     num_batches: int = 0
-    seconds: float = 0.0
+    num_skipped: int = 0
 
 
 @dataclass
 class LoopState:
-    """Where the loop stands."""
+    """Where the loop stands.
+
+    Attributes:
+        position: how far training has come.
+        log: sums of the epoch in progress.
+        seconds: time of its steps in this process; not saved, since no two runs share it.
+        notes: what the user should hear at the next occasion.
+        unproven: step whose outcome a checkpoint waits for, so that it can be replayed later; None if there is none.
+    """
 
     position: Position = field(default_factory=lambda: Position(epoch=0, batch=0, step=0))
     log: EpochLog = field(default_factory=EpochLog)
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    unproven: int | None = None
 
 
-def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) -> None:
-    """Train to the end, saving checkpoints on the way.
+def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) -> dict[str, Tensor]:
+    """Train to the end, saving checkpoints on the way. Every rank calls it.
 
     Args:
         job: what to train.
         reporter: shows progress.
         resume: go on from the newest checkpoint that verifies.
 
+    Returns:
+        The weights of the method by name, on the CPU; their moving average where the run keeps one.
+
     Raises:
-        InterruptedRunError: a signal asked to stop; the position was saved first.
-        TrainingError: the loss is no longer finite.
+        InterruptedRunError: a signal asked some rank to stop; the position was saved first.
+        TrainingError: a step cannot be taken.
         RunError: a checkpoint cannot be written, or none can be read.
     """
-    module, optimizer = job.engine.setup(job.method, job.optimizer)
+    prepared = Prepared(*job.engine.setup(job.method, job.optimizer))
     job.method.train()
-    state = _restore(job, reporter) if resume else LoopState()
+    state = _restore(job, prepared, reporter) if resume else LoopState()
     if not resume:
-        _save(job, state)
-    showing = reporter.training(job.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
+        _save(job, prepared, state)
+    showing = reporter.training(job.pace.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
     with torch.random.fork_rng(), stop_on_signals() as stop, showing as display:
-        while state.position.epoch < job.num_epochs:
-            _run_epoch(job, (module, optimizer), state, display, stop)
+        while state.position.epoch < job.pace.num_epochs:
+            _run_epoch(job, prepared, state, display, stop)
+    for logger in job.loggers:
+        logger.close()
+    weights = job.engine.full_state(prepared.module, prepared.optimizer).model
+    return weights if job.average is None else {**weights, **job.average.tensors()}
+
+
+def replay_step(job: TrainingJob, restored: Snapshot) -> StepRecord:
+    """Take the step that follows a checkpoint, and say what came of it. Nothing is written.
+
+    Args:
+        job: the run, not set up yet.
+        restored: content of the checkpoint.
+    """
+    prepared = Prepared(*job.engine.setup(job.method, job.optimizer))
+    job.method.train()
+    _load(job, prepared, restored)
+    position = restored.position
+    batch = next(iter(job.loader.epoch(position.epoch, first_batch=position.batch)))
+    with torch.random.fork_rng():
+        return _step_record(job, prepared, position, take_step(job, prepared, batch, position))
 
 
 def _run_epoch(
-    job: TrainingJob,
-    prepared: tuple[nn.Module, Optimizer],
-    state: LoopState,
-    display: TrainingDisplay,
-    stop: StopRequest,
+    job: TrainingJob, prepared: Prepared, state: LoopState, display: TrainingDisplay, stop: StopRequest
 ) -> None:
     """Train from ``state.position`` to the end of its epoch."""
-    epoch = state.position.epoch
+    epoch, num_batches = state.position.epoch, job.loader.order.batches_per_epoch
+    state.seconds, steps_here, stop_code = 0.0, num_batches - state.position.batch, 0
     for batch in job.loader.epoch(epoch, first_batch=state.position.batch):
         started = time.perf_counter()
-        loss = _step(job, prepared, batch, state.position)
-        state.log.loss_sum += loss
-        state.log.num_batches += 1
-        state.log.seconds += time.perf_counter() - started
-        state.position = Position(epoch, state.position.batch + 1, state.position.step + 1)
+        stop_code = _one_step(job, prepared, state, batch, stop)
+        state.seconds += time.perf_counter() - started
         display.step_done(epoch)
-        if stop and state.position.batch < job.loader.order.batches_per_epoch:
-            _stop(job, state, stop)
-    record = _record(job, state)
-    job.folder.append_metrics(asdict(record))
+        while state.notes:
+            display.say(state.notes.pop(0))
+        if state.position.batch < num_batches:
+            _maybe_leave(job, prepared, state, stop_code)
+    _end_epoch(job, prepared, state, display, steps_here)
+    if state.position.epoch < job.pace.num_epochs:
+        _maybe_leave(job, prepared, state, stop_code, is_epoch_end=True)
+
+
+def _one_step(job: TrainingJob, prepared: Prepared, state: LoopState, batch: Batch, stop: StopRequest) -> int:
+    """Take a step and note what came of it; returns the exit code that a signal asks for, or 0."""
+    before = state.position
+    outcome = take_step(job, prepared, batch, before, asked=lambda: stop.exit_code or 0)
+    state.log.loss_sum += outcome.loss
+    state.log.norm_sum += outcome.gradient_norm if outcome.is_applied else 0.0
+    state.log.num_batches += 1
+    state.log.num_skipped += not outcome.is_applied
+    state.position = Position(before.epoch, before.batch + 1, before.step + 1)
+    if state.unproven == before.step:
+        record = _step_record(job, prepared, before, outcome)
+        on_first_rank(lambda: _prove(job, state, record))
+        state.unproven = None
+    return outcome.stop_code
+
+
+def _prove(job: TrainingJob, state: LoopState, record: StepRecord) -> None:
+    """Keep what a step was, or compare it with what it was before the run was interrupted."""
+    note = record_step(job.folder.checkpoints, record, device=job.engine.device.type)
+    state.notes += [note] if note else []
+
+
+def _end_epoch(
+    job: TrainingJob, prepared: Prepared, state: LoopState, display: TrainingDisplay, steps_here: int
+) -> None:
+    """Measure, write the epoch's record, and save if it is time."""
+    position = Position(state.position.epoch + 1, 0, state.position.step)
+    is_last = position.epoch == job.pace.num_epochs
+    moment = EpochEnd(position.epoch, position.step, is_last, job.method)
+    measured = {name: value for measure in job.measurements for name, value in measure(moment).items()}
+    record = _record(job, state, measured, steps_here)
+    on_first_rank(lambda: _write_record(job, record))
     display.epoch_done(record)
-    state.position, state.log = Position(epoch + 1, 0, state.position.step), EpochLog()
-    is_last = state.position.epoch == job.num_epochs
-    if is_last or state.position.epoch % job.checkpoint_every == 0:
-        _save(job, state)
-    if stop and not is_last:
-        _stop(job, state, stop)
+    state.position, state.log = position, EpochLog()
+    if is_last or position.epoch % job.pace.checkpoint_every == 0:
+        _save(job, prepared, state)
 
 
-def _step(job: TrainingJob, prepared: tuple[nn.Module, Optimizer], batch: Batch, position: Position) -> float:
-    """One update; returns the loss."""
-    module, optimizer = prepared
-    # Dropout and the like draw from torch's own generator: seeding it by step makes it, too, a function of the
-    # position.
-    torch.manual_seed((job.seed * 1_000_003 + position.step) % 2**63)
-    set_learning_rate(job.optimizer, job.schedule(position.step))
-    samples, ids = batch.samples.to(job.engine.device), batch.ids.to(job.engine.device)
-    loss = _loss(module, *job.views.two_views(samples, ids, position.epoch))
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise TrainingError(
-            f"the loss is {value} at step {position.step} (epoch {position.epoch + 1}, samples "
-            f"{batch.ids[:5].tolist()} ...); "
-            "the last checkpoint is untouched; try a lower --optim.learning-rate"
-        )
-    job.engine.step(loss, optimizer)
-    return value
+def _write_record(job: TrainingJob, record: EpochRecord) -> None:
+    """Append to the metrics and the timings, and tell the loggers."""
+    job.folder.append_metrics(record.metrics())
+    job.folder.append_timings(record.timings())
+    for logger in job.loggers:
+        logger({**record.metrics(), **record.timings()})
 
 
-def _loss(module: nn.Module, view0: Tensor, view1: Tensor) -> Tensor:
-    """Loss of a batch; NaN where the embeddings are no longer finite, which losses refuse."""
-    try:
-        return module(view0, view1)
-    except NonFiniteError:
-        return torch.tensor(math.nan)
-
-
-def _record(job: TrainingJob, state: LoopState) -> EpochRecord:
+def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], steps_here: int) -> EpochRecord:
     """Figures of the epoch that just ended."""
     batches = state.log.num_batches
-    num_samples = batches * job.loader.order.batch_size
     return EpochRecord(
         epoch=state.position.epoch + 1,
         step=state.position.step,
         loss=state.log.loss_sum / batches,
-        chance=job.chance,
-        floor=job.floor,
+        chance=job.levels.chance,
+        floor=job.levels.floor,
         learning_rate=job.schedule(state.position.step - 1),
-        images_per_second=round(num_samples / state.log.seconds, 1),
-        seconds=round(state.log.seconds, 4),
+        gradient_norm=state.log.norm_sum / max(1, batches - state.log.num_skipped),
+        skipped_updates=state.log.num_skipped,
+        measured=measured,
+        images_per_second=round(steps_here * job.loader.order.batch_size / state.seconds, 1),
+        seconds=round(state.seconds, 4),
     )
 
 
-def _save(job: TrainingJob, state: LoopState) -> None:
-    """Checkpoint the current position."""
-    save_checkpoint(
-        job.folder.checkpoints, job.method, job.optimizer, state.position, log=asdict(state.log), keep=job.keep
-    )  # fmt: skip
+def _step_record(job: TrainingJob, prepared: Prepared, before: Position, outcome: StepOutcome) -> StepRecord:
+    """What a step was, for a later replay. Every rank calls it."""
+    ids = job.loader.order.batches(before.epoch)[before.batch]
+    digest = weights_digest(job.engine.full_state(prepared.module, prepared.optimizer).model)
+    return StepRecord.of(before, ids, outcome.loss, outcome.gradient_norm, digest)
 
 
-def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
+def _save(job: TrainingJob, prepared: Prepared, state: LoopState) -> None:
+    """Checkpoint the current position. Every rank calls it; the first one writes."""
+    snapshot = Snapshot(
+        state=job.engine.full_state(prepared.module, prepared.optimizer),
+        average={} if job.average is None else job.average.tensors(),
+        position=state.position,
+        log=asdict(state.log),
+        facts=dict(job.facts),
+    )
+    on_first_rank(lambda: save_checkpoint(job.folder.checkpoints, snapshot, keep=job.pace.keep))
+    state.unproven = state.position.step
+
+
+def _load(job: TrainingJob, prepared: Prepared, snapshot: Snapshot) -> None:
+    """Bring method, optimiser and average to a checkpoint's state."""
+    try:
+        job.engine.load_state(prepared.module, prepared.optimizer, snapshot.state)
+        if job.average is not None:
+            job.average.load(snapshot.average)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"the checkpoint does not fit this model: {' '.join(str(error).split())[:300]}") from None
+
+
+def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopState:
     """Load the newest valid checkpoint and drop metrics written after it."""
-    restored = restore_checkpoint(job.folder.checkpoints, job.method, job.optimizer)
+    restored = restore_checkpoint(job.folder.checkpoints)
     for problem in restored.damaged:
         reporter.say(f"damaged checkpoint passed over: {problem}")
-    job.folder.truncate_metrics(restored.position.step)
+    _load(job, prepared, restored.snapshot)
+    position = restored.snapshot.position
+    on_first_rank(lambda: job.folder.truncate_metrics(position.step))
     reporter.say(
-        f"resuming from {restored.path.name} (epoch {restored.position.epoch + 1}, step {restored.position.step} "
-        f"of {job.num_steps})"
+        f"resuming from {restored.path.name} (epoch {position.epoch + 1}, step {position.step} of {job.num_steps})"
     )
-    return LoopState(restored.position, EpochLog(**restored.log))
+    return LoopState(position, EpochLog(**restored.snapshot.log), unproven=position.step)
 
 
-def _stop(job: TrainingJob, state: LoopState, stop: StopRequest) -> None:
-    """Save and leave."""
-    _save(job, state)
-    assert stop.exit_code is not None
-    position = state.position
-    raise InterruptedRunError(
-        f"stopped and saved at step {position.step} of {job.num_steps}; continue with: counterpoint resume "
-        f"{shlex.quote(str(job.folder.path))}",
-        exit_code=stop.exit_code,
-    )
+def _maybe_leave(
+    job: TrainingJob, prepared: Prepared, state: LoopState, stop_code: int, *, is_epoch_end: bool = False
+) -> None:
+    """Save within an epoch if it is time, or if a signal asked to stop: then leave."""
+    every = job.pace.checkpoint_steps
+    if stop_code or (every is not None and state.position.step % every == 0 and not is_epoch_end):
+        _save(job, prepared, state)
+    if stop_code:
+        raise InterruptedRunError(
+            f"stopped and saved at step {state.position.step} of {job.num_steps}; continue with: counterpoint resume "
+            f"{shlex.quote(str(job.folder.path))}",
+            exit_code=stop_code,
+        )

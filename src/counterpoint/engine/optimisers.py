@@ -1,62 +1,113 @@
-"""Optimisers with weight-decay groups, and the schedule: linear warm-up, then cosine to zero, per step."""
+"""Optimisers from settings, with weight-decay groups."""
 
-import math
-from dataclasses import dataclass
+from typing import Any
 
-import torch
-from torch import nn
-from torch.optim import Optimizer
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import OptimSettings
+from counterpoint.engine.lars import LARS
+from counterpoint.engine.schedules import Schedule
+
+SCALES_AND_SHIFTS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+KERNELS = ("fused", "foreach")
+READ_BY = {"momentum": ("sgd", "lars"), "trust": ("lars",)}
+
+WarmupCosine = Schedule  # the name under which recipes know it
 
 
-def build_optimizer(module: nn.Module, settings: OptimSettings) -> Optimizer:
-    """AdamW or SGD; vectors (biases and norms) are not decayed.
+def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: bool = False) -> Optimizer:
+    """AdamW, Adam, SGD or LARS over a module's trainable parameters.
+
+    Kernels and matrices are decayed (Adam and SGD add the decay to the gradient, AdamW takes it off the weights, LARS
+    counts it in its ratio). Biases, norms and learned scales are neither decayed nor adapted by LARS; nor is what a
+    part names in ``no_weight_decay()``, as timm's encoders do.
 
     Args:
         module: whose trainable parameters are optimised.
         settings: with every ``auto`` filled in.
+        is_sharded: whether the engine will spread the parameters over ranks (FSDP2).
+
+    Returns:
+        The optimiser. Its groups are what is decayed, the vectors that are not, and the scalars, if there are any
+        (which stay whole where the others are sharded). It keeps its own kernels when it loads a state that others
+        computed.
+
+    Raises:
+        UsageError: nothing is trainable, or a setting that this optimiser does not read was changed.
+
+    >>> settings = OptimSettings(name="sgd", learning_rate=0.1, weight_decay=0.5)
+    >>> optimizer = build_optimizer(nn.Linear(3, 2), settings)
+    >>> [(group["weight_decay"], len(group["params"])) for group in optimizer.param_groups]
+    [(0.5, 1), (0.0, 1)]
     """
+    _check_settings(settings)
+    plain = _undecayed(module)
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [p for p in trainable if p.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in trainable if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    learning_rate = float(settings.learning_rate)
-    if settings.name == "sgd":
-        return torch.optim.SGD(groups, lr=learning_rate, momentum=settings.momentum)
-    return torch.optim.AdamW(groups, lr=learning_rate)
+    if not trainable:
+        raise UsageError("encoder and projector have no trainable parameter; at least one must require a gradient")
+    scalars = [p for p in trainable if p.ndim == 0]
+    decayed = [p for p in trainable if id(p) not in plain]
+    vectors = [p for p in trainable if id(p) in plain and p.ndim > 0]
+    groups = [{"params": decayed, "weight_decay": float(settings.weight_decay), "is_adapted": True}]
+    groups += [{"params": rest, "weight_decay": 0.0, "is_adapted": False} for rest in (vectors, scalars) if rest]
+    optimizer = _optimizer(groups, settings, is_sharded=is_sharded)
+    optimizer.register_load_state_dict_pre_hook(_keep_kernels)
+    return optimizer
 
 
-@dataclass(frozen=True)
-class WarmupCosine:
-    r"""Learning rate as a pure function of the step, so that resuming needs no scheduler state.
+def _optimizer(groups: list[dict[str, Any]], settings: OptimSettings, *, is_sharded: bool) -> Optimizer:
+    """The optimiser by its name.
 
-    .. math:: \eta_t = \eta \min\big(1, (t+1)/W\big) \cdot \tfrac12 \big(1 + \cos(\pi \max(0, t - W) / (T - W))\big)
-
-    Args:
-        peak: eta > 0.
-        num_steps: T, all steps of the run.
-        num_warmup: W, steps of the linear rise.
-
-    >>> schedule = WarmupCosine(peak=1.0, num_steps=100, num_warmup=10)
-    >>> [round(schedule(step), 3) for step in (0, 9, 10, 55, 100)]
-    [0.1, 1.0, 1.0, 0.5, 0.0]
+    Fused kernels: a step on ResNet-18's parameters took 2 CPU cores 5 ms fused, 15 ms in a loop and 35 ms foreach for
+    SGD; 9, 55 and 60 ms for AdamW (medians of 20).
     """
+    rate, momentum = float(settings.learning_rate), settings.momentum
+    if settings.name == "lars":
+        return LARS(groups, lr=rate, momentum=momentum, trust=settings.trust)
+    groups = [{name: value for name, value in group.items() if name != "is_adapted"} for group in groups]
+    if settings.name == "sgd":  # torch 2.15 has no fused SGD for DTensors
+        return SGD(groups, lr=rate, momentum=momentum, fused=not is_sharded, foreach=is_sharded)
+    family = AdamW if settings.name == "adamw" else Adam
+    return family(groups, lr=rate, fused=True)
 
-    peak: float
-    num_steps: int
-    num_warmup: int
 
-    def __call__(self, step: int) -> float:
-        """Learning rate of a step, counted from 0."""
-        if step < self.num_warmup:
-            return self.peak * (step + 1) / self.num_warmup
-        share = (step - self.num_warmup) / max(1, self.num_steps - self.num_warmup)
-        return self.peak * 0.5 * (1.0 + math.cos(math.pi * share))
+def _keep_kernels(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """A state to load, with this optimiser's kernels in place of those that computed it."""
+    kernels = [{name: group[name] for name in KERNELS if name in group} for group in optimizer.param_groups]
+    saved = state["param_groups"]
+    if len(saved) != len(kernels):
+        return state  # torch says what is wrong
+    return {**state, "param_groups": [{**group, **own} for group, own in zip(saved, kernels, strict=True)]}
 
 
 def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
     """Give every group the same rate."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
+
+
+def _check_settings(settings: OptimSettings) -> None:
+    """Refuse a changed setting that has no effect: whoever changed it expects one."""
+    for name, readers in READ_BY.items():
+        value = getattr(settings, name)
+        if settings.name not in readers and value != OptimSettings.model_fields[name].default:
+            known = " and ".join(readers)
+            raise UsageError(
+                f"optim.{name} is {value}, but {settings.name} has none; leave it out, or set optim.name to {known}"
+            )
+
+
+def _undecayed(module: nn.Module) -> set[int]:
+    """Identities of biases, norms, scalars and vectors, and of what a part itself exempts."""
+    found: set[int] = set()
+    for part in module.modules():
+        own: dict[str, Tensor] = dict(part.named_parameters(recurse=False))
+        is_norm = isinstance(part, SCALES_AND_SHIFTS)
+        found.update(id(p) for name, p in own.items() if p.ndim <= 1 or name == "bias" or is_norm)
+        exempts = getattr(part, "no_weight_decay", None)
+        if callable(exempts):
+            names = exempts()
+            found.update(id(p) for name, p in part.named_parameters() if name in names)
+    return found

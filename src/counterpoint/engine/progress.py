@@ -1,7 +1,7 @@
 """What long work shows: a bar on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,21 @@ LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One line of ``metrics.jsonl``."""
+    """What one epoch was.
+
+    Attributes:
+        epoch: counted from 1.
+        step: updates so far.
+        loss: mean over the epoch's steps.
+        chance: loss of an encoder that has learned nothing, or None.
+        floor: loss that no embedding can go below, or None.
+        learning_rate: of the last step.
+        gradient_norm: mean over the steps, before clipping.
+        skipped_updates: steps that float16's loss scale left out.
+        measured: what measurements found, by name.
+        images_per_second: of this process or processes, since the epoch began or was resumed.
+        seconds: of its steps.
+    """
 
     epoch: int
     step: int
@@ -24,17 +38,36 @@ class EpochRecord:
     chance: float | None
     floor: float | None
     learning_rate: float
+    gradient_norm: float
+    skipped_updates: int
+    measured: Mapping[str, float]
     images_per_second: float
     seconds: float
 
+    def metrics(self) -> dict[str, float | int | None]:
+        """One line of ``metrics.jsonl``: nothing that depends on the clock."""
+        names = ("epoch", "step", "loss", "chance", "floor", "learning_rate", "gradient_norm", "skipped_updates")
+        return {**{name: getattr(self, name) for name in names}, **self.measured}
+
+    def timings(self) -> dict[str, float | int | None]:
+        """One line of ``timings.jsonl``."""
+        names = ("epoch", "step", "images_per_second", "seconds")
+        return {name: getattr(self, name) for name in names}
+
     def __str__(self) -> str:
         return (
-            f"loss {self.loss:.3f}{self._levels()}  lr {self.learning_rate:.1e}  {self.images_per_second:,.0f} images/s"
+            f"loss {self.loss:.3f}{self._levels()}{self._measured()}  lr {self.learning_rate:.1e}  "
+            f"{self.images_per_second:,.0f} images/s"
         )
 
     def short(self) -> str:
         """The same figures for a narrow terminal."""
-        return f"loss {self.loss:.2f}{self._levels()} lr {self.learning_rate:.0e} {self.images_per_second:,.0f}/s"
+        figures = f"loss {self.loss:.2f}{self._levels()}{self._measured()}"
+        return f"{figures} lr {self.learning_rate:.0e} {self.images_per_second:,.0f}/s"
+
+    def _measured(self) -> str:
+        """What measurements found, as shares."""
+        return "".join(f" {name} {value:.1%}" for name, value in self.measured.items())
 
     def _levels(self) -> str:
         """What the loss is read against, as far as it has such levels."""
@@ -97,6 +130,10 @@ class TrainingDisplay:
         self._line_every = -(-num_epochs // LINES_PER_RUN)
         self._started = time.perf_counter()
         self._first_epoch: int | None = None
+
+    def say(self, text: str) -> None:
+        """Show one line without disturbing the live one."""
+        self._reporter.say(text)
 
     def step_done(self, epoch: int) -> None:
         """Advance the bar by one batch of an epoch counted from 0."""

@@ -11,6 +11,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
+from counterpoint.data.long_tail import thin
 from counterpoint.data.order import Split, split_source
 from counterpoint.data.presets import plan_views
 from counterpoint.data.source import Source, source_side
@@ -82,9 +83,11 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
     in_memory = None if isinstance(labels, str | Path) else labels
     source = open_source(data, asked, labels=in_memory, progress=reporter.bar)
     share = float(settings.source.holdout) or DEFAULT_HOLDOUT
-    return TrainedRun(
-        known.folder, settings, trained, source, split_source(len(source), source.labels, share), is_own_data
-    )
+    split = split_source(len(source), source.labels, share)
+    if is_own_data:  # what long-tailed training left out is left out of the bank, too
+        positions = thin(split.train, source.labels, settings.source, source.class_names).positions
+        split = Split(positions, split.held_out)
+    return TrainedRun(known.folder, settings, trained, source, split, is_own_data)
 
 
 def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module | None:
@@ -107,4 +110,6 @@ def _source_settings(settings: TrainSettings, card: EncoderCard, labels: Any, *,
         asked["labels"] = str(labels)
     elif not is_own_data and settings.source.labels != "none":
         asked["labels"] = "auto"  # a file of labels belongs to the run's own samples
+    if not is_own_data:  # as do its part of a data set and its columns
+        asked |= {"split": "auto", "image_column": "auto", "label_column": "auto"}
     return SourceSettings(**asked)

@@ -13,6 +13,7 @@ from counterpoint.losses import (
     hard_negatives,
     imbalanced,
     importance,
+    linear_classes,
     nonnegative_classes,
     redundancy,
     regression,
@@ -42,6 +43,7 @@ from counterpoint.losses.family import (
 from counterpoint.losses.hard_negatives import HardNegatives
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.importance import AlphaCL
+from counterpoint.losses.linear_classes import CrossEntropy
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
 from counterpoint.losses.own_rule import OwnRule
@@ -62,6 +64,7 @@ __all__ = [
     "AlphaCL",
     "Attention",
     "BarlowTwins",
+    "CrossEntropy",
     "CrossModal",
     "CrossModalSpectral",
     "Direct",
@@ -112,6 +115,7 @@ CATALOGUE: Mapping[str, Callable[..., Loss]] = {
     **bimodal.CATALOGUE,
     **redundancy.CATALOGUE,
     **regression.CATALOGUE,
+    **linear_classes.CATALOGUE,
     **nonnegative_classes.CATALOGUE,
     **hard_negatives.CATALOGUE,
     **sparsity.CATALOGUE,

@@ -1,58 +1,199 @@
-"""Named methods as data: what each paper fixes in the one joint-embedding wiring. Loads without torch."""
+"""Named methods as data: what each paper fixes in one of the wirings. Loads without torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
+
+Wiring = Literal["joint", "queue", "predictive", "cross-modal", "classification"]
+Option = bool | int | float | str | None
+
+EMBEDDING_DIMS = 128
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Method:
     """What a method decides when the user leaves it to ``auto``.
+
+    Widths that a paper gives for one encoder are kept as shares of that encoder's width, so that they fit others.
 
     Attributes:
         summary: one line for help and reports.
         source: bibliography key.
+        wiring: how the parts are put together, one file of ``methods`` each.
+        loss: a name of the loss catalogue.
+        options: arguments of the loss; what the user gives goes before.
         projector: none, linear or mlp.
+        projector_layers: layers of an mlp.
+        projector_norm: ``batch`` for BatchNorm after its hidden layers, or ``none``.
+        projector_output_norm: with ``batch``, one after its last layer, too.
+        hidden_share: hidden width of an mlp over the encoder's; None is the larger of the mlp's two ends.
+        features: dimensions of the embedding, unless a share is given.
+        features_share: dimensions of the embedding over the encoder's width.
         nonnegative: non-negative output map, or none.
         d0_share: share of the representation's dimensions that the loss sees; None for all.
-        negatives: which vectors repel an anchor.
-        temperature: similarity scale.
+        negatives: which vectors repel an anchor, where the loss leaves it open.
+        temperature: similarity scale, where the loss takes one.
+        momentum: share of the momentum encoder that an update keeps; None has no such encoder.
+        queue_size: past keys that are kept; None has no queue.
+        predictor_share: hidden width of the predictor over the encoder's; None has no predictor.
+        needs_labels: the method learns from labels.
     """
 
     summary: str
     source: str
-    projector: str
-    nonnegative: str
-    d0_share: float | None
-    negatives: str
-    temperature: float
+    wiring: Wiring = "joint"
+    loss: str = "infonce"
+    options: Mapping[str, Option] = field(default_factory=dict)
+    projector: str = "mlp"
+    projector_layers: int = 2
+    projector_norm: str = "none"
+    projector_output_norm: bool = False
+    hidden_share: float | None = None
+    features: int = EMBEDDING_DIMS
+    features_share: float | None = None
+    nonnegative: str = "none"
+    d0_share: float | None = None
+    negatives: str = "two-view"
+    temperature: float = 0.2
+    momentum: float | None = None
+    queue_size: int | None = None
+    predictor_share: float | None = None
+    needs_labels: bool = False
+
+    def features_for(self, width: int) -> int:
+        """Dimensions of the embedding for an encoder of some width."""
+        return self.features if self.features_share is None else max(2, round(self.features_share * width))
+
+    def hidden_for(self, width: int, features: int) -> int:
+        """Hidden width of the mlp for an encoder and an embedding."""
+        return max(width, features) if self.hidden_share is None else max(2, round(self.hidden_share * width))
+
+    def predictor_hidden_for(self, width: int) -> int | None:
+        """Hidden width of the predictor; None without one."""
+        return None if self.predictor_share is None else max(2, round(self.predictor_share * width))
 
 
 CATALOGUE: Mapping[str, Method] = {
     "simclr": Method(
         summary="contrast two views through a projector",
         source="simclr2020",
-        projector="mlp",
-        nonnegative="none",
-        d0_share=None,
-        negatives="two-view",
-        temperature=0.2,
     ),
     "ncl": Method(
         summary="SimCLR with non-negative embeddings, whose dimensions are sparse and can be read",
         source="ncl2024, section 4",
-        projector="mlp",
         nonnegative="relu",  # the paper's; its CIFAR code has relu-gelu (compared in docs/architecture.md)
-        d0_share=None,
-        negatives="two-view",
-        temperature=0.2,
     ),
     "directclr": Method(
         summary="no projector: the loss sees a sub-vector of the representation itself",
         source="directclr2022, section 6",
         projector="none",
-        nonnegative="none",
         d0_share=360 / 2048,  # the authors' d0 for ResNet-50, from their code
         negatives="cross-view",
         temperature=0.1,
+    ),
+    "alpha-cl": Method(
+        summary="choose by a rule how much each pair counts, closest pairs most, and follow that",
+        source="alphacl2022, section 6",
+        loss="alpha-cl",
+        options={"rule": "direct"},  # p = 4 and tau = 0.5, the paper's best
+        projector_norm="batch",  # the released code's, there without scale and shift
+        hidden_share=1.0,  # 512-512-128 for ResNet-18
+        temperature=0.5,
+    ),
+    "mio": Method(
+        summary="mutual information by a binary classifier of pairs: no sum over negatives inside a logarithm",
+        source="mio2021, section 3.2",
+        loss="mio-v3",
+        hidden_share=1.0,  # 512-512-128 for ResNet-18
+    ),
+    "spectral": Method(
+        summary="positives similar, other pairs orthogonal: factors the matrix of co-occurring views",
+        source="haochen2021; ncl2024, Eq. 2",
+        loss="spectral",
+        negatives="cross-view",
+    ),
+    "moco": Method(
+        summary="contrast each view with a queue of keys from a slowly moving encoder: many negatives, small batches",
+        source="he2020; chen2020",
+        wiring="queue",
+        hidden_share=1.0,  # 2048-2048-128 for ResNet-50
+        momentum=0.99,  # for CIFAR; 0.999 on ImageNet
+        queue_size=4096,  # for CIFAR; 65536 on ImageNet
+    ),
+    "byol": Method(
+        summary="predict what a slowly moving encoder makes of the other view; no negatives",
+        source="grill2020, section 3",
+        wiring="predictive",
+        loss="regression",
+        options={"form": "squared"},
+        projector_norm="batch",
+        hidden_share=2.0,  # 2048-4096-256 for ResNet-50
+        features=256,
+        momentum=0.996,
+        predictor_share=2.0,  # 256-4096-256
+    ),
+    "simsiam": Method(
+        summary="predict the other view's embedding, which gets no gradient; no negatives, no second encoder",
+        source="chen2021, section 3",
+        wiring="predictive",
+        loss="regression",
+        options={"form": "cosine"},
+        projector_layers=3,
+        projector_norm="batch",
+        projector_output_norm=True,
+        hidden_share=1.0,  # 2048-2048-2048-2048 for ResNet-50
+        features_share=1.0,
+        predictor_share=0.25,  # 2048-512-2048
+    ),
+    "barlow-twins": Method(
+        summary="features of two views should correlate one to one, and each say something else",
+        source="zbontar2021",
+        loss="barlow-twins",
+        projector_layers=3,
+        projector_norm="batch",
+        hidden_share=4.0,  # 2048-8192-8192-8192 for ResNet-50
+        features_share=4.0,
+    ),
+    "vicreg": Method(
+        summary="views agree, every feature varies, and no two features say the same",
+        source="bardes2022",
+        loss="vicreg",
+        projector_layers=3,
+        projector_norm="batch",
+        hidden_share=4.0,  # 2048-8192-8192-8192 for ResNet-50
+        features_share=4.0,
+    ),
+    "supcon": Method(
+        summary="SimCLR with labels: all samples of a class attract each other",
+        source="khosla2020",
+        loss="supcon",
+        hidden_share=1.0,  # 2048-2048-128 for ResNet-50
+        temperature=0.1,
+        needs_labels=True,
+    ),
+    "cross-modal": Method(
+        summary="two encoders for paired data, such as pictures and caption vectors, in one space",
+        source="radford2021, section 2",
+        wiring="cross-modal",
+        loss="cross-modal",
+        projector="linear",
+        negatives="cross-view",
+        temperature=0.07,  # learned from there
+    ),
+    "supervised": Method(
+        summary="cross-entropy with labels on both views, to compare with",
+        source="ncl2024, section 6",
+        wiring="classification",
+        loss="cross-entropy",
+        projector="none",
+        needs_labels=True,
+    ),
+    "nonnegative-supervised": Method(
+        summary="cross-entropy with non-negative features and class weights, whose dimensions can be read",
+        source="ncl2024, section 6",
+        wiring="classification",
+        loss="nonnegative-cross-entropy",
+        nonnegative="relu",
+        needs_labels=True,
     ),
 }

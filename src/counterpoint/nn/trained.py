@@ -1,6 +1,7 @@
 """The encoder a user loads: weights, input preparation and output map, rebuilt from two files without pickle."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from counterpoint.core.files import read_json, sha256_of, write_atomically, writ
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.nn.encoders import CUSTOM, build_encoder, with_pooling
 from counterpoint.nn.outputs import OutputMap
-from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.projectors import ProjectorDetails, build_projector, output_width
 
 CHUNK = 512  # samples per forward pass
 CARD_FORMAT = 1
@@ -38,6 +39,20 @@ class EncoderCard:
     features: int
     nonnegative: str
     d0: int | None
+    layers: int = 2  # from here on: what cards of the first release lack
+    norm: str = "none"
+    output_norm: bool = False
+    rank: int | None = None
+
+    @property
+    def projector_details(self) -> ProjectorDetails:
+        """What only some projectors have."""
+        return ProjectorDetails(self.layers, self.norm, self.output_norm, self.rank)
+
+    @property
+    def projected_width(self) -> int:
+        """Dimensions of what the projector returns."""
+        return output_width(self.projector, self.width, features=self.features, rank=self.rank)
 
 
 class Encoder:
@@ -57,7 +72,7 @@ class Encoder:
     @property
     def embedding_dims(self) -> int:
         """Dimensions of what ``embed`` returns."""
-        return self.card.d0 or (self.card.width if self.card.projector == "none" else self.card.features)
+        return self.card.d0 or self.card.projected_width
 
     def represent(self, samples: Any) -> Any:
         """Representations (n, width), before the projector.
@@ -149,11 +164,20 @@ def load(run: Run | str | Path, *, encoder: nn.Module | None = None) -> Encoder:
     return load_encoder(known.folder, encoder or known.encoder)
 
 
-def save_encoder(folder: RunFolder, encoder: Encoder) -> None:
-    """Write ``encoder.safetensors`` and ``encoder.json``."""
-    tensors = {f"backbone.{name}": value for name, value in encoder.backbone.state_dict().items()}
-    tensors |= {f"projector.{name}": value for name, value in encoder.projector.state_dict().items()}
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}  # ties are cut
+def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tensor] | None = None) -> None:
+    """Write ``encoder.safetensors`` and ``encoder.json``.
+
+    Args:
+        folder: the run.
+        encoder: what to save.
+        weights: values by name (``backbone.*``, ``projector.*``; others are left out) where they are not those of the
+            encoder's own modules: a moving average, or weights that several ranks hold in shards.
+    """
+    parts = {"backbone": encoder.backbone, "projector": encoder.projector}
+    if weights is None:
+        weights = {f"{part}.{name}": value for part in parts for name, value in parts[part].state_dict().items()}
+    chosen = {name: value for name, value in weights.items() if name.split(".", 1)[0] in parts}
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in chosen.items()}  # ties are cut
     write_atomically(folder.weights, lambda path: save_file(tensors, path))
     write_json(
         folder.encoder_card,
@@ -206,7 +230,8 @@ def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:
             backbone = with_pooling(module, card.in_shape)
         else:
             backbone = build_encoder(card.architecture, card.in_shape)
-        projector = build_projector(card.projector, card.width, hidden=card.hidden, features=card.features)
+        sizes = {"hidden": card.hidden, "features": card.features}
+        projector = build_projector(card.projector, card.width, **sizes, details=card.projector_details)
     return Encoder(card, backbone, projector)
 
 

@@ -1,32 +1,46 @@
 """Build every part of a run from its settings, so that all mistakes show before the first step."""
 
+import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.dist import is_first_rank, world_size
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.data.loader import BatchLoader
-from counterpoint.data.order import EpochOrder, Split, split_source
+from counterpoint.data.loader import BatchLoader, Destination
+from counterpoint.data.long_tail import thin
+from counterpoint.data.order import Order, Split, build_order, split_source
 from counterpoint.data.source import Source
-from counterpoint.engine.fabric_adapter import FabricEngine, place
-from counterpoint.engine.loop import TrainingJob
-from counterpoint.engine.optimisers import WarmupCosine, build_optimizer
+from counterpoint.engine.engines import build_engine
+from counterpoint.engine.hooks import Measurement
+from counterpoint.engine.job import Levels, Pace, TrainingJob
+from counterpoint.engine.loggers import build_loggers
+from counterpoint.engine.optimisers import build_optimizer
+from counterpoint.engine.placement import Placement
+from counterpoint.engine.schedules import build_schedule
+from counterpoint.engine.weight_average import WeightAverage
+from counterpoint.evaluation.online_knn import OnlineKNN
 from counterpoint.evaluation.trained_run import view_drawer
 from counterpoint.kernels.select import Choice, recording
-from counterpoint.losses.build import build_loss, parameters_of
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
-from counterpoint.methods.joint import JointEmbedding
+from counterpoint.methods.queue import QueueContrast
+from counterpoint.methods.wiring import MethodParts, build_method
 from counterpoint.nn.encoders import CUSTOM, feature_width, initial_encoder, with_pooling
+from counterpoint.nn.method import Method
 from counterpoint.nn.outputs import OutputMap, check_subvector
 from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
 from counterpoint.nn.trained import Encoder, EncoderCard
-from counterpoint.recipes.resolve import Resolution, resolve, resolve_widths
+from counterpoint.recipes.changes import settings_hash
+from counterpoint.recipes.resolve import Resolution, method_of, resolve, resolve_widths
 
 STATISTICS_SAMPLES = 10_000  # samples from which mean and deviation are taken, at most
 
@@ -36,12 +50,20 @@ class Assembled:
     """The parts of a run."""
 
     resolution: Resolution
-    split: Split
-    encoder: Encoder
-    loss: Loss
-    kernels: list[Choice]
-    order: EpochOrder
+    placement: Placement
     source: Source
+    split: Split
+    positions: Tensor
+    order: Order
+    class_counts: Sequence[int]
+    encoder: Encoder
+    method: Method
+    kernels: list[Choice]
+
+    @property
+    def settings(self) -> TrainSettings:
+        """Every setting, filled in."""
+        return self.resolution.settings
 
     @property
     def num_parameters(self) -> int:
@@ -50,64 +72,104 @@ class Assembled:
         return sum(p.numel() for part in parts for p in part.parameters() if p.requires_grad)
 
     @property
+    def num_train(self) -> int:
+        """Distinct samples that are trained on."""
+        return len(self.positions)
+
+    @property
+    def loss_batch(self) -> int:
+        """Samples that one call of the loss sees, over all ranks."""
+        return self.order.batch_size // self.settings.engine.accumulate
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of the method."""
+        return cast(Loss, self.method.loss)
+
+    @property
     def num_negatives(self) -> int | None:
         """Vectors that repel each anchor; None for losses that do not count them."""
-        return self.loss.num_negatives(self.order.batch_size) if isinstance(self.loss, PairLoss) else None
-
-    def pairs(self) -> str:
-        """What the loss contrasts, in words."""
-        settings, card = self.resolution.settings, self.loss.card
-        takes_temperature = "temperature" in parameters_of(settings.loss.name)
-        heat = f"temperature {settings.temperature:g}" if takes_temperature else f"{card.name} takes no temperature"
-        if self.num_negatives is None:
-            return f"{card.name}: {card.negatives} (batch {self.order.batch_size}); {heat}"
-        return (
-            f"each anchor sees {self.num_negatives} negatives (batch "
-            f"{self.order.batch_size}, {settings.loss.negatives}); {heat}"
-        )
-
-    def banner(self, source: Source) -> str:
-        """What a user should know before the first step."""
-        settings, card = self.resolution.settings, self.encoder.card
-        samples = f"{len(source):,} {source.kind} {'x'.join(map(str, source.shape))}"
-        held_out = f", {len(self.split.held_out):,} held out" if len(self.split.held_out) else ""
-        labels = f"{len(source.class_names)} classes (used in evaluation only)" if source.labels is not None else "none"
-        return (
-            f"{settings.method} on {source.name}: {samples}; {len(self.split.train):,} to train on{held_out}; "
-            f"labels: {labels}\n"
-            f"encoder {card.architecture} (width {card.width}), embedding {self.encoder.embedding_dims}, "
-            f"{self.num_parameters:,} parameters; device {settings.engine.device}, precision "
-            f"{settings.engine.precision}\n"
-            f"{self.pairs()}; {settings.epochs} epochs of {self.order.batches_per_epoch} steps"
-        )
+        return self.loss.num_negatives(self.loss_batch) if isinstance(self.loss, PairLoss | QueueContrast) else None
 
     def job(self, folder: RunFolder) -> TrainingJob:
-        """The training job that writes to a run folder."""
-        settings = self.resolution.settings
-        engine = FabricEngine(place(settings.engine.device, settings.engine.precision))
-        card = self.encoder.card
-        # Losses scale to unit length themselves, or take lengths as they are (VICReg).
-        output_map = OutputMap(d0=card.d0, nonnegative=card.nonnegative, normalize=False)
-        method = JointEmbedding(self.encoder.backbone, self.encoder.projector, output_map, self.loss)
-        batch_size, batches = self.order.batch_size, self.order.batches_per_epoch
-        optimizer = build_optimizer(method, settings.optim)
-        optimizer.register_step_post_hook(lambda *_: method.after_step())
-        num_epochs, warmup = int(settings.epochs), float(settings.optim.warmup_epochs)
+        """The training job that will write to a run folder; nothing is written yet.
+
+        Raises:
+            UsageError: a logger is not installed, or the data do not allow what should be measured.
+        """
+        settings, engine = self.settings, self.settings.engine
+        self.method.to(self.placement.torch_device)  # before its weights are averaged
+        average = None if engine.average == "none" else WeightAverage(self.method.state_dict(), engine.average)
         return TrainingJob(
-            method=method,
-            optimizer=optimizer,
-            schedule=WarmupCosine(float(settings.optim.learning_rate), num_epochs * batches, round(warmup * batches)),
-            loader=BatchLoader(self.source.store, self.order, num_workers=settings.engine.workers),
+            method=self.method,
+            optimizer=build_optimizer(self.method, settings.optim, is_sharded=engine.strategy == "fsdp"),
+            schedule=build_schedule(
+                settings.optim, num_epochs=int(settings.epochs), batches_per_epoch=self.order.batches_per_epoch
+            ),
+            loader=self._loader(),
             views=view_drawer(settings, self.encoder.card),
-            engine=engine,
+            engine=build_engine(self.placement, engine),
             folder=folder,
-            num_epochs=num_epochs,
-            checkpoint_every=int(settings.engine.checkpoint_every),
-            keep=settings.engine.keep,
-            chance=_level(self.loss.chance(batch_size)),
-            floor=_level(self.loss.floor(batch_size, nonnegative=settings.output.nonnegative != "none")),
-            seed=settings.seed,
+            pace=_pace(settings),
+            levels=self._levels(),
+            average=average,
+            measurements=self._measurements(average),
+            loggers=build_loggers(engine, folder) if is_first_rank() else (),
+            facts=self._facts(),
         )
+
+    def _loader(self) -> BatchLoader:
+        """Batches of this rank's samples, on its device."""
+        engine, placement = self.settings.engine, self.placement
+        return BatchLoader(
+            self.source.store,
+            self.order,
+            labels=self.source.labels if self.loss.uses_labels else None,
+            second=self.source.second,
+            num_workers=engine.workers,
+            destination=Destination(placement.torch_device, placement.rank, placement.world_size, engine.accumulate),
+        )
+
+    def _levels(self) -> Levels:
+        """What the loss curve is read against."""
+        is_nonnegative = self.settings.output.nonnegative != "none"
+        floor = self.loss.floor(self.loss_batch, nonnegative=is_nonnegative)
+        return Levels(_level(self.loss.chance(self.loss_batch)), _level(floor))
+
+    def _measurements(self, average: WeightAverage | None) -> tuple[Measurement, ...]:
+        """What joins each epoch's record."""
+        every = self.settings.engine.knn_every
+        if every == "none":
+            return ()
+        split = Split(self.positions, self.split.held_out)
+        return (OnlineKNN(self.source, split, self.encoder, every=every, average=average),)
+
+    def _facts(self) -> dict[str, Any]:
+        """What a checkpoint should say about the run."""
+        return {
+            "seed": self.settings.seed,
+            "torch": torch.__version__.split("+")[0],
+            "num_threads": torch.get_num_threads(),
+            "device": self.settings.engine.device,
+            "world_size": world_size(),
+            "settings": settings_hash(self.settings),
+            "data": self.source.fingerprint,
+        }
+
+
+def _pace(settings: TrainSettings) -> Pace:
+    """How long a run is, how a step is cut, and how often it is saved."""
+    engine, clip = settings.engine, settings.optim.clip
+    return Pace(
+        num_epochs=int(settings.epochs),
+        checkpoint_every=int(engine.checkpoint_every),
+        checkpoint_steps=None if engine.checkpoint_steps == "none" else engine.checkpoint_steps,
+        keep=engine.keep,
+        num_parts=engine.accumulate,
+        clip=None if clip == "none" else clip,
+        chunk_size=None if engine.chunk_size == "none" else engine.chunk_size,
+        seed=settings.seed,
+    )
 
 
 def _level(value: float) -> float | None:
@@ -115,52 +177,96 @@ def _level(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def assemble(resolution: Resolution, source: Source, module: nn.Module | None) -> Assembled:
-    """Build encoder, projector, loss and order.
+def assemble(resolution: Resolution, source: Source, placement: Placement, module: nn.Module | None) -> Assembled:
+    """Build encoder, projector, method and order.
 
     Args:
         resolution: settings with the holdout filled in.
         source: the data.
+        placement: device, precision and ranks.
         module: the user's own encoder, if any.
 
     Raises:
-        UsageError: a name is unknown, or a number does not fit the data or the encoder.
+        UsageError: a name is unknown, or a number does not fit the data, the encoder or the ranks.
         DataError: too few samples.
     """
     settings = resolution.settings
     if len(source) < 4:
         raise DataError(f"{source.name} holds {len(source)} usable samples; contrastive training needs at least 4")
     split = split_source(len(source), source.labels, float(settings.source.holdout))
-    placement = place(settings.engine.device, settings.engine.precision)
-    settings = resolve(resolution, source, len(split.train), placement).settings
-    order = EpochOrder(split.train, int(settings.batch_size), settings.seed)
+    thinned = thin(split.train, source.labels, settings.source, source.class_names)
+    settings = resolve(resolution, source, len(thinned.positions), placement).settings
+    _check_engine(settings, placement)
+    order = build_order(
+        thinned.positions, source.labels, int(settings.batch_size), settings.seed, settings.source.sampling
+    )
     backbone = initial_backbone(settings, source.shape, module)
     width = feature_width(backbone, source.shape)
     settings = resolve_widths(resolution, width).settings
-    card = _card(settings, source, split.train, width)
-    projector = _projector(settings, width)
-    encoder = Encoder(card, backbone, projector)
-    loss, kernels = _loss(settings, order.batch_size, encoder.embedding_dims)
-    return Assembled(resolution, split, encoder, loss, kernels, order, source)
+    card = _card(settings, source, thinned.positions, width)
+    encoder = Encoder(card, backbone, _projector(settings, card))
+    method = _method(settings, source, encoder, placement)
+    kernels = _try_loss(settings, method, encoder.embedding_dims, len(source.class_names))
+    return Assembled(
+        resolution, placement, source, split, thinned.positions, order, thinned.counts, encoder, method, kernels
+    )
 
 
-def _loss(settings: TrainSettings, batch_size: int, num_features: int) -> tuple[Loss, list[Choice]]:
-    """The loss, tried once on the run's device: what it lacks shows before the first step, and so do its kernels."""
-    asked = settings.loss
-    common = {"temperature": float(settings.temperature), "epsilon": asked.epsilon, "negatives": asked.negatives}
+def _check_engine(settings: TrainSettings, placement: Placement) -> None:
+    """Shards are not averaged, and every rank and every sub-batch gets equally many samples."""
+    if settings.engine.strategy == "fsdp" and settings.engine.average != "none":
+        raise UsageError("engine.average needs whole weights on each rank; use --engine.strategy ddp with it")
+    size, ranks, parts = int(settings.batch_size), placement.world_size, settings.engine.accumulate
+    if size % (ranks * parts) or size // parts < 2:
+        shares = f"{ranks} ranks" + (f" x {parts} sub-batches" if parts > 1 else "")
+        step = ranks * parts
+        raise UsageError(
+            f"batch_size must be a multiple of {step} ({shares}), got {size}; use --batch-size "
+            f"{max(step, 2 * parts, size // step * step)}"
+        )
+
+
+def _method(settings: TrainSettings, source: Source, encoder: Encoder, placement: Placement) -> Method:
+    """The method, with BatchNorm over all ranks where there are several."""
+    card = encoder.card
+    parts = MethodParts(
+        backbone=encoder.backbone,
+        projector=encoder.projector,
+        # Losses scale to unit length themselves, or take lengths as they are (VICReg).
+        output_map=OutputMap(d0=card.d0, nonnegative=card.nonnegative, normalize=False),
+        width=card.width,
+        projected_width=card.projected_width,
+        num_classes=0 if source.labels is None else len(source.class_names),
+        in_shape=source.shape,
+        second_shape=source.second_shape,
+        seed=settings.seed,
+    )
+    method = build_method(settings, parts)
+    if placement.world_size == 1:
+        return method
+    name, _ = next(batch_norm_layers(method), ("", None))
+    if name and not settings.engine.sync_norm:
+        raise UsageError(
+            f"{placement.world_size} ranks, and layer {name} is a BatchNorm, whose statistics would be each rank's "
+            "own; use --engine.sync-norm true, or an encoder and projector without BatchNorm"
+        )
+    with_synced_norm(method)
+    return method
+
+
+def _try_loss(settings: TrainSettings, method: Method, num_features: int, num_classes: int) -> list[Choice]:
+    """Try the loss once on the run's device: what it lacks shows before the first step, and so do its kernels."""
+    loss = cast(Loss, method.loss)
     generator = torch.Generator().manual_seed(0)
+    batch_size = int(settings.batch_size) // settings.engine.accumulate
     trial = torch.randn(batch_size, num_features, generator=generator).to(settings.engine.device)
+    labels = torch.arange(batch_size, device=trial.device) % num_classes if loss.uses_labels else None
     try:
-        loss = build_loss(asked.name, common, asked.options)
-        if loss.uses_labels:
-            raise ValueError(
-                "it learns from labels, which training does not use; call counterpoint.losses in your own loop"
-            )
         with recording() as choices:
-            build_loss(asked.name, common, asked.options).to(settings.engine.device)(trial, trial)
+            copy.deepcopy(loss).to(trial.device)(trial, trial, labels)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"loss.name {asked.name}: {error}") from None
-    return loss, choices
+        raise UsageError(f"loss.name {settings.loss.name}: {error}") from None
+    return choices
 
 
 def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module: nn.Module | None) -> nn.Module:
@@ -172,34 +278,39 @@ def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module:
     return initial_encoder(settings.encoder, in_shape, settings.seed)
 
 
-def _projector(settings: TrainSettings, width: int) -> nn.Module:
+def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
     """The untrained projector of a run."""
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed + 1)
-        features = int(settings.projector.features)
-        return build_projector(settings.projector.kind, width, hidden=int(settings.projector.hidden), features=features)
+        return build_projector(
+            card.projector, card.width, hidden=card.hidden, features=card.features, details=card.projector_details
+        )
 
 
 def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) -> EncoderCard:
     """What the run folder records about the encoder."""
-    features = width if settings.projector.kind == "none" else int(settings.projector.features)
-    d0 = None if settings.output.d0 == "all" else int(settings.output.d0)
-    if d0 is not None:
-        check_subvector(d0, features)
+    asked = settings.projector
     mean, std = channel_statistics(source, train)
-    return EncoderCard(
+    card = EncoderCard(
         architecture=settings.encoder,
         kind=source.kind,
         in_shape=source.shape,
         mean=mean,
         std=std,
         width=width,
-        projector=settings.projector.kind,
-        hidden=int(settings.projector.hidden),
-        features=features,
+        projector=asked.kind,
+        hidden=int(asked.hidden),
+        features=int(asked.features),
         nonnegative=settings.output.nonnegative,
-        d0=d0,
+        d0=None if settings.output.d0 == "all" else int(settings.output.d0),
+        layers=int(asked.layers),
+        norm=asked.norm,
+        output_norm=method_of(settings).projector_output_norm,
+        rank=int(asked.rank),
     )
+    if card.d0 is not None:
+        check_subvector(card.d0, card.projected_width)
+    return card
 
 
 def channel_statistics(source: Source, train: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

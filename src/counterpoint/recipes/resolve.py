@@ -9,9 +9,10 @@ from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import Settings, TrainSettings
 from counterpoint.data.presets import PRESETS, choose_preset, filled
 from counterpoint.data.source import Source, source_side
-from counterpoint.engine.fabric_adapter import Placement
+from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import Method
+from counterpoint.nn.projectors import output_width
 
 Section = TypeVar("Section", bound=Settings)
 
@@ -19,9 +20,9 @@ HOLDOUT = 0.2
 LARGEST_BATCH = 256
 TARGET_STEPS = 400
 EPOCH_RANGE = (10, 200)
-EMBEDDING_DIMS = 128
-LEARNING_RATE = {"adamw": 2e-3, "sgd": 0.06}
-WEIGHT_DECAY = {"adamw": 1e-4, "sgd": 5e-4}
+LEARNING_RATE = {"adamw": 2e-3, "adam": 2e-3, "sgd": 0.06, "lars": 0.3}
+BATCH_OF_RATE = {"sgd": 128, "lars": 256}  # batch to which the rate belongs, where it grows with the batch
+WEIGHT_DECAY = {"adamw": 1e-4, "adam": 0.0, "sgd": 5e-4, "lars": 1e-6}
 WARMUP_SHARE = 0.05
 CHECKPOINTS_PER_RUN = 10
 CONVNET_LARGEST_SIDE = 64
@@ -84,19 +85,19 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     batches = max(1, num_train // int(resolution.settings.batch_size))
     fill("epochs", lambda: _epochs(batches))
     fill("temperature", lambda: (method.temperature, by_method))
+    fill("loss.name", lambda: (method.loss, by_method))
     fill("projector.kind", lambda: (method.projector, by_method))
+    fill("projector.layers", lambda: (method.projector_layers, by_method))
+    fill("projector.norm", lambda: (method.projector_norm, by_method))
+    if method.momentum is not None:  # what a method has no use for stays at auto
+        fill("target.momentum", lambda: (method.momentum, by_method))
+    if (largest := method.queue_size) is not None:
+        fill("target.queue_size", lambda: _queue_size(largest, num_train))
     fill("output.nonnegative", lambda: (method.nonnegative, by_method))
     fill("loss.negatives", lambda: (method.negatives, by_method))
     resolve_views(resolution, source)
     optimiser = resolution.settings.optim.name
-    share = int(resolution.settings.batch_size) / 128 if optimiser == "sgd" else 1.0
-    fill(
-        "optim.learning_rate",
-        lambda: (
-            LEARNING_RATE[optimiser] * share,
-            f"default of {optimiser}" + (", in proportion to the batch" if optimiser == "sgd" else ""),
-        ),
-    )
+    fill("optim.learning_rate", lambda: _learning_rate(optimiser, int(resolution.settings.batch_size)))
     fill("optim.weight_decay", lambda: (WEIGHT_DECAY[optimiser], f"default of {optimiser}"))
     epochs = int(resolution.settings.epochs)
     fill("optim.warmup_epochs", lambda: (round(WARMUP_SHARE * epochs, 2), f"{WARMUP_SHARE:.0%} of the epochs"))
@@ -106,6 +107,7 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     )
     fill("engine.device", lambda: (placement.device, placement.reasons["engine.device"]))
     fill("engine.precision", lambda: (placement.precision, placement.reasons["engine.precision"]))
+    fill("engine.strategy", lambda: ("ddp", "a copy of the encoder on each rank"))
     return resolution
 
 
@@ -124,19 +126,21 @@ def resolve_views(resolution: Resolution, source: Source) -> Resolution:
 
 def resolve_widths(resolution: Resolution, width: int) -> Resolution:
     """Fill in what follows from the encoder's width."""
-    settings = resolution.settings
-    method = method_of(settings)
-    resolution.fill("projector.features", lambda: (EMBEDDING_DIMS, "default"))
+    method = method_of(resolution.settings)
+    fill, by_method = resolution.fill, f"as {resolution.settings.method} has it ({method.source})"
+    fill("projector.features", lambda: (method.features_for(width), by_method))
     features = int(resolution.settings.projector.features)
-    resolution.fill("projector.hidden", lambda: (max(width, features), "the larger of the mlp's two ends"))
-    dims = width if settings.projector.kind == "none" else features
+    fill("projector.hidden", lambda: (method.hidden_for(width, features), by_method))
+    fill("projector.rank", lambda: (max(1, width // 2), "half the width of the representation"))
+    asked = resolution.settings.projector
+    dims = output_width(asked.kind, width, features=features, rank=int(asked.rank))
+    if method.predictor_share is not None:
+        fill("target.predictor_hidden", lambda: (method.predictor_hidden_for(dims), by_method))
     if method.d0_share is None:
-        resolution.fill("output.d0", lambda: ("all", "the loss sees the whole vector"))
+        fill("output.d0", lambda: ("all", "the loss sees the whole vector"))
     else:
         share = method.d0_share
-        resolution.fill(
-            "output.d0", lambda: (max(2, round(share * dims)), f"{share:.1%} of {dims} dimensions ({method.source})")
-        )
+        fill("output.d0", lambda: (max(2, round(share * dims)), f"{share:.1%} of {dims} dimensions ({method.source})"))
     return resolution
 
 
@@ -151,6 +155,20 @@ def _encoder(source: Source, placement: Placement) -> tuple[str, str]:
         if placement.device == "cpu"
         else ("resnet18", f"images of {side} px on a GPU")
     )
+
+
+def _learning_rate(optimiser: str, batch_size: int) -> tuple[float, str]:
+    """The optimiser's usual rate, in proportion to the batch where that is the custom."""
+    rate, batch = LEARNING_RATE[optimiser], BATCH_OF_RATE.get(optimiser)
+    if batch is None:
+        return rate, f"default of {optimiser}"
+    return rate * batch_size / batch, f"default of {optimiser}, in proportion to the batch"
+
+
+def _queue_size(largest: int, num_train: int) -> tuple[int, str]:
+    """As many past keys as are usual, but so few that rarely one of them is a key of the sample itself."""
+    size = min(largest, 1 << max(0, (num_train // 2).bit_length() - 1))
+    return size, f"at most {largest} and at most half of {num_train} training samples"
 
 
 def _batch_size(num_train: int) -> tuple[int, str]:

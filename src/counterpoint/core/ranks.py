@@ -1,0 +1,165 @@
+"""Which of several processes this one is, as torchrun or SLURM says in the environment."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from counterpoint.core.errors import UsageError
+
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+FIRST_PORT, NUM_PORTS = 15_000, 20_000  # SLURM: a port by job number, below those that systems hand out themselves
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together.
+
+    Attributes:
+        rank: 0 <= rank < world_size.
+        local_rank: the same among the processes of this machine.
+        world_size: number of processes.
+        local_world_size: number of processes on this machine.
+        node_rank: number of this machine.
+        address: machine of rank 0; empty for one process.
+        port: where rank 0 listens.
+        launcher: torchrun, slurm or none.
+        has_own_gpus: each process is shown its own GPUs only, so that its first is number 0.
+        restarts: how often torchrun has started these processes anew.
+    """
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    node_rank: int = 0
+    address: str = ""
+    port: int = 0
+    launcher: str = "none"
+    has_own_gpus: bool = False
+    restarts: int = 0
+
+
+def read_ranks(environment: Mapping[str, str]) -> Ranks:
+    """Ranks that a launcher has written to the environment.
+
+    torchrun counts first, as it may run inside a SLURM job. SLURM counts where ``srun`` started this very process as
+    one of several tasks; ``salloc`` and ``sbatch`` by themselves start one process.
+
+    Args:
+        environment: such as ``os.environ``.
+
+    Returns:
+        The ranks; one process where no launcher speaks.
+
+    Raises:
+        UsageError: a launcher's variables are incomplete or contradict each other.
+
+    >>> read_ranks({}).world_size
+    1
+    >>> read_ranks({"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4", "SLURM_NODEID": "1",
+    ...     "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "77", "SLURM_TASKS_PER_NODE": "2(x2)",
+    ...     "SLURM_STEP_NODELIST": "gpu[07-08]"}).address
+    'gpu07'
+    """
+    # RANK and LOCAL_RANK are set by other launchers, too; all of torchrun's are needed to meet the others.
+    if "LOCAL_RANK" in environment and "WORLD_SIZE" in environment:
+        return _checked(_from_torchrun(environment))
+    if _is_task_of_several(environment):
+        return _checked(_from_slurm(environment))
+    return Ranks()
+
+
+def first_host(node_list: str) -> str:
+    """First machine of a list as SLURM writes it.
+
+    >>> [first_host(text) for text in ("gpu7", "a[003-005,9],b1", "login,a[1-2]", "r[1-2]n[4,6-7]-ib")]
+    ['gpu7', 'a003', 'login', 'r1n4-ib']
+    """
+    first = re.match(r"(?:[^\[,]|\[[^\]]*\])*", node_list)
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first.group() if first else "")
+
+
+def tasks_on_node(tasks_per_node: str, node: int) -> int:
+    """Number of tasks on one machine, from SLURM's short form.
+
+    >>> [tasks_on_node("2(x3),1", node) for node in range(4)]
+    [2, 2, 2, 1]
+    """
+    counts: list[int] = []
+    for part in tasks_per_node.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        counts += [int(match[1])] * int(match[2] or 1) if match else []
+    if node >= len(counts):
+        raise UsageError(f"SLURM_TASKS_PER_NODE {tasks_per_node!r} says nothing of machine {node}; it reads 2(x3),1")
+    return counts[node]
+
+
+def _from_torchrun(environment: Mapping[str, str]) -> Ranks:
+    """Ranks as torchrun gives them."""
+    missing = [name for name in TORCHRUN if name not in environment]
+    if missing:
+        raise UsageError(
+            f"WORLD_SIZE is {environment['WORLD_SIZE']}, but {', '.join(missing)} is not set; start with torchrun "
+            "--nproc-per-node N -m counterpoint, or unset WORLD_SIZE and LOCAL_RANK"
+        )
+    world_size = _number(environment, "WORLD_SIZE")
+    return Ranks(
+        rank=_number(environment, "RANK"),
+        local_rank=_number(environment, "LOCAL_RANK"),
+        world_size=world_size,
+        local_world_size=_number(environment, "LOCAL_WORLD_SIZE", world_size),
+        node_rank=_number(environment, "GROUP_RANK", 0),
+        address=environment["MASTER_ADDR"],
+        port=_number(environment, "MASTER_PORT"),
+        launcher="torchrun",
+        restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
+    )
+
+
+def _is_task_of_several(environment: Mapping[str, str]) -> bool:
+    """Started by ``srun`` as one of several tasks; a batch script sees the job's variables but no step of its own."""
+    has_step = environment.get("SLURM_STEP_ID", "").isdigit() and "SLURM_LOCALID" in environment
+    return has_step and "SLURM_PROCID" in environment and _number(environment, "SLURM_NTASKS", 1) > 1
+
+
+def _from_slurm(environment: Mapping[str, str]) -> Ranks:
+    """Ranks as ``srun`` gives them; rank 0 listens on the first machine."""
+    world_size, node = _number(environment, "SLURM_NTASKS"), _number(environment, "SLURM_NODEID", 0)
+    per_node = environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_TASKS_PER_NODE", "")
+    hosts = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_NODELIST", "")
+    address = environment.get("MASTER_ADDR") or first_host(hosts)
+    if not address:
+        raise UsageError("srun started several tasks, but neither SLURM_NODELIST nor MASTER_ADDR says where rank 0 is")
+    job = _number(environment, "SLURM_JOB_ID", 0)
+    return Ranks(
+        rank=_number(environment, "SLURM_PROCID"),
+        local_rank=_number(environment, "SLURM_LOCALID"),
+        world_size=world_size,
+        local_world_size=tasks_on_node(per_node, node) if per_node else world_size,
+        node_rank=node,
+        address=address,
+        port=_number(environment, "MASTER_PORT", FIRST_PORT + job % NUM_PORTS),
+        launcher="slurm",
+        has_own_gpus="SLURM_GPUS_PER_TASK" in environment,
+        restarts=_number(environment, "SLURM_RESTART_COUNT", 0),
+    )
+
+
+def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """A whole number of the environment."""
+    text = environment.get(name, "" if default is None else str(default))
+    if not re.fullmatch(r"\d+", text.strip()):
+        raise UsageError(f"the environment variable {name} must be a whole number >= 0, got {text!r}")
+    return int(text)
+
+
+def _checked(ranks: Ranks) -> Ranks:
+    """Refuse numbers that contradict each other."""
+    if not 0 <= ranks.rank < ranks.world_size:
+        raise UsageError(f"RANK must be below WORLD_SIZE ({ranks.world_size}), got {ranks.rank}; start with torchrun")
+    if not 0 <= ranks.local_rank < ranks.local_world_size:
+        raise UsageError(
+            f"LOCAL_RANK must be below LOCAL_WORLD_SIZE ({ranks.local_world_size}), got {ranks.local_rank}; start with "
+            "torchrun"
+        )
+    return ranks

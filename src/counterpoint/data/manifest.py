@@ -1,0 +1,205 @@
+"""The index of a source: one row per sample with its place, size and hash, kept in a cache folder as JSON lines.
+
+A manifest is written whole or not at all, ends with the hash of all its lines, and is built anew when it cannot be
+trusted. Reading it never executes anything.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import write_atomically
+
+FORMAT = "counterpoint manifest"
+VERSION = 1
+Status = Literal["ok", "bad", "altered"]
+STATUSES = ("ok", "bad", "altered")
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """What tells cheaply that a file may have changed; (-1, -1) stands for a file that is not there."""
+
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sample.
+
+    Attributes:
+        id: position in the source, which batches name; None when the sample is left out.
+        name: the sample's name.
+        file: absolute path of the file that holds it.
+        offset: where its bytes begin.
+        size: how many bytes.
+        hash: hash of these bytes.
+        label: what the data say it shows.
+        label_at: where the label was read.
+        status: ok, bad (cannot be decoded) or altered (content is not what was indexed first).
+        reason: why it is left out.
+        height: pixels, after the EXIF rotation; 0 where unknown.
+        width: pixels.
+    """
+
+    id: int | None
+    name: str
+    file: str
+    offset: int
+    size: int
+    hash: str
+    label: str | None
+    label_at: tuple[int, ...] | None
+    status: Status
+    reason: str
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something in a file that is no sample; lost ones were samples as far as one can tell, and count as bad."""
+
+    file: str
+    name: str
+    reason: str
+    is_lost: bool
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Rows in the source's order, the stamps of the files they lie in, and what else these files hold."""
+
+    rows: tuple[Row, ...]
+    stamps: Mapping[str, FileStamp]
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True)
+class CachedManifest:
+    """What the cache holds: a manifest, or None and (unless there was none) what was wrong with it."""
+
+    manifest: Manifest | None
+    complaint: str = ""
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
+
+
+def cache_folder() -> Path:
+    """Folder of manifests: COUNTERPOINT_CACHE, else XDG_CACHE_HOME/counterpoint, else ~/.cache/counterpoint."""
+    own, shared = os.environ.get("COUNTERPOINT_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if own:
+        return Path(os.path.expanduser(own))
+    return (Path(shared) if shared else Path(os.path.expanduser("~/.cache"))) / "counterpoint"
+
+
+def manifest_path(name: str, files: Sequence[Path], variant: str = "") -> Path:
+    """Where the manifest of a source lies in the cache: it follows the source's name, place and way of reading."""
+    if os.path.exists(name):
+        identity, above = os.path.abspath(name), ""
+    else:
+        identity, above = name, os.path.commonpath([os.path.abspath(file.parent) for file in files])
+    key = hashlib.sha256(os.fsencode(f"{identity}\0{above}\0{variant}")).hexdigest()[:32]
+    return cache_folder() / "manifests" / f"{key}.jsonl"
+
+
+def stamp_of(file: str) -> FileStamp:
+    """Size and time of a file."""
+    try:
+        state = os.stat(file)
+    except OSError:
+        return FileStamp(-1, -1)
+    return FileStamp(state.st_size, state.st_mtime_ns)
+
+
+def read_manifest(path: Path) -> CachedManifest:
+    """Read a manifest from the cache; one that is damaged or foreign is a complaint, never an error."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return CachedManifest(None)
+    except OSError as error:
+        return CachedManifest(None, f"the earlier index cannot be read ({error.strerror or error})")
+    try:
+        return CachedManifest(_parse(content))
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+        return CachedManifest(None, "the earlier index was damaged or foreign, and was built anew")
+
+
+def write_manifest(path: Path, manifest: Manifest) -> str:
+    """Write a manifest to the cache; returns a complaint when the cache cannot be written, else nothing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda temporary: _write_lines(temporary, manifest))
+    except (OSError, RunError) as error:
+        reason = error.strerror if isinstance(error, OSError) else (error.__cause__ or error)
+        return f"the index could not be kept in {path.parent} ({reason}), so it is built at every start"
+    return ""
+
+
+def _write_lines(path: Path, manifest: Manifest) -> None:
+    """Lines first, then the line with their hash."""
+    digest = hashlib.sha256()
+    with path.open("wb") as stream:
+        for value in _lines(manifest):
+            line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+            digest.update(line)
+            stream.write(line)
+        stream.write(json.dumps({"sha256": digest.hexdigest()}).encode() + b"\n")
+
+
+def _lines(manifest: Manifest) -> Iterator[Any]:
+    """Header, then lines for files, samples and remarks, in which a file is given by its number."""
+    yield {
+        "format": FORMAT,
+        "version": VERSION,
+        "files": len(manifest.stamps),
+        "samples": len(manifest.rows),
+        "remarks": len(manifest.remarks),
+        "columns": COLUMNS,
+    }
+    numbers = {file: number for number, file in enumerate(manifest.stamps)}
+    for file, stamp in manifest.stamps.items():
+        yield [file, stamp.size, stamp.mtime_ns]
+    for row in manifest.rows:
+        yield [numbers[row.file] if column == "file" else getattr(row, column) for column in COLUMNS]
+    for remark in manifest.remarks:
+        yield [numbers[remark.file], remark.name, remark.reason, remark.is_lost]
+
+
+def _parse(content: bytes) -> Manifest:
+    """Manifest from its bytes; ValueError and the like for anything else."""
+    body, _, last = content.rstrip(b"\n").rpartition(b"\n")
+    if json.loads(last)["sha256"] != hashlib.sha256(body + b"\n").hexdigest():
+        raise ValueError("hash")
+    lines = body.split(b"\n")
+    header = json.loads(lines[0])
+    if (header["format"], header["version"], header["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
+        raise ValueError("header")
+    values = iter(json.loads(line) for line in lines[1:])
+    files = list(islice(values, header["files"]))
+    stamps = {str(file): FileStamp(int(size), int(mtime_ns)) for file, size, mtime_ns in files}
+    names = tuple(stamps)
+    rows = tuple(_row(row, names) for row in islice(values, header["samples"]))
+    remarks = tuple(Remark(names[file], name, reason, is_lost) for file, name, reason, is_lost in values)
+    if (len(files), len(rows), len(remarks)) != (header["files"], header["samples"], header["remarks"]):
+        raise ValueError("length")
+    return Manifest(rows, stamps, remarks)
+
+
+def _row(values: list[Any], files: Sequence[str]) -> Row:
+    """Row from its JSON list."""
+    row = dict(zip(COLUMNS, values, strict=True))
+    if row["status"] not in STATUSES or not isinstance(row["name"], str) or not isinstance(row["hash"], str):
+        raise ValueError("row")
+    row["file"] = files[row["file"]]
+    row["label_at"] = tuple(row["label_at"]) if row["label_at"] else None
+    return Row(**row)

@@ -1,0 +1,233 @@
+"""The members of a tar archive by byte offset. Nothing is extracted; damaged headers are named and passed over."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+BLOCK = 512
+SEARCH_BYTES = 1 << 20
+MAX_EXTENSION = 1 << 20  # of a long name or a pax header
+END_BYTES = 2 * BLOCK  # an archive ends with two blocks of zeros
+MAGIC, MAGIC_AT = b"ustar", 257
+CHECKSUM = slice(148, 156)
+EXTENSIONS = (b"L", b"K", b"x", b"g")
+FILE_TYPES = (b"0", b"\0", b"7")
+FOLDER_TYPE = b"5"
+REFUSED_TYPES = {
+    b"1": "a link",
+    b"2": "a link",
+    b"3": "a device",
+    b"4": "a device",
+    b"6": "a pipe",
+    b"S": "a sparse file",
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A regular file in the archive: its name, and where its bytes lie."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """What is no usable member: its name as far as it can be told, and why.
+
+    Attributes:
+        name: of the member, or the place in the archive.
+        reason: why it is none.
+        is_damage: the archive is not as it was written; members may be missing.
+        is_lost: a member was here.
+    """
+
+    name: str
+    reason: str
+    is_damage: bool = False
+    is_lost: bool = False
+
+
+@dataclass(frozen=True)
+class Header:
+    """One header block."""
+
+    name: str
+    size: int
+    kind: bytes
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What long-name and pax blocks say of the member that follows."""
+
+    name: str | None = None
+    size: int | None = None
+    is_sparse: bool = False
+
+
+def members_of(path: Path) -> Iterator[Member | Obstacle]:
+    """Walk the headers of an archive in order; after a damaged one the walk goes on at the next that is valid.
+
+    Yields:
+        Regular files, and whatever else there is by name.
+
+    Raises:
+        OSError: the archive cannot be read.
+    """
+    extension, place, is_ended = Extension(), 0, False
+    with path.open("rb") as stream:
+        end = os.fstat(stream.fileno()).st_size
+        while place < end:
+            block = _read(stream, place, BLOCK)
+            header = parse_header(block)
+            if header is None:
+                following = _next_header(stream, place + 1, end)
+                is_empty = not any(any(chunk) for chunk in _chunks(stream, place, following))
+                is_ended = is_empty and following == end and end - place >= END_BYTES
+                yield from () if is_ended else (_gap(block, place, following, is_empty=is_empty),)
+                place, extension = following, Extension()
+            elif header.kind in EXTENSIONS:
+                extension = _extend(extension, header, _read(stream, place + BLOCK, min(header.size, MAX_EXTENSION)))
+                place += BLOCK + _padded(header.size)
+            else:
+                member = _member(header, extension, place + BLOCK, end)
+                yield from () if member is None else (member,)
+                place += BLOCK + _padded(_size(header, extension, end - place))
+                extension = Extension()
+    if not is_ended:
+        yield Obstacle("end", "the archive ends without an end mark: it may be cut off", is_damage=True)
+
+
+def parse_header(block: bytes) -> Header | None:
+    """Read one header block; None when its checksum or its numbers are not right."""
+    if len(block) < BLOCK:
+        return None
+    total = sum(block) - sum(block[CHECKSUM]) + 8 * ord(" ")  # the checksum counts itself as blanks
+    try:
+        if total != _number(block[CHECKSUM]):
+            return None
+        size = _number(block[124:136])
+    except ValueError:
+        return None
+    name, prefix = _text(block[:100]), _text(block[345:500])
+    is_posix = block[MAGIC_AT : MAGIC_AT + 6] == b"ustar\0"
+    return Header(f"{prefix}/{name}" if prefix and is_posix else name, size, block[156:157])
+
+
+def _size(header: Header, extension: Extension, room: int) -> int:
+    """Bytes of a member; a pax size has no checksum, so one that the file cannot hold is not believed."""
+    return header.size if extension.size is None or extension.size > room else extension.size
+
+
+def _padded(size: int) -> int:
+    """Bytes that a member takes with its padding."""
+    return -(-size // BLOCK) * BLOCK
+
+
+def _member(header: Header, extension: Extension, offset: int, end: int) -> Member | Obstacle | None:
+    """A regular file, or why it is none; folders are passed over."""
+    name = extension.name or header.name
+    shown = printable(name) or f"byte {offset - BLOCK}"
+    if header.kind == FOLDER_TYPE:
+        return None
+    if extension.is_sparse or header.kind in REFUSED_TYPES:
+        return Obstacle(shown, f"{REFUSED_TYPES.get(header.kind, 'a sparse file')}, not a plain file")
+    if header.kind not in FILE_TYPES:
+        return Obstacle(shown, f"of unknown type {header.kind!r}, not a plain file")
+    if shown != name:
+        return Obstacle(shown, "its name is empty or has control characters")
+    if name.startswith("/") or "\\" in name or ".." in name.split("/"):
+        return Obstacle(shown, "its name leads out of the archive")
+    return Member(name, offset, _size(header, extension, end - offset))
+
+
+def _gap(block: bytes, place: int, following: int, *, is_empty: bool) -> Obstacle:
+    """Name what lies where a header should be."""
+    reach = f"bytes {place} to {following}"
+    if is_empty:
+        return Obstacle(
+            reach, "zeros, where a member may have been", is_damage=True, is_lost=following - place < END_BYTES
+        )
+    name = _text(block[:100])
+    shown = name if name and printable(name) == name else reach
+    return Obstacle(shown, f"damaged header; {reach} cannot be read", is_damage=True, is_lost=True)
+
+
+def _extend(extension: Extension, header: Header, content: bytes) -> Extension:
+    """Take up a long name (GNU) or a pax header."""
+    if header.kind == b"L":
+        return replace(extension, name=_text(content))
+    if header.kind != b"x":
+        return extension  # a long link name, or defaults for all members
+    fields = _pax_fields(content)
+    sizes = fields.get("size", "")
+    return Extension(
+        name=fields.get("path", extension.name),
+        size=int(sizes) if sizes.isascii() and sizes.isdigit() else extension.size,
+        is_sparse=any(key.startswith("GNU.sparse") for key in fields),
+    )
+
+
+def _pax_fields(content: bytes) -> dict[str, str]:
+    """Fields of a pax header, as far as it can be read: lines of `length key=value`."""
+    fields = {}
+    while content:
+        digits, _, rest = content.partition(b" ")
+        if not digits.isdigit() or len(digits) > 7 or int(digits) <= len(digits) + 1:
+            break
+        line, content = rest[: int(digits) - len(digits) - 1], content[int(digits) :]
+        key, _, value = line.rstrip(b"\n").partition(b"=")
+        fields[_text(key)] = _text(value)
+    return fields
+
+
+def _next_header(stream: BinaryIO, start: int, end: int) -> int:
+    """Where the next valid header begins, at any byte; the end of the file when there is none."""
+    overlap = MAGIC_AT + len(MAGIC)
+    place = start
+    while place < end:
+        chunk = _read(stream, place, SEARCH_BYTES + overlap)
+        found = chunk.find(MAGIC)
+        while found >= 0:
+            begin = place + found - MAGIC_AT
+            if begin >= start and parse_header(_read(stream, begin, BLOCK)) is not None:
+                return begin
+            found = chunk.find(MAGIC, found + 1)
+        place += SEARCH_BYTES
+    return end
+
+
+def _chunks(stream: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """The bytes of a range, piece by piece."""
+    for place in range(start, end, SEARCH_BYTES):
+        yield _read(stream, place, min(SEARCH_BYTES, end - place))
+
+
+def _read(stream: BinaryIO, place: int, size: int) -> bytes:
+    """Bytes at a place; fewer where the file ends."""
+    stream.seek(place)
+    return stream.read(size)
+
+
+def _number(field: bytes) -> int:
+    """An octal number, or a binary one where its first bit is set."""
+    if field[:1] == b"\x80":
+        return int.from_bytes(field[1:], "big")
+    digits = field.strip(b" \0") or b"0"
+    if not digits.isdigit():
+        raise ValueError("not a number")
+    return int(digits, 8)
+
+
+def _text(field: bytes) -> str:
+    """Text up to the first zero."""
+    return field.split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
+
+
+def printable(name: str) -> str:
+    """A name without characters that a terminal would act on."""
+    return "".join(letter for letter in name if letter.isprintable())

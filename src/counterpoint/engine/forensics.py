@@ -1,0 +1,118 @@
+"""What went wrong in a step that cannot be taken: which tensor, which samples, and what to change."""
+
+# N samples of this rank
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.nn.method import Method
+
+NUM_NAMED = 5  # sample ids that a message lists
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """The first tensor on the way from views to loss that is not finite.
+
+    Attributes:
+        name: what it is, in words.
+        rows: which rows of it, modulo the batch; empty for a weight.
+    """
+
+    name: str
+    rows: tuple[int, ...]
+
+
+def describe_loss(method: Method, views: tuple[Tensor, Tensor], ids_N: Tensor) -> str:
+    """Say where the values stopped being finite: looked for by one more pass, layer by layer, on this rank alone.
+
+    Args:
+        method: as it was when the loss was computed.
+        views: first and second view of the samples.
+        ids_N: their ids.
+    """
+    suspect = _suspect_weight(method) or _suspect_view(views) or _suspect_layer(method, views[0])
+    if suspect is None:
+        return f"representations are finite, the loss is not; samples {named_ids(ids_N)}"
+    rows = sorted({row % len(ids_N) for row in suspect.rows})
+    affected = ids_N[rows] if rows else ids_N
+    return f"the first tensor that is not finite is {suspect.name}; samples {named_ids(affected)}"
+
+
+def describe_memory(error: Exception, batch_size: int, chunk_size: int | None) -> str:
+    """Say what to change when memory ran out.
+
+    Args:
+        error: torch's own.
+        batch_size: samples per step on this rank.
+        chunk_size: samples that gradient caching encodes at once, or None.
+    """
+    smaller = max(1, (chunk_size or 2 * batch_size) // 4)
+    return (
+        f"out of memory with {batch_size} samples per step on this device: keep the batch and its negatives with "
+        f"--engine.chunk-size {smaller} (gradient caching, one more forward pass), or lower --batch-size, or use "
+        f"--engine.precision bf16 ({str(error).splitlines()[0]})"
+    )
+
+
+def named_ids(ids_N: Tensor) -> str:
+    """The first few ids of a batch."""
+    shown = ids_N[:NUM_NAMED].tolist()
+    more = f" and {len(ids_N) - NUM_NAMED} more" if len(ids_N) > NUM_NAMED else ""
+    return f"{shown}{more}"
+
+
+def _suspect_weight(method: nn.Module) -> Suspect | None:
+    """A weight or buffer that has gone bad."""
+    for name, value in method.state_dict().items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            return Suspect(f"the weight {name}", ())
+    return None
+
+
+def _suspect_view(views: tuple[Tensor, Tensor]) -> Suspect | None:
+    """A view that is bad already: the data hold NaN or infinity."""
+    for number, view in enumerate(views):
+        if rows := _bad_rows(view):
+            return Suspect(f"view {number} of the data", rows)
+    return None
+
+
+def _suspect_layer(method: Method, view: Tensor) -> Suspect | None:
+    """The first layer of encoder and projector whose output is bad; its statistics are left as they were."""
+    found: list[Suspect] = []
+
+    def watch(name: str) -> torch.utils.hooks.RemovableHandle:
+        def look(module: nn.Module, given: object, output: object) -> None:
+            if not found and isinstance(output, Tensor) and (rows := _bad_rows(output)):
+                found.append(Suspect(f"the output of {name}", rows))
+
+        return modules[name].register_forward_hook(look)
+
+    parts = {"backbone": method.backbone, "projector": method.projector}
+    modules = {
+        f"{part}.{name}".rstrip("."): module
+        for part, whole in parts.items()
+        for name, module in whole.named_modules()
+        if not list(module.children())
+    }
+    was_training = method.training
+    handles = [watch(name) for name in modules]
+    try:
+        with torch.no_grad():
+            method.projector(method.eval().backbone(view))
+    finally:
+        method.train(was_training)
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else None
+
+
+def _bad_rows(x: Tensor) -> tuple[int, ...]:
+    """Rows of a tensor that hold NaN or infinity."""
+    if not x.is_floating_point() or x.ndim == 0:
+        return ()
+    is_bad_N = ~torch.isfinite(x.detach()).flatten(1).all(dim=1) if x.ndim > 1 else ~torch.isfinite(x.detach())
+    return tuple(is_bad_N.nonzero()[:, 0].tolist())

@@ -1,0 +1,56 @@
+"""Weights and optimiser state as one process would hold them, out of an engine and back into it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from counterpoint.engine.contract import FullState
+from counterpoint.engine.loss_scale import LossScale
+from counterpoint.engine.sharding import sharded_as, whole_tensor
+
+
+def collect_state(method: nn.Module, optimizer: Optimizer, scale: LossScale) -> FullState:
+    """Copy everything to the CPU; sharded tensors are put together, which every rank does at once.
+
+    Args:
+        method: without wrappers.
+        optimizer: of its parameters.
+        scale: float16's.
+    """
+    model = {name: _on_cpu(value) for name, value in method.state_dict().items()}
+    own = optimizer.state_dict()
+    state = {
+        number: {name: _on_cpu(value) if isinstance(value, Tensor) else value for name, value in entries.items()}
+        for number, entries in own["state"].items()
+    }
+    return FullState(model, {**own, "state": state}, scale.state())
+
+
+def restore_state(method: nn.Module, optimizer: Optimizer, scale: LossScale, state: FullState) -> None:
+    """Inverse of ``collect_state``: copies values into the tensors that are there.
+
+    Raises:
+        RuntimeError: names or shapes are not those of the method, as ``load_state_dict`` raises.
+    """
+    own = method.state_dict()
+    method.load_state_dict({name: sharded_as(value, own.get(name, value)) for name, value in state.model.items()})
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    entries = {
+        number: {name: _for_parameter(value, parameters[int(number)]) for name, value in values.items()}
+        for number, values in state.optimizer["state"].items()
+    }
+    optimizer.load_state_dict({**state.optimizer, "state": entries})
+    scale.restore(state.scaler)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    """A copy: training goes on while a checkpoint is written."""
+    return whole_tensor(tensor.detach()).to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def _for_parameter(value: Any, parameter: Tensor) -> Any:
+    """An entry of the optimiser's state: cut like its parameter where it has its shape, else as it is."""
+    has_its_shape = isinstance(value, Tensor) and value.shape == parameter.shape
+    return sharded_as(value, parameter) if has_its_shape else value

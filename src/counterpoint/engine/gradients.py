@@ -1,0 +1,110 @@
+r"""What every engine does with a gradient: measure it, clip it, step, clear it.
+
+Length of the whole gradient over all parameters :math:`p`, which clipping compares with its limit :math:`c`:
+
+.. math:: |g| = \Big(\sum_p |g_p|^2\Big)^{1/2}, \qquad g \leftarrow g \min(1, c / |g|).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from counterpoint.core.errors import TrainingError
+from counterpoint.engine.contract import Update
+from counterpoint.engine.loss_scale import LossScale
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The gradients of one step.
+
+    Attributes:
+        names: parameters that have one, in the order of the method.
+        tensors: what this process holds of each; a shard, where parameters are sharded.
+        norms: length of each as a whole, the same on every rank; infinite or NaN where it is not finite.
+    """
+
+    names: list[str]
+    tensors: list[Tensor]
+    norms: list[float]
+
+
+def read_gradients(method: nn.Module) -> Gradients:
+    """Gradients of a method whose parameters are all here.
+
+    After data-parallel averaging every rank holds the same numbers, and a NaN of one rank has reached all: no rank
+    needs to ask another. The device is waited for once.
+
+    Args:
+        method: after the backward pass.
+    """
+    names, tensors = with_gradients(method)
+    return Gradients(names, tensors, norms_of(tensors).tolist() if tensors else [])
+
+
+def with_gradients(method: nn.Module) -> tuple[list[str], list[Tensor]]:
+    """Names and gradients of the parameters that have one."""
+    found = [(name, p.grad) for name, p in method.named_parameters() if p.grad is not None]
+    return [name for name, _ in found], [gradient for _, gradient in found]
+
+
+def norms_of(tensors: list[Tensor]) -> Tensor:
+    """Length of each tensor, in one vector on their device.
+
+    >>> norms_of([torch.tensor([3.0, 4.0]), torch.tensor(-2.0)])
+    tensor([5., 2.])
+    """
+    norms = list(torch._foreach_norm(tensors))  # pyright: ignore[reportPrivateImportUsage]
+    widest = max((norm.dtype for norm in norms), key=lambda dtype: torch.finfo(dtype).bits)
+    return torch.stack([norm if norm.dtype == widest else norm.to(widest) for norm in norms])
+
+
+def apply_update(gradients: Gradients, optimizer: Optimizer, *, clip: float | None, scale: LossScale) -> Update:
+    """Clip, step and clear; a gradient that is not finite changes no weight.
+
+    Differs from ``torch.nn.utils.clip_grad_norm_``: no 1e-6 is added to the length, so that a clipped gradient has
+    the length asked for.
+
+    Args:
+        gradients: of this step, times the loss scale.
+        optimizer: whose parameters they belong to.
+        clip: largest length of the gradient, > 0; None for no limit.
+        scale: what the loss was multiplied by; it learns from the outcome.
+
+    Returns:
+        What became of the update. ``nonfinite`` is None where a lower loss scale may help.
+    """
+    length = math.hypot(*gradients.norms) / scale.value
+    is_finite = all(math.isfinite(norm) for norm in gradients.norms)
+    culprit = None if is_finite or scale.explains_overflow else _first_nonfinite(gradients)
+    if is_finite:
+        factor = (1.0 if clip is None or length <= clip else clip / length) / scale.value
+        if factor != 1.0:
+            torch._foreach_mul_(gradients.tensors, factor)  # pyright: ignore[reportPrivateImportUsage]
+        optimizer.step()
+    scale.learn(is_finite=is_finite)
+    optimizer.zero_grad(set_to_none=True)
+    return Update(length, is_applied=is_finite, nonfinite=culprit)
+
+
+def _first_nonfinite(gradients: Gradients) -> str:
+    """Name of the first parameter whose gradient holds NaN or infinity, or is too long for its type."""
+    return next(name for name, norm in zip(gradients.names, gradients.norms, strict=True) if not math.isfinite(norm))
+
+
+def check_all_used(method: nn.Module, num_ranks: int) -> None:
+    """Require a gradient for every trained parameter, as averaging over ranks needs it.
+
+    Raises:
+        TrainingError: a parameter has none; it is named, and nothing has been updated.
+    """
+    unused = [name for name, p in method.named_parameters() if p.requires_grad and p.grad is None]
+    if unused:
+        others = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
+        raise TrainingError(
+            f"parameter {unused[0]}{others} had no part in the loss; with {num_ranks} ranks every trained parameter "
+            "must have one: remove it from the encoder, or set its requires_grad to False"
+        )

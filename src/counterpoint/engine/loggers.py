@@ -1,0 +1,155 @@
+"""TensorBoard and Weights & Biases: optional, imported in no other module, beside ``metrics.jsonl`` and not instead."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from counterpoint.core.errors import RunError, UsageError, first_line
+from counterpoint.core.files import read_json, write_json
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import EngineSettings
+from counterpoint.core.validation import read_yaml_mapping
+from counterpoint.engine.hooks import Logger
+
+PROJECT = "counterpoint"
+
+Record = Mapping[str, float | int | None]
+
+
+def build_loggers(settings: EngineSettings, folder: RunFolder) -> tuple[Logger, ...]:
+    """The loggers that a run asks for; on rank 0 only. Nothing is written before the first record.
+
+    Args:
+        settings: which ones.
+        folder: the run, in whose folder they write.
+
+    Raises:
+        UsageError: a package is not installed.
+    """
+    asked = [name for name in CATALOGUE if getattr(settings, name)]
+    for name in asked:
+        if not _is_installed(name):
+            raise UsageError(
+                f"engine.{name} is true, but {name} is not installed; pip install 'counterpoint[{name}]', or leave it "
+                "out (metrics.jsonl is always written)"
+            )
+    return tuple(CATALOGUE[name](folder) for name in asked)
+
+
+class TensorBoardLogger:
+    """Each figure of an epoch as a curve over updates, in ``RUN/tensorboard``.
+
+    TensorBoard is told to forget what earlier processes logged from the first record's update on: a run that was
+    killed after its last checkpoint shows no epoch twice.
+
+    Args:
+        folder: the run.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._path = folder.path / "tensorboard"
+        self._writer: Any = None
+
+    def __call__(self, record: Record) -> None:
+        """Log one record and flush it: a killed run loses nothing."""
+        step = _step_of(record)
+        try:
+            if self._writer is None:
+                self._writer = _summary_writer(self._path, step)
+            for name, value in record.items():
+                if value is not None and name != "step":
+                    self._writer.add_scalar(name, value, step)
+            self._writer.flush()
+        except OSError as error:
+            raise RunError(f"cannot write {self._path}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Flush what is left."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+class WandbLogger:
+    """Each record to Weights & Biases, without an account: offline, unless ``WANDB_MODE`` says otherwise.
+
+    ``RUN/wandb.json`` keeps the id, under which a resumed run goes on, and the newest update, noted just before it is
+    logged: no epoch is logged twice. (A kill between the two leaves one epoch out; ``metrics.jsonl`` has them all.)
+    Runs that were offline are sent by ``wandb sync --append``.
+
+    Args:
+        folder: the run.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._memory = folder.path / "wandb.json"
+        self._known: dict[str, Any] = {}
+        self._run: Any = None
+
+    def __call__(self, record: Record) -> None:
+        """Log one record, unless its update was logged before."""
+        if self._run is None:
+            self._known = {"id": _new_id(self._folder.path), "step": 0}
+            self._known |= read_json(self._memory) if self._memory.exists() else {}
+            self._run = _wandb_run(self._folder, self._known["id"])
+        step = _step_of(record)
+        if step > self._known["step"]:
+            self._known["step"] = step
+            write_json(self._memory, self._known)
+            self._run.log({name: value for name, value in record.items() if value is not None}, step=step)
+
+    def close(self) -> None:
+        """Flush what is left."""
+        if self._run is not None:
+            self._run.finish()
+
+
+def _is_installed(package: str) -> bool:
+    """A package is there; a folder of its name, such as those we write to, is none."""
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+def _step_of(record: Record) -> int:
+    """Updates done at a record."""
+    step = record["step"]
+    assert isinstance(step, int)
+    return step
+
+
+def _summary_writer(path: Path, first_step: int) -> Any:
+    """TensorBoard's writer, which hides what others logged from a step on."""
+    from torch.utils.tensorboard import SummaryWriter  # deferred: optional, and takes a second
+
+    return SummaryWriter(str(path), purge_step=first_step)
+
+
+def _wandb_run(folder: RunFolder, identity: str) -> Any:
+    """A run of Weights & Biases, new or gone on with, that shows our settings."""
+    import wandb  # deferred: optional, and takes a second
+
+    config = read_yaml_mapping(folder.resolved) if folder.resolved.exists() else {}
+    try:
+        return wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            dir=str(folder.path),
+            id=identity,
+            name=folder.path.name,
+            config=config,
+            mode=os.environ.get("WANDB_MODE", "offline"),  # pyright: ignore[reportArgumentType]
+            resume="allow",
+            settings=wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True),
+        )
+    except (wandb.Error, ValueError) as error:
+        raise RunError(f"wandb cannot start: {first_line(error)}; WANDB_MODE=offline needs no account") from error
+
+
+def _new_id(path: Path) -> str:
+    """An id that no other run has, without drawing random numbers."""
+    return hashlib.sha256(f"{path.resolve()} {path.stat().st_ctime_ns}".encode()).hexdigest()[:12]
+
+
+CATALOGUE = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}  # settings, extras and packages have these names

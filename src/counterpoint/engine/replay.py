@@ -1,0 +1,165 @@
+"""What one step was, to the last bit: recorded after each save, so that a later replay can be compared with it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import read_json, write_json
+from counterpoint.core.tensor_file import tensor_bytes
+from counterpoint.engine.checkpoint import Position, record_path
+
+NUM_IDS = 5  # of the batch, kept for the reader
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One update, in values that are equal only if every bit is.
+
+    Attributes:
+        step: updates done before it.
+        epoch: whole epochs done before it.
+        batch: its number within the epoch.
+        ids_sha256: hash of the sample ids of the whole batch, in order.
+        first_ids: the first few of them.
+        loss: as ``float.hex``.
+        gradient_norm: as ``float.hex``.
+        weights_sha256: hash of all weights and buffers after the update.
+    """
+
+    step: int
+    epoch: int
+    batch: int
+    ids_sha256: str
+    first_ids: tuple[int, ...]
+    loss: str
+    gradient_norm: str
+    weights_sha256: str
+
+    @classmethod
+    def of(
+        cls, before: Position, ids_N: Tensor, loss: float, gradient_norm: float, weights_sha256: str
+    ) -> "StepRecord":
+        """Record a step.
+
+        Args:
+            before: where the run stood before the step.
+            ids_N: sample ids of the whole batch, all ranks together.
+            loss: of the whole batch.
+            gradient_norm: before clipping.
+            weights_sha256: ``weights_digest`` after the update.
+        """
+        ids = hashlib.sha256(tensor_bytes(ids_N.long())).hexdigest()
+        first = tuple(ids_N[:NUM_IDS].tolist())
+        numbers = float(loss).hex(), float(gradient_norm).hex()
+        return cls(before.step, before.epoch, before.batch, ids, first, *numbers, weights_sha256)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What may change the last bit of a sum."""
+
+    torch: str
+    threads: int
+    device: str
+
+    def __str__(self) -> str:
+        return f"torch {self.torch}, {self.threads} thread{'s' * (self.threads != 1)}, {self.device}"
+
+
+@dataclass(frozen=True)
+class KeptStep:
+    """A record as it was kept, with the machine that made it."""
+
+    record: StepRecord
+    machine: Machine
+
+
+def this_machine(device: str = "cpu") -> Machine:
+    """The machine as it is now.
+
+    Args:
+        device: where the run is computed, ``cpu`` or ``cuda``.
+    """
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else device
+    return Machine(torch.__version__, torch.get_num_threads(), name)
+
+
+def weights_digest(state: Mapping[str, Tensor]) -> str:
+    """Hash of tensors with their names, dtypes and shapes; the order of the mapping does not matter.
+
+    >>> one, two = torch.zeros(2), torch.ones(1)
+    >>> weights_digest({"a": one, "b": two}) == weights_digest({"b": two, "a": one})
+    True
+    >>> weights_digest({"a": one}) == weights_digest({"a": -one})  # +0 and -0 are different bits
+    False
+    """
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        value = state[name]
+        digest.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
+        digest.update(tensor_bytes(value))
+    return digest.hexdigest()
+
+
+def record_step(folder: Path, record: StepRecord, *, device: str = "cpu") -> str | None:
+    """Keep the record of the first step after a checkpoint, or compare it with the one that is kept already.
+
+    Args:
+        folder: the run's checkpoint folder.
+        record: of the step that follows the checkpoint of the same number.
+        device: where the run is computed.
+
+    Returns:
+        A note for the user where the step was taken before and came out differently; None otherwise.
+
+    Raises:
+        RunError: the disk refuses.
+    """
+    path, now = record_path(folder, record.step), this_machine(device)
+    kept = read_step(folder, record.step)
+    if kept is None:
+        write_json(path, {"record": asdict(record), "machine": asdict(now)})
+        return None
+    changed = differences(kept.record, record)
+    if not changed:
+        return None
+    return (
+        f"this machine does not repeat step {record.step} bit for bit: {', '.join(changed)}; then {kept.machine}; now "
+        f"{now}; the run goes on, but is not the one that an uninterrupted run would have been"
+    )
+
+
+def read_step(folder: Path, step: int) -> KeptStep | None:
+    """Read what is kept about the step after a checkpoint; None if nothing is, or it cannot be read."""
+    try:
+        values = read_json(record_path(folder, step))
+        known = {field.name: values["record"][field.name] for field in fields(StepRecord)}
+        record = StepRecord(**{**known, "first_ids": tuple(known["first_ids"])})
+        kept = KeptStep(record, Machine(**values["machine"]))
+    except (RunError, KeyError, TypeError, AttributeError):
+        return None
+    return kept if kept.record.step == step else None
+
+
+def differences(then: StepRecord, now: StepRecord) -> list[str]:
+    """Say what differs between two records of one step, in words; empty where every bit is the same."""
+    found = []
+    if (then.epoch, then.batch) != (now.epoch, now.batch):
+        found.append(f"batch {then.batch} of epoch {then.epoch + 1} then, {now.batch} of {now.epoch + 1} now")
+    if then.ids_sha256 != now.ids_sha256:
+        found.append(f"other samples ({list(then.first_ids)} ... then, {list(now.first_ids)} ... now)")
+    for name, before, after in (
+        ("loss", then.loss, now.loss),
+        ("gradient norm", then.gradient_norm, now.gradient_norm),
+    ):
+        if before != after:
+            found.append(f"{name} {float.fromhex(before)!r} then, {float.fromhex(after)!r} now")
+    if then.weights_sha256 != now.weights_sha256:
+        found.append("other weights after the step")
+    return found

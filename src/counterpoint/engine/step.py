@@ -1,0 +1,156 @@
+"""One update of a run: views, loss, backward, agreement of all ranks, optimiser."""
+
+# N samples of this rank
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from counterpoint.core.dist import gather_rows, gather_texts, rank, world_size
+from counterpoint.core.errors import LoneTrainingError, NonFiniteError, TrainingError
+from counterpoint.data.loader import Batch
+from counterpoint.engine.checkpoint import Position
+from counterpoint.engine.forensics import describe_loss, describe_memory, named_ids
+from counterpoint.engine.job import TrainingJob
+from counterpoint.engine.optimisers import set_learning_rate
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The method and the optimiser as the engine wrapped them."""
+
+    module: nn.Module
+    optimizer: Optimizer
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What one update was; the same on every rank.
+
+    Attributes:
+        loss: of the whole batch, before the update.
+        gradient_norm: before clipping.
+        is_applied: False where float16's loss scale was too high and the update was left out.
+        stop_code: exit code that a signal asks for on any rank; 0 for none.
+    """
+
+    loss: float
+    gradient_norm: float
+    is_applied: bool
+    stop_code: int
+
+
+@dataclass(frozen=True)
+class LocalBatch:
+    """This rank's samples of a step, on the device, as two views."""
+
+    view0: Tensor
+    view1: Tensor
+    labels: Tensor | None
+    ids: Tensor
+
+
+def take_step(
+    job: TrainingJob, prepared: Prepared, batch: Batch, position: Position, *, asked: Callable[[], int] = lambda: 0
+) -> StepOutcome:
+    """Update the weights once.
+
+    Args:
+        job: the run.
+        prepared: its method and optimiser, wrapped by the engine.
+        batch: this rank's samples of the step.
+        position: where the run stands before the step.
+        asked: exit code that a signal has asked this rank for so far; 0 for none.
+
+    Raises:
+        TrainingError: the loss or the gradient of some rank is not finite; raised on every rank, before the weights
+            change.
+        LoneTrainingError: memory ran out here.
+    """
+    # Dropout and the like draw from torch's own generator: seeding it by step makes it, too, a function of the
+    # position.
+    torch.manual_seed((job.pace.seed * 1_000_003 + position.step + (rank() << 40)) % 2**63)
+    set_learning_rate(prepared.optimizer, job.schedule(position.step))
+    try:
+        loss, code = _backward(job, prepared.module, _prepare(job, batch, position.epoch), position, asked)
+        update = job.engine.update(prepared.module, prepared.optimizer, clip=job.pace.clip)
+    except torch.OutOfMemoryError as error:
+        raise LoneTrainingError(describe_memory(error, len(batch.ids), job.pace.chunk_size)) from None
+    if update.nonfinite is not None:
+        detail = f"samples {named_ids(batch.ids)}"
+        raise TrainingError(_stopped(position, f"the gradient of {update.nonfinite} is not finite", detail))
+    job.method.after_step((position.step + 1) / job.num_steps)
+    if job.average is not None:
+        job.average.update(job.method.state_dict(), step=position.step)
+    return StepOutcome(loss, update.gradient_norm, update.is_applied, code if world_size() > 1 else asked())
+
+
+def _prepare(job: TrainingJob, batch: Batch, epoch: int) -> LocalBatch:
+    """Draw the views on the device."""
+    device = job.engine.device
+    samples = batch.samples.to(device)
+    second = None if batch.second is None else batch.second.to(device)
+    labels = None if batch.labels is None else batch.labels.to(device)
+    return LocalBatch(*job.views.two_views(samples, batch.ids, epoch), labels, batch.ids)
+
+
+def _backward(
+    job: TrainingJob, module: nn.Module, local: LocalBatch, position: Position, asked: Callable[[], int]
+) -> tuple[float, int]:
+    """Gradient of the mean loss over sub-batches; returns that loss over all ranks and what their signals ask for."""
+    parts = [LocalBatch(*pieces) for pieces in zip(*_pieces(local, job.pace.num_parts), strict=True)]
+    total, code = 0.0, 0
+    for number, part in enumerate(parts):
+        with job.engine.accumulating(module, is_last=number == len(parts) - 1):
+            loss = _loss(module, part)
+            value, code = _agree(loss, asked())
+            if not math.isfinite(value):
+                raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(job, part, loss)))
+            job.engine.backward(loss / len(parts))
+        total += value / len(parts)
+    return total, code
+
+
+def _pieces(local: LocalBatch, num_parts: int) -> list[tuple[Tensor | None, ...]]:
+    """Each field of a batch, cut into sub-batches."""
+    return [
+        (None,) * num_parts if field is None else field.chunk(num_parts)
+        for field in (local.view0, local.view1, local.labels, local.ids)
+    ]
+
+
+def _loss(module: nn.Module, part: LocalBatch) -> Tensor:
+    """Loss of a sub-batch; NaN where the embeddings are no longer finite, which losses refuse."""
+    try:
+        return module(part.view0, part.view1, part.labels)
+    except NonFiniteError:
+        return torch.tensor(math.nan, device=part.view0.device)
+
+
+def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
+    """Mean loss over ranks, and the largest exit code that a signal asks for on any of them: one collective."""
+    if world_size() == 1:
+        return loss.item(), stop_code
+    own = torch.stack([loss.detach().double(), torch.full_like(loss, stop_code, dtype=torch.float64)])
+    losses, codes = gather_rows(own[None]).unbind(1)
+    return losses.mean().item(), int(codes.max().item())
+
+
+def _first_text(job: TrainingJob, part: LocalBatch, loss: Tensor) -> str:
+    """What the first rank that has something wrong says about it."""
+    own = "" if bool(torch.isfinite(loss)) else describe_loss(job.method, (part.view0, part.view1), part.ids)
+    texts = gather_texts(own)
+    number, text = next((number, text) for number, text in enumerate(texts) if text)
+    return text if len(texts) == 1 else f"on rank {number} {text}"
+
+
+def _stopped(position: Position, what: str, detail: str) -> str:
+    """The message of a step that was not taken."""
+    return (
+        f"{what} at step {position.step} (epoch {position.epoch + 1}): {detail}; the last checkpoint is untouched; try "
+        "a lower --optim.learning-rate"
+    )

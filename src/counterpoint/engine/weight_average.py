@@ -1,0 +1,140 @@
+"""Exponential moving average of a method's weights, which evaluation and users get in their place."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.errors import RunError
+from counterpoint.engine.sharding import sharded_as, whole_tensor
+
+
+def averaging_decay(step: int, decay: float) -> float:
+    """Share of the average that a step keeps: the given one, less at first.
+
+    ``min(decay, (1 + step) / (10 + step))``: without the rise the untrained weights would weigh decay^t after t steps,
+    which is 90 % after 100 steps of 0.999. A function of the step alone, so that resuming needs nothing else.
+
+    Args:
+        step: updates done before this one, >= 0.
+        decay: in (0, 1).
+
+    >>> [averaging_decay(step, 0.99) for step in (0, 8, 10_000)]
+    [0.1, 0.5, 0.99]
+    """
+    return min(decay, (1 + step) / (10 + step))
+
+
+class WeightAverage:
+    r"""The average :math:`\bar w \leftarrow d_t \bar w + (1 - d_t) w`, with :math:`d_t` of ``averaging_decay``.
+
+    Floating tensors are averaged, BatchNorm's statistics too; others (counters) are copied. What is given is what is
+    averaged: leave out what has no mean, such as a queue of keys.
+
+    Args:
+        state: parameters and buffers by name, as ``Module.state_dict`` gives them; the average starts at them.
+        decay: largest share that a step keeps, in (0, 1).
+
+    >>> average = WeightAverage({"w": torch.zeros(2)}, decay=0.99)
+    >>> average.update({"w": torch.ones(2)}, step=0)
+    >>> average.tensors()["w"]
+    tensor([0.9000, 0.9000])
+    """
+
+    def __init__(self, state: Mapping[str, Tensor], decay: float) -> None:
+        if not 0 < decay < 1:
+            raise ValueError(f"decay must be > 0 and < 1, got {decay}; 0.99 to 0.9999 are common")
+        self.decay = decay
+        self._average = {name: value.detach().clone() for name, value in state.items()}
+        self._is_placed = False
+
+    @torch.no_grad()
+    def update(self, state: Mapping[str, Tensor], *, step: int) -> None:
+        """Move the average towards the weights of now.
+
+        Args:
+            state: the same names as at the start; more are passed over.
+            step: updates done before this one, counted from 0 in the whole run.
+        """
+        self._place(state)
+        means = [name for name, value in self._average.items() if value.is_floating_point()]
+        weight = 1.0 - averaging_decay(step, self.decay)
+        for names in _alike(self._average, means):
+            own, now = [self._average[name] for name in names], [state[name].detach() for name in names]
+            torch._foreach_lerp_(own, now, weight)  # pyright: ignore[reportPrivateImportUsage]
+        counters = {name: state[name] for name in self._average.keys() - set(means)}
+        _copy(counters, self._average)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Whole tensors by name, on the CPU, for a checkpoint or for export.
+
+        Where weights are in shards every rank must call this at once.
+        """
+        return {
+            name: whole_tensor(value).to("cpu", copy=True, memory_format=torch.contiguous_format)
+            for name, value in self._average.items()
+        }
+
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of ``tensors``.
+
+        Raises:
+            RunError: other names, shapes or kinds of number than this average has.
+        """
+        _check_same(self._average, tensors)
+        for name, value in tensors.items():
+            self._average[name].copy_(sharded_as(value, self._average[name]))
+
+    @contextmanager
+    def applied(self, module: nn.Module) -> Iterator[None]:
+        """Inside the block a module has the average's weights; after it, its own again, bit for bit.
+
+        Args:
+            module: has the names that are averaged; its other tensors stay.
+        """
+        live = module.state_dict()
+        self._place(live)
+        own = {name: live[name].detach().clone() for name in self._average}
+        try:
+            _copy(self._average, live)
+            yield
+        finally:
+            _copy(own, live)
+
+    @torch.no_grad()
+    def _place(self, state: Mapping[str, Tensor]) -> None:
+        """Bring the average, once, to where the weights are by now: their device, memory layout and shards."""
+        if self._is_placed:
+            return
+        for name, value in self._average.items():
+            self._average[name] = torch.empty_like(state[name].detach()).copy_(sharded_as(value, state[name]))
+        self._is_placed = True
+
+
+def _alike(tensors: Mapping[str, Tensor], names: list[str]) -> list[list[str]]:
+    """Names of whole tensors and of shards apart: one operation takes one kind."""
+    kinds = {type(whole) for whole in (tensors[name].detach() for name in names)}
+    return [[name for name in names if type(tensors[name]) is kind] for kind in kinds]
+
+
+@torch.no_grad()
+def _copy(values: Mapping[str, Tensor], into: Mapping[str, Tensor]) -> None:
+    """Write tensors into those of the same names."""
+    for name, value in values.items():
+        into[name].copy_(value)
+
+
+def _check_same(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """Require the same names, shapes and dtypes."""
+    odd = sorted(own.keys() ^ given.keys())
+    if odd:
+        where = "is missing from" if odd[0] in own else "is not of this model, but in"
+        raise RunError(f"{odd[0]} {where} the saved average of weights; resume with the settings it was saved with")
+    for name, value in given.items():
+        if value.shape != own[name].shape or value.dtype != own[name].dtype:
+            raise RunError(
+                f"the saved average of {name} is {value.dtype} {tuple(value.shape)}, this model has {own[name].dtype} "
+                f"{tuple(own[name].shape)}; resume with the settings it was saved with"
+            )

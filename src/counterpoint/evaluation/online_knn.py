@@ -1,0 +1,129 @@
+"""kNN accuracy on held-out samples while training goes on: a measurement that leaves no trace in the run."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.errors import UsageError
+from counterpoint.data.order import SPLIT_SEED, Split, random_order
+from counterpoint.data.source import Source
+from counterpoint.engine.hooks import EpochEnd
+from counterpoint.engine.weight_average import WeightAverage
+from counterpoint.evaluation.features import VIEW_EPOCH, raw_chunks
+from counterpoint.evaluation.knn import knn_predict
+from counterpoint.nn.trained import Encoder
+
+NEIGHBOURS = 20
+FIGURE = f"knn{NEIGHBOURS}"
+MAX_SAMPLES = 10_000  # of the bank, and of the queries
+MIN_QUERIES = 10
+
+
+@dataclass(frozen=True)
+class OnlineKNN:
+    """Accuracy of the weighted kNN-20 vote, training samples as bank, held-out ones as queries.
+
+    Representations of the samples as they are (no augmentation, eval mode), cosine, temperature 0.1: the same protocol
+    as ``evaluation.protocol``, and the same figure where no part has more than 10,000 samples; of larger ones a
+    fixed random choice is taken, the same in every run.
+
+    Every rank computes the figure on its copy of the weights, so that no rank waits for another and all agree; where
+    the encoder is in shards, all ranks pass the same batches in the same order.
+
+    Source: wu2018, section 3.4, through ``evaluation.knn``.
+
+    Args:
+        source: samples with labels; training never sees these.
+        split: training and held-out positions.
+        encoder: prepares samples; the weights measured are those of the method at each epoch's end.
+        every: epochs between measurements, >= 1; the last epoch is always measured.
+        average: of the weights, which is measured in their place where a run keeps one.
+
+    Raises:
+        UsageError: too few labelled samples to say anything.
+    """
+
+    source: Source
+    split: Split
+    encoder: Encoder
+    every: int
+    average: WeightAverage | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be measured."""
+        num_bank, num_queries = len(self.bank), len(self.queries)
+        num_classes = len(self._labels[self.bank].unique())
+        if num_bank < NEIGHBOURS or num_queries < MIN_QUERIES or num_classes < 2:
+            raise UsageError(
+                f"engine.knn_every needs at least {NEIGHBOURS} labelled training samples of 2 classes and "
+                f"{MIN_QUERIES} labelled held-out samples, got {num_bank} of {num_classes} and {num_queries}; give "
+                "labels, raise --source.holdout, or leave it out"
+            )
+
+    @cached_property
+    def bank(self) -> Tensor:
+        """Positions of the samples that vote."""
+        return self._chosen(self.split.train)
+
+    @cached_property
+    def queries(self) -> Tensor:
+        """Positions of the samples that are classified."""
+        return self._chosen(self.split.held_out)
+
+    def __call__(self, moment: EpochEnd) -> Mapping[str, float]:
+        """``knn20`` in an epoch that is measured, else nothing."""
+        if moment.epoch % self.every != 0 and not moment.is_last:
+            return {}
+        backbone = moment.method.backbone
+        assert isinstance(backbone, nn.Module)
+        weights = nullcontext() if self.average is None else self.average.applied(moment.method)
+        with _unchanged(moment.method), weights:
+            return {FIGURE: self._accuracy(backbone.eval())}
+
+    def _accuracy(self, backbone: nn.Module) -> float:
+        """Share of the queries that get their own class."""
+        bank, queries = (self._represent(backbone, positions) for positions in (self.bank, self.queries))
+        predicted = knn_predict(bank, self._labels[self.bank], queries, k=NEIGHBOURS)
+        return int((predicted == self._labels[self.queries]).sum()) / len(self.queries)
+
+    @torch.no_grad()
+    def _represent(self, backbone: nn.Module, positions: Tensor) -> Tensor:
+        """Float32 representations of some samples, on the CPU."""
+        device = _device(backbone)
+        prepared = (self.encoder.prepare(samples) for samples in raw_chunks(self.source, positions))
+        return torch.cat([backbone(samples.to(device)).float().cpu() for samples in prepared])
+
+    @property
+    def _labels(self) -> Tensor:
+        """Class numbers; -1 everywhere where the source has none."""
+        labels = self.source.labels
+        return torch.full((len(self.source),), -1) if labels is None else labels
+
+    def _chosen(self, positions: Tensor) -> Tensor:
+        """Those with a label, and of too many a fixed random choice, in the source's order."""
+        known = positions[self._labels[positions] >= 0]
+        if len(known) <= MAX_SAMPLES:
+            return known
+        return known[random_order(SPLIT_SEED, VIEW_EPOCH, len(known))[:MAX_SAMPLES]].sort().values
+
+
+@contextmanager
+def _unchanged(method: nn.Module) -> Iterator[None]:
+    """Give every part its mode back, and torch's generators their state, as an encoder in eval mode may draw."""
+    modes = {part: part.training for part in method.modules()}
+    device = _device(method)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            for part, is_training in modes.items():
+                part.training = is_training
+
+
+def _device(module: nn.Module) -> torch.device:
+    """Where a module computes."""
+    return next(module.parameters(), torch.empty(0)).device

@@ -1,0 +1,114 @@
+"""Cross-entropy of a linear classifier on the embeddings of two views: learning with labels, the plain way."""
+
+# N samples per view, D features, C classes
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.loss import Loss, LossCard, Part
+
+
+class CrossEntropy(Loss):
+    r"""Cross-entropy of a linear classifier with bias.
+
+    .. math:: L = -\frac{1}{2n} \sum_{z \in Z \cup Z'} \log \frac{e^{\langle z, w_y \rangle + b_y}}
+        {\sum_{c=1}^{C} e^{\langle z, w_c \rangle + b_c}}
+
+    The mean is over both views, which share their labels. The classifier is a part of the loss: give
+    ``loss.parameters()`` to the optimiser as well. For one view call it with the same tensor twice.
+
+    Source: ncl2024, section 6, has it beside its non-negative form.
+
+    Args:
+        num_classes: C >= 2.
+        num_features: D >= 1.
+        generator: draws the first weights, uniform between -1 and 1 over sqrt(D), as ``nn.Linear`` does; None stands
+            for a new one of seed 0. Biases start at 0.
+
+    Raises:
+        ValueError: num_classes < 2 or num_features < 1.
+
+    Unchanged by permuting samples (with their labels) and by swapping views. A mean over samples, so ``part`` is
+    ignored: each process takes the whole batch.
+
+    >>> loss = CrossEntropy(num_classes=4, num_features=3)
+    >>> z = torch.zeros(2, 3)
+    >>> round(loss(z, z, torch.tensor([0, 3])).item(), 6) == round(math.log(4), 6)
+    True
+    """
+
+    card = LossCard(
+        name="CrossEntropy",
+        phi="-",
+        psi="-",
+        alpha="-",
+        negatives="the weights of the other classes",
+        normalization="inputs as they are; mean over both views",
+        source="ncl2024, section 6",
+        second_derivative="true",
+        fused="no pairs",
+    )
+
+    uses_labels = True
+
+    def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        if num_classes < 2:
+            raise ValueError(f"num_classes must be >= 2, got {num_classes}; with fewer there is nothing to tell apart")
+        if num_features < 1:
+            raise ValueError(f"num_features must be >= 1, got {num_features}; it is the width of the embedding")
+        source = generator or torch.Generator().manual_seed(0)
+        uniform_CD = torch.rand(num_classes, num_features, generator=source, device=source.device)
+        self.class_weights = nn.Parameter((2 * uniform_CD - 1) / math.sqrt(num_features))
+        self.class_biases = nn.Parameter(torch.zeros(num_classes, device=source.device))
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """Mean over both views; ``labels`` are required, ``part`` is ignored.
+
+        Args:
+            z0: embeddings of the first view, shape (n, d), n >= 2, d as the class weights.
+            z1: embeddings of the second view, same samples in the same order.
+            labels: whole numbers (n,) from 0 to num_classes - 1.
+            part: ignored.
+
+        Returns:
+            Scalar tensor; float32 for half-precision inputs.
+
+        Raises:
+            TypeError: inputs are not floating point.
+            ValueError: as ``Loss.forward``; also labels missing or out of range (the first is named), or another
+                number of features than the class weights.
+        """
+        both_2ND = torch.cat(prepare_views(z0, z1, labels, normalize=False))
+        targets_N = self._checked(both_2ND, labels)
+        weights_CD, biases_C = self.class_weights.to(both_2ND.dtype), self.class_biases.to(both_2ND.dtype)
+        return F.cross_entropy(F.linear(both_2ND, weights_CD, biases_C), targets_N.repeat(2))
+
+    def chance(self, n: int) -> float:
+        """Loss when all classes are as likely; with balanced classes also the least when all vectors are alike."""
+        return math.log(len(self.class_weights))
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """Zero: a cross-entropy. Approached by long vectors along the weights of their classes."""
+        return 0.0
+
+    def _checked(self, z_ND: Tensor, labels: Tensor | None) -> Tensor:
+        """Labels as int64, after comparing them and the vectors with the class weights."""
+        num_classes, num_features = self.class_weights.shape
+        if labels is None:
+            raise ValueError("labels must be given to the cross-entropy: loss(z0, z1, labels)")
+        if z_ND.shape[1] != num_features:
+            raise ValueError(f"z0 and z1 must have {num_features} features like the weights, got {z_ND.shape[1]}")
+        is_outside_N = (labels < 0) | (labels >= num_classes)
+        if bool(is_outside_N.any()):
+            row = int(is_outside_N.nonzero()[0])
+            raise ValueError(f"labels must be from 0 to {num_classes - 1}, got {int(labels[row])} in row {row}")
+        return labels.long()
+
+
+CATALOGUE: Mapping[str, type[CrossEntropy]] = {"cross-entropy": CrossEntropy}

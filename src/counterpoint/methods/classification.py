@@ -1,0 +1,77 @@
+"""Learning with labels: a classifier on the embeddings of both views; samples of unknown class are left out."""
+
+# N samples, D features
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.dist import sum_over_ranks, world_size
+from counterpoint.losses.linear_classes import CrossEntropy
+from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
+from counterpoint.methods.encoding import Chunks, at_least_two, encode, to_embedding
+from counterpoint.nn.method import Method
+from counterpoint.nn.outputs import OutputMap
+
+ClassLoss = CrossEntropy | NonNegativeCrossEntropy
+
+
+class Classification(Method):
+    r"""Supervised cross-entropy, plain or non-negative.
+
+    .. math:: L = \frac{1}{|\mathcal{Y}|} \sum_{i \in \mathcal{Y}} \tfrac12 \big(\ell(z_i, y_i) + \ell(z_i', y_i)\big)
+
+    over the samples :math:`\mathcal{Y}` of all ranks whose class is known. A batch without any has loss 0 and gradient
+    0. Both views pass the encoder together.
+
+    Source: ncl2024, section 6.
+
+    Args:
+        backbone: maps samples to representations (n, width).
+        projector: maps representations to what the output map takes.
+        output_map: sub-vector and non-negative map.
+        loss: holds the classifier.
+        chunks: encode in chunks; None encodes the 2n samples at once.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        output_map: OutputMap,
+        loss: ClassLoss,
+        *,
+        chunks: Chunks | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.projector = projector
+        self.output_map = output_map
+        self.loss: ClassLoss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.chunks = chunks
+
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+        """See ``Method.forward``.
+
+        Raises:
+            ValueError: no labels, or one that is no class.
+        """
+        if labels is None:
+            raise ValueError("labels must be given: a supervised method learns from nothing else")
+        projected = encode(self.backbone, self.projector, torch.cat([view0, view1]), self.chunks)
+        z0, z1 = to_embedding(self.output_map, projected).chunk(2)
+        known_N = (labels >= 0).nonzero().flatten()
+        num_known = sum_over_ranks(torch.tensor([float(len(known_N))], device=z0.device)).squeeze()
+        if len(known_N) == 0:
+            return self._nothing(z0, z1)
+        # A rank's share of the mean over all ranks' known samples; the mean over ranks adds the shares up.
+        share = world_size() * len(known_N) / num_known.to(z0.dtype)
+        rows = at_least_two(known_N)
+        return share * self.loss(z0[rows], z1[rows], labels[rows])
+
+    def after_step(self, progress: float = 1.0) -> None:
+        """Nothing is due."""
+
+    def _nothing(self, z0: Tensor, z1: Tensor) -> Tensor:
+        """Zero, with gradient zero for every parameter: data-parallel wrappers wait for each of them."""
+        unused = [parameter.sum() for parameter in self.loss.parameters()]
+        return 0.0 * (z0.sum() + z1.sum() + torch.stack(unused).sum())

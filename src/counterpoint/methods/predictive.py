@@ -1,0 +1,111 @@
+"""BYOL and SimSiam: predict the other view's embedding; what keeps it from collapse is the target without gradient."""
+
+# N samples, D features
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.losses.regression import Regression
+from counterpoint.methods.encoding import Chunks, Head, at_least_two, encode, to_embedding
+from counterpoint.nn.ema import MomentumCopy
+from counterpoint.nn.method import Method
+
+
+class Predictive(Method):
+    r"""BYOL (with a momentum encoder) or SimSiam (without).
+
+    .. math::
+        \text{BYOL:}\quad L = \ell(p_0, z_1') + \ell(p_1, z_0'), \qquad
+        \text{SimSiam:}\quad L = \tfrac12 \ell(p_0, z_1) + \tfrac12 \ell(p_1, z_0)
+
+    with predictions p from the encoder's embeddings z, targets z' from its momentum copy, and the loss of one
+    direction, :math:`\ell`, the squared distance of unit vectors (BYOL) or minus the cosine (SimSiam): the form of
+    the loss decides between the sum and the mean. Targets get no gradient. Each view passes the encoder by itself, as
+    in both papers, so that BatchNorm has the statistics of one view; in training mode the momentum copy's BatchNorm
+    uses those of its own batch.
+
+    Source: grill2020, section 3.1 (Eq. 2) and Algorithm 1; chen2021, Eq. 1 to 4 and Algorithm 1.
+
+    Args:
+        backbone: maps samples to representations (n, width).
+        head: projector and output map.
+        predictor: maps projected representations to predictions of the same width.
+        loss: of one direction.
+        momentum: m of the first update, 0 to 1 (grill2020: 0.996); None has no momentum encoder.
+        chunks: encode in chunks; None encodes all samples of a view at once.
+
+    Raises:
+        ValueError: momentum out of range.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: Head,
+        predictor: nn.Module,
+        loss: Regression,
+        *,
+        momentum: float | None = None,
+        chunks: Chunks | None = None,
+    ) -> None:
+        super().__init__()
+        if momentum is not None and not 0 <= momentum <= 1:
+            raise ValueError(f"target.momentum must be between 0 and 1, got {momentum}; grill2020 uses 0.996")
+        self.backbone, self.projector, self.output_map = backbone, head.projector, head.output_map
+        self.predictor = predictor
+        has_copy = momentum is not None
+        self.target_backbone = MomentumCopy(backbone) if has_copy else None
+        self.target_projector = MomentumCopy(head.projector) if has_copy else None
+        self.loss: Regression = loss  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.momentum = momentum
+        self.chunks = chunks
+
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+        """See ``Method.forward``; labels are not looked at.
+
+        A mean over samples: ranks need not know each other's, and the mean of their means is that of all.
+        """
+        projected0, projected1 = (encode(self.backbone, self.projector, view, self.chunks) for view in (view0, view1))
+        predictions = [to_embedding(self.output_map, self.predictor(p)) for p in (projected0, projected1)]
+        targets = self._targets((view0, view1), (projected0, projected1))
+        both_directions = self._one_way(predictions[0], targets[1]) + self._one_way(predictions[1], targets[0])
+        return both_directions if self.loss.form == "squared" else both_directions / 2
+
+    def after_step(self, progress: float) -> None:
+        """Move the momentum copy towards the encoder."""
+        if self.momentum is None:
+            return
+        momentum = rising_momentum(self.momentum, progress)
+        assert self.target_backbone is not None
+        assert self.target_projector is not None
+        self.target_backbone.follow(self.backbone, momentum)
+        self.target_projector.follow(self.projector, momentum)
+
+    def _one_way(self, prediction_ND: Tensor, target_ND: Tensor) -> Tensor:
+        """Loss of one direction."""
+        return self.loss(at_least_two(prediction_ND), at_least_two(target_ND))
+
+    @torch.no_grad()
+    def _targets(self, views: tuple[Tensor, Tensor], projected: tuple[Tensor, Tensor]) -> list[Tensor]:
+        """What the predictions of the other view should be."""
+        if self.target_backbone is None or self.target_projector is None:
+            return [to_embedding(self.output_map, p.detach()) for p in projected]
+        copied = (encode(self.target_backbone, self.target_projector, view, self.chunks) for view in views)
+        return [to_embedding(self.output_map, p) for p in copied]
+
+
+def rising_momentum(start: float, progress: float) -> float:
+    r"""Momentum that rises from its start to 1 along a cosine: :math:`1 - (1 - m_0)(\cos(\pi k / K) + 1)/2`.
+
+    Source: grill2020, section 3.2 (target rate).
+
+    Args:
+        start: m_0.
+        progress: k / K, share of the updates that are done.
+
+    >>> rising_momentum(0.9, 0.0), rising_momentum(0.9, 1.0)
+    (0.9, 1.0)
+    """
+    return 1 - (1 - start) * (math.cos(math.pi * progress) + 1) / 2

@@ -1,0 +1,192 @@
+r"""MoCo v2: a query contrasts its own key with a queue of keys that a slowly moving encoder made for past batches."""
+
+# N samples, K keys in the queue, D features
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from counterpoint.core.dist import gather_rows
+from counterpoint.core.numerics import unit_rows
+from counterpoint.kernels.contract import PairScores, ScoreTerms
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.losses.family import check_temperature
+from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.methods.encoding import Chunks, Head, at_least_two, encode, to_embedding
+from counterpoint.nn.ema import MomentumCopy
+from counterpoint.nn.method import Method
+
+
+class QueueContrast(Loss):
+    r"""InfoNCE whose negatives are a queue of earlier keys.
+
+    .. math:: L = \frac{1}{n} \sum_i \log\Big(\epsilon + \sum_{j=1}^{K} e^{(\cos(q_i, k_j) - \cos(q_i, k_i))/\tau}\Big)
+
+    At epsilon 1 this is the cross-entropy of picking the own key k_i among it and the K of the queue. ``z0`` holds
+    queries and ``z1`` their keys, which are not interchangeable; keys get no gradient. Nothing of size n x K outlives
+    a call where a streaming kernel serves the pair losses.
+
+    Source: he2020, Eq. 1 and Algorithm 1; epsilon as in alphacl2022.
+
+    Args:
+        num_keys: K >= 1.
+        num_features: D >= 1.
+        temperature: tau > 0; chen2020 (MoCo v2) uses 0.2.
+        epsilon: weight of the positive in the denominator, >= 0; 0 leaves it out, as DCL does.
+        generator: draws the first keys, uniform on the sphere; None stands for a new one of seed 0.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    >>> loss = QueueContrast(num_keys=2, num_features=3, temperature=1.0)
+    >>> loss.enqueue(torch.eye(3)[1:])
+    >>> z = torch.eye(3)[:1].repeat(2, 1)  # own keys agree with the query, queued ones are orthogonal to it
+    >>> round(float(loss(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
+    True
+    """
+
+    queue_KD: Tensor
+    pointer: Tensor
+
+    def __init__(
+        self,
+        num_keys: int,
+        num_features: int,
+        temperature: float = 0.2,
+        epsilon: float = 1.0,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_temperature(temperature)
+        if num_keys < 1:
+            raise ValueError(f"target.queue_size must be >= 1, got {num_keys}; he2020 uses 65536, 4096 for CIFAR")
+        if num_features < 1:
+            raise ValueError(f"num_features must be >= 1, got {num_features}; it is the width of the embedding")
+        if not 0 <= epsilon < math.inf:
+            raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}; 1 is InfoNCE, 0 is DCL")
+        self.temperature, self.epsilon = temperature, epsilon
+        source = generator or torch.Generator().manual_seed(0)
+        first_KD = torch.randn(num_keys, num_features, generator=source, device=source.device)
+        self.register_buffer("queue_KD", F.normalize(first_KD, dim=1))
+        self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
+        self.card = _card(self)
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """Mean over queries ``z0`` with keys ``z1``; the queue stays as it is. Labels are only checked."""
+        query_ND, key_ND = prepare_views(z0, z1, labels, normalize=True)
+        if part is not None:
+            query_ND, key_ND = query_ND[part.first : part.last], key_ND[part.first : part.last]
+        key_ND, scale = key_ND.detach(), query_ND.new_tensor(1 / self.temperature)
+        minus_own_N = -scale * (query_ND * key_ND).sum(1)
+        # A copy: the queue moves on before the backward pass.
+        queue_KD = self.queue_KD.to(query_ND.dtype, copy=True)
+        log_sum_N = reduce(PairScores(ScoreTerms(query_ND, queue_KD, scale, minus_own_N)), EXPONENTIAL).rows_N
+        if self.epsilon == 0:
+            return log_sum_N.mean()
+        level = math.log(self.epsilon)
+        return level + F.softplus(log_sum_N - level, threshold=math.inf).mean()
+
+    @torch.no_grad()
+    def enqueue(self, keys_ND: Tensor) -> None:
+        """Put keys in the place of the oldest; of more than K the last K stay.
+
+        Args:
+            keys_ND: (n, D), of any length; they are stored at unit length.
+        """
+        num_keys = len(self.queue_KD)
+        last_ND = keys_ND[-num_keys:]
+        start = self.pointer + (len(keys_ND) - len(last_ND))
+        place_N = (start + torch.arange(len(last_ND), device=start.device)) % num_keys
+        self.queue_KD[place_N] = unit_rows(last_ND.detach()).to(self.queue_KD.dtype)
+        self.pointer.copy_((self.pointer + len(keys_ND)) % num_keys)
+
+    def num_negatives(self, n: int) -> int:
+        """Number of keys that repel each query: K, whatever the batch."""
+        return len(self.queue_KD)
+
+    def chance(self, n: int) -> float:
+        """Loss when all vectors look alike: log(epsilon + K)."""
+        return math.log(self.epsilon + self.num_negatives(n))
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """No gap of unit vectors is below -2 (non-negative: -1): queue opposite to the query, own key equal to it."""
+        gap = -1.0 if nonnegative else -2.0
+        return math.log(self.epsilon + self.num_negatives(n) * math.exp(gap / self.temperature))
+
+
+class MomentumQueue(Method):
+    """MoCo v2: queries from the encoder, keys from its momentum copy, negatives from a queue.
+
+    View 0 makes queries and view 1 keys. The momentum copy has no gradient; after each update it moves towards the
+    encoder. Keys enter the queue after they served as positives, gathered over ranks in the order of ranks, so that
+    all ranks hold the same queue. In training mode the copy's BatchNorm uses the statistics of its own batch of keys.
+
+    Source: he2020, Algorithm 1; chen2020 (MLP projector, temperature 0.2). Differs from the code in not shuffling the
+        batch for BatchNorm: shuffling keeps a query's statistics on one device from giving its key away, and with
+        statistics over all ranks there is nothing to give away.
+
+    Args:
+        backbone: maps samples to representations (n, width).
+        head: projector and output map.
+        loss: the queue and its loss.
+        momentum: share of the copy that an update keeps, 0 to 1; 0.999 on ImageNet.
+        chunks: encode in chunks; None encodes all samples at once.
+
+    Raises:
+        ValueError: momentum out of range.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: Head,
+        loss: QueueContrast,
+        *,
+        momentum: float = 0.99,
+        chunks: Chunks | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"target.momentum must be between 0 and 1, got {momentum}; 0.99 to 0.999 are common")
+        self.backbone, self.projector, self.output_map = backbone, head.projector, head.output_map
+        self.target_backbone, self.target_projector = MomentumCopy(backbone), MomentumCopy(head.projector)
+        self.loss: QueueContrast = loss  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.momentum = momentum
+        self.chunks = chunks
+
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+        """See ``Method.forward``; labels are not looked at. In training mode the keys are enqueued."""
+        query_ND = to_embedding(self.output_map, encode(self.backbone, self.projector, view0, self.chunks))
+        with torch.no_grad():
+            projected = encode(self.target_backbone, self.target_projector, view1, self.chunks)
+            key_ND = to_embedding(self.output_map, projected)
+        loss = self.loss(at_least_two(query_ND), at_least_two(key_ND))
+        if self.training:
+            self.loss.enqueue(gather_rows(key_ND))
+        return loss
+
+    def after_step(self, progress: float = 1.0) -> None:
+        """Move the momentum copy towards the encoder."""
+        self.target_backbone.follow(self.backbone, self.momentum)
+        self.target_projector.follow(self.projector, self.momentum)
+
+
+def _card(loss: QueueContrast) -> LossCard:
+    """What ``losses.explain`` says."""
+    tau, epsilon = loss.temperature, loss.epsilon
+    return LossCard(
+        name="QueueContrast",
+        phi="log(x)" if epsilon == 0 else f"log({epsilon:g} + x)",
+        psi=f"exp(x / {tau:g})",
+        alpha=f"exp(gap_ij / tau) / ({epsilon:g} + xi_i) / tau",
+        negatives=f"a queue of {len(loss.queue_KD):,} earlier keys; anchors are the n queries",
+        normalization="unit vectors; mean over queries",
+        source="he2020, Eq. 1",
+        second_derivative="true",
+        fused="CPU, CUDA",
+    )

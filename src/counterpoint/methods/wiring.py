@@ -1,0 +1,248 @@
+"""From resolved settings to a method: which wiring, which loss, which further weights."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.settings import TrainSettings
+from counterpoint.losses.build import build_loss
+from counterpoint.losses.loss import Loss
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.methods.catalogue import Method as Entry
+from counterpoint.methods.classification import Classification, ClassLoss
+from counterpoint.methods.cross_modal import TwoTowers
+from counterpoint.methods.encoding import Chunks, Head
+from counterpoint.methods.joint import JointEmbedding
+from counterpoint.methods.predictive import Predictive
+from counterpoint.methods.queue import MomentumQueue, QueueContrast
+from counterpoint.nn.encoders import CUSTOM, build_encoder, feature_width
+from counterpoint.nn.outputs import OutputMap, check_subvector
+from counterpoint.nn.predictors import build_predictor
+from counterpoint.nn.projectors import build_projector
+
+Wiring = JointEmbedding | MomentumQueue | Predictive | TwoTowers | Classification
+
+# Backbone and projector have seed and seed + 1.
+PREDICTOR_SEED, QUEUE_SEED, SECOND_SEED, CLASSIFIER_SEED = 2, 3, 4, 5
+# Losses that only one wiring can use; every other loss is for joint and cross-modal.
+OWN_LOSSES: Mapping[str, tuple[str, ...]] = {
+    "queue": ("infonce", "dcl"),
+    "predictive": ("regression",),
+    "classification": ("cross-entropy", "nonnegative-cross-entropy"),
+}
+ONLY_THERE = {
+    "regression": "byol or simsiam",
+    "cross-entropy": "supervised",
+    "nonnegative-cross-entropy": "nonnegative-supervised",
+}
+
+
+@dataclass(frozen=True)
+class MethodParts:
+    """What a method is built around.
+
+    Attributes:
+        backbone: maps samples to representations (n, width).
+        projector: maps representations to (n, projected_width).
+        output_map: sub-vector and non-negative map, without scaling to unit length: losses do that.
+        width: dimensions of the representation.
+        projected_width: dimensions of what the projector returns.
+        num_classes: classes of the data; 0 without labels.
+        in_shape: shape of one sample.
+        second_shape: shape of its partner in paired data; None otherwise.
+        seed: the run's seed.
+    """
+
+    backbone: nn.Module
+    projector: nn.Module
+    output_map: OutputMap
+    width: int
+    projected_width: int
+    num_classes: int
+    in_shape: tuple[int, ...]
+    second_shape: tuple[int, ...] | None
+    seed: int
+
+    @property
+    def embedding_dims(self) -> int:
+        """Dimensions that the loss sees."""
+        return self.output_map.d0 or self.projected_width
+
+    @property
+    def head(self) -> Head:
+        """Projector and output map."""
+        return Head(self.projector, self.output_map)
+
+
+def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
+    """Put the parts together as the method of the settings has it.
+
+    New weights (predictor, queue, classifier, second encoder) follow from the seed alone, whatever was built before.
+
+    Args:
+        settings: resolved; what is still ``auto`` is as the method has it.
+        parts: encoder, projector and what is known of the data.
+
+    Raises:
+        UsageError: an unknown method or loss, a loss that the method cannot use, labels or pairs that the data lack,
+            or a number that does not fit.
+    """
+    if settings.method not in METHODS:
+        raise unknown_name("method", settings.method, METHODS)
+    entry = METHODS[settings.method]
+    _check_data(settings.method, entry, parts)
+    name = entry.loss if settings.loss.name == "auto" else settings.loss.name
+    _check_loss(settings.method, entry, name)
+    try:
+        return WIRINGS[entry.wiring](settings, entry, parts)
+    except (TypeError, ValueError) as error:
+        prefix = (
+            "" if str(error).startswith(("target.", "projector.", "the encoder", "encoder ")) else f"loss.name {name}: "
+        )
+        raise UsageError(f"{prefix}{error}") from None
+
+
+def _check_data(method: str, entry: Entry, parts: MethodParts) -> None:
+    """Require of the data and of the sub-vector what the method needs."""
+    if entry.needs_labels and not parts.num_classes:
+        raise UsageError(
+            f"method {method} learns from labels, and the data have none; name them with --source.labels, or use "
+            "--method simclr"
+        )
+    if entry.wiring == "cross-modal" and parts.second_shape is None:
+        raise UsageError(
+            f"method {method} learns from pairs of two kinds, and the data have none; use paired data, or --method "
+            "simclr"
+        )
+    if entry.wiring != "cross-modal" and parts.second_shape not in (None, parts.in_shape):
+        raise UsageError(
+            f"method {method} sends both views through one encoder, but the pairs have shapes {parts.in_shape} and "
+            f"{parts.second_shape}; use --method cross-modal"
+        )
+    if parts.output_map.d0 is not None:
+        check_subvector(parts.output_map.d0, parts.projected_width)
+
+
+def _check_loss(method: str, entry: Entry, name: str) -> None:
+    """Require a loss that the wiring can use."""
+    own = OWN_LOSSES.get(entry.wiring)
+    if own is not None and name not in own:
+        raise UsageError(
+            f"loss.name {name}: method {method} takes {' or '.join(own)} only; leave loss.name at auto, or use "
+            "--method simclr"
+        )
+    if own is None and name in ONLY_THERE:
+        raise UsageError(f"loss.name {name}: method {method} cannot use it; use --method {ONLY_THERE[name]}")
+
+
+def _loss(settings: TrainSettings, entry: Entry, parts: MethodParts, further: Mapping[str, Any] | None = None) -> Loss:
+    """The loss of the settings; the method's own options hold for its own loss."""
+    asked = settings.loss
+    name = entry.loss if asked.name == "auto" else asked.name
+    common = {
+        "temperature": entry.temperature if settings.temperature == "auto" else float(settings.temperature),
+        "epsilon": asked.epsilon,
+        "negatives": entry.negatives if asked.negatives == "auto" else asked.negatives,
+    }
+    options = (dict(entry.options) if name == entry.loss else {}) | asked.options | dict(further or {})
+    loss = build_loss(name, common, options)
+    if loss.uses_labels and not parts.num_classes:
+        raise ValueError("it learns from labels, and the data have none; name them with --source.labels")
+    return loss
+
+
+def _joint(settings: TrainSettings, entry: Entry, parts: MethodParts) -> JointEmbedding:
+    """SimCLR and its kin."""
+    loss = _loss(settings, entry, parts)
+    return JointEmbedding(parts.backbone, parts.projector, parts.output_map, loss, chunks=_chunks(settings))
+
+
+def _queue(settings: TrainSettings, entry: Entry, parts: MethodParts) -> MomentumQueue:
+    """MoCo v2."""
+    asked = settings.loss
+    _loss(settings, entry, parts)  # refuses what the plain loss refuses
+    given: dict[str, Any] = {
+        "temperature": entry.temperature if settings.temperature == "auto" else settings.temperature,
+        "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,
+    }
+    unusable = set(asked.options) - set(given)
+    if unusable:
+        raise ValueError(f"with a queue it takes temperature and epsilon only, got {', '.join(sorted(unusable))}")
+    generator = torch.Generator().manual_seed(_seed(parts, QUEUE_SEED))
+    size = _chosen(settings.target.queue_size, entry.queue_size)
+    given.update(asked.options)
+    loss = QueueContrast(int(size), parts.embedding_dims, **given, generator=generator)
+    momentum = float(_chosen(settings.target.momentum, entry.momentum))
+    return MomentumQueue(parts.backbone, parts.head, loss, momentum=momentum, chunks=_chunks(settings))
+
+
+def _predictive(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Predictive:
+    """BYOL and SimSiam."""
+    loss: Any = _loss(settings, entry, parts)
+    hidden = _chosen(settings.target.predictor_hidden, entry.predictor_hidden_for(parts.width))
+    with torch.random.fork_rng():
+        torch.manual_seed(_seed(parts, PREDICTOR_SEED))
+        predictor = build_predictor(parts.projected_width, int(hidden))
+    momentum = None if entry.momentum is None else float(_chosen(settings.target.momentum, entry.momentum))
+    return Predictive(parts.backbone, parts.head, predictor, loss, momentum=momentum, chunks=_chunks(settings))
+
+
+def _cross_modal(settings: TrainSettings, entry: Entry, parts: MethodParts) -> TwoTowers:
+    """Two encoders, the second an MLP for vectors and of the first one's make for images."""
+    loss = _loss(settings, entry, parts)
+    shape = parts.second_shape
+    assert shape is not None
+    name = "mlp" if len(shape) == 1 else settings.encoder
+    if name == CUSTOM or (len(shape) > 1 and len(parts.in_shape) == 1):
+        raise UsageError(
+            f"encoder {settings.encoder}: the second kind of sample, of shape {shape}, needs an encoder of the "
+            "catalogue; choose one with --encoder"
+        )
+    with torch.random.fork_rng():
+        torch.manual_seed(_seed(parts, SECOND_SEED))
+        backbone = build_encoder(name, shape)
+        width = feature_width(backbone, shape)
+        # Both towers must end in one space, so a projector that keeps its input's width will not do.
+        projector = build_projector("linear", width, hidden=width, features=parts.projected_width)
+    return TwoTowers(parts.backbone, parts.head, backbone, projector, loss, chunks=_chunks(settings))
+
+
+def _classification(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Classification:
+    """Cross-entropy, plain and non-negative."""
+    generator = torch.Generator().manual_seed(_seed(parts, CLASSIFIER_SEED))
+    sizes = {"num_classes": parts.num_classes, "num_features": parts.embedding_dims, "generator": generator}
+    loss: Any = _loss(settings, entry, parts, sizes)
+    assert isinstance(loss, ClassLoss)
+    return Classification(parts.backbone, parts.projector, parts.output_map, loss, chunks=_chunks(settings))
+
+
+def _chunks(settings: TrainSettings) -> Chunks | None:
+    """How the encoder works through a batch."""
+    size = settings.engine.chunk_size
+    return None if size == "none" else Chunks(size, settings.engine.chunk_norm)
+
+
+def _chosen(asked: float | str, of_method: float | None) -> float:
+    """What the user asked for, or what the method has."""
+    if isinstance(asked, str):
+        assert of_method is not None
+        return of_method
+    return asked
+
+
+def _seed(parts: MethodParts, purpose: int) -> int:
+    """A seed for one kind of weights."""
+    return (parts.seed + purpose) % 2**63
+
+
+WIRINGS: Mapping[str, Callable[[TrainSettings, Entry, MethodParts], Wiring]] = {
+    "joint": _joint,
+    "queue": _queue,
+    "predictive": _predictive,
+    "cross-modal": _cross_modal,
+    "classification": _classification,
+}

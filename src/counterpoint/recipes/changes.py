@@ -1,0 +1,80 @@
+"""What may change when a run is continued, and what may not."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from counterpoint.core.errors import UsageError
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, leaf_fields, merge
+from counterpoint.evaluation.trained_run import read_resolved
+
+# None of these changes a weight.
+HARMLESS = frozenset(
+    {
+        "engine.workers",
+        "engine.checkpoint_every",
+        "engine.checkpoint_steps",
+        "engine.keep",
+        "engine.knn_every",
+        "engine.tensorboard",
+        "engine.wandb",
+        "source.max_bad",
+    }
+)
+
+
+def continued_settings(folder: RunFolder, asked: TrainSettings, *, allow_changed: bool) -> TrainSettings:
+    """Settings with which a run goes on: its own, and of those asked for the harmless ones if they are allowed.
+
+    Args:
+        folder: the run.
+        asked: what the user gave this time.
+        allow_changed: take over harmless differences.
+
+    Raises:
+        UsageError: settings differ; all of them are named.
+    """
+    recorded = read_resolved(folder).model_dump()
+    complete = merge(recorded, asked.model_dump(exclude_unset=True))
+    differing = {
+        path: (_at(recorded, path), _at(complete, path))
+        for path, _ in leaf_fields(TrainSettings)
+        if path != "out" and _at(complete, path) not in ("auto", _at(recorded, path))
+    }
+    if not differing:
+        return read_resolved(folder)
+    named = ", ".join(f"{path} {new!r} (the run has {old!r})" for path, (old, new) in differing.items())
+    if not differing.keys() <= HARMLESS:
+        raise UsageError(f"cannot resume {folder.path} with {named}; start a new run with another --out")
+    if not allow_changed:
+        raise UsageError(
+            f"cannot resume {folder.path} with {named}; no weight depends on that: allow it with --allow-changed"
+        )
+    changes: dict[str, Any] = {}
+    for path, (_, new) in differing.items():
+        section, leaf = path.split(".")
+        changes.setdefault(section, {})[leaf] = new
+    return build(TrainSettings, merge(recorded, changes), "settings")
+
+
+def settings_hash(settings: TrainSettings) -> str:
+    """Short hash of every setting that a weight depends on.
+
+    Args:
+        settings: with every ``auto`` filled in.
+    """
+    values = settings.model_dump(mode="json")
+    relevant = {
+        path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path != "out" and path not in HARMLESS
+    }
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _at(values: Mapping[str, Any], path: str) -> Any:
+    """Value at a dotted path."""
+    for step in path.split("."):
+        values = values[step]
+    return values

@@ -1,0 +1,40 @@
+"""Something done by the first rank alone succeeds or fails on all of them."""
+
+from pathlib import Path
+
+import pytest
+
+from counterpoint.core.dist import rank
+from counterpoint.core.errors import DataError, RunError
+from counterpoint.core.first_rank import on_first_rank
+from rank_processes import Result, run_on_ranks
+
+
+def both_outcomes() -> Result:
+    done: list[int] = []
+    on_first_rank(lambda: done.append(rank()))
+    said = "nothing"
+    try:
+        on_first_rank(refuse)
+    except (RunError, DataError) as error:
+        said = f"{type(error).__name__}: {error}"
+    return {"done": str(done), "said": said}
+
+
+def refuse() -> None:
+    raise DataError("no room on rank 0")
+
+
+def test_one_process_does_it_and_raises_its_own_error() -> None:
+    done: list[int] = []
+    on_first_rank(lambda: done.append(1))
+    assert done == [1]
+    with pytest.raises(DataError, match="no room"):
+        on_first_rank(refuse)
+
+
+def test_others_wait_and_hear_of_the_failure(tmp_path: Path) -> None:
+    first, second = run_on_ranks(both_outcomes, 2, tmp_path)
+    assert (first.texts["done"], second.texts["done"]) == ("[0]", "[]")
+    assert first.texts["said"] == "DataError: no room on rank 0"
+    assert second.texts["said"] == "RunError: no room on rank 0"

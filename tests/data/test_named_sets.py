@@ -1,0 +1,267 @@
+"""Published sets are read from their original files as torchvision reads them; what is missing or cut off says so."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision.datasets as peers
+
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data import named_sets
+from counterpoint.data.source import Source
+from counterpoint.data.sources import CATALOGUE, open_source
+from counterpoint.data.stl10_files import PlaneStore
+from data import published_files as published
+
+SPLITS = {name: tuple(entry.num_samples) for name, entry in named_sets.CATALOGUE.items()}
+EVERY_SPLIT = [(name, split) for name, splits in SPLITS.items() for split in splits]
+
+
+@contextmanager
+def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+def open_set(name: str, root: Path, **settings: object) -> Source:
+    return open_source(name, SourceSettings(root=str(root), **settings), progress=silent)
+
+
+def refusal(name: str, root: Path, **settings: object) -> str:
+    with pytest.raises((DataError, UsageError)) as caught:
+        open_set(name, root, **settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def samples_of(source: Source) -> torch.Tensor:
+    return source.store.fetch(range(len(source)))
+
+
+@pytest.fixture
+def root(tmp_path: Path, rng: np.random.Generator) -> Path:
+    """Small archives of every set in its original form."""
+    published.save_all(tmp_path, rng, list(SPLITS))
+    return tmp_path
+
+
+PEERS: dict[str, Callable[[Path, str], Any]] = {
+    "cifar10": lambda root, split: peers.CIFAR10(root, train=split == "train"),
+    "cifar100": lambda root, split: peers.CIFAR100(root, train=split == "train"),
+    "stl10": lambda root, split: peers.STL10(root, split=split),
+    "svhn": lambda root, split: peers.SVHN(root, split=split),
+    "mnist": lambda root, split: peers.MNIST(root, train=split == "train"),
+    "fashion-mnist": lambda root, split: peers.FashionMNIST(root, train=split == "train"),
+}
+
+
+@pytest.mark.parametrize(("name", "split"), EVERY_SPLIT)
+def test_every_split_is_what_torchvision_reads(
+    name: str, split: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (peers.cifar, peers.stl10, peers.svhn):
+        monkeypatch.setattr(module, "check_integrity", lambda path, md5=None: Path(path).is_file())
+    peer = PEERS[name](root, split)
+    images = [np.asarray(peer[i][0]) for i in range(len(peer))]
+    expected = torch.from_numpy(np.stack([image if image.ndim == 3 else image[:, :, None] for image in images]))
+    source = open_set(name, root, split=split)
+    assert source.name == name
+    assert torch.equal(samples_of(source), expected.permute(0, 3, 1, 2))
+    assert source.labels is not None
+    assert source.labels.tolist() == [int(peer[i][1]) for i in range(len(peer))]
+    if hasattr(peer, "classes") and name != "mnist":  # torchvision spells the digits out
+        assert source.class_names == tuple(peer.classes)
+    assert source.shape == tuple(samples_of(source).shape[1:])
+
+
+def test_the_parity_above_covers_every_set_and_is_of_several_images(root: Path) -> None:
+    assert set(PEERS) == set(SPLITS)
+    assert all(len(open_set(name, root, split=split)) >= 4 for name, split in EVERY_SPLIT)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_auto_is_train_and_says_so(name: str, root: Path) -> None:
+    auto, train = open_set(name, root), open_set(name, root, split="train")
+    assert auto.fingerprint == train.fingerprint != open_set(name, root, split="test").fingerprint
+    assert "train" in auto.notes["source.split"]
+    assert "published" in auto.notes["data"]  # the small archive is not the whole set, which is recorded
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_labels_can_be_left_out_but_not_replaced(name: str, root: Path) -> None:
+    source = open_set(name, root, labels="none")
+    assert source.labels is None
+    assert source.class_names == ()
+    assert source.fingerprint != open_set(name, root).fingerprint
+    assert "auto or none" in refusal(name, root, labels="mine.csv")
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("cifar10", "extra"), ("stl10", "unlabelled"), ("svhn", "valid")])
+def test_an_unknown_split_names_the_known_ones(name: str, wrong: str, root: Path) -> None:
+    message = refusal(name, root, split=wrong)
+    assert all(split in message for split in SPLITS[name])
+    assert ("did you mean 'unlabeled'" in message) == (name == "stl10")
+
+
+# --- CIFAR in its other forms
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("num_classes", [10, 100])
+def test_cifar_pickled_by_python_3_is_the_same(tmp_path: Path, protocol: int, num_classes: int) -> None:
+    name = f"cifar{num_classes}"
+    for folder, dump in (("old", published.as_python2), ("new", published.as_python3(protocol))):
+        rng = np.random.default_rng(7)
+        published.save_cifar(tmp_path / folder, rng, num_classes=num_classes, dump=dump)
+    for split in ("train", "test"):
+        old, new = (open_set(name, tmp_path / folder, split=split) for folder in ("old", "new"))
+        assert torch.equal(samples_of(old), samples_of(new))
+        assert old.fingerprint == new.fingerprint
+
+
+@pytest.mark.parametrize("num_classes", [10, 100])
+def test_the_binary_version_of_cifar_is_the_same(tmp_path: Path, num_classes: int, rng: np.random.Generator) -> None:
+    name = f"cifar{num_classes}"
+    published.save_cifar(tmp_path, rng, num_classes=num_classes)
+    before = {split: open_set(name, tmp_path, split=split).fingerprint for split in ("train", "test")}
+    published.binary_cifar_from_python(tmp_path, num_classes=num_classes)
+    for split, fingerprint in before.items():
+        assert open_set(name, tmp_path, split=split).fingerprint == fingerprint
+    part = next(tmp_path.glob("*/t*.bin"))
+    part.write_bytes(part.read_bytes()[:-5])
+    assert "cut off" in refusal(name, tmp_path, split="test" if "test" in part.name else "train")
+
+
+# --- STL-10 by its files
+
+
+def test_large_stl10_is_read_where_it_is_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = open_set("stl10", root, split="train+unlabeled")
+    monkeypatch.setattr(named_sets, "MEMORY_BUDGET_BYTES", 0)
+    lazy = open_set("stl10", root, split="train+unlabeled")
+    assert isinstance(lazy.store, PlaneStore)
+    assert whole.labels is not None
+    assert lazy.labels is not None
+    assert whole.labels.tolist() == lazy.labels.tolist()
+    assert whole.labels.tolist()[5:] == [-1] * 6
+    places = [10, 0, 4, 5, 5, 9]  # across both files, out of order, repeated
+    assert torch.equal(lazy.store.fetch(places), whole.store.fetch(places))
+    changed = root / "stl10_binary" / "unlabeled_X.bin"
+    content = bytearray(changed.read_bytes())
+    content[-1] ^= 1
+    changed.write_bytes(bytes(content))
+    assert open_set("stl10", root, split="train+unlabeled").fingerprint != lazy.fingerprint
+
+
+# --- MNIST's family
+
+
+def test_packed_idx_files_are_read_too(tmp_path: Path) -> None:
+    for folder, packed in (("plain", False), ("packed", True)):
+        published.save_mnist(tmp_path / folder, "FashionMNIST", np.random.default_rng(3), packed=packed)
+    plain, packed = (open_set("fashion-mnist", tmp_path / folder) for folder in ("plain", "packed"))
+    assert plain.fingerprint == packed.fingerprint
+    path = tmp_path / "packed" / "FashionMNIST" / "raw" / "train-images-idx3-ubyte.gz"
+    whole = path.read_bytes()
+    for content, complaint in ((whole[:-30], "cut off"), (whole[:40] + b"\xff" * 40 + whole[80:], "unpacked")):
+        path.write_bytes(content)
+        assert complaint in refusal("fashion-mnist", tmp_path / "packed")
+
+
+# --- missing and damaged files
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_missing_file_says_where_it_should_be_and_how_to_get_it(name: str, root: Path, tmp_path: Path) -> None:
+    files = [path for path in root.rglob("*") if path.is_file()]
+    for path in files:
+        content = path.read_bytes()
+        path.unlink()
+        messages = [text for split in SPLITS[name] if (text := _problem(name, root, split))]
+        assert all(str(path) in text and "download=True" in text and "--source.root" in text for text in messages)
+        path.write_bytes(content)
+    nowhere = refusal(name, tmp_path / "nowhere")
+    assert str(tmp_path / "nowhere") in nowhere
+    assert peer_call_is_valid(nowhere)
+
+
+def _problem(name: str, root: Path, split: str) -> str | None:
+    try:
+        open_set(name, root, split=split)
+    except DataError as error:
+        assert "\n" not in str(error)
+        return str(error)
+    return None
+
+
+def peer_call_is_valid(message: str) -> bool:
+    """The call that the message gives fits torchvision's signature."""
+    call = message.split("import *; ")[1].split('"')[0]
+    taken: list[Any] = []
+
+    def record(kind: type) -> Callable[..., None]:
+        return lambda *given, **named: taken.append(inspect.signature(kind).bind(*given, **named))
+
+    names = ("CIFAR10", "CIFAR100", "STL10", "SVHN", "MNIST", "FashionMNIST")
+    eval(call, {name: record(getattr(peers, name)) for name in names})
+    return len(taken) == 1 and taken[0].arguments["download"] is True
+
+
+def test_files_that_are_needed_are_missed(root: Path) -> None:
+    needed = {
+        "cifar10": ("cifar-10-batches-py/data_batch_3", "cifar-10-batches-py/batches.meta"),
+        "cifar100": ("cifar-100-python/train", "cifar-100-python/meta"),
+        "stl10": ("stl10_binary/train_X.bin", "stl10_binary/train_y.bin", "stl10_binary/class_names.txt"),
+        "svhn": ("train_32x32.mat",),
+        "fashion-mnist": ("FashionMNIST/raw/train-images-idx3-ubyte", "FashionMNIST/raw/train-labels-idx1-ubyte"),
+    }
+    for name, paths in needed.items():
+        for path in paths:
+            content = (root / path).read_bytes()
+            (root / path).unlink()
+            assert str(root / path) in refusal(name, root)
+            (root / path).write_bytes(content)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_file_cut_off_anywhere_is_refused_in_one_line(name: str, root: Path, rng: np.random.Generator) -> None:
+    whole = open_set(name, root).fingerprint
+    num_refused = num_cuts = 0
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        for length in rng.integers(0, len(content), 6).tolist():
+            path.write_bytes(content[:length])
+            problem = _problem(name, root, "train")
+            num_cuts += 1
+            num_refused += problem is not None
+            assert problem is None or str(path) in problem
+            if problem is None and path.suffix != ".txt":
+                assert open_set(name, root).fingerprint == whole, path
+        path.write_bytes(content)
+    assert num_refused >= 6
+    assert num_cuts > num_refused  # other sets' files lie beside and are not read
+
+
+def test_labels_that_do_not_fit_the_images_are_refused(root: Path) -> None:
+    labels = root / "stl10_binary" / "train_y.bin"
+    labels.write_bytes(labels.read_bytes()[:-1])
+    assert "4 labels for 5 images" in refusal("stl10", root)
+    labels.write_bytes(b"\x00" * 5)
+    assert "class numbers must be 0 to 9, got -1" in refusal("stl10", root)
+    other = root / "FashionMNIST" / "raw" / "train-labels-idx1-ubyte"
+    other.write_bytes(other.read_bytes()[:8] + b"\x0a" * 9)
+    assert "0 to 9, got 10" in refusal("fashion-mnist", root)
+
+
+def test_the_catalogue_has_a_line_for_every_name(root: Path) -> None:
+    assert set(SPLITS) < set(CATALOGUE)
+    for name, entry in CATALOGUE.items():
+        assert entry.summary
+        assert "\n" not in entry.summary
+        assert name == name.lower()
+    assert "did you mean 'cifar100'?" in refusal("cifar-100", root)

@@ -1,0 +1,142 @@
+"""MoCo's queue and its loss: places, wrap-around, known values, derivatives, refusals."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from counterpoint.core.errors import NonFiniteError
+from counterpoint.kernels.select import use
+from counterpoint.losses.loss import Part
+from counterpoint.methods.queue import QueueContrast
+from tolerances import assert_close
+
+N, K, D = 4, 10, 3
+
+
+def numbers(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def loss_of(epsilon: float = 1.0, num_keys: int = K) -> QueueContrast:
+    return QueueContrast(num_keys, D, 0.3, epsilon).double()
+
+
+def peer(query: Tensor, key: Tensor, queue: Tensor) -> Tensor:
+    """Cross-entropy of the own key at place 0."""
+    q, k = F.normalize(query, dim=1), F.normalize(key, dim=1)
+    logits = torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T], dim=1) / 0.3
+    return F.cross_entropy(logits, torch.zeros(len(q), dtype=torch.int64))
+
+
+@pytest.mark.parametrize("kernel", ["dense", "tiled", "reference"])
+def test_it_is_the_cross_entropy_of_the_own_key_among_all(kernel: str) -> None:
+    loss, query, key = loss_of(), numbers(1, N, D).requires_grad_(), numbers(2, N, D)
+    with use(kernel):
+        value = loss(query, key)
+        (found,) = torch.autograd.grad(value, query)
+    expected = peer(query, key, loss.queue_KD)
+    assert_close(value, expected)
+    assert_close(found, torch.autograd.grad(expected, query)[0])
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
+def test_epsilon_weighs_the_own_key(epsilon: float) -> None:
+    loss, query, key = loss_of(epsilon), numbers(1, N, D), numbers(2, N, D)
+    q, k = F.normalize(query, dim=1), F.normalize(key, dim=1)
+    gaps = (q @ loss.queue_KD.T - (q * k).sum(1, keepdim=True)) / 0.3
+    assert_close(loss(query, key), (epsilon + gaps.exp().sum(1)).log().mean())
+
+
+def test_second_derivatives_are_true() -> None:
+    loss, key = loss_of(), numbers(2, N, D)
+    assert torch.autograd.gradgradcheck(lambda query: loss(query, key), numbers(1, N, D).requires_grad_())
+
+
+def test_keys_get_no_gradient() -> None:
+    query, key = numbers(1, N, D).requires_grad_(), numbers(2, N, D).requires_grad_()
+    loss_of()(query, key).backward()
+    assert query.grad is not None
+    assert key.grad is None
+
+
+def test_the_queue_may_move_on_before_the_backward_pass() -> None:
+    loss, query, key = loss_of(), numbers(1, N, D).requires_grad_(), numbers(2, N, D)
+    expected = torch.autograd.grad(peer(query, key, loss.queue_KD), query)[0]
+    value = loss(query, key)
+    loss.enqueue(key)
+    assert_close(torch.autograd.grad(value, query)[0], expected)
+
+
+def test_parts_have_the_mean_of_the_whole() -> None:
+    loss, query, key = loss_of(), numbers(1, N, D), numbers(2, N, D)
+    parts = [loss(query, key, part=Part(first, first + 2, lambda x, is_log: x)) for first in (0, 2)]
+    assert_close(torch.stack(parts).mean(), loss(query, key))
+
+
+@pytest.mark.parametrize("sizes", [[4, 4, 4], [7, 7], [10], [10, 3], [25], [3, 25, 4]])
+def test_the_newest_keys_take_the_place_of_the_oldest(sizes: list[int]) -> None:
+    loss = loss_of()
+    expected, pointer = list(loss.queue_KD.clone()), 0
+    for step, size in enumerate(sizes):
+        keys = numbers(step, size, D)
+        loss.enqueue(keys)
+        for key in keys:  # one at a time, as a queue is used
+            expected[pointer] = key / key.norm()
+            pointer = (pointer + 1) % K
+    assert int(loss.pointer) == pointer
+    assert_close(loss.queue_KD, torch.stack(expected))
+
+
+def test_the_queue_starts_at_unit_length_and_follows_from_the_seed() -> None:
+    first, again, other = (QueueContrast(K, D, generator=torch.Generator().manual_seed(s)).queue_KD for s in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert_close(first.norm(dim=1), torch.ones(K))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_chance_and_floor(epsilon: float) -> None:
+    loss = loss_of(epsilon)
+    alike = torch.ones(N, D, dtype=torch.float64)
+    loss.enqueue(alike[:1].repeat(K, 1))
+    assert loss.num_negatives(N) == K
+    assert_close(loss(alike, alike), torch.tensor(loss.chance(N), dtype=torch.float64))
+    loss.enqueue(-alike[:1].repeat(K, 1))
+    assert_close(loss(alike, alike), torch.tensor(loss.floor(N), dtype=torch.float64))
+    across = torch.tensor([[1.0, -1.0, 0.0]], dtype=torch.float64)
+    loss.enqueue(across.repeat(K, 1))
+    assert_close(loss(alike, alike), torch.tensor(loss.floor(N, nonnegative=True), dtype=torch.float64))
+
+
+def test_everything_is_in_the_state() -> None:
+    loss, copy = loss_of(), loss_of()
+    loss.enqueue(numbers(1, 7, D))
+    copy.load_state_dict(loss.state_dict())
+    assert torch.equal(copy.queue_KD, loss.queue_KD)
+    assert int(copy.pointer) == 7
+    assert list(loss.parameters()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"num_keys": 0}, r"target.queue_size must be >= 1, got 0"),
+        ({"num_features": 0}, r"num_features must be >= 1, got 0"),
+        ({"temperature": 0.0}, r"temperature must be > 0, got 0"),
+        ({"epsilon": -1.0}, r"epsilon must be >= 0 and finite, got -1"),
+        ({"epsilon": math.inf}, r"epsilon must be >= 0 and finite, got inf"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(given: dict[str, float], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        QueueContrast(**({"num_keys": K, "num_features": D} | given))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_row_that_is_not_finite_is_named() -> None:
+    query = numbers(1, N, D)
+    query[2, 1] = math.nan
+    with pytest.raises(NonFiniteError, match="z0 must be finite, but row 2"):
+        loss_of()(query, numbers(2, N, D))
