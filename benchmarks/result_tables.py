@@ -93,14 +93,14 @@ TARGETS = (
 BF16_PEAKS = {"B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense, SXM form; FLOP per second
 
 
-def heading(device: str) -> str:
-    """Date, commit, hardware and versions."""
+def heading(device: str, script: str = "pair_losses.py") -> str:
+    """Date, commit, command, hardware and versions."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     hardware = f"CPU {_processor()}, {torch.get_num_threads()} threads"
     if device == "cuda":
         hardware = f"GPU {torch.cuda.get_device_name()}, {hardware}, CUDA {torch.version.cuda}"
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
-    command = " ".join(["python", "benchmarks/pair_losses.py", *sys.argv[1:]])
+    command = " ".join(["python", f"benchmarks/{script}", *sys.argv[1:]])
     return f"Measured {now} at commit {_commit()} with `{command}`\non {hardware}; {versions}, {platform.system()}."
 
 

@@ -3,6 +3,7 @@
 import io
 import re
 import shlex
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from counterpoint.cli.main import main
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.presets import PRESETS
 from counterpoint.data.sources import CATALOGUE as SOURCES
+from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
@@ -95,17 +97,24 @@ def test_every_cited_key_is_in_the_bibliography_and_every_entry_is_cited() -> No
 
 
 @pytest.mark.parametrize(
-    ("field", "catalogue"),
-    [("method", METHODS), ("encoder", ENCODERS), ("data", SOURCES)],
-    ids=["method", "encoder", "data"],
+    ("title", "catalogue"),
+    [
+        ("data", SOURCES),
+        ("methods", METHODS),
+        ("encoders", ENCODERS),
+        ("losses", LOSSES),
+        ("views", PRESETS),
+        ("checks", CHECKS),
+    ],
 )
-def test_help_names_every_choice(field: str, catalogue: dict[str, object]) -> None:
-    description = str(TrainSettings.model_fields[field].description)
-    assert all(name in description for name in catalogue), description
+def test_every_choice_is_listed(
+    title: str, catalogue: Mapping[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list", title]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert set(listed) >= set(catalogue)
 
 
-def test_help_of_views_and_losses_names_every_choice() -> None:
-    preset = TrainSettings().views.__class__.model_fields["preset"].description
-    assert all(name in str(preset) for name in PRESETS)
-    loss = TrainSettings().loss.__class__.model_fields["name"].default
-    assert loss in LOSSES
+def test_the_help_of_encoders_names_every_choice() -> None:
+    description = str(TrainSettings.model_fields["encoder"].description)
+    assert all(name in description for name in ENCODERS), description

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from counterpoint.recipes.preview import preview as preview
     from counterpoint.recipes.training import resume as resume
     from counterpoint.recipes.training import train as train
+    from counterpoint.recipes.verification import Verification as Verification
+    from counterpoint.recipes.verification import verify as verify
     from counterpoint.report.page import report as report
     from counterpoint.search.table import Table as Table
     from counterpoint.search.table import embed as embed
@@ -43,6 +45,7 @@ _DEFERRED = {
     "Evaluation": "counterpoint.evaluation.protocol",
     "Findings": "counterpoint.diagnostics.findings",
     "Table": "counterpoint.search.table",
+    "Verification": "counterpoint.recipes.verification",
     "diagnose": "counterpoint.recipes.inspection",
     "embed": "counterpoint.search.table",
     "evaluate": "counterpoint.evaluation.protocol",
@@ -51,6 +54,7 @@ _DEFERRED = {
     "report": "counterpoint.report.page",
     "resume": "counterpoint.recipes.training",
     "train": "counterpoint.recipes.training",
+    "verify": "counterpoint.recipes.verification",
 }
 
 __all__ = [
@@ -65,6 +69,7 @@ __all__ = [
     "Table",
     "TrainingError",
     "UsageError",
+    "Verification",
     "__version__",
     "diagnose",
     "embed",
@@ -75,6 +80,7 @@ __all__ = [
     "report",
     "resume",
     "train",
+    "verify",
 ]
 
 

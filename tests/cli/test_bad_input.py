@@ -29,7 +29,7 @@ def write_world(folder: Path) -> None:
     np.savez(folder / "short.npz", images=images, labels=labels[:59])
     np.savez(folder / "odd.npz", pictures=images)
     (folder / "damaged.npz").write_bytes((folder / "images.npz").read_bytes()[:500])
-    (folder / "notes.txt").write_text("hello")
+    (folder / "notes.md").write_text("hello")
     (folder / "empty").mkdir()
     (folder / "thesis").mkdir()
     (folder / "thesis" / "chapter.txt").write_text("years of work")
@@ -82,7 +82,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "no data, but an out": ("train --out new", ["no data"]),
     "missing path": ("train --data nowhere --out new", ["no such file or folder", "'nowhere'"]),
     "mistyped source": ("train --data digist --out new", ["no such file", "did you mean 'digits'"]),
-    "not data at all": ("train --data notes.txt --out new", ["notes.txt is neither"]),
+    "not data at all": ("train --data notes.md --out new", ["notes.md is neither"]),
     "empty folder": ("train --data empty --out new", ["no images in empty"]),
     "folder without images": ("train --data thesis --out new", ["no images in thesis"]),
     "too many bad images": ("-q train --data spoilt --out new", ["2 of 10", "truncated.jpg", "--source.max-bad 0.2"]),
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "unknown loss": (f"{TRAIN} --loss.name infonec", ["unknown loss 'infonec'", "did you mean 'infonce'"]),
     "unknown preset": (f"{TRAIN} --views.preset digist", ["unknown views.preset", "did you mean 'digits'"]),
     "preset for other data": (f"{TRAIN} --views.preset vectors", ["views.preset vectors is not for images"]),
-    "unknown choice": (f"{TRAIN} --optim.name adam", ["optim.name must be adamw | sgd"]),
+    "unknown choice": (f"{TRAIN} --optim.name adm", ["optim.name must be adamw | adam | sgd | lars"]),
     # ranges
     "temperature 0": (f"{TRAIN} --temperature 0", ["temperature must be a number > 0", "got 0", "0.1 to 0.5"]),
     "temperature below 0": (f"{TRAIN} --temperature -1", ["temperature must be a number > 0", "got -1"]),
@@ -129,11 +129,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     # output folders
     "run exists": (TRAIN.replace("new", "run"), ["run exists", "--resume", "--overwrite"]),
     "folder exists": (TRAIN.replace("new", "thesis"), ["thesis exists", "--resume", "--overwrite"]),
-    "file exists": (TRAIN.replace("new", "notes.txt"), ["notes.txt exists"]),
+    "file exists": (TRAIN.replace("new", "notes.md"), ["notes.md exists"]),
     "overwrite what is no run": (f"{TRAIN.replace('new', 'thesis')} --overwrite", ["thesis is not a run folder"]),
     "resume what is no run": (f"{TRAIN.replace('new', 'thesis')} --resume", ["thesis exists"]),
     "both": (f"{TRAIN.replace('new', 'run')} --resume --overwrite", ["exclude each other"]),
-    "below a file": (TRAIN.replace("new", "notes.txt/new"), ["cannot create the run folder notes.txt/new"]),
+    "below a file": (TRAIN.replace("new", "notes.md/new"), ["cannot create the run folder notes.md/new"]),
     "other settings": (f"{TRAIN.replace('new', 'run')} --resume --seed 3", ["seed 3", "the run has 0"]),
     # what is no run
     **{f"{line} a missing run": (line.replace("RUN", "nowhere"), ["nowhere"]) for line in OPENERS},
@@ -148,7 +148,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "kNN temperature": ("-q evaluate run --temperature 0", ["temperature must be > 0"]),
     "evaluate without labels": ("-q evaluate run --data plain.npy", ["has no labels", "--labels"]),
     "diagnose a missing file": ("diagnose gone.npy", ["gone.npy does not exist"]),
-    "diagnose another file": ("diagnose notes.txt", ["notes.txt is neither a run folder nor"]),
+    "diagnose another file": ("diagnose notes.md", ["notes.md is neither a run folder nor"]),
     "diagnose a damaged file": ("diagnose pickled.npy", ["pickled.npy is not a readable .npy file"]),
     "diagnose other labels": ("diagnose vectors.npy --labels labels59.npy", ["60 samples", "(59,)"]),
     "diagnose other views": ("diagnose vectors.npy --views labels59.npy", ["views"]),

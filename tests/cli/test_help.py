@@ -13,7 +13,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import expectation, leaf_fields
 
 HEAVY = ("torch", "torchvision", "scipy", "sklearn", "pandas", "timm", "lightning_fabric", "plotly", "PIL", "pyarrow")
-NOT_SETTINGS = {"--help", "--config", "--resume", "--overwrite", "--quiet"}
+NOT_SETTINGS = {"--help", "--config", "--resume", "--overwrite", "--allow-changed", "--quiet"}
 
 NO_TORCH = f"""
 import contextlib, io, sys

@@ -45,7 +45,12 @@ def example_of(path: str) -> tuple[str, Any]:
         return str(choices[-1]), choices[-1]
     if "mapping" in words:
         return "{margin: 0.5}", {"margin": 0.5}
-    return ("9", 9) if "whole" in words else ("0.25", 0.25)
+    if "list" in words:
+        return "[7, 3]", [7, 3]
+    if "true or false" in words:
+        return "true", True
+    number = 8 if "whole" in words else 1.0 if ">= 1" in words else 0.25
+    return str(number), number
 
 
 # --- flags

@@ -185,9 +185,9 @@ def test_sigterm_saves_says_how_to_go_on_and_leaves_with_the_code_of_the_shell(
 ) -> None:
     original = JointEmbedding.forward
 
-    def forward(self: JointEmbedding, view0: Tensor, view1: Tensor) -> Tensor:
+    def forward(self: JointEmbedding, *views: Tensor) -> Tensor:
         signal.raise_signal(signal.SIGTERM)
-        return original(self, view0, view1)
+        return original(self, *views)
 
     with monkeypatch.context() as patch:
         patch.setattr(JointEmbedding, "forward", forward)

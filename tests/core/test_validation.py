@@ -74,6 +74,8 @@ def oracle_words(schema: dict[str, Any]) -> str:
             continue
         if "const" in option or "enum" in option:
             phrases.append(" | ".join(option.get("enum", [option.get("const")])))
+        elif option["type"] == "array" and "prefixItems" not in option:
+            phrases.append("a list such as [500, 50, 5]")
         elif option["type"] == "array":
             phrases.append("a pair such as [0.2, 1.0]")
         elif option["type"] == "object":
@@ -378,6 +380,8 @@ def values_of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 def option_values(option: dict[str, Any]) -> st.SearchStrategy[Any]:
     if "const" in option or "enum" in option:
         return st.sampled_from(option.get("enum", [option.get("const")]))
+    if option["type"] == "array" and "prefixItems" not in option:
+        return st.lists(values_of(option["items"]), max_size=3)
     if option["type"] == "array":
         number = st.floats(allow_nan=False, allow_infinity=False)
         return st.lists(number, min_size=2, max_size=2)

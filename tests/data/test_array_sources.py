@@ -51,6 +51,7 @@ def test_the_digits_are_those_of_scikit_learn() -> None:
 
 
 def test_settings_that_the_digits_cannot_follow_are_refused() -> None:
+    assert "one part only" in refusal("digits", split="test")
     assert "auto or none" in refusal("digits", labels="mine.csv")
     with pytest.raises(UsageError, match="labels= goes with an array"):
         open_data("digits", [1, 2])
@@ -213,6 +214,7 @@ def test_a_npy_file_holds_samples(tmp_path: Path, rng: np.random.Generator) -> N
     assert torch.equal(samples_of(source)[:, 0], torch.from_numpy(images))
     assert source.labels is None
     assert source.fingerprint == open_data(images).fingerprint
+    assert "one part only" in refusal(tmp_path / "images.npy", split="train")
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -317,8 +319,10 @@ def test_no_data_says_what_to_give() -> None:
 def test_a_missing_path_and_a_mistyped_name_say_so(tmp_path: Path) -> None:
     assert "no such file or folder" in refusal(tmp_path / "missing")
     assert "did you mean 'digits'?" in refusal("digitss")
-    (tmp_path / "notes.txt").write_text("hello", encoding="utf-8")
-    assert "neither a folder" in refusal(tmp_path / "notes.txt")
+    (tmp_path / "notes.md").write_text("hello", encoding="utf-8")
+    message = refusal(tmp_path / "notes.md")
+    assert "neither a folder" in message
+    assert ".parquet" in message
 
 
 def test_the_home_folder_may_be_abbreviated(

@@ -6,6 +6,7 @@ import pytest
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import ViewSettings
+from counterpoint.data.colour import HUE_SHARE
 from counterpoint.data.presets import PRESETS, ViewPlan, choose_preset, filled, plan_views
 
 
@@ -34,7 +35,47 @@ def test_the_plan_has_the_fields_of_the_settings() -> None:
 def test_a_preset_fills_every_number(name: str) -> None:
     settings = filled(ViewSettings(preset=name))
     assert "auto" not in settings.model_dump().values()
-    assert plan_views(settings) == PRESETS[name] == plan_views(ViewSettings(preset=name))
+    assert plan_views(settings) == plan_views(ViewSettings(preset=name))
+    plan, preset = asdict(plan_views(settings)), asdict(PRESETS[name])
+    assert {key for key in plan if plan[key] != preset[key]} <= {"blur_second", "solarize_second"}
+
+
+def test_the_second_view_is_as_the_first_unless_the_preset_or_the_user_says_otherwise() -> None:
+    def chances(preset: str, **asked: float) -> tuple[float | None, ...]:
+        plan = plan_views(ViewSettings(preset=preset, **asked))  # pyright: ignore[reportArgumentType]
+        return plan.blur, plan.blur_second, plan.solarize, plan.solarize_second
+
+    assert chances("photos") == (0.5, 0.5, 0.0, 0.0)
+    assert chances("photos", blur=0.2, solarize=0.1) == (0.2, 0.2, 0.1, 0.1)
+    assert chances("photos", blur_second=0.0) == (0.5, 0.0, 0.0, 0.0)
+    assert chances("directclr") == (1.0, 0.1, 0.0, 0.2)
+    assert chances("directclr", blur=0.5) == (0.5, 0.1, 0.0, 0.2)
+    is_asymmetric = {name for name in PRESETS if plan_views(ViewSettings(preset=name)).is_asymmetric}
+    assert is_asymmetric == {name for name in PRESETS if PRESETS[name].is_asymmetric} == {"directclr"}
+
+
+# The papers' code: crop scale; brightness, contrast, saturation, hue; blur and solarise per view; bicubic.
+RECIPES = {
+    "lightly-cifar": ((0.08, 1), (0.4, 0.4, 0.4, 0.1), (0, 0), (0, 0), False),
+    "alpha-cl": ((0.08, 1), (0.4, 0.4, 0.4, 0.1), (0, 0), (0, 0), False),
+    "alpha-cl-stl10": ((0.08, 1), (0.8, 0.8, 0.8, 0.2), (1, 1), (0, 0), False),
+    "ncl": ((0.08, 1), (0.8, 0.8, 0.8, 0.2), (0.5, 0.5), (0, 0), True),
+    "directclr": ((0.08, 1), (0.4, 0.4, 0.2, 0.1), (1, 0.1), (0, 0.2), True),
+    "mio": ((0.8, 1), (0.4, 0.4, 0.4, 0.1), (0, 0), (0, 0), False),
+    "spectral": ((0.2, 1), (0.4, 0.4, 0.4, 0.1), (0, 0), (0, 0), False),
+    "imagenet": ((0.08, 1), (0.8, 0.8, 0.8, 0.2), (0.5, 0.5), (0, 0), True),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_presets_of_papers_are_those_of_their_code(name: str) -> None:
+    plan = plan_views(ViewSettings(preset=name))
+    strength = plan.jitter_strength
+    strengths = (strength, strength, strength * plan.jitter_saturation, strength * HUE_SHARE)
+    is_bicubic = plan.interpolation == "bicubic"
+    seconds = (plan.blur, plan.blur_second), (plan.solarize, plan.solarize_second)
+    assert (plan.crop_scale, pytest.approx(strengths), *seconds, is_bicubic) == RECIPES[name]
+    assert (plan.flip, plan.jitter, plan.grayscale, plan.blur_sigma) == (0.5, 0.8, 0.2, (0.1, 2.0))
 
 
 def test_a_number_that_was_given_wins_over_the_preset() -> None:

@@ -8,9 +8,14 @@ import torch
 from torch import Tensor
 
 from counterpoint.data import colour
-from counterpoint.data.presets import ViewPlan
-from counterpoint.data.spatial import NUM_CROP_DRAWS, affine, crop_resize_flip, gaussian_blur, random_crop_boxes
-from counterpoint.data.views import (
+from counterpoint.data.crops import (
+    NUM_CROP_DRAWS,
+    Interpolation,
+    apply_crop,
+    plan_crop,
+    random_crop_boxes,
+)
+from counterpoint.data.decisions import (
     AFFINE,
     AFFINE_NUMBERS,
     BLUR,
@@ -18,8 +23,10 @@ from counterpoint.data.views import (
     JITTER,
     JITTER_NUMBERS,
     NUM_DRAWS,
-    image_views,
 )
+from counterpoint.data.presets import ViewPlan
+from counterpoint.data.spatial import affine, affine_maps, gaussian_blur
+from counterpoint.data.views import image_views
 from tolerances import assert_close
 
 NUM_IMAGES = 6
@@ -38,25 +45,51 @@ def images(request: pytest.FixtureRequest, generator: torch.Generator) -> Tensor
     return torch.rand(NUM_IMAGES, *request.param, generator=generator)
 
 
-@pytest.mark.parametrize("scale", [(0.08, 1.0), (0.5, 0.9)])
+def cropped(images: Tensor, boxes: Tensor, is_flipped: Tensor, interpolation: Interpolation = "bilinear") -> Tensor:
+    return apply_crop(images, plan_crop(boxes, is_flipped, (images.shape[2], images.shape[3]), interpolation))
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("scale", [(0.02, 0.1), (0.08, 1.0), (0.5, 0.9), (1.0, 1.0)])
 def test_crop_resize_and_flip(
-    vision: ModuleType, images: Tensor, scale: tuple[float, float], generator: torch.Generator
+    vision: ModuleType,
+    images: Tensor,
+    scale: tuple[float, float],
+    interpolation: Interpolation,
+    generator: torch.Generator,
 ) -> None:
     height, width = images.shape[2:]
     uniforms = torch.rand(NUM_IMAGES, NUM_CROP_DRAWS, generator=generator)
     boxes = random_crop_boxes(uniforms, height, width, scale)
+    boxes[0] = torch.tensor([0, 0, height, width])
     is_flipped = torch.arange(NUM_IMAGES) % 2 == 1
-    views = crop_resize_flip(images, boxes, is_flipped, (height, width))
+    views = cropped(images, boxes, is_flipped, interpolation)
+    mode = vision.InterpolationMode(interpolation)
     for image, box, flip, view in zip(images, boxes.tolist(), is_flipped, views, strict=True):
-        expected = vision.resized_crop(image, *box, [height, width], antialias=True)
+        expected = vision.resized_crop(image, *box, [height, width], interpolation=mode, antialias=True)
         assert_close(view, vision.horizontal_flip(expected) if flip else expected)
 
 
-def test_shrinking_is_antialiased_as_well(vision: ModuleType, images: Tensor) -> None:
-    height, width = images.shape[2:]
-    box = torch.tensor([0, 0, height, width]).expand(NUM_IMAGES, 4)
-    view = crop_resize_flip(images, box, torch.zeros(NUM_IMAGES, dtype=torch.bool), (height // 3, width // 2))
-    assert_close(view, vision.resize(images, [height // 3, width // 2], antialias=True))
+def test_bicubic_views_stay_in_range_where_torchvisions_do_not(vision: ModuleType, generator: torch.Generator) -> None:
+    images = (torch.rand(64, 3, 16, 16, generator=generator) > 0.5).float()  # edges everywhere: bicubic overshoots
+    uniforms = torch.rand(64, NUM_DRAWS, generator=generator)
+    views = image_views(images, ViewPlan(crop_scale=(0.2, 0.8), interpolation="bicubic"), uniforms)
+    boxes = random_crop_boxes(uniforms[:, :NUM_CROP_DRAWS], 16, 16, (0.2, 0.8)).tolist()
+    expected = torch.stack(
+        [
+            vision.resized_crop(image, *box, [16, 16], interpolation=vision.InterpolationMode.BICUBIC, antialias=True)
+            for image, box in zip(images, boxes, strict=True)
+        ]
+    )
+    assert float(expected.min()) < -0.01
+    assert_close(views, expected.clamp(0, 1))
+
+
+def test_solarize(vision: ModuleType, images: Tensor) -> None:
+    images[0, 0, 0, :3] = torch.tensor([0.5, 127 / 255, 128 / 255])
+    assert torch.equal(colour.solarize(images), vision.solarize(images, threshold=0.5))
+    of_bytes = vision.solarize((images * 255).round().to(torch.uint8), threshold=128)
+    assert torch.equal((colour.solarize((images * 255).round() / 255) * 255).round(), of_bytes.float())
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.3, 0.8, 1.3, 1.7])
@@ -66,23 +99,30 @@ def test_gaussian_blur(vision: ModuleType, images: Tensor, sigma: float) -> None
     assert_close(gaussian_blur(images, torch.full((NUM_IMAGES,), sigma), 1.7), expected)
 
 
-@pytest.mark.parametrize("factor", [0.2, 0.6, 1.0, 1.4, 1.8])
-@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
-def test_colour_strengths(vision: ModuleType, images: Tensor, name: str, factor: float) -> None:
+@pytest.mark.parametrize("factor", [0.0, 0.2, 0.6, 1.0, 1.4, 1.8, 2.0])
+@pytest.mark.parametrize(
+    ("name", "of_luma", "of_mean"), [("brightness", 0, 0), ("contrast", 0, 1), ("saturation", 1, 0)]
+)
+def test_colour_strengths(
+    vision: ModuleType, images: Tensor, name: str, of_luma: float, of_mean: float, factor: float
+) -> None:
     if name == "saturation" and images.shape[1] == 1:
         return  # grey images keep to brightness and contrast
-    operation = colour.OPERATIONS[["brightness", "contrast", "saturation"].index(name)]
     expected = getattr(vision, f"adjust_{name}")(images, factor)
-    assert_close(operation(images, torch.full((NUM_IMAGES, 1, 1, 1), factor)), expected)
+    rest = torch.full((NUM_IMAGES,), 1 - factor)
+    assert_close(colour.blend(images.clone(), 1 - rest, of_luma * rest, of_mean * rest), expected)
 
 
-@pytest.mark.parametrize("shift", [-0.5, -0.1, 0.0, 0.05, 0.3, 0.5])
+@pytest.mark.parametrize("shift", [-0.5, -0.37, -0.1, 0.0, 0.05, 0.3, 0.45, 0.5])
 def test_hue(vision: ModuleType, shift: float, generator: torch.Generator) -> None:
     images = torch.rand(NUM_IMAGES, 3, 16, 16, generator=generator)
     images[0] = images[0, :1]  # grey: no hue to turn
     images[1, 1:] = 0.0  # pure red, of every brightness
+    images[2, 1] = images[2, 2]  # between green and blue: red, or its opposite
+    images[3] = (images[3] * 3).round() / 3  # every corner and edge of the cube of colours
     expected = vision.adjust_hue(images, shift)
-    assert_close(colour.OPERATIONS[3](images, torch.full((NUM_IMAGES, 1, 1, 1), shift)), expected)
+    primaries = colour.turned_primaries(torch.full((NUM_IMAGES,), shift))
+    assert_close(colour.turn_hue(images.clone(), primaries), expected)
 
 
 def test_grey(vision: ModuleType, images: Tensor) -> None:
@@ -98,13 +138,14 @@ def test_rotation_shift_and_zoom(
     vision: ModuleType, images: Tensor, degrees: float, shift: tuple[float, float], zoom: float
 ) -> None:
     height, width = images.shape[2:]
-    view = affine(
-        images,
+    maps = affine_maps(
         torch.full((NUM_IMAGES,), math.radians(degrees)),
         torch.tensor(shift).expand(NUM_IMAGES, 2),
         torch.full((NUM_IMAGES,), zoom),
         torch.zeros(NUM_IMAGES, 2),
+        (height, width),
     )
+    view = affine(images, maps)
     expected = vision.affine(
         images,
         angle=-degrees,  # torchvision turns clockwise
@@ -117,16 +158,19 @@ def test_rotation_shift_and_zoom(
     assert_close(view, expected)
 
 
-def test_jitter_applies_its_factors_in_the_order_drawn(vision: ModuleType, generator: torch.Generator) -> None:
+@pytest.mark.parametrize(("strength", "saturation"), [(0.4, 1.0), (0.8, 1.0), (0.4, 0.5), (1.0, 0.0)])
+def test_jitter_applies_its_factors_in_the_order_drawn(
+    vision: ModuleType, strength: float, saturation: float, generator: torch.Generator
+) -> None:
     images = torch.rand(len(colour.ORDERS), 3, 8, 8, generator=generator)
     numbers = torch.rand(len(colour.ORDERS), 5, generator=generator)
     numbers[:, 4] = (torch.arange(len(colour.ORDERS)) + 0.5) / len(colour.ORDERS)
-    views = colour.colour_jitter(images, numbers, 0.4)
+    views = colour.colour_jitter(images.clone(), colour.draw_jitter(numbers, strength, saturation))
     adjust = (vision.adjust_brightness, vision.adjust_contrast, vision.adjust_saturation, vision.adjust_hue)
     for image, row, order, view in zip(images, numbers.tolist(), colour.ORDERS, views, strict=True):
         expected = image
         for number in order:
-            reach = 0.4 * (2 * row[number] - 1)
+            reach = strength * (2 * row[number] - 1) * (saturation if number == 2 else 1)
             expected = adjust[number](expected, 0.25 * reach if number == 3 else 1 + reach)
         assert_close(view, expected)
 
@@ -164,14 +208,14 @@ def place_of(image: Tensor) -> tuple[int, int]:
 def moved(x: int, y: int, **change: float) -> tuple[int, int]:
     """Where a pixel goes."""
     side = 33
-    view = affine(
-        pixel(side, x, y),
+    maps = affine_maps(
         torch.tensor([change.get("angle", 0.0)]),
         torch.tensor([[change.get("shift_x", 0.0), change.get("shift_y", 0.0)]]) / side,
         torch.tensor([change.get("zoom", 1.0)]),
         torch.tensor([[change.get("shear_x", 0.0), change.get("shear_y", 0.0)]]),
+        (side, side),
     )
-    return place_of(view)
+    return place_of(affine(pixel(side, x, y), maps))
 
 
 def test_where_an_affine_change_moves_a_pixel() -> None:
@@ -188,7 +232,7 @@ def test_where_an_affine_change_moves_a_pixel() -> None:
 def test_a_quarter_turn_is_exact(generator: torch.Generator) -> None:
     image = torch.rand(1, 3, 16, 16, generator=generator)
     zeros = torch.zeros(1, 2)
-    turned = affine(image, torch.tensor([math.pi / 2]), zeros, torch.ones(1), zeros)
+    turned = affine(image, affine_maps(torch.tensor([math.pi / 2]), zeros, torch.ones(1), zeros, (16, 16)))
     inner = turned[..., 1:-1, 1:-1]  # rounding may put a corner of the rim outside
     assert_close(inner, torch.rot90(image, 1, (2, 3))[..., 1:-1, 1:-1])
 
@@ -198,7 +242,8 @@ def test_a_flat_image_stays_flat_under_blur_and_crop() -> None:
     boxes = torch.tensor([[1, 2, 7, 9], [0, 0, 3, 2], [11, 11, 1, 1]])
     for view in (
         gaussian_blur(flat, torch.tensor([0.1, 1.0, 2.0]), 2.0),
-        crop_resize_flip(flat, boxes, torch.tensor([True, False, False]), (12, 12)),
+        cropped(flat, boxes, torch.tensor([True, False, False])),
+        cropped(flat, boxes, torch.tensor([True, False, False]), "bicubic"),
     ):
         assert_close(view, flat)
 

@@ -7,27 +7,38 @@ import pytest
 import torch
 from torch import Tensor
 
+from counterpoint.data import views as views_module
 from counterpoint.data.colour import ORDERS
-from counterpoint.data.presets import PRESETS, ViewPlan
-from counterpoint.data.views import (
+from counterpoint.data.decisions import (
     AFFINE,
     AFFINE_NUMBERS,
     BLUR,
-    BLUR_SIGMA,
     FLIP,
     GRAYSCALE,
     JITTER,
     JITTER_NUMBERS,
     NUM_DRAWS,
-    ViewDrawer,
-    image_views,
+    SOLARIZE,
 )
-from tolerances import assert_estimate
+from counterpoint.data.presets import PRESETS, ViewPlan
+from counterpoint.data.views import ViewDrawer, image_views
+from tolerances import assert_close, assert_estimate
 
 EVERYTHING = replace(
-    PRESETS["photos"], affine=0.7, rotate=30.0, translate=0.2, zoom=(0.7, 1.3), shear=15.0, blur=0.7, grayscale=0.3
+    PRESETS["photos"],
+    affine=0.7,
+    rotate=30.0,
+    translate=0.2,
+    zoom=(0.7, 1.3),
+    shear=15.0,
+    blur=0.7,
+    grayscale=0.3,
+    solarize=0.4,
 )
-PLANS = {**{name: plan for name, plan in PRESETS.items() if name != "vectors"}, "everything": EVERYTHING}
+PLANS = {
+    **{name: PRESETS[name] for name in ("none", "digits", "small-images", "photos", "directclr", "ncl")},
+    "everything": EVERYTHING,
+}
 SEED, EPOCH, NUM_IMAGES = 7, 3, 66
 
 
@@ -112,6 +123,71 @@ def test_the_two_views_of_a_batch_are_views_0_and_1_standardised(generator: torc
         assert torch.equal(standardised, expected)
 
 
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_a_ranks_views_are_those_of_the_whole_batch(num_ranks: int, generator: torch.Generator) -> None:
+    images, ids = random_images(generator, 12, 3, 11, 11), random_ids(generator, 12)
+    drawer = ViewDrawer(PLANS["directclr"], torch.rand(3, generator=generator), torch.full((3,), 0.3), SEED)
+    whole = drawer.two_views(images, ids, EPOCH)
+    for rank in range(num_ranks):
+        rows = slice(rank * 12 // num_ranks, (rank + 1) * 12 // num_ranks)
+        for view, expected in zip(drawer.two_views(images[rows], ids[rows], EPOCH), whole, strict=True):
+            assert torch.equal(view, expected[rows])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+def test_working_in_chunks_changes_nothing(
+    size: int, monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    images, ids = random_images(generator, NUM_IMAGES, 3, 12, 12), random_ids(generator, NUM_IMAGES)
+    together = draw(EVERYTHING, images, ids)
+    monkeypatch.setattr(views_module, "CPU_CHUNK", size * 3 * 12 * 12)
+    assert torch.equal(draw(EVERYTHING, images, ids), together)
+
+
+def test_the_second_of_a_pair_of_images_is_what_view_1_is_drawn_from(generator: torch.Generator) -> None:
+    first, second = random_images(generator, 2, 5, 3, 16, 16)
+    ids, drawer = torch.arange(5), ViewDrawer(EVERYTHING, torch.full((3,), 0.4), torch.full((3,), 0.2), SEED)
+    views = drawer.two_views(first, ids, EPOCH, second)
+    assert torch.equal(views[0], drawer.two_views(first, ids, EPOCH)[0])
+    assert torch.equal(views[1], drawer.two_views(second, ids, EPOCH)[1])
+    assert not torch.equal(views[1], drawer.two_views(first, ids, EPOCH)[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64])
+def test_a_caption_vector_is_returned_as_it_is(dtype: torch.dtype, generator: torch.Generator) -> None:
+    images, captions = random_images(generator, 5, 3, 16, 16), (10 * torch.rand(5, 7, generator=generator)).to(dtype)
+    drawer = ViewDrawer(EVERYTHING, torch.full((3,), 0.4), torch.full((3,), 0.2), SEED)
+    view, caption = drawer.two_views(images, torch.arange(5), EPOCH, captions)
+    assert torch.equal(view, drawer.two_views(images, torch.arange(5), EPOCH)[0])
+    assert torch.equal(caption, captions.float())
+    assert caption.dtype == torch.float32
+
+
+def test_pairs_of_vectors_of_one_shape_are_both_drawn(generator: torch.Generator) -> None:
+    first, second = torch.rand(2, 5, 7, generator=generator)
+    drawer = ViewDrawer(PRESETS["vectors"], torch.zeros(7), torch.ones(7), SEED)
+    views = drawer.two_views(first, torch.arange(5), EPOCH, second)
+    assert torch.equal(views[0], drawer.two_views(first, torch.arange(5), EPOCH)[0])
+    assert torch.equal(views[1], drawer.two_views(second, torch.arange(5), EPOCH)[1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_the_gpu_draws_the_same_views_and_does_not_wait(plan: ViewPlan, generator: torch.Generator) -> None:
+    images, ids = random_images(generator, NUM_IMAGES, 3, 32, 32), random_ids(generator, NUM_IMAGES)
+    drawer = ViewDrawer(plan, torch.full((3,), 0.4, device="cuda"), torch.full((3,), 0.2, device="cuda"), SEED)
+    there = images.cuda()
+    drawer.two_views(there, ids, EPOCH)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        views = drawer.two_views(there, ids, EPOCH)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    here = ViewDrawer(plan, torch.full((3,), 0.4), torch.full((3,), 0.2), SEED).two_views(images, ids, EPOCH)
+    for view, expected in zip(views, here, strict=True):
+        assert_close(view.cpu(), expected)
+
+
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_samples_are_left_as_they_are(plan: ViewPlan, generator: torch.Generator) -> None:
     for images in (random_images(generator, 6, 3, 16, 16), torch.rand(6, 3, 16, 16, generator=generator)):
@@ -158,7 +234,7 @@ def test_dropping_the_colour_leaves_the_luma_in_every_channel(generator: torch.G
     assert float((view - luma).abs().max()) <= 1 / 255
 
 
-@pytest.mark.parametrize("name", ["flip", "jitter", "grayscale", "blur", "affine"])
+@pytest.mark.parametrize("name", ["flip", "jitter", "grayscale", "blur", "affine", "solarize"])
 def test_a_change_happens_as_often_as_asked(name: str, generator: torch.Generator) -> None:
     num_images, probability = 4000, 0.3
     images = torch.rand(1, 3, 8, 8, generator=generator).expand(num_images, -1, -1, -1)
@@ -166,6 +242,20 @@ def test_a_change_happens_as_often_as_asked(name: str, generator: torch.Generato
     is_changed = (draw(plan, images, torch.arange(num_images)) != images).flatten(1).any(dim=1)
     standard_error = (probability * (1 - probability) / num_images) ** 0.5
     assert_estimate(float(is_changed.double().mean()), probability, standard_error)
+
+
+@pytest.mark.parametrize("name", ["blur", "solarize"])
+def test_the_second_view_has_its_own_chance(name: str, generator: torch.Generator) -> None:
+    num_images = 4000
+    images = torch.rand(1, 3, 8, 8, generator=generator).expand(num_images, -1, -1, -1)
+    plan = replace(ViewPlan(blur_sigma=(0.5, 1.0)), **{name: 0.8, f"{name}_second": 0.1})
+    for view, probability in ((0, 0.8), (1, 0.1)):
+        is_changed = (draw(plan, images, torch.arange(num_images), view=view) != images).flatten(1).any(dim=1)
+        standard_error = (probability * (1 - probability) / num_images) ** 0.5
+        assert_estimate(float(is_changed.double().mean()), probability, standard_error)
+    only_second = replace(ViewPlan(blur_sigma=(0.5, 1.0)), **{f"{name}_second": 1.0})
+    assert torch.equal(draw(only_second, images[:9], torch.arange(9)), images[:9])
+    assert bool((draw(only_second, images[:9], torch.arange(9), view=1) != images[:9]).flatten(1).any(dim=1).all())
 
 
 def test_changing_one_operation_leaves_the_draws_of_the_others_alone(generator: torch.Generator) -> None:
@@ -202,19 +292,18 @@ def test_colour_operations_come_in_every_order() -> None:
     assert len({tuple(view.flatten().tolist()) for view in views}) > len(ORDERS) // 2
 
 
-@pytest.mark.parametrize(("draw_number", "sigma"), [(0.0, 0.5), (1.0, 2.0)])
+@pytest.mark.parametrize(("draw_number", "sigma"), [(0.0, 0.5), (0.75, 1.7)])
 def test_the_blur_is_as_wide_as_its_draw_says(draw_number: float, sigma: float) -> None:
     uniforms = torch.full((1, NUM_DRAWS), draw_number)
-    uniforms[:, [FLIP, AFFINE, JITTER, GRAYSCALE]] = 0.99
+    uniforms[:, [FLIP, AFFINE, JITTER, GRAYSCALE, SOLARIZE]] = 0.99
     uniforms[:, BLUR] = 0.0
     point = torch.zeros(1, 1, 41, 41)
     point[..., 20, 20] = 1.0
-    view = image_views(point, ViewPlan(blur=1.0, blur_sigma=(0.5, 2.0)), uniforms)[0, 0].double()
+    view = image_views(point, ViewPlan(blur=1.0, blur_sigma=(0.5, 2.1)), uniforms)[0, 0].double()
     offsets = torch.arange(-20, 21, dtype=torch.float64)
     variance = float((view.sum(0) * offsets.square()).sum())
     kernel = torch.exp(-0.5 * (offsets / sigma).square()) * (offsets.abs() <= 4 * sigma)
     assert variance == pytest.approx(float((kernel / kernel.sum() * offsets.square()).sum()), rel=1e-4)
-    assert BLUR_SIGMA == NUM_DRAWS - 1
 
 
 def test_the_middle_of_every_range_is_no_affine_change(generator: torch.Generator) -> None:

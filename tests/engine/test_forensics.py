@@ -1,4 +1,4 @@
-"""A step that cannot be taken names the tensor, the layer and the samples; running out of memory says what to change."""
+"""A step that cannot be taken names tensor, layer and samples; running out of memory says what to change."""
 
 import pytest
 import torch

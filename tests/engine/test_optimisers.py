@@ -163,8 +163,11 @@ def test_a_state_with_other_groups_is_refused_as_torch_does() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_reach_the_optimiser(name: str) -> None:
-    changes = {"sgd": {"momentum": 0.7}, "lars": {"momentum": 0.7, "trust": 0.02}}.get(name, {})
+    changes: dict[str, Any] = {"sgd": {"momentum": 0.7}, "lars": {"momentum": 0.7, "trust": 0.02}}.get(name, {})
     optimizer = build_optimizer(nn.Linear(2, 2), settings(name, **changes))
+    if name == "lars":
+        clipped = build_optimizer(nn.Linear(2, 2), settings(name, trust_clip=True))
+        assert [g["is_clipped"] for g in (*optimizer.param_groups, *clipped.param_groups)] == [False, False, True, True]
     kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD, "lars": LARS}
     assert type(optimizer) is kinds[name]
     for group in optimizer.param_groups:
@@ -183,6 +186,7 @@ def test_settings_reach_the_optimiser(name: str) -> None:
         ),
         ("adam", {"trust": 0.02}, "optim.trust is 0.02, but adam has none; leave it out, or set optim.name to lars"),
         ("sgd", {"trust": 0.02}, "optim.trust is 0.02, but sgd has none"),
+        ("adamw", {"trust_clip": True}, "optim.trust_clip is True, but adamw has none"),
     ],
 )
 def test_a_setting_without_an_effect_is_refused(name: str, changes: dict[str, float], message: str) -> None:

@@ -14,6 +14,7 @@ from counterpoint.losses.loss import Loss
 
 TABLE = Path(__file__).parent.parent.parent / "docs" / "losses.md"
 OPTIONS = {
+    "cross-entropy": {"num_classes": 3, "num_features": 4},
     "nonnegative-cross-entropy": {"num_classes": 3, "num_features": 4},
     "hard-negatives": {"loss": "infonce"},
     "sparsity-penalty": {"loss": "infonce"},

@@ -15,6 +15,7 @@ from counterpoint.losses.loss import Loss
 from tolerances import assert_close
 
 OPTIONS = {
+    "cross-entropy": {"num_classes": 3, "num_features": 4},
     "nonnegative-cross-entropy": {"num_classes": 2, "num_features": 4},
     "hard-negatives": {"loss": "infonce"},
     "sparsity-penalty": {"loss": "infonce"},

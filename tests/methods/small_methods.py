@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from counterpoint.losses import BarlowTwins, CrossEntropy, CrossModal, InfoNCE, NonNegativeCrossEntropy, SupCon
-from counterpoint.losses.regression import Regression
+from counterpoint.losses import BarlowTwins, CrossEntropy, CrossModal, InfoNCE, Loss, NonNegativeCrossEntropy, SupCon
+from counterpoint.losses.regression import Form, Regression
 from counterpoint.methods.classification import Classification
 from counterpoint.methods.cross_modal import TwoTowers
 from counterpoint.methods.encoding import Chunks, Head
@@ -59,7 +59,7 @@ def head() -> Head:
     return Head(projector(), OutputMap(normalize=False))
 
 
-def joint(loss: nn.Module, chunks: Chunks | None = None) -> JointEmbedding:
+def joint(loss: Loss, chunks: Chunks | None = None) -> JointEmbedding:
     return JointEmbedding(backbone(), projector(), OutputMap(normalize=False), loss.double(), chunks=chunks)
 
 
@@ -68,7 +68,9 @@ def queue(chunks: Chunks | None = None) -> MomentumQueue:
     return MomentumQueue(backbone(), head(), loss, momentum=MOMENTUM, chunks=chunks)
 
 
-def predictive(form: str, momentum: float | None, chunks: Chunks | None = None, *, has_norm: bool = True) -> Predictive:
+def predictive(
+    form: Form, momentum: float | None, chunks: Chunks | None = None, *, has_norm: bool = True
+) -> Predictive:
     norm = build_predictor(DIMS, WIDTH)
     plain = nn.Sequential(nn.Linear(DIMS, WIDTH), nn.ReLU(), nn.Linear(WIDTH, DIMS))
     predictor = seeded(norm if has_norm else plain, 21)

@@ -32,6 +32,7 @@ LABELS = torch.tensor([0, 1, 0, 1, 2, 2])
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "infonce": [{}, {"negatives": "cross-view"}, {"negatives": "same-view", "normalize": False}],
     "triplet": [{}, {"negatives": "cross-view"}, {"negatives": "same-view", "normalize": False}],
+    "cross-entropy": [{"num_classes": 3, "num_features": D}],
     "nonnegative-cross-entropy": [{"num_classes": 3, "num_features": D}],
     "hard-negatives": [{"loss": InfoNCE(0.5)}, {"loss": InfoNCE(0.5, reduction="sum"), "beta": 0.5}],
     "sparsity-penalty": [{"loss": InfoNCE(0.5, negatives="cross-view")}],

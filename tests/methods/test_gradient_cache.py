@@ -81,7 +81,7 @@ def test_second_derivatives_are_those_of_the_unchunked_pass() -> None:
 
 def test_dropout_repeats_what_it_drew() -> None:
     def in_plain_chunks(encoder: nn.Module, x: Tensor) -> Tensor:
-        return torch.cat([encoder(chunk) for chunk in x.split(4)])
+        return torch.cat([encoder(chunk) for chunk in x.tensor_split(4)])
 
     plain, loss = encoder_of(nn.Dropout(0.5)), LearnableScale()
     torch.manual_seed(3)
@@ -156,7 +156,7 @@ def test_accepted_batch_normalisation_counts_each_chunk_once() -> None:
     plain, loss = encoder_of(nn.BatchNorm1d(5)), LearnableScale()
     found = step(cached, loss)
     x = samples().requires_grad_()
-    value = loss(*torch.cat([plain(chunk) for chunk in x.split(4)]).chunk(2))
+    value = loss(*torch.cat([plain(chunk) for chunk in x.tensor_split(4)]).chunk(2))
     gradients = torch.autograd.grad(value, [x, *plain.parameters(), *loss.parameters()])
     assert_same(found, (value, list(gradients)))
     for name, buffer in plain.named_buffers():
@@ -180,3 +180,16 @@ def test_it_takes_the_encoder_s_place_in_the_joint_wiring() -> None:
 def test_a_chunk_holds_at_least_one_sample(chunk_size: int) -> None:
     with pytest.raises(ValueError, match=f"chunk_size must be > 0, got {chunk_size}"):
         GradientCache(nn.Identity(), chunk_size)
+
+
+@pytest.mark.parametrize(("num", "size", "sizes"), [(14, 4, [4, 4, 3, 3]), (9, 4, [3, 3, 3]), (3, 5, [3]), (0, 4, [0])])
+def test_chunks_are_even_and_none_is_too_large(num: int, size: int, sizes: list[int]) -> None:
+    seen: list[int] = []
+
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(len(x))
+            return x
+
+    assert len(GradientCache(Counting(), size)(samples(num))) == num
+    assert seen == sizes

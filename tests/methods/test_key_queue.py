@@ -59,7 +59,8 @@ def test_keys_get_no_gradient() -> None:
     query, key = numbers(1, N, D).requires_grad_(), numbers(2, N, D).requires_grad_()
     loss_of()(query, key).backward()
     assert query.grad is not None
-    assert key.grad is None
+    assert query.grad.any()
+    assert key.grad is None or not key.grad.any()
 
 
 def test_the_queue_may_move_on_before_the_backward_pass() -> None:

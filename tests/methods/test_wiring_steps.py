@@ -4,13 +4,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
-
-from counterpoint.losses import InfoNCE, Loss, SupCon
-from counterpoint.methods.encoding import Chunks
-from counterpoint.methods.wiring import Wiring
-from oracles import method_steps
-from oracles.method_steps import Course, LossOf, Weights
 from small_methods import (
     MOMENTUM,
     NUM_KEYS,
@@ -27,6 +20,14 @@ from small_methods import (
     towers,
     train,
 )
+from torch import Tensor
+
+from counterpoint.losses import InfoNCE, Loss, SupCon
+from counterpoint.methods.encoding import Chunks, to_embedding
+from counterpoint.methods.wiring import Wiring
+from counterpoint.nn.outputs import OutputMap
+from oracles import method_steps
+from oracles.method_steps import Course, LossOf, Weights
 from tolerances import assert_close, relative_error
 
 
@@ -169,3 +170,30 @@ def test_the_encoder_runs_in_low_precision_and_the_loss_in_float32(name: str) ->
     loss.backward()
     exact = WIRINGS[name](None)(batch.view0, batch.view1, batch.labels)
     assert 0 < relative_error(loss, exact) < 0.1
+
+
+def batch_sizes(method: Wiring, name: str) -> list[int]:
+    """How many samples pass the encoder (or its copy) together."""
+    sizes: list[int] = []
+    encoders = [method.backbone, getattr(method, "target_backbone", None), getattr(method, "second_backbone", None)]
+    for encoder in encoders:
+        if encoder is not None:
+            encoder.register_forward_hook(lambda module, inputs, output: sizes.append(len(inputs[0])))
+    batch = batches_of(name)[0]
+    method(batch.view0, batch.view1, batch.labels)
+    return sizes
+
+
+@pytest.mark.parametrize("name", WIRINGS)
+def test_the_statistics_of_batch_norm_are_those_of_the_papers(name: str) -> None:
+    n, each_view_by_itself = NUM_SAMPLES, ("moco", "byol", "simsiam", "cross-modal")
+    sizes = batch_sizes(WIRINGS[name](None), name)
+    assert sizes == ([n] * (4 if name == "byol" else 2) if name in each_view_by_itself else [2 * n])
+
+
+def test_the_output_map_works_in_float32() -> None:
+    projected = torch.linspace(-3, 3, 12).reshape(3, 4).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        z = to_embedding(OutputMap(nonnegative="sigmoid", normalize=True), projected)
+    expected = projected.float().sigmoid()
+    assert_close(z, expected / expected.norm(dim=1, keepdim=True))

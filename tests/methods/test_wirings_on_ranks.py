@@ -1,16 +1,16 @@
-"""Every wiring on two ranks, each with half of the batch, is one process with all of it; wrong sharing would show."""
+"""20 steps of every wiring on two ranks, each with half of the batch, are those of one process with all of it."""
 
 import pytest
 import torch
+from small_methods import NUM_SAMPLES, WIRINGS, batches_of, train
 from torch import Tensor
 
 from counterpoint.core import dist
 from counterpoint.methods import across_ranks, classification, queue
 from rank_processes import RankResult, Result, run_on_ranks
-from small_methods import NUM_SAMPLES, WIRINGS, batches_of, train
 from tolerances import assert_close, relative_error
 
-NUM_RANKS = 2
+NUM_RANKS, NUM_STEPS = 2, 20
 
 
 def own_keys_only(key_ND: Tensor) -> Tensor:
@@ -37,10 +37,14 @@ def mean_over_ranks(gradient: Tensor) -> Tensor:
     return dist.sum_over_ranks(gradient) / dist.world_size()
 
 
+def progress(step: int) -> float:
+    return step / NUM_STEPS
+
+
 def course(name: str, rows: slice) -> dict[str, Tensor]:
-    """Losses of three steps, averaged over ranks, and everything at their end."""
+    """Losses of all steps, averaged over ranks, and everything at their end."""
     method = WIRINGS[name](None)
-    losses = train(method, batches_of(name), rows=rows, share_gradient=mean_over_ranks)
+    losses = train(method, batches_of(name, NUM_STEPS), rows=rows, share_gradient=mean_over_ranks, progress=progress)
     return {"losses": mean_over_ranks(torch.stack(losses)), **method.state_dict()}
 
 

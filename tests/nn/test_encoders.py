@@ -10,7 +10,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.nn import timm_models
 from counterpoint.nn.encoders import CATALOGUE, build_encoder, feature_width, with_pooling
 
-WIDTHS = {"convnet": 256, "resnet9": 512, "resnet18": 512, "resnet50": 2048, "mlp": 256}
+WIDTHS = {"convnet": 256, "resnet9-narrow": 128, "resnet9": 512, "resnet18": 512, "resnet50": 2048, "mlp": 256}
 IMAGE_ENCODERS = [name for name, entry in CATALOGUE.items() if entry.kind == "images"]
 
 

@@ -1,10 +1,15 @@
 """Projectors: the head between representation and output map."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
 
-from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.projectors import ProjectorDetails, build_projector, output_width
+from tolerances import assert_close, relative_error
+
+BATCH_NORM = ProjectorDetails(layers=3, norm="batch")
 
 
 def test_none_is_the_identity(generator: torch.Generator) -> None:
@@ -30,6 +35,128 @@ def test_mlp_has_one_hidden_layer_and_no_norms(generator: torch.Generator) -> No
     assert not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in projector.modules())
 
 
+@pytest.mark.parametrize("layers", [2, 3, 5])
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_an_mlp_has_the_layers_asked_for(layers: int, norm: str) -> None:
+    projector = build_projector("mlp", 7, hidden=5, features=4, details=ProjectorDetails(layers, norm))
+    linear = [module for module in projector.modules() if isinstance(module, nn.Linear)]
+    norms = [module for module in projector.modules() if isinstance(module, nn.BatchNorm1d)]
+    assert [layer.in_features for layer in linear] == [7] + [5] * (layers - 1)
+    assert [layer.out_features for layer in linear] == [5] * (layers - 1) + [4]
+    assert len(norms) == (layers - 1 if norm == "batch" else 0)
+    assert [layer.bias is None for layer in linear] == [norm == "batch"] * (layers - 1) + [False]
+
+
+def test_batch_norm_stands_between_linear_layer_and_relu(generator: torch.Generator) -> None:
+    projector = build_projector("mlp", 7, hidden=5, features=4, details=BATCH_NORM).double()
+    x = torch.randn(6, 7, dtype=torch.float64, generator=generator)
+    weights = [module.weight for module in projector.modules() if isinstance(module, nn.Linear)]
+    expected = x
+    for weight in weights[:-1]:
+        hidden = expected @ weight.T
+        expected = ((hidden - hidden.mean(0)) / (hidden.var(0, unbiased=False) + 1e-5).sqrt()).clamp(min=0)
+    assert_close(projector(x), expected @ weights[-1].T + dict(projector.named_parameters())["6.bias"])
+
+
+def test_simsiam_s_output_norm_has_no_weights(generator: torch.Generator) -> None:
+    details = ProjectorDetails(layers=3, norm="batch", output_norm=True)
+    projector = build_projector("mlp", 7, hidden=5, features=4, details=details).double()
+    z = projector(torch.randn(50, 7, dtype=torch.float64, generator=generator))
+    assert_close(z.mean(0) + 1, torch.ones(4, dtype=torch.float64))
+    assert relative_error(z.var(0, unbiased=False), torch.ones(4)) < 1e-2
+    assert isinstance(last := list(projector.children())[-1], nn.BatchNorm1d)
+    assert list(last.parameters()) == []
+    without = ProjectorDetails(layers=3, norm="none", output_norm=True)
+    plain = build_projector("mlp", 7, hidden=5, features=4, details=without)
+    assert not any(isinstance(module, nn.BatchNorm1d) for module in plain.modules())
+
+
+@pytest.mark.parametrize("rank", [None, 1, 3, 8])
+def test_low_rank_keeps_a_fixed_subspace(rank: int | None, generator: torch.Generator) -> None:
+    projector = build_projector("low-rank", 8, hidden=5, features=4, details=ProjectorDetails(rank=rank)).double()
+    expected = 4 if rank is None else rank
+    matrix = projector(torch.eye(8, dtype=torch.float64)).T
+    assert matrix.shape == (expected, 8)
+    singular = torch.linalg.svdvals(matrix)
+    assert relative_error(singular, torch.ones(expected)) < 1e-6  # drawn in float32
+    assert list(projector.parameters()) == []
+    assert list(projector.state_dict()) == ["rows_RD"]  # saved with the encoder, not drawn anew
+
+
+def test_low_rank_is_not_trained() -> None:
+    net = nn.Sequential(nn.Linear(3, 8), build_projector("low-rank", 8, hidden=5, features=4))
+    rows = net.state_dict()["1.rows_RD"].clone()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0, weight_decay=0.5)
+    net(torch.ones(2, 3)).square().sum().backward()
+    optimizer.step()
+    assert torch.equal(net.state_dict()["1.rows_RD"], rows)
+
+
+def test_low_rank_subspaces_differ_by_seed() -> None:
+    def rows(seed: int) -> torch.Tensor:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return build_projector("low-rank", 8, hidden=5, features=4).state_dict()["rows_RD"]
+
+    assert torch.equal(rows(1), rows(1))
+    assert torch.linalg.svdvals(rows(1) @ rows(2).T).min() < 0.99
+
+
+def test_a_low_rank_basis_has_no_preferred_direction() -> None:
+    torch_state = torch.get_rng_state()
+    torch.manual_seed(0)
+    first = torch.stack(
+        [build_projector("low-rank", 3, hidden=1, features=1).state_dict()["rows_RD"][0] for _ in range(400)]
+    )
+    torch.set_rng_state(torch_state)
+    # The mean of 400 unit vectors of variance 1/3 per entry: within 5 standard errors of 0.
+    assert first.mean(0).abs().max() < 5 * (1 / 3 / 400) ** 0.5
+
+
+def test_diagonal_starts_as_the_identity_and_is_trained(generator: torch.Generator) -> None:
+    r = torch.randn(3, 7, generator=generator)
+    projector = build_projector("diagonal", 7, hidden=5, features=4)
+    assert torch.equal(projector(r), r)
+    (scale,) = projector.parameters()
+    projector(r).sum().backward()
+    assert scale.grad is not None
+    assert torch.allclose(scale.grad, r.sum(0))
+    with torch.no_grad():
+        scale.copy_(torch.arange(7.0))
+    assert torch.equal(projector(r), r * torch.arange(7.0))
+
+
+@pytest.mark.parametrize("kind", ["none", "linear", "mlp", "low-rank", "diagonal"])
+@pytest.mark.parametrize("rank", [None, 2])
+def test_the_width_of_the_output_is_known_beforehand(kind: str, rank: int | None) -> None:
+    projector = build_projector(kind, 9, hidden=5, features=4, details=ProjectorDetails(rank=rank))
+    assert projector(torch.zeros(2, 9)).shape == (2, output_width(kind, 9, features=4, rank=rank))
+
+
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="projector kind must be one of none, linear, mlp, low-rank, diagonal, got 'deep'"):
+    with pytest.raises(ValueError, match=r"projector kind must be one of none, linear, mlp, .*, got 'deep'"):
         build_projector("deep", 7, hidden=5, features=4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "details", "sentence"),
+    [
+        ("mlp", ProjectorDetails(layers=1), "projector layers must be >= 2, got 1; one layer is the kind linear"),
+        ("mlp", ProjectorDetails(norm="layer"), "projector norm must be one of none, batch, got 'layer'"),
+        ("low-rank", ProjectorDetails(rank=8), "projector.rank must be between 1 and the width .*, 7, got 8"),
+        ("low-rank", ProjectorDetails(rank=0), "projector.rank must be between 1 and the width .*, 7, got 0"),
+    ],
+)
+def test_details_out_of_range_are_refused(kind: str, details: ProjectorDetails, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        build_projector(kind, 7, hidden=5, features=4, details=details)
+
+
+def test_the_same_seed_draws_the_same_weights() -> None:
+    for kind, seed in itertools.product(["linear", "mlp"], [1, 2]):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            first = build_projector(kind, 7, hidden=5, features=4, details=BATCH_NORM).state_dict()
+            torch.manual_seed(seed)
+            again = build_projector(kind, 7, hidden=5, features=4, details=BATCH_NORM).state_dict()
+        assert all(torch.equal(again[name], value) for name, value in first.items())

@@ -92,15 +92,17 @@ def low_precision() -> Result:
 def network() -> nn.Module:
     torch.manual_seed(0)
     shared = nn.BatchNorm1d(C)
-    body = nn.Sequential(nn.Linear(C, C), shared, nn.ReLU(), nn.Linear(C, C), shared, nn.Sequential(nn.BatchNorm1d(C)))
-    return body.double()
+    body = [nn.Linear(C, C, bias=False), shared, nn.ReLU(), nn.Linear(C, C, bias=False), shared]
+    return nn.Sequential(*body, nn.Sequential(nn.ReLU(), nn.BatchNorm1d(C))).double()
 
 
 def in_a_network() -> Result:
     synced = with_synced_norm(network())
-    synced(numbers(5, N, C)[own_rows(N // world_size())]).square().sum().backward()
+    synced(numbers(5, N, C)[own_rows(N // world_size())]).pow(3).sum().backward()
     gradients = {f"net {name}": p.grad for name, p in synced.named_parameters() if p.grad is not None}
-    return gradients | {f"net {name}": value.clone() for name, value in synced.state_dict().items() if "running" in name}
+    return gradients | {
+        f"net {name}": value.clone() for name, value in synced.state_dict().items() if "running" in name
+    }
 
 
 @pytest.fixture(scope="module", params=[2, 4])
@@ -159,7 +161,7 @@ def test_low_precision_is_as_good_as_one_process(ranks: list[RankResult]) -> Non
 
 def test_a_network_keeps_its_names_and_shared_layers(ranks: list[RankResult]) -> None:
     whole = network()
-    whole(numbers(5, N, C)).square().sum().backward()
+    whole(numbers(5, N, C)).pow(3).sum().backward()
     for name, parameter in whole.named_parameters():
         assert parameter.grad is not None
         assert_close(sum((one.tensors[f"net {name}"] for one in ranks), torch.zeros(())), parameter.grad)

@@ -78,7 +78,7 @@ def train(
         with torch.no_grad():
             for value, gradient in zip(course.weights.values(), gradients, strict=True):
                 if gradient is not None:
-                    value -= LEARNING_RATE * gradient
+                    value.sub_(LEARNING_RATE * gradient)
             after(course, step)
     return course
 

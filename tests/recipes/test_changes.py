@@ -1,4 +1,4 @@
-"""Going on with a run under other settings: refused with every differing key, or allowed where no weight depends on it."""
+"""Going on with a run under other settings: refused by name, or allowed where no weight depends on them."""
 
 from pathlib import Path
 from typing import Any

@@ -29,11 +29,11 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, num_steps: int) -> None:
     """Let Ctrl-C arrive during a step."""
     original, calls = JointEmbedding.forward, []
 
-    def forward(self: JointEmbedding, view0: Tensor, view1: Tensor) -> Tensor:
+    def forward(self: JointEmbedding, *views: Tensor) -> Tensor:
         calls.append(1)
         if len(calls) == num_steps:
             signal.raise_signal(signal.SIGINT)
-        return original(self, view0, view1)
+        return original(self, *views)
 
     monkeypatch.setattr(JointEmbedding, "forward", forward)
 
@@ -138,11 +138,11 @@ def test_a_finished_run_with_a_damaged_encoder_gets_it_back(tmp_path: Path, imag
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"epochs": 5}, "epochs 5: the run has 4"),
-        ({"method": "ncl"}, "method 'ncl': the run has 'simclr'"),
-        ({"optim": {"learning_rate": 0.5}}, "optim.learning_rate 0.5: the run has 0.002"),
-        ({"views": {"crop_scale": (0.5, 1.0)}}, "views.crop_scale (0.5, 1.0): the run has (0.6, 1.0)"),
-        ({"seed": 1}, "seed 1: the run has 0"),
+        ({"epochs": 5}, "epochs 5 (the run has 4)"),
+        ({"method": "ncl"}, "method 'ncl' (the run has 'simclr')"),
+        ({"optim": {"learning_rate": 0.5}}, "optim.learning_rate 0.5 (the run has 0.002)"),
+        ({"views": {"crop_scale": (0.5, 1.0)}}, "views.crop_scale (0.5, 1.0) (the run has (0.6, 1.0))"),
+        ({"seed": 1}, "seed 1 (the run has 0)"),
     ],
     ids=str,
 )

@@ -96,7 +96,7 @@ def test_the_run_folder_tells_the_whole_story(tmp_path: Path, images: np.ndarray
     run = cp.train(images, labels=labels, method="ncl", out=tmp_path / "deep" / "run", seed=5, **SMALL)
     assert run.path == tmp_path / "deep" / "run"
     names = {"config.yaml", "resolved.yaml", "run.json", "metrics.jsonl", "encoder.safetensors", "encoder.json"}
-    assert {path.name for path in run.path.iterdir()} == names | {"checkpoints"}
+    assert {path.name for path in run.path.iterdir()} == names | {"timings.jsonl", "checkpoints"}
     status = run.folder.read_status()
     assert status["status"] == "finished"
     assert (status["seed"], status["method"], status["data"], status["version"]) == (5, "ncl", "array", cp.__version__)
@@ -108,9 +108,14 @@ def test_the_run_folder_tells_the_whole_story(tmp_path: Path, images: np.ndarray
     config = parse_yaml(run.folder.config.read_text(), "config")
     assert config == {"data": "array", "method": "ncl", "out": str(run.path), "epochs": 2, "batch_size": 16, "seed": 5}
     assert [record["epoch"] for record in run.metrics] == [1, 2]
-    assert len(list(run.folder.checkpoints.iterdir())) == 2
+    assert len(list(run.folder.checkpoints.glob("step-*"))) == 2
     text = "".join(path.read_text() for path in (run.folder.resolved, run.folder.encoder_card))
     assert str(tmp_path.parent) not in text.replace(str(run.path), "")
+
+
+# Answered by the data, or of methods with a momentum encoder, a queue or a predictor only.
+WITHOUT_USE = {"source.labels", "source.split", "source.image_column", "source.label_column"}
+WITHOUT_USE |= {"target.momentum", "target.queue_size", "target.predictor_hidden"}
 
 
 @pytest.mark.parametrize("method", ["simclr", "ncl", "directclr"])
@@ -121,14 +126,14 @@ def test_every_auto_is_filled_in_with_a_reason(
     resolved = parse_yaml(run.folder.resolved.read_text(), "resolved")
     reasons = resolved.pop("reasons")
     autos = {path for path, field in leaf_fields(TrainSettings) if field.default == "auto"}
-    given = {"temperature", "epochs", "batch_size", "source.labels"}  # the last is answered by the data
+    given = {"temperature", "epochs", "batch_size"}
     for path in autos:
         value = resolved
         for step in path.split("."):
             value = value[step]
-        if path != "source.labels":
-            assert value != "auto", path
-        assert (path in reasons) == (path not in given), path
+        is_without_use = path in WITHOUT_USE
+        assert (value == "auto") == is_without_use, path
+        assert (path in reasons) == (path not in given and not is_without_use), path
     assert all(isinstance(reason, str) and reason for reason in reasons.values())
     assert set(reasons) <= autos
     assert (resolved["temperature"], resolved["seed"], resolved["source"]["holdout"]) == (0.3, 0, 0.2)
@@ -366,12 +371,12 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_recorded(
 ) -> None:
     original, calls = JointEmbedding.forward, []
 
-    def forward(self: JointEmbedding, view0: Tensor, view1: Tensor) -> Tensor:
+    def forward(self: JointEmbedding, *views: Tensor) -> Tensor:
         calls.append(1)
-        return original(self, view0, view1) * (float("nan") if len(calls) == 5 else 1.0)
+        return original(self, *views) * (float("nan") if len(calls) == 5 else 1.0)
 
     monkeypatch.setattr(JointEmbedding, "forward", forward)
-    with pytest.raises(TrainingError, match=r"the loss is nan at step 4 \(epoch 2, samples .*\d+, \d+"):
+    with pytest.raises(TrainingError, match=r"the loss is nan at step 4 \(epoch 2\): .*samples .*\d+, \d+"):
         cp.train(images, out=tmp_path / "run", **SMALL)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
@@ -395,7 +400,7 @@ def test_a_disk_that_fills_up_at_the_very_end_is_told_and_the_run_can_go_on(
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(trained, "save_file", full)
+    monkeypatch.setattr(trained, "write_tensors", full)
     with pytest.raises(RunError, match=r"cannot write .*encoder\.safetensors: No space left on device"):
         cp.train(images, out=tmp_path / "run", **SMALL)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"

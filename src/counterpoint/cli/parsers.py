@@ -100,6 +100,11 @@ def _embed(parser: Parser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
 
 
+def _verify(parser: Parser) -> None:
+    _resume(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+
+
 def _report(parser: Parser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="one or more run folders; several stand side by side")
     parser.add_argument(
@@ -177,6 +182,14 @@ VERBS: Mapping[str, Verb] = {
         "known.\n\nexamples:\n"
         "  counterpoint embed runs/ncl --out digits.npz\n  counterpoint embed runs/mine new_photos/ --out new.parquet",
         _embed,
+    ),
+    "verify": Verb(
+        "re-hash a run and replay one saved step",
+        "Verify a run: every checkpoint and the encoder against their hashes, settings and data against what the run\n"
+        "began with, and one saved step taken again and compared bit for bit. Leaves with code 1 if anything differs.\n"
+        "Nothing in the run is changed.\n\nexamples:\n  counterpoint verify runs/ncl\n"
+        "  counterpoint verify runs/ncl --json",
+        _verify,
     ),
     "report": Verb(
         "one HTML file that shows what was learned",

@@ -26,9 +26,11 @@ from counterpoint.recipes.given import Given
 from counterpoint.recipes.inspection import diagnose
 from counterpoint.recipes.preview import preview
 from counterpoint.recipes.training import resume, train_from
+from counterpoint.recipes.verification import verify
 from counterpoint.report.page import report
 from counterpoint.search.table import embed
 
+DIFFERS = 1
 UNHEALTHY = 3
 DEMO_METHODS = ("simclr", "ncl")
 
@@ -85,6 +87,12 @@ def _embed(flags: argparse.Namespace) -> int:
     table = embed(flags.run, flags.data, out=flags.out, layer=flags.layer, overwrite=flags.overwrite, quiet=flags.quiet)
     print(table.path)
     return 0
+
+
+def _verify(flags: argparse.Namespace) -> int:
+    verification = verify(flags.run, quiet=flags.quiet)
+    print(json.dumps(verification.to_dict(), indent=1) if flags.json else verification)
+    return 0 if verification.is_intact else DIFFERS
 
 
 def _report(flags: argparse.Namespace) -> int:
@@ -151,6 +159,7 @@ HANDLERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "evaluate": _evaluate,
     "diagnose": _diagnose,
     "embed": _embed,
+    "verify": _verify,
     "report": _report,
     "preview": _preview,
     "list": _list,

@@ -291,7 +291,8 @@ class TrainSettings(Settings):
     out: str | None = Field(default=None, description="run folder to create (default: runs/DATA-METHOD)")
     encoder: str = Field(
         default="auto",
-        description="convnet, resnet9, resnet18, resnet50, mlp, or timm:NAME (auto: by the kind and size of data)",
+        description="convnet, resnet9-narrow, resnet9, resnet18, resnet50, mlp, or timm:NAME (auto: by the kind and "
+        "size of data)",
     )
     epochs: Annotated[int, Field(ge=1)] | Auto = Field(default="auto", description="passes over the training samples")
     batch_size: Annotated[int, Field(ge=2)] | Auto = Field(

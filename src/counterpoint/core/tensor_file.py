@@ -41,7 +41,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Seal:
         TypeError: a tensor's dtype has no place in the format.
         OSError: the disk refuses.
     """
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # so that all are aligned
     return write_file(path, _pieces(ordered))
 
 

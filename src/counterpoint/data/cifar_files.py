@@ -1,6 +1,5 @@
 """CIFAR-10 and CIFAR-100 as published: the "python version" (pickled, but read as data) and the binary version."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ class CifarFiles:
         parts: file names (without ``.bin``) of each split.
         meta: python version's file of class names, and the key of the list in it.
         names: binary version's file of class names.
+        num_classes: how many classes there are.
         label_key: python version's key of the class numbers.
         num_label_bytes: label bytes before each image of the binary version; the last one is read.
     """
@@ -34,6 +34,7 @@ class CifarFiles:
     parts: dict[str, tuple[str, ...]]
     meta: tuple[str, str]
     names: str
+    num_classes: int
     label_key: str
     num_label_bytes: int
 
@@ -44,6 +45,7 @@ CIFAR10 = CifarFiles(
     parts={"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)},
     meta=("batches.meta", "label_names"),
     names="batches.meta.txt",
+    num_classes=10,
     label_key="labels",
     num_label_bytes=1,
 )
@@ -53,6 +55,7 @@ CIFAR100 = CifarFiles(
     parts={"train": ("train",), "test": ("test",)},
     meta=("meta", "fine_label_names"),
     names="fine_label_names.txt",
+    num_classes=100,
     label_key="fine_labels",
     num_label_bytes=2,
 )
@@ -72,15 +75,15 @@ def read_cifar(root: Path, files: CifarFiles, split: str, hint: str) -> RawSet:
     """
     folder = first_folder(root, (files.python, files.binary), hint)
     if folder.name == files.python:
-        names = _names_of(folder / files.meta[0], files.meta[1], hint)
-        parts = [_python_part(folder / part, files, len(names), hint) for part in files.parts[split]]
+        names = _names_of(folder / files.meta[0], files, hint)
+        parts = [_python_part(folder / part, files, hint) for part in files.parts[split]]
     else:
-        names = names_in(folder / files.names, hint)
-        parts = [_binary_part(folder / f"{part}.bin", files, len(names), hint) for part in files.parts[split]]
+        names = names_in(folder / files.names, hint, files.num_classes)
+        parts = [_binary_part(folder / f"{part}.bin", files, hint) for part in files.parts[split]]
     return join(parts, names)
 
 
-def _python_part(path: Path, files: CifarFiles, num_classes: int, hint: str) -> RawSet:
+def _python_part(path: Path, files: CifarFiles, hint: str) -> RawSet:
     """One pickled file: rows of red, green and blue planes, and a list of class numbers."""
     read_bytes(path, hint, at_most=0)
     content = read_pickled(path)
@@ -88,31 +91,33 @@ def _python_part(path: Path, files: CifarFiles, num_classes: int, hint: str) -> 
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != NUM_PIXELS:
         found = rows.shape if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DataError(f"{path}: 'data' must be rows of {NUM_PIXELS} bytes, got {found}")
-    numbers = _class_numbers(path, files.label_key, labels, num_classes)
+    numbers = _class_numbers(path, files, labels)
     if len(numbers) != len(rows):
         raise DataError(f"{path} has {len(rows)} images but {len(numbers)} labels")
     return RawSet(rows.reshape(-1, 3, SIDE, SIDE), numbers, ())
 
 
-def _class_numbers(path: Path, key: str, labels: Any, num_classes: int) -> np.ndarray:
+def _class_numbers(path: Path, files: CifarFiles, labels: Any) -> np.ndarray:
     """Class numbers of a list, each within the classes."""
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-        raise DataError(f"{path}: {key!r} must be a list of class numbers")
-    if not all(0 <= label < num_classes for label in labels):
-        raise DataError(f"{path}: class numbers must be 0 to {num_classes - 1}, got {min(labels)} to {max(labels)}")
+        raise DataError(f"{path}: {files.label_key!r} must be a list of class numbers")
+    if not all(0 <= label < files.num_classes for label in labels):
+        last = files.num_classes - 1
+        raise DataError(f"{path}: class numbers must be 0 to {last}, got {min(labels)} to {max(labels)}")
     return np.array(labels, dtype=np.int64)
 
 
-def _names_of(path: Path, key: str, hint: str) -> tuple[str, ...]:
+def _names_of(path: Path, files: CifarFiles, hint: str) -> tuple[str, ...]:
     """Class names of the python version."""
     read_bytes(path, hint, at_most=0)
-    names: Sequence[Any] = read_pickled(path).get(key, ())
-    if not names or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DataError(f"{path}: {key!r} must be a list of class names")
+    key, count = files.meta[1], files.num_classes
+    names = read_pickled(path).get(key)
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{path}: {key!r} must be a list of {count} class names")
     return tuple(names)
 
 
-def _binary_part(path: Path, files: CifarFiles, num_classes: int, hint: str) -> RawSet:
+def _binary_part(path: Path, files: CifarFiles, hint: str) -> RawSet:
     """One binary file: for each image its label bytes and its red, green and blue planes."""
     content = np.frombuffer(read_bytes(path, hint), dtype=np.uint8)
     length = files.num_label_bytes + NUM_PIXELS
@@ -120,6 +125,6 @@ def _binary_part(path: Path, files: CifarFiles, num_classes: int, hint: str) -> 
         raise DataError(f"{path} must hold records of {length} bytes, got {len(content):,} bytes; it is cut off")
     records = content.reshape(-1, length)
     numbers = records[:, files.num_label_bytes - 1].astype(np.int64)
-    if numbers.max() >= num_classes:
-        raise DataError(f"{path}: class numbers must be 0 to {num_classes - 1}, got {numbers.max()}")
+    if numbers.max() >= files.num_classes:
+        raise DataError(f"{path}: class numbers must be 0 to {files.num_classes - 1}, got {numbers.max()}")
     return RawSet(records[:, files.num_label_bytes :].reshape(-1, 3, SIDE, SIDE), numbers, ())

@@ -26,34 +26,48 @@ LEAST_CHROMA = 1e-20
 
 @dataclass(frozen=True)
 class Jitter:
-    """What each image of a batch drew, on the CPU.
+    """What each image of a batch drew. Brightness, contrast and saturation follow each other in the image's own order.
 
     Attributes:
-        factor_B4: factors of brightness, contrast and saturation; share of the circle by which the hue turns.
-        order_B: number of the order in ``ORDERS``.
+        factor_B3: of the image itself, in each of the three.
+        of_luma_B3: of the luma that is added, in each of the three.
+        of_mean_B3: of the mean luma that is added, in each of the three.
+        primary_B3: where red, green and blue lie on the circle of six when the hue turns.
+        hue_place_B: how many of the three come before the hue; images sorted by this are jittered fastest.
     """
 
-    factor_B4: Tensor
-    order_B: Tensor
-
-    @property
-    def hue_place_B(self) -> Tensor:
-        """How many operations come before the hue: images sorted by this are jittered fastest."""
-        return HUE_PLACES[self.order_B]
+    factor_B3: Tensor
+    of_luma_B3: Tensor
+    of_mean_B3: Tensor
+    primary_B3: Tensor
+    hue_place_B: Tensor
 
 
 def draw_jitter(uniforms_B5: Tensor, strength: float, saturation: float = 1.0) -> Jitter:
-    """Turn random numbers into factors and an order.
+    """Turn random numbers into each image's jitter.
 
     Args:
-        uniforms_B5: numbers in [0, 1): four factors and the order.
+        uniforms_B5: numbers in [0, 1): factors of brightness, contrast, saturation and hue, and the order.
         strength: factors lie in 1 +- strength, hue moves by up to strength / 4 of the circle.
         saturation: share of the strength that saturation gets.
     """
     reach_4 = strength * torch.tensor([1.0, 1.0, saturation, HUE_SHARE])
-    middle_4 = torch.tensor([1.0, 1.0, 1.0, 0.0])
-    factor_B4 = middle_4 + reach_4 * (2.0 * uniforms_B5[:, :4] - 1.0)
-    return Jitter(factor_B4, (uniforms_B5[:, 4] * len(ORDERS)).long())
+    change_B4 = reach_4 * (2.0 * uniforms_B5[:, :4] - 1.0)
+    order_B = (uniforms_B5[:, 4] * len(ORDERS)).long()
+    number_B3 = BLENDS[order_B]
+    rest_B3 = -change_B4.gather(1, number_B3)
+    return Jitter(
+        factor_B3=1.0 - rest_B3,
+        of_luma_B3=rest_B3 * (number_B3 == SATURATION),
+        of_mean_B3=rest_B3 * (number_B3 == CONTRAST),
+        primary_B3=turned_primaries(change_B4[:, HUE]),
+        hue_place_B=HUE_PLACES[order_B],
+    )
+
+
+def turned_primaries(shift_B: Tensor) -> Tensor:
+    """Where the primaries lie, in [-3, 3), when hues turn by a share of the circle, (b, 3)."""
+    return (torch.tensor(PRIMARIES) - 6.0 * shift_B[:, None] + 3.0) % 6.0 - 3.0
 
 
 def colour_jitter(images_BCHW: Tensor, jitter: Jitter) -> Tensor:
@@ -61,23 +75,29 @@ def colour_jitter(images_BCHW: Tensor, jitter: Jitter) -> Tensor:
 
     Args:
         images_BCHW: values in [0, 1]; grey images keep to brightness and contrast.
-        jitter: what the images drew.
+        jitter: what the images drew, ``hue_place_B`` on the CPU.
     """
-    is_grey = images_BCHW.shape[1] == 1
-    blend_B3 = BLENDS[jitter.order_B]
     for place in range(4):
         if place > 0:
-            number_B = blend_B3[:, place - 1]
-            factor_B = jitter.factor_B4.gather(1, number_B[:, None])[:, 0]
-            _blend(images_BCHW, torch.where(number_B == SATURATION, 1.0, factor_B) if is_grey else factor_B, number_B)
-        if not is_grey:
+            numbers = (jitter.factor_B3, jitter.of_luma_B3, jitter.of_mean_B3)
+            blend(images_BCHW, *(number_B3[:, place - 1] for number_B3 in numbers))
+        if images_BCHW.shape[1] == 3:
             is_here_B = jitter.hue_place_B == place
-            change_rows(images_BCHW, is_here_B, lambda part, rows: turn_hue(part, jitter.factor_B4[rows, HUE]))
+            change_rows(images_BCHW, is_here_B, lambda part, rows: turn_hue(part, jitter.primary_B3[rows]))
     return images_BCHW
 
 
-def turn_hue(images_B3HW: Tensor, shift_B: Tensor) -> Tensor:
-    """Turn the hue by a share of the circle (HSV and back); in place.
+def blend(images_BCHW: Tensor, factor_B: Tensor, of_luma_B: Tensor, of_mean_B: Tensor) -> Tensor:
+    """Clamp factor x image + share x luma + share x mean luma to [0, 1]; in place."""
+    luma = _luma(images_BCHW)
+    # In two steps: the mean of one large image at once is split over threads and rounds differently from a batch's.
+    mean_B111 = luma.mean(dim=2, keepdim=True).mean(dim=3, keepdim=True)
+    luma.mul_(for_images(of_luma_B, luma)).add_(mean_B111.mul_(for_images(of_mean_B, luma)))
+    return images_BCHW.mul_(for_images(factor_B, luma)).add_(luma).clamp_(0.0, 1.0)
+
+
+def turn_hue(images_B3HW: Tensor, primary_B3: Tensor) -> Tensor:
+    """Turn the hue (HSV and back) by moving the primaries on the circle of six; in place.
 
     With value v = max, low m = min and chroma c = v - m, the hue lies h = 2 + (g + b - r - v) / c sixths from red, on
     the side of the larger of g and b; a channel whose primary p lies d away on the circle is m + c * clamp(2 - d, 0, 1)
@@ -90,7 +110,6 @@ def turn_hue(images_B3HW: Tensor, shift_B: Tensor) -> Tensor:
     chroma = value - low
     distance = (green + blue).sub_(red).sub_(value).div_(chroma.clamp(min=LEAST_CHROMA)).add_(2.0)
     hue = torch.copysign(distance, green - blue)
-    primary_B3 = (torch.tensor(PRIMARIES) - 6.0 * shift_B[:, None] + 3.0) % 6.0 - 3.0
     primary_B3 = primary_B3.to(images_B3HW.device, non_blocking=True)
     turned = torch.sub(hue[:, None], primary_B3[:, :, None, None], out=images_B3HW).abs_().sub_(3.0).abs_()
     turned.clamp_(1.0, 2.0).mul_(chroma[:, None]).add_(low.sub_(chroma)[:, None])
@@ -116,15 +135,3 @@ def _luma(images_BCHW: Tensor) -> Tensor:
     luma, term = red * LUMA[0], green * LUMA[1]
     luma.add_(term)
     return luma.add_(torch.mul(blue, LUMA[2], out=term))
-
-
-def _blend(images_BCHW: Tensor, factor_B: Tensor, number_B: Tensor) -> None:
-    """Move away from black (brightness), the mean luma (contrast) or the luma (saturation) by a factor; in place."""
-    rest_B = 1.0 - factor_B
-    of_luma_B = torch.where(number_B == SATURATION, rest_B, 0.0)
-    of_mean_B = torch.where(number_B == CONTRAST, rest_B, 0.0)
-    luma = _luma(images_BCHW)
-    # In two steps: the mean of one large image at once is split over threads and rounds differently from a batch's.
-    mean_B111 = luma.mean(dim=2, keepdim=True).mean(dim=3, keepdim=True)
-    luma.mul_(for_images(of_luma_B, luma)).add_(mean_B111.mul_(for_images(of_mean_B, luma)))
-    images_BCHW.mul_(for_images(factor_B, luma)).add_(luma).clamp_(0.0, 1.0)

@@ -4,7 +4,8 @@ Both have 3 shapes x 6 scales x 40 orientations x 32 x 32 positions = 737,280 bi
 same order, the last factor changing fastest, so that image i has the same factors in both. What differs from the
 original in the renderer: the outlines (the ellipse's axes, the heart's curve and all sizes are chosen here), steps of
 exactly one pixel between positions, and pixels that are white where their centre lies inside the outline. As in the
-original the angles are 40 values from 0 to 2 pi with both ends, so the first and the last orientation are one picture.
+original the angles are 40 values from 0 to 2 pi with both ends; the first and the last are one picture here, and any
+other two images differ.
 """
 
 # N images, T tiles (one per shape, scale and orientation), S side of a tile
@@ -33,7 +34,8 @@ FACTOR_NAMES = ("shape", "scale", "orientation", "position x", "position y")
 GRID = (3, 6, 40, 32, 32)
 SIDE = 64
 RADIUS = 16  # pixels from a sprite's centre that no outline reaches; centres keep this distance from the border
-SIZES = (11.0, 15.0, 11.5)  # at scale 1: half side, long half axis, the heart's unit
+SIZES = (10.7, 14.8, 10.9)  # at scale 1: half side, long half axis, the heart's unit
+OFFSET = (0.4, 0.3)  # of a sprite's centre from its pixel's, right and down: on it, turned squares would coincide
 FLATNESS = 2.0  # long over short axis of the ellipse
 CHUNK = 8192
 
@@ -92,9 +94,10 @@ def render_tiles() -> Tensor:
     """Every shape at every scale and orientation, centred: uint8 (720, 33, 33), 0 or 255."""
     shape, scale, turn = torch.cartesian_prod(*(torch.arange(length) for length in GRID[:3])).unbind(1)
     scale_T11 = torch.linspace(0.5, 1.0, GRID[1], dtype=torch.float64)[scale][:, None, None]
-    angle_T11 = torch.linspace(0.0, 2.0 * math.pi, GRID[2], dtype=torch.float64)[turn][:, None, None]
+    num_turns = GRID[2] - 1  # the last angle is the first
+    angle_T11 = (turn % num_turns).double()[:, None, None] * (2.0 * math.pi / num_turns)
     along = torch.arange(-RADIUS, RADIUS + 1, dtype=torch.float64)
-    x, y = along[None, None, :], -along[None, :, None]  # upwards
+    x, y = along[None, None, :] - OFFSET[0], OFFSET[1] - along[None, :, None]  # upwards
     cos, sin = torch.cos(angle_T11), torch.sin(angle_T11)
     u, v = (x * cos + y * sin) / scale_T11, (y * cos - x * sin) / scale_T11
     outlines = torch.stack([_square(u, v), _ellipse(u, v), _heart(u, v)])

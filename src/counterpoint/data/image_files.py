@@ -23,7 +23,8 @@ Encoded = Path | bytes  # an image file, or what it holds
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # readers tried, by the file's content
 MAX_PIXELS = 89_478_485  # Pillow's own limit for a decompression bomb, here an error instead of a warning
-MAP_BLOCK = 4096  # items handed to the threads at once
+MAP_SIZE = 64  # items per call of a thread: handing over one takes as long as decoding a small image
+MAP_PARTS = 64  # calls waiting at once: one per file would take a gigabyte for a million
 EXIF_ORIENTATION = 0x0112
 PILLOW_ERRORS = (OSError, SyntaxError, EOFError, IndexError, KeyError, TypeError, Image.DecompressionBombError)
 SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I")
@@ -90,7 +91,8 @@ def decode_square(encoded: Encoded, side: int) -> Tensor:
 
 def to_square(image: Image.Image, side: int) -> Tensor:
     """Centre-crop an RGB image to a square and resize; uint8 (3, side, side)."""
-    fitted = ImageOps.fit(image, (side, side), method=Image.Resampling.BICUBIC)
+    is_fitting = image.size == (side, side)
+    fitted = image if is_fitting else ImageOps.fit(image, (side, side), method=Image.Resampling.BICUBIC)
     return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
 
 
@@ -106,13 +108,14 @@ def read_size(encoded: Encoded) -> ImageSize | None:
 
 def map_files(function: Callable[[Item], Result], items: Iterable[Item], advance: Callable[[], None]) -> list[Result]:
     """Apply a function to many files in threads (Pillow decodes outside the interpreter's lock), in order."""
-    results = []
+    results: list[Result] = []
+    remaining = iter(items)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        remaining = iter(items)
-        while block := list(islice(remaining, MAP_BLOCK)):  # a million waiting calls would take a gigabyte
-            for result in pool.map(function, block):
-                advance()
-                results.append(result)
+        while waiting := [part for _ in range(MAP_PARTS) if (part := list(islice(remaining, MAP_SIZE)))]:
+            for part in pool.map(lambda part: [function(item) for item in part], waiting):
+                results += part
+                for _ in part:
+                    advance()
     return results
 
 

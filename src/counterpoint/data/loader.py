@@ -3,49 +3,41 @@
 # B samples in a step, b of them on this rank
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.data.loader_workers import FetchedBatches, Positions, fetched_by_workers, start_workers
+from counterpoint.data.loader_workers import (
+    FetchedBatches,
+    Positions,
+    end_workers,
+    fetched_by_workers,
+    start_workers,
+)
+from counterpoint.data.order import Order
 from counterpoint.data.stores import MemoryStore, Store
 
+REPEAT_BIT = 40
 DEVICE_SHARE = 0.5  # of the GPU's free memory that samples may take; the rest is for the model
-
-
-class Order(Protocol):
-    """Which samples come when: ``order.EpochOrder``, or any other pure function of the epoch."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a step, over all ranks."""
-        ...
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """Steps in an epoch."""
-        ...
-
-    def batches(self, epoch: int) -> Tensor:
-        """Source positions (batches, batch size); a position may come more than once."""
-        ...
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Raw samples with what is known of them, all on the destination's device.
+    """Raw samples with what is known of them; the numbers of the samples are on the CPU, all else on the device.
 
     Attributes:
         ids: positions in the source (b,).
+        streams: what the views are drawn by (b,): the ids, and in the bits above 40 how often the sample came before in
+            this epoch.
         samples: raw samples (b, ...).
         labels: class numbers (b,), -1 where unknown, or None.
         second: the other half of paired data (b, ...), or None.
     """
 
     ids: Tensor
+    streams: Tensor
     samples: Tensor
     labels: Tensor | None = None
     second: Tensor | None = None
@@ -62,7 +54,7 @@ class Destination:
         parts: sub-batches into which each step is divided (gradient accumulation).
     """
 
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     rank: int = 0
     world_size: int = 1
     parts: int = 1
@@ -79,6 +71,9 @@ class Destination:
         width = ids_SB.shape[1] // (self.parts * self.world_size)
         shared = ids_SB.reshape(num_steps, self.parts, self.world_size, width)[:, :, self.rank]
         return shared.reshape(num_steps, self.parts * width)
+
+
+HERE = Destination()
 
 
 class BatchLoader:
@@ -104,7 +99,7 @@ class BatchLoader:
         labels: Tensor | None = None,
         second: Store | Tensor | None = None,
         num_workers: int = 0,
-        destination: Destination = Destination(),
+        destination: Destination = HERE,
     ) -> None:
         _check_division(order.batch_size, destination)
         self.order = order
@@ -130,24 +125,22 @@ class BatchLoader:
             DataError: a sample cannot be read or is not what was indexed; from a worker as from here.
         """
         ids_SB = self._destination.share(self.order.batches(epoch)[first_batch:])
+        streams_SB = ids_SB | self._destination.share(self.order.repeats(epoch)[first_batch:]) << REPEAT_BIT
+        near_SB = ids_SB.to(self._destination.device)
         if self._workers is None:
-            fetched = (self._stores.fetch(ids_B) for ids_B in ids_SB)
+            fetched = (self._stores.fetch(near_B) for near_B in near_SB)
         else:
             self._positions.lists = ids_SB.tolist()
             fetched = fetched_by_workers(self._workers)
-        near_SB = ids_SB.to(self._destination.device)
         for number, tensors in enumerate(fetched):
-            yield self._batch(near_SB[number], tensors)
+            samples, *second = (_moved(tensor, self._destination.device) for tensor in tensors)
+            labels = None if self._labels is None else self._labels.index_select(0, near_SB[number])
+            yield Batch(ids_SB[number], streams_SB[number], samples, labels, second[0] if second else None)
 
     def close(self) -> None:
         """End the workers; the loader then fetches by itself."""
+        end_workers(self._workers)
         self._workers = None
-
-    def _batch(self, ids_B: Tensor, fetched: tuple[Tensor, ...]) -> Batch:
-        """Bring what was fetched to the device."""
-        samples, *second = (_moved(tensor, self._destination.device) for tensor in fetched)
-        labels = None if self._labels is None else self._labels.index_select(0, ids_B)
-        return Batch(ids_B, samples, labels, second[0] if second else None)
 
 
 @dataclass(frozen=True)

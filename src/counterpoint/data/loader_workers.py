@@ -1,8 +1,12 @@
 """What runs in the loader's worker processes; an error comes back as itself, in one line."""
 
+import atexit
+import contextlib
 import gc
 import signal
 import traceback
+import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -12,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from counterpoint.core.errors import CounterpointError, DataError, first_line
-from counterpoint.data.stores import Store
+from counterpoint.data.stores import MemoryStore, Store
 
 BATCHES_AHEAD = 2  # per worker
 
@@ -48,9 +52,12 @@ class FetchedBatches(Dataset[tuple[Tensor, ...]]):
     def __len__(self) -> int:
         return len(self._stores[0])
 
-    def fetch(self, ids_b: Tensor) -> tuple[Tensor, ...]:
+    def fetch(self, ids_B: Tensor) -> tuple[Tensor, ...]:
         """The samples at some positions, from each store."""
-        return tuple(store.fetch(ids_b) for store in self._stores)
+        return tuple(
+            store.fetch(ids_B) if isinstance(store, MemoryStore) else store.fetch(ids_B.tolist())
+            for store in self._stores
+        )
 
     def __getitems__(self, positions: list[int]) -> tuple[Tensor, ...] | Failure:
         try:
@@ -63,16 +70,29 @@ class FetchedBatches(Dataset[tuple[Tensor, ...]]):
 
 def start_workers(batches: FetchedBatches, positions: Positions, num_workers: int, *, is_pinned: bool) -> DataLoader:
     """A loader of torch's whose workers live on from epoch to epoch."""
-    return DataLoader(
-        batches,
-        batch_sampler=positions,
-        collate_fn=_as_is,  # pyright: ignore[reportArgumentType]
-        num_workers=num_workers,
-        worker_init_fn=_calm_worker,
-        prefetch_factor=BATCHES_AHEAD,
-        persistent_workers=True,
-        pin_memory=is_pinned,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create")  # the user chose the number
+        loader = DataLoader(
+            batches,
+            batch_sampler=positions,
+            collate_fn=_as_is,  # pyright: ignore[reportArgumentType]
+            num_workers=num_workers,
+            worker_init_fn=_calm_worker,
+            prefetch_factor=BATCHES_AHEAD,
+            persistent_workers=True,
+            pin_memory=is_pinned,
+        )
+    waiting = weakref.ref(loader)
+    atexit.register(lambda: end_workers(waiting()))  # before multiprocessing would wait for them in vain
+    return loader
+
+
+def end_workers(loader: DataLoader | None) -> None:
+    """Tell the workers to stop, and wait for them."""
+    iterator = getattr(loader, "_iterator", None)
+    if iterator is not None:
+        with contextlib.suppress(RuntimeError):  # one of them died before
+            iterator._shutdown_workers()
 
 
 def fetched_by_workers(loader: DataLoader) -> Iterator[tuple[Tensor, ...]]:

@@ -10,6 +10,7 @@ attribute is looked up, no function of the file's choosing is called. Whatever e
 import io
 import math
 import pickletools
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,12 +67,13 @@ def read_pickled(path: Path) -> dict[str, Any]:
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise ValueError(f"it has {size:,} bytes, at most {MAX_BYTES:,} are read")
-        found = _plain(_follow(path.read_bytes()))
+        with warnings.catch_warnings(action="ignore"):  # the parser's own, about odd escapes in damaged text
+            found = _follow(path.read_bytes())
+        if not isinstance(found, dict):
+            raise ValueError("it should hold a dictionary")
+        return {str(key): _leaf(value) for key, value in found.items()}
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} cannot be read as plain data: {first_line(error)}; it is never unpickled") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{path} should hold a dictionary, got {type(found).__name__}; it is never unpickled")
-    return {str(key): value for key, value in found.items()}
 
 
 def _follow(content: bytes) -> Any:
@@ -197,21 +199,22 @@ def _array(raw: Any, shape: Any, code: Any, *, order: Any) -> np.ndarray:
     return np.frombuffer(raw, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
 
 
-def _plain(value: Any) -> Any:
-    """Values without the machine's own records; one level of nesting is all that such files have."""
-    if isinstance(value, dict):
-        return {key: _leaf(item) for key, item in value.items()}
-    return _leaf(value)
-
-
 def _leaf(value: Any) -> Any:
+    """A value of the dictionary without the machine's own records: an array, a plain value, or a list of such."""
     if isinstance(value, _Bytes):
         if value.array is None:
             raise ValueError("an array without its bytes")
         return value.array
-    if isinstance(value, list):
-        return [item.decode("latin-1") if isinstance(item, bytes) else item for item in value]
-    return value.decode("latin-1") if isinstance(value, bytes) else value
+    return [_atom(item) for item in value] if isinstance(value, list) else _atom(value)
+
+
+def _atom(value: Any) -> str | int | None:
+    """Text, a whole number or nothing."""
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if value is None or isinstance(value, str | int):
+        return value
+    raise ValueError(f"a {type(value).__name__} where text or a number should be")
 
 
 def _short(value: Any) -> str:

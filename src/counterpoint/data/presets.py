@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import ViewSettings
-from counterpoint.data.spatial import Interpolation
+from counterpoint.data.crops import Interpolation
 
 SMALL_IMAGE_SIDE = 48
 

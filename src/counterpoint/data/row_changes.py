@@ -4,10 +4,10 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-Change = Callable[[Tensor, Tensor], Tensor]
+Rows = slice | Tensor
+Change = Callable[[Tensor, Rows], Tensor]
 
 
 def change_rows(images_BCHW: Tensor, is_chosen_B: Tensor, change: Change) -> None:
@@ -16,7 +16,7 @@ def change_rows(images_BCHW: Tensor, is_chosen_B: Tensor, change: Change) -> Non
     Args:
         images_BCHW: images on any device; changed in place.
         is_chosen_B: bool, on the CPU, so that no device has to be waited for.
-        change: maps (chosen images, their row numbers on the CPU) to changed images; may work in place.
+        change: maps (chosen images, their rows: a slice, or numbers on the CPU) to changed images; may work in place.
     """
     rows_R = is_chosen_B.nonzero()[:, 0]
     if len(rows_R) == 0:
@@ -24,7 +24,7 @@ def change_rows(images_BCHW: Tensor, is_chosen_B: Tensor, change: Change) -> Non
     first, end = int(rows_R[0]), int(rows_R[-1]) + 1
     if end - first == len(rows_R):  # neighbours need no copy
         part = images_BCHW[first:end]
-        changed = change(part, rows_R)
+        changed = change(part, slice(first, end))
         if changed is not part:
             part.copy_(changed)
         return
@@ -34,4 +34,4 @@ def change_rows(images_BCHW: Tensor, is_chosen_B: Tensor, change: Change) -> Non
 
 def for_images(values_B: Tensor, images_BCHW: Tensor) -> Tensor:
     """One number per image, on the images' device, ready to multiply with them."""
-    return values_B.to(images_BCHW.device, torch.float32, non_blocking=True)[:, None, None, None]
+    return values_B.to(images_BCHW.device, non_blocking=True)[:, None, None, None]

@@ -57,18 +57,18 @@ def read_bytes(path: Path, hint: str, *, at_most: int | None = None) -> bytes:
         raise DataError(f"{path} cannot be read: {first_line(error)}") from None
 
 
-def names_in(path: Path, hint: str) -> tuple[str, ...]:
+def names_in(path: Path, hint: str, num_classes: int) -> tuple[str, ...]:
     """Class names, one per line.
 
     Raises:
-        DataError: missing, not text, or empty.
+        DataError: missing, not text, or another number of names than classes.
     """
     try:
         names = tuple(line.strip() for line in read_bytes(path, hint).decode("utf-8").splitlines() if line.strip())
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text: {first_line(error)}") from None
-    if not names:
-        raise DataError(f"{path} names no class")
+    if len(names) != num_classes:
+        raise DataError(f"{path} must name {num_classes} classes, one per line, got {len(names)}")
     return names
 
 

@@ -14,8 +14,10 @@ from counterpoint.core.array_layout import to_samples
 from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data import named_sets
+from counterpoint.data.arrow_tables import SPLITS_CARD, open_table
 from counterpoint.data.class_folders import has_splits, open_splits
 from counterpoint.data.dsprites import open_dsprites, open_dsprites_file, open_rendered
+from counterpoint.data.image_files import list_files
 from counterpoint.data.image_folder import open_folder
 from counterpoint.data.image_list import open_list
 from counterpoint.data.label_files import Labels, labels_from_array, number_labels
@@ -23,13 +25,13 @@ from counterpoint.data.npz_files import npz_keys, read_npy, read_npz
 from counterpoint.data.packed_jpeg import is_packed, open_packed
 from counterpoint.data.paired import pair_keys, paired_source
 from counterpoint.data.source import Progress, Source, fixed_labels, memory_source
-from counterpoint.data.tar_shards import open_shards
+from counterpoint.data.tar_shards import find_shards, open_shards
 
 SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
 LABEL_KEYS = ("labels", "y", "targets")
 DSPRITES_KEYS = frozenset({"imgs", "latents_classes"})
 TABLE_SUFFIXES = frozenset({".parquet", ".arrow", ".feather"})
-TABLE_CARD = "dataset_info.json"  # a Hugging Face data set saved to disk has one
+TABLE_CARDS = ("dataset_info.json", SPLITS_CARD)  # a Hugging Face data set saved to disk has one of them
 ARRAY = "array"
 KNOWN_FORMS = (
     "a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: .npy, .npz, .csv, .txt, "
@@ -105,7 +107,7 @@ def open_array_file(path: Path, settings: SourceSettings, progress: Progress) ->
         DataError: damaged, pickled, or without a known key.
     """
     _refuse_split(str(path), settings)
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         return _from_arrays(path, {SAMPLE_KEYS[0]: read_npy(path)}, settings)
     keys = npz_keys(path)
     if is_packed(keys):
@@ -141,13 +143,6 @@ def _array_labels(arrays: Mapping[str, np.ndarray], settings: SourceSettings, nu
     return None if labels is None else number_labels(labels, num_samples)
 
 
-def _open_table(path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """See ``arrow_tables.open_table``."""
-    from counterpoint.data.arrow_tables import open_table  # deferred: tables need the extra that brings pyarrow
-
-    return open_table(path, settings, progress)
-
-
 def _opener(path: Path) -> Opener:
     """What opens a path, by its suffix or, for a folder, by what it holds."""
     if not path.is_dir():
@@ -157,11 +152,12 @@ def _opener(path: Path) -> Opener:
                 f"{path} is neither a folder of images nor a file of a known form; data can be {KNOWN_FORMS}"
             )
         return opener
-    if (path / TABLE_CARD).is_file() and any(path.glob("*.arrow")):
-        return _open_table
-    if any(path.glob("*.tar")):
-        return _without_split(open_shards)
-    return open_splits if has_splits(path) else _without_split(open_folder)
+    if any((path / card).is_file() for card in TABLE_CARDS):
+        return open_table
+    if has_splits(path):
+        return open_splits
+    is_sharded = find_shards(path) and not list_files(path)[0]  # an archive beside the images it held is no shard
+    return _without_split(open_shards if is_sharded else open_folder)
 
 
 def _without_split(opener: Opener) -> Opener:
@@ -194,7 +190,7 @@ FILE_OPENERS: Mapping[str, Opener] = {
     ".txt": _without_split(open_list),
     ".csv": _without_split(open_list),
     ".tar": _without_split(open_shards),
-    **dict.fromkeys(TABLE_SUFFIXES, _open_table),
+    **dict.fromkeys(TABLE_SUFFIXES, open_table),
 }
 CATALOGUE: Mapping[str, NamedSource] = {
     "digits": NamedSource("1,797 handwritten digits of 8 x 8 pixels, which come with scikit-learn", open_digits),

@@ -1,105 +1,30 @@
-"""Geometric views of a batch, each image with its own parameters: crop and flip, affine maps, blur.
+"""Affine maps and blur of a batch, each image with its own parameters."""
 
-Everything is written as gathers, products and sums of whole tensors. A matrix product would round differently with the
-size of the batch, and with where in memory an image lies.
-"""
-
-# B images, C channels, H height, W width, S output side, K taps, T tries
+# B images, C channels, H height, W width, O offsets
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ASPECT_RATIO = (3 / 4, 4 / 3)
-NUM_TRIES = 10  # draws of (area, ratio) before falling back to the whole image, as in torchvision
-NUM_CROP_DRAWS = 2 * NUM_TRIES + 2
-CUBIC = -0.5  # keys1981's parameter, as Pillow and torchvision's antialiased resize have it
 BLUR_REACH = 4.0  # a Gaussian is cut off at so many sigma
 
-Interpolation = Literal["bilinear", "bicubic"]
-OFFSETS: dict[Interpolation, tuple[int, ...]] = {"bilinear": (0, 1), "bicubic": (-1, 0, 1, 2)}
 
-
-@dataclass(frozen=True)
-class Taps:
-    """Which pixels along one axis an output pixel is made of.
-
-    Attributes:
-        place_KBS: their numbers, int64.
-        weight_KBS: their weights, which sum to 1 over the taps.
-    """
-
-    place_KBS: Tensor
-    weight_KBS: Tensor
-
-
-def random_crop_boxes(uniforms_BK: Tensor, height: int, width: int, scale: tuple[float, float]) -> Tensor:
-    """Boxes of a random resized crop (szegedy2015's recipe, as torchvision draws it).
+def affine_maps(angle_B: Tensor, shift_B2: Tensor, zoom_B: Tensor, shear_B2: Tensor, size: tuple[int, int]) -> Tensor:
+    """Maps that rotate, shift, scale and shear about the centre.
 
     Args:
-        uniforms_BK: numbers in [0, 1), shape (b, ``NUM_CROP_DRAWS``).
-        height: of the images, in pixels.
-        width: of the images, in pixels.
-        scale: lowest and highest share of the area.
-
-    Returns:
-        int64 (b, 4): top, left, height, width; the first of ten tries that fits, else the largest box of a legal ratio.
-    """
-    area_BT = height * width * (scale[0] + (scale[1] - scale[0]) * uniforms_BK[:, :NUM_TRIES])
-    low, high = (math.log(ratio) for ratio in ASPECT_RATIO)
-    ratio_BT = torch.exp(low + (high - low) * uniforms_BK[:, NUM_TRIES : 2 * NUM_TRIES])
-    widths_BT = torch.sqrt(area_BT * ratio_BT).round().long()
-    heights_BT = torch.sqrt(area_BT / ratio_BT).round().long()
-    fits_BT = (widths_BT >= 1) & (widths_BT <= width) & (heights_BT >= 1) & (heights_BT <= height)
-    first_B1 = fits_BT.to(torch.int64).argmax(dim=1, keepdim=True)
-    box_height, box_width = (sizes.gather(1, first_B1)[:, 0] for sizes in (heights_BT, widths_BT))
-    fallback_ratio = min(max(width / height, ASPECT_RATIO[0]), ASPECT_RATIO[1])
-    has_fit = fits_BT.any(dim=1)
-    box_height = torch.where(has_fit, box_height, min(height, round(width / fallback_ratio)))
-    box_width = torch.where(has_fit, box_width, min(width, round(height * fallback_ratio)))
-    top = (uniforms_BK[:, -2] * (height - box_height + 1)).long()
-    left = (uniforms_BK[:, -1] * (width - box_width + 1)).long()
-    return torch.stack([top, left, box_height, box_width], dim=1)
-
-
-def crop_resize_flip(
-    images_BCHW: Tensor, boxes_B4: Tensor, is_flipped_B: Tensor, interpolation: Interpolation = "bilinear"
-) -> Tensor:
-    """Cut each image's box, bring it to the size of the image and flip it left to right where asked.
-
-    Args:
-        images_BCHW: images.
-        boxes_B4: int64 top, left, height, width, on the CPU; boxes lie inside, so nothing is ever shrunk and
-            antialiasing changes nothing.
-        is_flipped_B: bool, on the CPU.
-        interpolation: bicubic may leave the range of the values.
-    """
-    height, width = images_BCHW.shape[2:]
-    rows = _taps(boxes_B4[:, 0], boxes_B4[:, 2], height, interpolation)
-    columns = _taps(boxes_B4[:, 1], boxes_B4[:, 3], width, interpolation)
-    place_KBS, weight_KBS = (
-        torch.where(is_flipped_B[:, None], values.flip(2), values) for values in (columns.place_KBS, columns.weight_KBS)
-    )
-    tall = _resample_rows(images_BCHW, rows)
-    turned = _resample_rows(tall.transpose(2, 3).contiguous(), Taps(place_KBS, weight_KBS))
-    return turned.transpose(2, 3).contiguous()
-
-
-def affine(images_BCHW: Tensor, angle_B: Tensor, shift_B2: Tensor, zoom_B: Tensor, shear_B2: Tensor) -> Tensor:
-    """Rotate, shift, scale and shear about the centre; bilinear, zero outside.
-
-    Args:
-        images_BCHW: images; the parameters may stay on the CPU.
         angle_B: rotation in radians, counter-clockwise.
         shift_B2: (x, y) shift as a share of width and height.
         zoom_B: scaling factor > 0; above 1 enlarges.
         shear_B2: (x, y) shear angles in radians.
+        size: height and width of the images.
+
+    Returns:
+        (b, 2, 3): where an output pixel comes from, in units of half the side.
     """
-    height, width = images_BCHW.shape[2:]
+    height, width = size
     cos, sin = torch.cos(angle_B), torch.sin(angle_B)
     rotation = torch.stack([torch.stack([cos, sin], 1), torch.stack([-sin, cos], 1)], 1)
     one = torch.ones_like(angle_B)
@@ -107,54 +32,21 @@ def affine(images_BCHW: Tensor, angle_B: Tensor, shift_B2: Tensor, zoom_B: Tenso
         [torch.stack([one, torch.tan(shear_B2[:, 0])], 1), torch.stack([torch.tan(shear_B2[:, 1]), one], 1)], 1
     )
     forward_B22 = zoom_B[:, None, None] * _product(rotation, shear)
-    # grid_sample asks where an output pixel comes from, in units of half the side.
     inverse_B22 = _inverse(forward_B22) * angle_B.new_tensor([[1.0, height / width], [width / height, 1.0]])
     offset_B2 = -(inverse_B22 * (2.0 * shift_B2)[:, None, :]).sum(2)
-    theta_B23 = torch.cat([inverse_B22, offset_B2[:, :, None]], dim=2).to(images_BCHW.device, non_blocking=True)
-    grid = F.affine_grid(theta_B23, list(images_BCHW.shape), align_corners=False)
+    return torch.cat([inverse_B22, offset_B2[:, :, None]], dim=2)
+
+
+def affine(images_BCHW: Tensor, maps_B23: Tensor) -> Tensor:
+    """Move images by their maps; bilinear, zero outside."""
+    maps_B23 = maps_B23.to(images_BCHW.device, non_blocking=True)
+    grid = F.affine_grid(maps_B23, list(images_BCHW.shape), align_corners=False)
     return F.grid_sample(images_BCHW, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 def gaussian_blur(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float) -> Tensor:
     """Blur each image with its own Gaussian of ``sigma`` pixels (on the CPU), cut off at 4 sigma, edges mirrored."""
     return _blur_axis(_blur_axis(images_BCHW, sigma_B, largest_sigma, 2), sigma_B, largest_sigma, 3)
-
-
-def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpolation) -> Taps:
-    """Taps of a resize of [start, start + length) to ``size`` >= length pixels, those outside the box left out."""
-    offset_K11 = torch.tensor(OFFSETS[interpolation])[:, None, None]
-    length_B1 = length_B[:, None]
-    centre_BS = (torch.arange(size) + 0.5) * (length_B1.to(torch.float32) / size) - 0.5
-    base_BS = centre_BS.floor()
-    pixel_KBS = base_BS.long() + offset_K11
-    weight_KBS = _kernel((offset_K11 - (centre_BS - base_BS)).abs(), interpolation)
-    weight_KBS = weight_KBS * ((pixel_KBS >= 0) & (pixel_KBS < length_B1))
-    place_KBS = start_B[:, None] + torch.minimum(pixel_KBS.clamp(min=0), length_B1 - 1)
-    return Taps(place_KBS, weight_KBS / weight_KBS.sum(dim=0))
-
-
-def _kernel(distance: Tensor, interpolation: Interpolation) -> Tensor:
-    """Weight of a pixel at some distance (keys1981, Eq. 4 and 15)."""
-    if interpolation == "bilinear":
-        return (1.0 - distance).clamp(min=0.0)
-    near = ((CUBIC + 2) * distance - (CUBIC + 3)) * distance.square() + 1
-    far = CUBIC * (((distance - 5) * distance + 8) * distance - 4)
-    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
-
-
-def _resample_rows(images_BCHW: Tensor, taps: Taps) -> Tensor:
-    """Each output row as a weighted sum of a few input rows."""
-    num_images, num_channels, height, width = images_BCHW.shape
-    rows = images_BCHW.reshape(-1, width)
-    first_BC1 = (torch.arange(num_images * num_channels) * height).reshape(num_images, num_channels, 1)
-    shape = (num_images, num_channels, taps.place_KBS.shape[2], width)
-    total = torch.empty(0)
-    for number, (place_BS, weight_BS) in enumerate(zip(taps.place_KBS, taps.weight_KBS, strict=True)):
-        chosen = (first_BC1 + place_BS[:, None]).flatten().to(rows.device, non_blocking=True)
-        weight = weight_BS[:, None, :, None].to(rows.device, non_blocking=True)
-        term = rows.index_select(0, chosen).reshape(shape).mul_(weight)
-        total = term if number == 0 else total.add_(term)
-    return total
 
 
 def _blur_axis(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float, axis: int) -> Tensor:

@@ -16,6 +16,7 @@ from counterpoint.data.set_files import first_folder, fitting_labels, missing, n
 
 STL10_FOLDER = "stl10_binary"
 STL10_SHAPE = (3, 96, 96)
+NUM_CLASSES = 10
 STL10_PARTS: Mapping[str, tuple[str, ...]] = {
     "train": ("train",),
     "test": ("test",),
@@ -80,7 +81,7 @@ def find_stl10(root: Path, split: str, hint: str) -> PlaneSet:
         DataError: a file is missing, or of another size than its images or labels need.
     """
     folder = first_folder(root, (STL10_FOLDER,), hint)
-    names = names_in(folder / "class_names.txt", hint)
+    names = names_in(folder / "class_names.txt", hint, NUM_CLASSES)
     files, numbers = [], []
     for part in STL10_PARTS[split]:
         file = _plane_file(folder / f"{part}_X.bin", hint)
@@ -88,7 +89,7 @@ def find_stl10(root: Path, split: str, hint: str) -> PlaneSet:
         if part == "unlabeled":
             numbers.append(np.full(file.num_images, -1, dtype=np.int64))
         else:
-            numbers.append(_stl10_labels(folder / f"{part}_y.bin", file.num_images, len(names), hint))
+            numbers.append(_stl10_labels(folder / f"{part}_y.bin", file.num_images, hint))
     return PlaneSet(PlaneStore(tuple(files)), np.concatenate(numbers), names)
 
 
@@ -102,7 +103,7 @@ def _plane_file(path: Path, hint: str) -> PlaneFile:
     return PlaneFile(path, size // length)
 
 
-def _stl10_labels(path: Path, num_images: int, num_classes: int, hint: str) -> np.ndarray:
+def _stl10_labels(path: Path, num_images: int, hint: str) -> np.ndarray:
     """Class numbers; the file counts from 1."""
     numbers = np.frombuffer(read_bytes(path, hint), dtype=np.uint8).astype(np.int64) - 1
-    return fitting_labels(path, numbers, num_images, num_classes)
+    return fitting_labels(path, numbers, num_images, NUM_CLASSES)

@@ -33,8 +33,8 @@ class MemoryStore:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def fetch(self, positions: Sequence[int]) -> Tensor:
-        """See ``Store.fetch``."""
+    def fetch(self, positions: Sequence[int] | Tensor) -> Tensor:
+        """See ``Store.fetch``; positions may be a tensor, which for samples on a GPU should lie there, too."""
         rows = torch.as_tensor(positions, dtype=torch.int64, device=self.samples.device)
         return self.samples.index_select(0, rows)
 

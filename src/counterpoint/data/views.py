@@ -11,24 +11,12 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform
-from counterpoint.data.colour import colour_jitter, draw_jitter, solarize, to_grey
+from counterpoint.data.colour import colour_jitter, solarize, to_grey
+from counterpoint.data.crops import apply_crop
+from counterpoint.data.decisions import NUM_DRAWS, Decisions, decide, rows_of
 from counterpoint.data.presets import ViewPlan
-from counterpoint.data.row_changes import change_rows
-from counterpoint.data.spatial import NUM_CROP_DRAWS, affine, crop_resize_flip, gaussian_blur, random_crop_boxes
-
-# Places of each operation's numbers among a sample's draws: fixed, so that changing one operation leaves the others'
-# draws alone.
-CROP = slice(0, NUM_CROP_DRAWS)
-FLIP = NUM_CROP_DRAWS
-AFFINE = FLIP + 1
-AFFINE_NUMBERS = slice(AFFINE + 1, AFFINE + 7)
-JITTER = AFFINE + 7
-JITTER_NUMBERS = slice(JITTER + 1, JITTER + 6)
-GRAYSCALE = JITTER + 6
-BLUR = GRAYSCALE + 1
-BLUR_SIGMA = BLUR + 1
-SOLARIZE = BLUR_SIGMA + 1
-NUM_DRAWS = SOLARIZE + 1
+from counterpoint.data.row_changes import Change, change_rows
+from counterpoint.data.spatial import affine, gaussian_blur
 
 # Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
 CPU_CHUNK, DEVICE_CHUNK = 1 << 18, 1 << 26
@@ -66,10 +54,8 @@ class ViewDrawer:
             second: what view 1 is drawn from, where the data come in pairs of one shape; of another shape (caption
                 vectors) it is view 1 as it is, in float32.
         """
-        is_drawn = second is None or second.shape == samples.shape
-        if not is_drawn:
-            first_only = torch.zeros_like(ids_B)
-            return self._ready_views(samples, ids_B, epoch, first_only), second.to(torch.float32)
+        if second is not None and second.shape != samples.shape:
+            return self._ready_views(samples, ids_B, epoch, torch.zeros_like(ids_B)), second.to(torch.float32)
         both = torch.cat([samples, samples if second is None else second])
         view_2B = torch.arange(2, device=ids_B.device).repeat_interleave(len(ids_B))
         first, last = self._ready_views(both, torch.cat([ids_B, ids_B]), epoch, view_2B).chunk(2)
@@ -143,83 +129,38 @@ def image_views(
     views = torch.empty(samples_BCHW.shape, dtype=torch.float32, device=samples_BCHW.device)
     chunk = CPU_CHUNK if views.device.type == "cpu" else DEVICE_CHUNK
     size = max(1, chunk // max(1, math.prod(views.shape[1:])))
+    decisions = decide(plan, uniforms_BK, is_second_B, (views.shape[2], views.shape[3]))
+    order_B = _order(decisions, len(views), size)
+    decisions = rows_of(decisions, order_B)
     for start in range(0, len(views), size):
         rows = slice(start, start + size)
-        _draw_chunk(views[rows], samples_BCHW[rows], plan, uniforms_BK[rows], is_second_B[rows])
-        if finish is not None:
-            finish(views[rows])
+        local_B = order_B[rows] - start
+        there_B, back_B = (order.to(views.device, non_blocking=True) for order in (local_B, local_B.argsort()))
+        images = to_unit_float(samples_BCHW[rows].index_select(0, there_B))
+        images = _change(images, rows_of(decisions, rows), plan.blur_sigma[1])
+        torch.index_select(images if finish is None else finish(images), 0, back_B, out=views[rows])
     return views
 
 
-def _draw_chunk(
-    views_BCHW: Tensor, samples_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor
-) -> None:
-    """Draw the views of some images, sorted by when their hue turns, and write them in the order of the samples."""
-    jitter = draw_jitter(uniforms_BK[:, JITTER_NUMBERS], plan.jitter_strength, plan.jitter_saturation)
-    is_jittered_B = uniforms_BK[:, JITTER] < plan.jitter
-    order_B = torch.where(is_jittered_B, jitter.hue_place_B, 4).argsort()
-    device = views_BCHW.device
-    images = to_unit_float(samples_BCHW.index_select(0, order_B.to(device, non_blocking=True)))
-    images = _change(images, plan, uniforms_BK[order_B], is_second_B[order_B])
-    images.clamp_(0.0, 1.0)  # weights that sum to 1 but for rounding leave the range by an ulp
-    torch.index_select(images, 0, order_B.argsort().to(device, non_blocking=True), out=views_BCHW)
+def _order(decisions: Decisions, num_images: int, size: int) -> Tensor:
+    """Order of work: chunk by chunk, in each the images sorted by when their hue turns, those without jitter last."""
+    place_B = torch.where(decisions.is_jittered_B, decisions.jitter.hue_place_B, 4)
+    return (torch.arange(num_images) // size * 5 + place_B).argsort()
 
 
-def _change(images_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor) -> Tensor:
+def _change(images_BCHW: Tensor, decisions: Decisions, largest_sigma: float) -> Tensor:
     """All changes in their order; images may be changed in place."""
-    images_BCHW = _crop_and_flip(images_BCHW, plan, uniforms_BK)
-    for column, name, change in (
-        (AFFINE, "affine", _affine),
-        (JITTER, "jitter", _jitter),
-        (GRAYSCALE, "grayscale", _drop_colour),
-        (BLUR, "blur", _blur),
-        (SOLARIZE, "solarize", _solarize),
-    ):
-        is_chosen_B = uniforms_BK[:, column] < plan.chances(name, is_second_B)
-        change_rows(
-            images_BCHW, is_chosen_B, lambda part, rows, change=change: change(part, plan, uniforms_BK[rows])
-        )
-    return images_BCHW
-
-
-def _crop_and_flip(images_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor) -> Tensor:
-    """Random resized crop and left-right flip in one resampling."""
-    is_flipped_B = uniforms_BK[:, FLIP] < plan.flip
-    if plan.crop_scale == (1.0, 1.0):
-        change_rows(images_BCHW, is_flipped_B, lambda part, _: part.flip(3))
-        return images_BCHW
-    height, width = images_BCHW.shape[2:]
-    boxes_B4 = random_crop_boxes(uniforms_BK[:, CROP], height, width, plan.crop_scale)
-    views = crop_resize_flip(images_BCHW, boxes_B4, is_flipped_B, plan.interpolation)
-    return views.clamp_(0.0, 1.0) if plan.interpolation == "bicubic" else views
-
-
-def _affine(images_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor) -> Tensor:
-    """Random rotation, shift, zoom and shear."""
-    numbers = uniforms_BK[:, AFFINE_NUMBERS]
-    signed = 2.0 * numbers - 1.0
-    zoom_B = plan.zoom[0] + (plan.zoom[1] - plan.zoom[0]) * numbers[:, 3]
-    angle_B, shear_B2 = math.radians(plan.rotate) * signed[:, 0], math.radians(plan.shear) * signed[:, 4:6]
-    return affine(images_BCHW, angle_B, plan.translate * signed[:, 1:3], zoom_B, shear_B2)
-
-
-def _jitter(images_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor) -> Tensor:
-    """Random brightness, contrast, saturation and hue."""
-    drawn = draw_jitter(uniforms_BK[:, JITTER_NUMBERS], plan.jitter_strength, plan.jitter_saturation)
-    return colour_jitter(images_BCHW, drawn)
-
-
-def _drop_colour(images_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor) -> Tensor:
-    """Grey levels."""
-    return to_grey(images_BCHW)
-
-
-def _blur(images_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor) -> Tensor:
-    """Gaussian blur of random width."""
-    low, high = plan.blur_sigma
-    return gaussian_blur(images_BCHW, low + (high - low) * uniforms_BK[:, BLUR_SIGMA], high)
-
-
-def _solarize(images_BCHW: Tensor, plan: ViewPlan, uniforms_BK: Tensor) -> Tensor:
-    """Bright half inverted."""
-    return solarize(images_BCHW)
+    if decisions.crop is not None:
+        images_BCHW = apply_crop(images_BCHW, decisions.crop).clamp_(0.0, 1.0)  # bicubic weights may be negative
+    sigma_B, maps_B23, jitter = decisions.sigma_B, decisions.maps_B23, decisions.jitter
+    changes: tuple[tuple[Tensor, Change], ...] = (
+        (decisions.is_flipped_B, lambda part, rows: part.flip(3)),
+        (decisions.is_moved_B, lambda part, rows: affine(part, rows_of(maps_B23, rows))),
+        (decisions.is_jittered_B, lambda part, rows: colour_jitter(part, rows_of(jitter, rows))),
+        (decisions.is_grey_B, lambda part, rows: to_grey(part)),
+        (decisions.is_blurred_B, lambda part, rows: gaussian_blur(part, rows_of(sigma_B, rows), largest_sigma)),
+        (decisions.is_solarized_B, lambda part, rows: solarize(part)),
+    )
+    for is_chosen_B, change in changes:
+        change_rows(images_BCHW, is_chosen_B, change)
+    return images_BCHW.clamp_(0.0, 1.0)  # weights that sum to 1 but for rounding leave the range by an ulp

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from counterpoint.core.settings import EngineSettings
-from counterpoint.engine.contract import Engine
 from counterpoint.engine.fabric_adapter import FabricEngine
+from counterpoint.engine.interface import Engine
 from counterpoint.engine.placement import Placement
 from counterpoint.engine.plain_engine import PlainEngine
 

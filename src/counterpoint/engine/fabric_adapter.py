@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from counterpoint.core.ranks import Ranks
-from counterpoint.engine.contract import FullState, Update
 from counterpoint.engine.full_state import collect_state, restore_state
 from counterpoint.engine.gradients import apply_update, check_all_used, read_gradients
+from counterpoint.engine.interface import FullState, Update
 from counterpoint.engine.loss_scale import LossScale
 from counterpoint.engine.placement import Placement, place
 from counterpoint.engine.preparation import DATA_PARALLEL, LOW_PRECISION, Preparation, prepare
@@ -33,7 +33,7 @@ __all__ = ["FabricEngine", "Placement", "place"]
 
 
 class FabricEngine:
-    """Device, mixed precision and several ranks through Fabric; see ``engine.contract.Engine``.
+    """Device, mixed precision and several ranks through Fabric; see ``engine.interface.Engine``.
 
     Args:
         placement: device, precision and ranks, filled in; the ranks have met (``core.dist.join_ranks``).

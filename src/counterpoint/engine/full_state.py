@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from counterpoint.engine.contract import FullState
+from counterpoint.engine.interface import FullState
 from counterpoint.engine.loss_scale import LossScale
 from counterpoint.engine.sharding import sharded_as, whole_tensor
 
@@ -51,6 +51,11 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _for_parameter(value: Any, parameter: Tensor) -> Any:
-    """An entry of the optimiser's state: cut like its parameter where it has its shape, else as it is."""
-    has_its_shape = isinstance(value, Tensor) and value.shape == parameter.shape
-    return sharded_as(value, parameter) if has_its_shape else value
+    """An entry of the optimiser's state: cut and laid out like its parameter where it has its shape, else as it is.
+
+    Fused optimisers on the CPU walk through memory and take for granted that state and parameter have the same strides.
+    """
+    if not isinstance(value, Tensor) or value.shape != parameter.shape:
+        return value
+    cut = sharded_as(value, parameter)
+    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(cut)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from counterpoint.core.errors import TrainingError
-from counterpoint.engine.contract import Update
+from counterpoint.engine.interface import Update
 from counterpoint.engine.loss_scale import LossScale
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from counterpoint.core.errors import InterruptedRunError, RunError
 from counterpoint.core.first_rank import on_first_rank
 from counterpoint.data.loader import Batch
-from counterpoint.engine.checkpoint import Position, Snapshot, restore_checkpoint, save_checkpoint
+from counterpoint.engine.checkpoint import Position, Snapshot, list_checkpoints, restore_checkpoint, save_checkpoint
 from counterpoint.engine.hooks import EpochEnd
 from counterpoint.engine.interrupt import StopRequest, stop_on_signals
 from counterpoint.engine.job import TrainingJob
@@ -211,6 +211,12 @@ def _load(job: TrainingJob, prepared: Prepared, snapshot: Snapshot) -> None:
 
 def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopState:
     """Load the newest valid checkpoint and drop metrics written after it."""
+    if not list_checkpoints(job.folder.checkpoints):  # killed before the first one was whole
+        reporter.say("no checkpoint was saved yet; starting from the beginning")
+        on_first_rank(lambda: job.folder.truncate_metrics(0))
+        state = LoopState()
+        _save(job, prepared, state)
+        return state
     restored = restore_checkpoint(job.folder.checkpoints)
     for problem in restored.damaged:
         reporter.say(f"damaged checkpoint passed over: {problem}")

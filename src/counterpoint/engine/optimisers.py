@@ -1,5 +1,6 @@
 """Optimisers from settings, with weight-decay groups."""
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch import Tensor, nn
@@ -8,13 +9,10 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import OptimSettings
 from counterpoint.engine.lars import LARS
-from counterpoint.engine.schedules import Schedule
 
 SCALES_AND_SHIFTS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 KERNELS = ("fused", "foreach")
-READ_BY = {"momentum": ("sgd", "lars"), "trust": ("lars",)}
-
-WarmupCosine = Schedule  # the name under which recipes know it
+READ_BY = {"momentum": ("sgd", "lars"), "trust": ("lars",), "trust_clip": ("lars",)}
 
 
 def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: bool = False) -> Optimizer:
@@ -65,7 +63,7 @@ def _optimizer(groups: list[dict[str, Any]], settings: OptimSettings, *, is_shar
     """
     rate, momentum = float(settings.learning_rate), settings.momentum
     if settings.name == "lars":
-        return LARS(groups, lr=rate, momentum=momentum, trust=settings.trust)
+        return LARS(groups, lr=rate, momentum=momentum, trust=settings.trust, is_clipped=settings.trust_clip)
     groups = [{name: value for name, value in group.items() if name != "is_adapted"} for group in groups]
     if settings.name == "sgd":  # torch 2.15 has no fused SGD for DTensors
         return SGD(groups, lr=rate, momentum=momentum, fused=not is_sharded, foreach=is_sharded)
@@ -106,8 +104,8 @@ def _undecayed(module: nn.Module) -> set[int]:
         own: dict[str, Tensor] = dict(part.named_parameters(recurse=False))
         is_norm = isinstance(part, SCALES_AND_SHIFTS)
         found.update(id(p) for name, p in own.items() if p.ndim <= 1 or name == "bias" or is_norm)
-        exempts = getattr(part, "no_weight_decay", None)
-        if callable(exempts):
+        exempts: Callable[[], Collection[str]] | None = getattr(part, "no_weight_decay", None)
+        if exempts is not None:
             names = exempts()
             found.update(id(p) for name, p in part.named_parameters() if name in names)
     return found

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from counterpoint.engine.contract import FullState, Update
 from counterpoint.engine.full_state import collect_state, restore_state
 from counterpoint.engine.gradients import apply_update, check_all_used, read_gradients
+from counterpoint.engine.interface import FullState, Update
 from counterpoint.engine.loss_scale import LossScale
 from counterpoint.engine.placement import Placement
 from counterpoint.engine.preparation import DATA_PARALLEL, LOW_PRECISION, Preparation, prepare
@@ -38,7 +38,7 @@ class InPrecision(nn.Module):
 
 
 class PlainEngine:
-    """Device, mixed precision and several ranks with torch alone; see ``engine.contract.Engine``.
+    """Device, mixed precision and several ranks with torch alone; see ``engine.interface.Engine``.
 
     Args:
         placement: device, precision and ranks, filled in; the ranks have met (``core.dist.join_ranks``).

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from counterpoint.core.checks import check_features
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -58,10 +59,7 @@ class CrossEntropy(Loss):
 
     def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        if num_classes < 2:
-            raise ValueError(f"num_classes must be >= 2, got {num_classes}; with fewer there is nothing to tell apart")
-        if num_features < 1:
-            raise ValueError(f"num_features must be >= 1, got {num_features}; it is the width of the embedding")
+        check_sizes(num_classes, num_features)
         source = generator or torch.Generator().manual_seed(0)
         uniform_CD = torch.rand(num_classes, num_features, generator=source, device=source.device)
         self.class_weights = nn.Parameter((2 * uniform_CD - 1) / math.sqrt(num_features))
@@ -82,10 +80,10 @@ class CrossEntropy(Loss):
         Raises:
             TypeError: inputs are not floating point.
             ValueError: as ``Loss.forward``; also labels missing or out of range (the first is named), or another
-                number of features than the class weights.
+                number of features or another device than the class weights.
         """
         both_2ND = torch.cat(prepare_views(z0, z1, labels, normalize=False))
-        targets_N = self._checked(both_2ND, labels)
+        targets_N = class_targets(both_2ND, labels, self.class_weights, "cross-entropy")
         weights_CD, biases_C = self.class_weights.to(both_2ND.dtype), self.class_biases.to(both_2ND.dtype)
         return F.cross_entropy(F.linear(both_2ND, weights_CD, biases_C), targets_N.repeat(2))
 
@@ -97,18 +95,46 @@ class CrossEntropy(Loss):
         """Zero: a cross-entropy. Approached by long vectors along the weights of their classes."""
         return 0.0
 
-    def _checked(self, z_ND: Tensor, labels: Tensor | None) -> Tensor:
-        """Labels as int64, after comparing them and the vectors with the class weights."""
-        num_classes, num_features = self.class_weights.shape
-        if labels is None:
-            raise ValueError("labels must be given to the cross-entropy: loss(z0, z1, labels)")
-        if z_ND.shape[1] != num_features:
-            raise ValueError(f"z0 and z1 must have {num_features} features like the weights, got {z_ND.shape[1]}")
-        is_outside_N = (labels < 0) | (labels >= num_classes)
-        if bool(is_outside_N.any()):
-            row = int(is_outside_N.nonzero()[0])
-            raise ValueError(f"labels must be from 0 to {num_classes - 1}, got {int(labels[row])} in row {row}")
-        return labels.long()
+
+def check_sizes(num_classes: int, num_features: int) -> None:
+    """Require sizes of which a classifier can be made.
+
+    Raises:
+        ValueError: num_classes < 2 or num_features < 1.
+    """
+    if num_classes < 2:
+        raise ValueError(f"num_classes must be >= 2, got {num_classes}; with fewer there is nothing to tell apart")
+    if num_features < 1:
+        raise ValueError(f"num_features must be >= 1, got {num_features}; it is the width of the embedding")
+
+
+def class_targets(z_ND: Tensor, labels_N: Tensor | None, weights_CD: Tensor, loss: str) -> Tensor:
+    """Labels as int64, after comparing them and the vectors with the class weights.
+
+    Args:
+        z_ND: vectors of one view.
+        labels_N: whole numbers (n,).
+        weights_CD: class weights (C, D).
+        loss: what errors call it.
+
+    Raises:
+        ValueError: labels missing or out of range (the first is named), another number of features or another device
+            than the weights, or weights that are not finite.
+    """
+    num_classes, num_features = weights_CD.shape
+    if labels_N is None:
+        raise ValueError(f"labels must be given to the {loss}: loss(z0, z1, labels)")
+    if z_ND.shape[1] != num_features:
+        raise ValueError(f"z0 and z1 must have {num_features} features like the weights, got {z_ND.shape[1]}")
+    if z_ND.device != weights_CD.device:
+        places = f"{z_ND.device} and {weights_CD.device}"
+        raise ValueError(f"z0 and the class weights must be on one device, got {places}; use loss.to(z0.device)")
+    check_features(weights_CD.detach(), "class_weights")
+    is_outside_N = (labels_N < 0) | (labels_N >= num_classes)
+    if bool(is_outside_N.any()):
+        row = int(is_outside_N.nonzero()[0])
+        raise ValueError(f"labels must be from 0 to {num_classes - 1}, got {int(labels_N[row])} in row {row}")
+    return labels_N.long()
 
 
 CATALOGUE: Mapping[str, type[CrossEntropy]] = {"cross-entropy": CrossEntropy}

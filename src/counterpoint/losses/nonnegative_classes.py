@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterpoint.core.checks import check_features
 from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.linear_classes import check_sizes, class_targets
 from counterpoint.losses.loss import Loss, LossCard, Part
 
 
@@ -63,10 +63,7 @@ class NonNegativeCrossEntropy(Loss):
 
     def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        if num_classes < 2:
-            raise ValueError(f"num_classes must be >= 2, got {num_classes}; with fewer there is nothing to tell apart")
-        if num_features < 1:
-            raise ValueError(f"num_features must be >= 1, got {num_features}; it is the width of the embedding")
+        check_sizes(num_classes, num_features)
         source = generator or torch.Generator().manual_seed(0)
         weights_CD = torch.rand(num_classes, num_features, generator=source, device=source.device)
         self.class_weights = nn.Parameter(weights_CD / math.sqrt(num_features))
@@ -90,7 +87,7 @@ class NonNegativeCrossEntropy(Loss):
                 number of features or another device than the class weights.
         """
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
-        targets_N = self._checked(z0, labels)
+        targets_N = class_targets(z0, labels, self.class_weights, "non-negative cross-entropy")
         weights_CD = F.relu(self.class_weights.to(z0.dtype))
         logits = F.relu(torch.cat([z0, z1])) @ weights_CD.T
         return F.cross_entropy(logits, targets_N.repeat(2))
@@ -102,23 +99,6 @@ class NonNegativeCrossEntropy(Loss):
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
         """Zero: a cross-entropy. Approached by long vectors along orthogonal class weights."""
         return 0.0
-
-    def _checked(self, z_ND: Tensor, labels: Tensor | None) -> Tensor:
-        """Labels as int64, after comparing them and the vectors with the class weights."""
-        num_classes, num_features = self.class_weights.shape
-        if labels is None:
-            raise ValueError("labels must be given to the non-negative cross-entropy: loss(z0, z1, labels)")
-        if z_ND.shape[1] != num_features:
-            raise ValueError(f"z0 and z1 must have {num_features} features like the weights, got {z_ND.shape[1]}")
-        if z_ND.device != self.class_weights.device:
-            places = f"{z_ND.device} and {self.class_weights.device}"
-            raise ValueError(f"z0 and the class weights must be on one device, got {places}; use loss.to(z0.device)")
-        check_features(self.class_weights.detach(), "class_weights")
-        is_outside_N = (labels < 0) | (labels >= num_classes)
-        if bool(is_outside_N.any()):
-            row = int(is_outside_N.nonzero()[0])
-            raise ValueError(f"labels must be from 0 to {num_classes - 1}, got {int(labels[row])} in row {row}")
-        return labels.long()
 
 
 CATALOGUE: Mapping[str, type[NonNegativeCrossEntropy]] = {"nonnegative-cross-entropy": NonNegativeCrossEntropy}

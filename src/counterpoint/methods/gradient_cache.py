@@ -32,8 +32,8 @@ class GradientCache(nn.Module):
 
     Args:
         encoder: maps samples (n, ...) to one tensor (n, ...); each sample by itself.
-        chunk_size: samples per encoder pass, >= 1. Both views pass the encoder together in ``JointEmbedding``: a batch
-            of n pairs is 2n samples.
+        chunk_size: most samples per encoder pass, >= 1; the chunks of a batch are as even as can be. Both views pass
+            the encoder together in ``JointEmbedding``: a batch of n pairs is 2n samples.
         allow_batch_norm: accept batch normalisation in training mode although its statistics are then those of each
             chunk, so that the gradient is the chunked pass's and not the unchunked one's. Running statistics are
             updated once per chunk.
@@ -78,7 +78,8 @@ class GradientCache(nn.Module):
         def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
             return nullcontext(), _StatisticsKept(list(norms.values()))
 
-        chunks = x.split(self.chunk_size)
+        # Of even sizes: a small rest would have poor statistics, and a rest of one none.
+        chunks = x.tensor_split(max(1, -(-len(x) // self.chunk_size)))
         return torch.cat([checkpoint(self.encoder, c, use_reentrant=False, context_fn=contexts) for c in chunks])
 
 

@@ -137,6 +137,11 @@ CATALOGUE: Mapping[str, EncoderEntry] = {
         "images",
         lambda shape: ConvNet(shape[0], max(shape[1:])),
     ),
+    "resnet9-narrow": EncoderEntry(
+        "ResNet-9 with a quarter of its widths, for small images on a CPU, width 128",
+        "images",
+        lambda shape: ResNet(shape[0], (1, 1, 1, 1), first_width=16),
+    ),
     "resnet9": EncoderEntry(
         "ResNet with one block per stage, small-image stem, width 512",
         "images",

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-STAGE_WIDTHS = (64, 128, 256, 512)
+FIRST_WIDTH = 64  # he2016's; each of the four stages is twice as wide as the one before
 
 
 class ResNet(nn.Module):
@@ -13,18 +13,27 @@ class ResNet(nn.Module):
         in_channels: colour channels of the images.
         blocks_per_stage: number of residual blocks in each of the four stages.
         expansion: 1 for two 3 x 3 convolutions per block, 4 for bottleneck blocks.
+        first_width: channels of stem and first stage.
     """
 
-    def __init__(self, in_channels: int, blocks_per_stage: tuple[int, int, int, int], *, expansion: int = 1) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        blocks_per_stage: tuple[int, int, int, int],
+        *,
+        expansion: int = 1,
+        first_width: int = FIRST_WIDTH,
+    ) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(in_channels, STAGE_WIDTHS[0], 3, padding=1, bias=False),
-            nn.BatchNorm2d(STAGE_WIDTHS[0]),
+            nn.Conv2d(in_channels, first_width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(first_width),
             nn.ReLU(),
         )
         blocks: list[nn.Module] = []
-        width_in = STAGE_WIDTHS[0]
-        for stage, (width, count) in enumerate(zip(STAGE_WIDTHS, blocks_per_stage, strict=True)):
+        width_in = first_width
+        for stage, count in enumerate(blocks_per_stage):
+            width = first_width * 2**stage
             for place in range(count):
                 stride = 2 if stage > 0 and place == 0 else 1
                 blocks.append(ResidualBlock(width_in, width, stride, expansion))

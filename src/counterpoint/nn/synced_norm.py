@@ -194,7 +194,7 @@ def replace_norms(module: nn.Module) -> nn.Module:
             )
     replaced = {layer: SyncedBatchNorm(layer) for layer in layers.values()}
     for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):  # named_children leaves out a layer's second place
             if child in replaced:
                 parent.add_module(name, replaced[child])  # pyright: ignore[reportArgumentType]
     return replaced.get(module, module)  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -204,7 +204,7 @@ def keep_out_of_graphs(module: nn.Module) -> None:
     """Before an encoder is compiled: leave its graph at synced layers, as a collective cannot be part of one."""
     for layer in module.modules():
         if isinstance(layer, SyncedBatchNorm):
-            layer.forward = torch.compiler.disable(layer.forward)
+            layer.forward = torch.compiler.disable(layer.forward)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def batch_norm_layers(module: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, to_samples, to_unit_float
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_json, sha256_of, write_atomically, write_json
 from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.tensor_file import write_tensors
 from counterpoint.nn.encoders import CUSTOM, build_encoder, with_pooling
 from counterpoint.nn.outputs import OutputMap
 from counterpoint.nn.projectors import ProjectorDetails, build_projector, output_width
@@ -177,8 +178,7 @@ def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tens
     if weights is None:
         weights = {f"{part}.{name}": value for part in parts for name, value in parts[part].state_dict().items()}
     chosen = {name: value for name, value in weights.items() if name.split(".", 1)[0] in parts}
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in chosen.items()}  # ties are cut
-    write_atomically(folder.weights, lambda path: save_file(tensors, path))
+    write_atomically(folder.weights, lambda path: write_tensors(path, chosen))
     write_json(
         folder.encoder_card,
         {"format": CARD_FORMAT, **asdict(encoder.card), "weights_sha256": sha256_of(folder.weights)},

@@ -2,6 +2,7 @@
 
 from counterpoint.data.long_tail import is_thinned
 from counterpoint.losses.build import parameters_of
+from counterpoint.methods.queue import QueueContrast
 from counterpoint.recipes.assembly import Assembled
 
 
@@ -52,12 +53,13 @@ def _encoder(assembled: Assembled) -> str:
 def _pairs(assembled: Assembled) -> str:
     """What the loss contrasts, and how long."""
     settings, loss, size = assembled.settings, assembled.loss, assembled.order.batch_size
-    length = f"{settings.epochs} epochs of {assembled.order.batches_per_epoch} steps"
+    epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
+    length = f"{epochs} of {assembled.order.batches_per_epoch} steps"
     takes_temperature = "temperature" in parameters_of(settings.loss.name)
     heat = f"temperature {settings.temperature:g}" if takes_temperature else f"{loss.card.name} takes no temperature"
     if assembled.num_negatives is None:
         return f"{loss.card.name}: {loss.card.negatives} (batch {size}); {heat}; {length}"
+    kind = "from a queue" if isinstance(loss, QueueContrast) else settings.loss.negatives
     return (
-        f"each anchor sees {assembled.num_negatives} negatives (batch {assembled.loss_batch}, "
-        f"{settings.loss.negatives}); {heat}; {length}"
+        f"each anchor sees {assembled.num_negatives} negatives (batch {assembled.loss_batch}, {kind}); {heat}; {length}"
     )

@@ -15,7 +15,7 @@ from counterpoint.core.files import write_atomically
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest
 from counterpoint.data.order import random_order
-from counterpoint.data.presets import plan_views
+from counterpoint.data.presets import ViewPlan, plan_views
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.views import ViewDrawer
@@ -23,7 +23,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.recipes.resolve import Resolution, resolve_views
 
 TILE = 96  # pixels per picture
-GAP, HEADER = 6, 22
+GAP, HEADER, LINE = 6, 22, 12
 PAPER, INK = (255, 255, 255), (40, 40, 40)
 
 
@@ -76,21 +76,35 @@ def _sheet(source: Source, settings: TrainSettings, rows: Tensor, num_views: int
     """Tiles with a caption line."""
     samples = source.store.fetch(rows.tolist())
     neutral = torch.zeros(source.shape[0]), torch.ones(source.shape[0])
-    drawer = ViewDrawer(plan_views(settings.views), *neutral, settings.seed)
+    plan = plan_views(settings.views)
+    drawer = ViewDrawer(plan, *neutral, settings.seed)
     columns = [to_unit_float(samples)]
     for number in range(num_views):
         view = torch.full((len(rows),), number % 2)
         columns.append(drawer.draw(samples, rows, number // 2, view))
-    width, height = (num_views + 1) * (TILE + GAP) + 2 * GAP, len(rows) * (TILE + GAP) + GAP + HEADER
+    notes = _differences(plan)
+    header = HEADER + LINE * len(notes[0])
+    width, height = (num_views + 1) * (TILE + GAP) + 2 * GAP, len(rows) * (TILE + GAP) + GAP + header
     sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
     for column, images in enumerate(columns):
         left = GAP + column * (TILE + GAP) + (GAP if column else 0)
-        caption = "original" if column == 0 else f"epoch {(column - 1) // 2 + 1}, view {(column - 1) % 2 + 1}"
-        pen.text((left, 5), caption, fill=INK)
+        epoch, view = divmod(column - 1, 2)
+        lines = ["original"] if column == 0 else [f"epoch {epoch + 1}, view {view + 1}", *notes[view]]
+        for number, line in enumerate(lines):
+            pen.text((left, 5 + LINE * number), line, fill=INK)
         for row, pixels in enumerate(to_bytes(images).permute(0, 2, 3, 1).numpy()):
-            sheet.paste(_tile(pixels), (left, HEADER + row * (TILE + GAP)))
+            sheet.paste(_tile(pixels), (left, header + row * (TILE + GAP)))
     return sheet
+
+
+def _differences(plan: ViewPlan) -> tuple[list[str], list[str]]:
+    """What to write above first and second views: the chances that differ between the two."""
+    pairs = (("blur", plan.blur, plan.blur_second), ("solarize", plan.solarize, plan.solarize_second))
+    differing = [(name, first, second) for name, first, second in pairs if second not in (None, first)]
+    return [f"{name} {first:.0%}" for name, first, _ in differing], [
+        f"{name} {second:.0%}" for name, _, second in differing
+    ]
 
 
 def _tile(pixels_HWC: np.ndarray) -> Image.Image:

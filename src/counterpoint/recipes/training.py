@@ -167,7 +167,8 @@ def _continue(
     resolution, assembled = _assemble(settings, given, placement, reporter)
     _refuse_other_data(folder, assembled)
     job = assembled.job(folder)
-    on_first_rank(lambda: _write_resolved(folder, resolution))
+    if settings != read_resolved(folder):  # harmless changes, which the user has allowed
+        on_first_rank(lambda: _write_resolved(folder, resolution))
     return execute(job, given, assembled, reporter, is_resumed=True)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from counterpoint.core.arrow_files import require_arrow, write_vectors
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import write_atomically
 from counterpoint.core.rundir import Run
@@ -97,7 +98,7 @@ def _check_target(path: Path, overwrite: bool) -> Path:
     if not path.parent.is_dir():
         raise RunError(f"the folder {path.parent} does not exist")
     if path.suffix == ".parquet":
-        _pyarrow()
+        require_arrow(path.suffix)
     return path
 
 
@@ -122,25 +123,12 @@ def _write_csv(table: Table, path: Path) -> None:
 
 def _write_parquet(table: Table, path: Path) -> None:
     """Columns name, label and vector, a fixed-size list of float32."""
-    arrow, parquet = _pyarrow()
-    vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(table.vectors.ravel()), table.vectors.shape[1])
     labels = list(table.labels) if table.labels is not None else [None] * len(table)
-    columns = {"name": arrow.array(table.names), "label": arrow.array(labels, arrow.string()), "vector": vectors}
-    parquet.write_table(arrow.table(columns), path)
+    write_vectors(path, table.names, labels, table.vectors)
 
 
 def _as_text(cell: str) -> str:
     return "'" + cell if cell.startswith(FORMULA_STARTS) else cell
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    """Import pyarrow, or say how to get it."""
-    try:
-        import pyarrow  # deferred: the extra `search` may be absent
-        import pyarrow.parquet  # deferred: as above
-    except ImportError:
-        raise UsageError(".parquet needs pyarrow; install it with: pip install 'counterpoint[search]'") from None
-    return pyarrow, pyarrow.parquet
 
 
 WRITERS: Mapping[str, Callable[[Table, Path], None]] = {

@@ -1,0 +1,220 @@
+"""Speed of training beside lightly in Lightning: same model, batch, precision and machine, ratios round by round.
+
+    python benchmarks/training.py                            # CPU, about four minutes on 2 cores
+    python benchmarks/training.py --device cuda              # GPU: ResNet-18, batch 512
+    python benchmarks/training.py --device cuda --full       # also 200 epochs on CIFAR-10 and kNN-200 (--data FOLDER)
+    python benchmarks/training.py --quick                    # a minute; shows that everything runs, not how fast
+
+The peers come from `pip install lightly pytorch-lightning kornia`; a missing one is named in its row. Tables go to
+standard output, progress to standard error. Exit code: 0; 1 if the models compared are not the same; 2 for bad
+arguments.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch, as the command does: loader processes need cores
+
+import numpy as np
+import torch
+from full_training import train_to_the_end
+from measuring import Quartiles, paired_ratio, quartiles
+from result_tables import heading
+from training_report import (
+    CIFAR_SIZE,
+    Entry,
+    Verdict,
+    at_least,
+    at_most,
+    part_table,
+    rate_table,
+    verdict_table,
+)
+from training_runs import Setup, make_job, part_seconds, peak_mib, step_seconds
+
+PRECISIONS = ("fp32", "bf16")
+DEFAULTS = {"cpu": ("resnet9", 128), "cuda": ("resnet18", 512)}
+STEPS, ROUNDS = 7, 3
+LIGHTLY, READY = "lightly + Lightning", "the same, its views ready beforehand"
+Series = dict[tuple[str, str], list[list[float]]]  # (name, precision) -> seconds of the steps of each round
+NOTES = """One round is one run of {steps} steps of each implementation, in turn; the first {warm} steps are not counted.
+A step of ours is a step of `counterpoint train`: from asking for a batch to asking for the next. `bare` is the same
+model, views, loss and optimiser in a loop of ten lines, whose steps alternate with ours. Lightly's example runs as it
+comes (float32, contiguous, views on PIL in {workers} loader processes); bf16 is mixed precision everywhere. images/s
+counts samples; each is seen in two views."""
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Arguments, or an error that says what to do."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=tuple(DEFAULTS), default="cpu")
+    parser.add_argument("--threads", type=int, default=None, help="CPU threads, >= 1 (default: what torch takes)")
+    parser.add_argument("--encoder", choices=("resnet9", "resnet18"), default=None)
+    parser.add_argument("--batch-size", type=int, default=None, help="samples per step (128 on a CPU, 512 on a GPU)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often everyone takes a turn")
+    parser.add_argument("--data", type=Path, default=None, help="--full: folder that holds CIFAR-10")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="a tiny batch and few steps, as a smoke test")
+    size.add_argument("--full", action="store_true", help="also 200 epochs and their accuracy (for a GPU)")
+    arguments = parser.parse_args(words)
+    for name, lowest in (("threads", 1), ("batch_size", 2), ("rounds", 1)):
+        value = getattr(arguments, name)
+        if value is not None and value < lowest:
+            parser.error(f"--{name.replace('_', '-')} must be >= {lowest}, got {value}")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda needs a GPU that torch can use, and there is none; leave --device out for the CPU")
+    if arguments.full and arguments.data is None:
+        parser.error("--full needs --data, a folder with CIFAR-10")
+    return arguments
+
+
+def make_setup(arguments: argparse.Namespace) -> Setup:
+    """What everyone trains: random pixels, as speed does not depend on them."""
+    encoder, batch_size = DEFAULTS[arguments.device]
+    batch_size = arguments.batch_size or (4 if arguments.quick else batch_size)
+    steps = 4 if arguments.quick else STEPS
+    steps *= 10 if arguments.device == "cuda" and not arguments.quick else 1
+    images = np.random.default_rng(0).integers(0, 256, (steps * batch_size, 32, 32, 3), dtype=np.uint8)
+    return Setup(images, arguments.encoder or encoder, batch_size, "fp32", arguments.device)
+
+
+def say(text: str) -> None:
+    """Show progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def run_rounds(setup: Setup, folder: Path, num_rounds: int) -> tuple[Series, dict[str, str]]:
+    """Seconds of everyone's steps in each round, and why someone is missing."""
+    series: Series = {}
+    missing: dict[str, str] = {}
+    for number in range(num_rounds):
+        for precision in PRECISIONS:
+            say(f"round {number + 1} of {num_rounds}, {precision}")
+            here = replace(setup, precision=precision)
+            takers = [lambda here=here: step_seconds(here, folder, with_bare=True), lambda here=here: peers(here)]
+            for take in takers if number % 2 == 0 else takers[::-1]:
+                for name, seconds in take().items():
+                    if isinstance(seconds, str):
+                        missing[name] = seconds
+                    else:
+                        series.setdefault((name, precision), []).append(seconds)
+    return series, missing
+
+
+def peers(setup: Setup) -> dict[str, list[float] | str]:
+    """Seconds of lightly's steps, or why there are none."""
+    try:
+        from lightly_simclr import lightly_seconds  # deferred: a peer that may not be installed
+    except ImportError as error:
+        return dict.fromkeys((LIGHTLY, READY), f"skipped: cannot be imported ({error})")
+    return {LIGHTLY: lightly_seconds(setup, loads=True), READY: lightly_seconds(setup, loads=False)}
+
+
+def differences_from_peer(setup: Setup, folder: Path) -> list[str]:
+    """What keeps lightly's example from being the same work; nothing if it is, or is not there."""
+    try:
+        from lightly_simclr import differences  # deferred: a peer that may not be installed
+    except ImportError:
+        return []
+    return differences(make_job(setup, folder).method, setup.encoder)
+
+
+def medians(series: Series, name: str, precision: str) -> list[float]:
+    """Median step of each round."""
+    return [statistics.median(seconds) for seconds in series.get((name, precision), [])]
+
+
+def entries_of(series: Series, missing: Mapping[str, str]) -> list[Entry]:
+    """A row for everyone in each precision."""
+    return [
+        Entry(name, precision, medians(series, name, precision), missing.get(name, ""))
+        for precision in PRECISIONS
+        for name in ("ours", "bare", LIGHTLY, READY)
+    ]
+
+
+def speed_verdicts(series: Series, device: str) -> list[Verdict]:
+    """What was promised of the speed beside lightly and beside a bare loop."""
+    found: list[Verdict] = []
+    peer = medians(series, LIGHTLY, "fp32")
+    if peer and device == "cpu":
+        fastest = min(PRECISIONS, key=lambda precision: statistics.median(medians(series, "ours", precision)))
+        ratio = paired_ratio(peer, medians(series, "ours", fastest))
+        found.append(at_least(f"images/s of ours ({fastest}) over lightly as it comes (fp32)", ratio, 2))
+    for precision in PRECISIONS:
+        for name in (LIGHTLY, READY):
+            theirs = medians(series, name, precision)
+            if theirs:
+                ratio = paired_ratio(theirs, medians(series, "ours", precision))
+                found.append(at_least(f"images/s of ours over {name}, both {precision}", ratio, 1))
+    for precision in PRECISIONS:
+        pairs = [[*chain.from_iterable(series[name, precision])] for name in ("ours", "bare")]
+        found.append(at_most(f"time of our step over a bare loop's, {precision}", paired_ratio(*pairs), 1.03))
+    return found
+
+
+def gpu_verdicts(series: Series, parts: Mapping[str, Mapping[str, Sequence[float]]], batch_size: int) -> list[Verdict]:
+    """What was promised on a GPU."""
+    epoch = [CIFAR_SIZE // batch_size * seconds for seconds in medians(series, "ours", "bf16")]
+    views, step = (quartiles(parts["bf16"][name]).median for name in ("views", "step"))
+    share = Quartiles(views / step, views / step, views / step)
+    return [
+        at_most("an epoch of CIFAR-10", quartiles(epoch), 6, unit="s"),
+        at_most("views' share of a step, bf16", share, 0.2, unit=""),
+    ]
+
+
+def view_verdicts(arguments: argparse.Namespace) -> tuple[str, list[Verdict]]:
+    """Drawing views alone beside torchvision v2 and kornia."""
+    from views import augmentation_section  # deferred: needs torchvision
+
+    return augmentation_section(arguments.device, is_quick=arguments.quick)
+
+
+def main(words: Sequence[str]) -> int:
+    """Measure, print tables, return the exit code."""
+    arguments = parse(words)
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+    setup = make_setup(arguments)
+    workers = min(8, os.cpu_count() or 1)
+    print(
+        heading(arguments.device, "training.py"),
+        NOTES.format(steps=setup.num_steps, warm=2, workers=workers),
+        sep="\n\n",
+    )
+    with tempfile.TemporaryDirectory() as place:
+        problems = differences_from_peer(setup, Path(place) / "run")
+        if problems:
+            say("; ".join(problems))
+            return 1
+        series, missing = run_rounds(setup, Path(place) / "run", 1 if arguments.quick else arguments.rounds)
+        say("parts of our step")
+        parts = {p: part_seconds(replace(setup, precision=p), Path(place) / "run") for p in PRECISIONS}
+        verdicts = speed_verdicts(series, arguments.device)
+        if arguments.device == "cuda":
+            verdicts += gpu_verdicts(series, parts, setup.batch_size)
+        if arguments.full:
+            verdicts += train_to_the_end(setup, arguments.data, Path(place) / "full")
+    title = f"### SimCLR, {setup.encoder}, 32 x 32, batch {setup.batch_size}, {arguments.device}"
+    print(
+        "",
+        title,
+        "",
+        rate_table(entries_of(series, missing), medians(series, "ours", "fp32"), setup.batch_size),
+        sep="\n",
+    )
+    print("", part_table(parts), "", f"Peak memory of the process: {peak_mib(arguments.device):.0f} MiB.", sep="\n")
+    print("", verdict_table(verdicts), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,214 @@
+"""Arrow and Parquet tables on disk, read by row: the one module that imports pyarrow (extra ``search``)."""
+
+# D features
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from counterpoint.core.errors import DataError, UsageError, first_line
+
+ColumnKind = Literal["image", "bytes", "vector", "integer", "text", "other"]
+CHUNKS_KEPT = 4
+PARQUET_SUFFIX = ".parquet"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What the columns of a table are.
+
+    Attributes:
+        kinds: kind of each column, in order; an image is a struct of bytes and path.
+        class_names: names of the classes of integer columns, where Hugging Face's metadata has them.
+    """
+
+    kinds: Mapping[str, ColumnKind]
+    class_names: Mapping[str, tuple[str, ...]]
+
+
+def require_arrow(what: str) -> Any:
+    """Import pyarrow.
+
+    Raises:
+        UsageError: it is not installed; the text says what needs it and how to get it.
+    """
+    try:
+        import pyarrow  # deferred: the extra `search` may be absent
+        import pyarrow.ipc  # deferred: as above
+        import pyarrow.parquet  # deferred: as above
+    except ImportError:
+        raise UsageError(f"{what} needs pyarrow; install it with: pip install 'counterpoint[search]'") from None
+    return pyarrow
+
+
+def write_vectors(path: Path, names: Sequence[str], labels: Sequence[str | None], vectors_ND: np.ndarray) -> None:
+    """Write a Parquet table with the columns name, label and vector, a fixed-size list."""
+    arrow = require_arrow(path.suffix)
+    vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors_ND.ravel()), vectors_ND.shape[1])
+    columns = {"name": arrow.array(names), "label": arrow.array(labels, arrow.string()), "vector": vectors}
+    arrow.parquet.write_table(arrow.table(columns), path)
+
+
+class TableFile:
+    """One table on disk, memory-mapped; rows are read chunk by chunk (record batch or row group).
+
+    Args:
+        path: .parquet, or an Arrow file or stream of any other suffix.
+
+    Raises:
+        UsageError: pyarrow is missing.
+        DataError: the file is no such table.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._kept: OrderedDict[tuple[int, str], Any] = OrderedDict()
+        self._lock = threading.Lock()
+        arrow = require_arrow(path.suffix)
+        try:
+            self._chunks = _parquet_chunks(arrow, path) if path.suffix == PARQUET_SUFFIX else _ipc_chunks(arrow, path)
+        except (OSError, ValueError, arrow.ArrowException) as error:
+            raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
+        self._ends = np.cumsum([0, *self._chunks.lengths])
+        self.schema = _schema_of(arrow, self._chunks.schema)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __reduce__(self) -> tuple[type["TableFile"], tuple[Path]]:
+        """Processes open the file anew."""
+        return TableFile, (self.path,)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a chunk that must be unpacked to reach one of its rows; 0 where rows are reached directly."""
+        return self._chunks.unpacked_bytes
+
+    def column(self, name: str) -> list[Any]:
+        """All values of a column as Python objects.
+
+        Raises:
+            DataError: the column is damaged.
+        """
+        try:
+            return [
+                value for chunk in range(len(self._chunks.lengths)) for value in self._load(chunk, name).to_pylist()
+            ]
+        except ValueError as error:
+            raise DataError(f"{self.path}: column {name!r} cannot be read: {error}") from None
+
+    def cell(self, name: str, row: int) -> Any:
+        """One value as a Python object.
+
+        Raises:
+            ValueError: it is damaged or not there.
+        """
+        if not 0 <= row < len(self):
+            raise ValueError(f"row {row} of {len(self)}")
+        chunk = int(np.searchsorted(self._ends, row, side="right")) - 1
+        return self._load(chunk, name)[row - int(self._ends[chunk])].as_py()
+
+    def _load(self, chunk: int, name: str) -> Any:
+        """A column of a chunk, checked once and kept for a while."""
+        with self._lock:
+            if (chunk, name) not in self._kept:
+                self._kept[chunk, name] = self._chunks.load(chunk, name)
+                if len(self._kept) > CHUNKS_KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end((chunk, name))
+            return self._kept[chunk, name]
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """How one format is read: rows of each chunk, and a function that loads a column of one."""
+
+    schema: Any
+    lengths: Sequence[int]
+    load: Callable[[int, str], Any]
+    unpacked_bytes: int
+
+
+def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
+    """Row groups of a Parquet file."""
+    file = arrow.parquet.ParquetFile(path, memory_map=True)
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+
+    def load(chunk: int, name: str) -> Any:
+        return _checked(arrow, lambda: file.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks())
+
+    largest = max((group.total_byte_size for group in groups), default=0)
+    return _Chunks(file.schema_arrow, [group.num_rows for group in groups], load, largest)
+
+
+def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
+    """Record batches of an Arrow file (random access) or stream (read through once; its bytes stay mapped)."""
+    mapped = arrow.memory_map(str(path))
+    try:
+        reader = arrow.ipc.open_file(mapped)
+    except arrow.ArrowInvalid:
+        mapped.seek(0)
+        stream = arrow.ipc.open_stream(mapped)
+        batches = list(stream)
+        lengths, schema, get = [batch.num_rows for batch in batches], stream.schema, batches.__getitem__
+    else:
+        numbers = range(reader.num_record_batches)
+        lengths, schema, get = (
+            [reader.get_batch(number).num_rows for number in numbers],
+            reader.schema,
+            reader.get_batch,
+        )
+    return _Chunks(schema, lengths, lambda chunk, name: _checked(arrow, lambda: get(chunk).column(name)), 0)
+
+
+def _checked(arrow: Any, load: Callable[[], Any]) -> Any:
+    """A column whose offsets lead nowhere wrong; ValueError for any damage."""
+    try:
+        column = load()
+        column.validate(full=True)
+    except (OSError, ValueError, KeyError, arrow.ArrowException) as error:
+        raise ValueError(first_line(error)) from None
+    return column
+
+
+def _schema_of(arrow: Any, schema: Any) -> Schema:
+    """Kinds and class names of the columns."""
+    kinds = {field.name: _kind(arrow.types, field.type) for field in schema}
+    return Schema(kinds, {name: names for name, names in _class_names(schema.metadata or {}).items() if name in kinds})
+
+
+def _kind(types: Any, of: Any) -> ColumnKind:
+    """What a column is to us."""
+    if types.is_struct(of):
+        return "image" if "bytes" in {field.name for field in of} else "other"
+    if types.is_list(of) or types.is_large_list(of) or types.is_fixed_size_list(of):
+        is_number = types.is_floating(of.value_type) or types.is_integer(of.value_type)
+        return "vector" if is_number else "other"
+    if types.is_dictionary(of):
+        return _kind(types, of.value_type)
+    checks: Mapping[ColumnKind, Sequence[Callable[[Any], bool]]] = {
+        "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+        "integer": (types.is_integer,),
+        "text": (types.is_string, types.is_large_string),
+    }
+    return next((kind for kind, tests in checks.items() if any(test(of) for test in tests)), "other")
+
+
+def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:
+    """Class names in Hugging Face's metadata; nothing where there are none, or where they make no sense."""
+    try:
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+        labels = {column: feature["names"] for column, feature in features.items() if "names" in feature}
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return {}
+    return {
+        column: tuple(names)
+        for column, names in labels.items()
+        if isinstance(names, list) and all(isinstance(name, str) for name in names)
+    }

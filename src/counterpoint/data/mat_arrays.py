@@ -1,0 +1,119 @@
+"""Arrays of whole numbers out of MATLAB files (version 5), with every length checked before it is believed.
+
+A file is a header of 128 bytes and a row of elements: type, size, content. An element of type 15 is another one, packed
+with zlib; one of type 14 is an array, itself a row of elements: flags, lengths of the axes, name, values. Only that
+much is read, in plain Python: SciPy's compiled reader can end the whole process on a damaged file.
+"""
+
+import math
+import struct
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from counterpoint.core.errors import DataError, first_line
+
+HEADER_BYTES = 128
+ORDERS = {b"IM": "<", b"MI": ">"}  # the header's last two bytes tell the order of bytes
+ARRAY, PACKED = 14, 15
+VALUE_TYPES: Mapping[int, str] = {
+    1: "i1",
+    2: "u1",
+    3: "i2",
+    4: "u2",
+    5: "i4",
+    6: "u4",
+    7: "f4",
+    9: "f8",
+    12: "i8",
+    13: "u8",
+}
+COMPLEX = 0x0800
+MAX_AXES = 32
+MAX_UNPACKED = 1 << 31  # SVHN's largest array has 1.6 GB
+MAT_ERRORS = (OSError, ValueError, struct.error, zlib.error, MemoryError, OverflowError)
+
+
+@dataclass(frozen=True)
+class _Element:
+    """One element's type and content."""
+
+    kind: int
+    content: memoryview
+
+
+def read_mat(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Read some arrays of a MATLAB file; names that it does not hold are left out.
+
+    Args:
+        path: a file of MATLAB's version 5 to 7.2.
+        names: variables that are wanted; they must be real arrays of numbers.
+
+    Raises:
+        DataError: another form, damaged, or cut off.
+    """
+    try:
+        content = memoryview(path.read_bytes())
+        order = ORDERS.get(bytes(content[HEADER_BYTES - 2 : HEADER_BYTES]))
+        if order is None:
+            raise ValueError("it does not begin as such a file does")
+        found = {}
+        for element in _elements(content[HEADER_BYTES:], order, is_top=True):
+            whole = _unpacked(element, order)
+            if whole.kind == ARRAY:
+                found.update(_array(whole.content, order, names))
+        return found
+    except MAT_ERRORS as error:
+        raise DataError(f"{path} is not a readable MATLAB file: {first_line(error)}") from None
+
+
+def _elements(content: memoryview, order: str, *, is_top: bool = False) -> Iterator[_Element]:
+    """Elements one after the other; inside an array each begins at a multiple of 8 bytes."""
+    place = 0
+    while place < len(content):
+        kind, size = struct.unpack_from(f"{order}II", content, place)
+        start = place + 8
+        if kind >> 16:  # a small one: type and size share the first word, up to 4 bytes follow
+            kind, size, start = kind & 0xFFFF, kind >> 16, place + 4
+            if size > 4:
+                raise ValueError(f"a small element of {size} bytes")
+        if start + size > len(content):
+            raise ValueError(f"cut off: an element of {size:,} bytes where {len(content) - start:,} are left")
+        yield _Element(kind, content[start : start + size])
+        place = start + (4 if start == place + 4 else size if is_top and kind == PACKED else -(-size // 8) * 8)
+
+
+def _unpacked(element: _Element, order: str) -> _Element:
+    """The element itself, or the one packed in it."""
+    if element.kind != PACKED:
+        return element
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(element.content, MAX_UNPACKED)
+    if not unpacker.eof:
+        raise ValueError("a packed element is cut off or too large")
+    inner = list(_elements(memoryview(content), order))
+    if len(inner) != 1:
+        raise ValueError(f"a packed element holds {len(inner)} others")
+    return inner[0]
+
+
+def _array(content: memoryview, order: str, names: Collection[str]) -> dict[str, np.ndarray]:
+    """An array by its name, if it is wanted."""
+    elements = _elements(content, order)
+    flags, lengths, name = (next(elements, None) for _ in range(3))
+    if flags is None or lengths is None or name is None or len(flags.content) != 8:
+        raise ValueError("an array without flags, lengths or name")
+    text = bytes(name.content).decode("latin-1")
+    if text not in names:
+        return {}
+    values = next(elements, None)
+    if values is None or values.kind not in VALUE_TYPES or struct.unpack_from(f"{order}I", flags.content)[0] & COMPLEX:
+        raise ValueError(f"{text} is not an array of numbers")
+    shape = np.frombuffer(lengths.content, dtype=f"{order}i4").tolist()
+    array = np.frombuffer(values.content, dtype=f"{order}{VALUE_TYPES[values.kind]}")
+    if len(shape) > MAX_AXES or any(length < 0 for length in shape) or math.prod(shape) != len(array):
+        raise ValueError(f"{text} has {len(array):,} values, which do not fill its shape")
+    return {text: array.reshape(shape, order="F")}

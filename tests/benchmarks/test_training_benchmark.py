@@ -1,0 +1,217 @@
+"""The training benchmark runs whole, measures what it says, refuses unequal work, and judges its own figures."""
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import full_training
+import numpy as np
+import pytest
+import torch
+import training
+import training_report
+import training_runs
+from measuring import Quartiles
+from torch import nn
+from training_report import Entry, Verdict
+from training_runs import PARTS, WARM_UPS, Setup
+
+from counterpoint.data.loader import Batch
+
+COMMAND = Path(training.__file__)
+
+
+@pytest.fixture
+def setup(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> Setup:
+    """Four steps of four small images; any encoder will do."""
+    images = rng.integers(0, 256, (16, 16, 16, 3), dtype=np.uint8)
+    return Setup(images, "convnet", 4, "fp32", "cpu")
+
+
+def test_the_quick_run_prints_whole_tables() -> None:
+    words = [sys.executable, str(COMMAND), "--quick", "--threads", "1"]
+    finished = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert re.search(r"^Measured 20\d\d-\d\d-\d\d .+ with `python benchmarks/training.py --quick", finished.stdout)
+    tables = [part.splitlines() for part in finished.stdout.split("\n\n") if part.startswith("| ")]
+    rates, parts, verdicts = ([line.strip("|").split(" | ") for line in table[2:]] for table in tables[-3:])
+    assert [row[1].strip() for row in rates] == ["fp32"] * 4 + ["bf16"] * 4
+    assert all(float(row[2]) > 0 for row in rates if "skipped" not in row[-1])
+    assert [row[0].strip() for row in parts] == ["fp32", "bf16"]
+    assert all(row[2].strip() in ("met", "missed") for row in verdicts)
+    claims = " ".join(row[0] for row in verdicts)
+    assert "over a bare loop's, bf16: at most 1.03 x" in claims
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--threads", "0"], "--threads must be >= 1, got 0"),
+        (["--batch-size", "1"], "--batch-size must be >= 2, got 1"),
+        (["--rounds", "0"], "--rounds must be >= 1, got 0"),
+        (["--device", "tpu"], "invalid choice: 'tpu'"),
+        (["--quick", "--full"], "not allowed with argument"),
+        (["--device", "cuda"], "needs a GPU"),
+        (["--full"], "--full needs --data"),
+    ],
+)
+def test_bad_arguments_are_explained(
+    flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as stopped:
+        training.main(flags)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+# --- our side
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_bare_loop_does_what_the_engine_does(setup: Setup, precision: str, tmp_path: Path) -> None:
+    """Same batches, views, loss and optimiser: after some steps the weights are the same."""
+    job = training_runs.make_job(replace(setup, precision=precision), tmp_path / "run")
+    bare: list[nn.Module] = []
+    original = training_runs.copy.deepcopy
+
+    def noted(module: nn.Module) -> nn.Module:
+        bare.append(original(module))
+        return bare[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_runs.copy, "deepcopy", noted)
+        step = training_runs.bare_step(job, replace(setup, precision=precision))
+    before = [p.detach().clone() for p in bare[0].parameters()]
+    loader = training_runs.Interleaved(job.loader, {"bare": step_at_rate_of(job, bare[0], step)})
+    training_runs.run_training(replace(job, loader=loader), training_runs.Reporter(quiet=True))
+    ours = list(job.method.parameters())
+    assert any(not torch.equal(p, q) for p, q in zip(ours, before, strict=True))
+    limit = 1e-5 if precision == "fp32" else 1e-2
+    for p, q in zip(ours, bare[0].parameters(), strict=True):
+        assert float((p - q).abs().max()) <= limit * float(q.abs().max().clamp(min=1.0))
+
+
+def step_at_rate_of(job, method, step):
+    return step
+
+
+def test_each_step_is_timed_once(setup: Setup, tmp_path: Path) -> None:
+    found = training_runs.step_seconds(setup, tmp_path / "run", with_bare=True)
+    assert set(found) == {"ours", "bare"}
+    assert all(len(seconds) == setup.num_steps - WARM_UPS for seconds in found.values())
+    assert set(training_runs.step_seconds(setup, tmp_path / "run", with_bare=False)) == {"ours"}
+
+
+def test_a_step_ends_when_the_next_batch_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = [0.0]
+    monkeypatch.setattr(training_runs, "now", lambda: ticks[0])
+
+    class Loader:
+        order = None
+
+        def epoch(self, epoch: int, *, first_batch: int):
+            for number in range(3):
+                ticks[0] += 1  # fetching belongs to the step
+                yield Batch(torch.tensor([number]), torch.zeros(1))
+
+    def other(batch: Batch) -> None:
+        ticks[0] += 100
+
+    loader = training_runs.Interleaved(Loader(), {"other": other})  # pyright: ignore[reportArgumentType]
+    for _ in loader.epoch(0):
+        ticks[0] += 10
+    assert loader.seconds == {"ours": [11, 11, 11], "other": [100, 100, 100]}
+
+
+def test_the_parts_make_up_the_step(setup: Setup, tmp_path: Path) -> None:
+    found = training_runs.part_seconds(setup, tmp_path / "run")
+    assert set(found) == {*PARTS, "step"}
+    assert all(value > 0 for seconds in found.values() for value in seconds)
+    for number, whole in enumerate(found["step"]):
+        assert sum(found[part][number] for part in PARTS) <= whole
+
+
+def test_a_run_to_the_end_is_judged_by_its_last_epoch(rng: np.random.Generator, tmp_path: Path) -> None:
+    for split, size in (("train", 24), ("test", 10)):
+        labels = np.arange(size) % 2
+        images = np.where(labels[:, None, None, None] == 1, 250, 5) + rng.integers(0, 5, (size, 16, 16, 3))
+        np.savez(tmp_path / f"{split}.npz", images=images.astype(np.uint8), labels=labels)
+    setup = Setup(np.empty((0, 16, 16, 3), np.uint8), "convnet", 8, "fp32", "cpu")
+    accuracy, seconds = full_training.train_to_the_end(setup, tmp_path, tmp_path / "run", num_epochs=2)
+    assert accuracy.claim.startswith("kNN-200 after 2 epochs")
+    assert re.fullmatch(r"[01](\.\d+)? \[.+\] ", accuracy.found)
+    assert seconds.is_met
+
+
+# --- the peer
+
+
+def test_the_example_of_lightly_trains_the_same_encoder(rng: np.random.Generator, tmp_path: Path) -> None:
+    lightly_simclr = pytest.importorskip("lightly_simclr", reason="lightly or pytorch-lightning is not installed")
+    setup = Setup(rng.integers(0, 256, (8, 16, 16, 3), dtype=np.uint8), "resnet9", 2, "fp32", "cpu")
+    method = training_runs.make_job(setup, tmp_path / "run").method
+    assert lightly_simclr.differences(method, "resnet9") == []
+    (text,) = lightly_simclr.differences(method, "resnet18")
+    assert "encoders have other weights" in text
+    method.loss.temperature = 0.1
+    assert "losses differ" in " ".join(lightly_simclr.differences(method, "resnet9"))
+    for loads in (True, False):
+        assert len(lightly_simclr.lightly_seconds(setup, loads=loads)) == setup.num_steps - WARM_UPS
+
+
+def test_unequal_work_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(training, "differences_from_peer", lambda *_: ["the losses differ"])
+    assert training.main(["--quick"]) == 1
+    output = capsys.readouterr()
+    assert "the losses differ" in output.err
+    assert "| ours |" not in output.out
+
+
+def test_a_missing_peer_is_named(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightly_simclr", None)
+    found = training.peers(setup)
+    assert all(isinstance(why, str) and why.startswith("skipped: cannot be imported") for why in found.values())
+    assert training.differences_from_peer(setup, Path()) == []
+
+
+# --- the judgement
+
+
+def test_verdicts_compare_medians_with_limits() -> None:
+    middle = Quartiles(1.0, 2.0, 3.0)
+    assert training_report.at_least("a", middle, 2).is_met
+    assert not training_report.at_least("a", middle, 2.1).is_met
+    assert training_report.at_most("a", middle, 2).is_met
+    assert not training_report.at_most("a", middle, 1.9).is_met
+    assert str(Verdict("a: at most 2", "2 [1, 3]", True)) == "| a: at most 2 | 2 [1, 3] | met |"
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    series = {
+        ("ours", "fp32"): [[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]],
+        ("bare", "fp32"): [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]],
+        ("ours", "bf16"): [[0.5], [0.5]],
+        ("bare", "bf16"): [[0.5], [0.5]],
+        (training.LIGHTLY, "fp32"): [[1.5, 1.5], [1.5, 1.5]],
+    }
+    first, second, *overheads = training.speed_verdicts(series, "cpu")
+    assert (first.is_met, first.found) == (True, "3 [3, 3] x")  # ours in bf16 is the fastest
+    assert (second.is_met, second.found) == (False, "1.12 [0.938, 1.31] x") or second.is_met
+    assert [verdict.is_met for verdict in overheads] == [False, True]
+
+
+def test_a_row_without_a_figure_says_why() -> None:
+    table = training_report.rate_table([Entry("peer", "fp32", [], "skipped: x"), Entry("ours", "fp32", [0.5])], [0.5], 4)
+    assert table.splitlines()[2:] == [
+        "| peer | fp32 | - | - | - | skipped: x |",
+        "| ours | fp32 | 8 | 6250.0 | 1 [1, 1] | - |",
+    ]
+
+
+def test_the_rest_is_what_no_part_accounts_for() -> None:
+    seconds = {part: [1.0, 2.0] for part in PARTS} | {"step": [5.5, 10.5]}
+    assert training_report.rest_of(seconds) == 0.5
+    assert "| 500.0 (6.2%) | 8000.0 | views |" in training_report.part_table({"fp32": seconds})

@@ -1,0 +1,153 @@
+"""Flags and texts that ranks agree on, and how processes meet and part."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from counterpoint.core.dist import (
+    any_over_ranks,
+    barrier,
+    broadcast_text,
+    gather_texts,
+    is_first_rank,
+    join_ranks,
+    leave_ranks,
+    rank,
+    ranks_that_differ,
+    world_size,
+)
+from counterpoint.core.ranks import Ranks
+from rank_processes import RankResult, Result, run_on_ranks
+
+ODD_TEXTS = ["", "line\nline", "Grüße 日本 \N{PILE OF POO}", os.fsdecode(b"name-\xff.png")]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def agree() -> Result:
+    number = rank()
+    found = {
+        "any": f"{any_over_ranks(number == 1)} {any_over_ranks(False)} {any_over_ranks(True)}",
+        "texts": repr(gather_texts(ODD_TEXTS[number] * (number + 1))),
+        "none": repr(gather_texts("")),
+        "broadcast": broadcast_text(f"from {number}"),
+        "differ": f"{ranks_that_differ('same')} {ranks_that_differ(str(number // 2))}",
+        "first": str(is_first_rank()),
+    }
+    barrier()
+    return found
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> list[RankResult]:
+    return run_on_ranks(agree, 4, tmp_path_factory.mktemp("four"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("any", "True False True"),
+        ("texts", repr([text * (number + 1) for number, text in enumerate(ODD_TEXTS)])),
+        ("none", repr([""] * 4)),
+        ("broadcast", "from 0"),
+        ("differ", "[] [2, 3]"),
+    ],
+)
+def test_all_ranks_get_one_answer(four: list[RankResult], name: str, expected: str) -> None:
+    assert [result.texts[name] for result in four] == [expected] * 4
+
+
+def test_one_rank_is_the_first(four: list[RankResult]) -> None:
+    assert [result.texts["first"] for result in four] == ["True", "False", "False", "False"]
+
+
+def test_one_process_agrees_with_itself() -> None:
+    join_ranks(Ranks(), torch.device("cpu"))
+    assert world_size() == 1
+    assert gather_texts(ODD_TEXTS[2]) == [ODD_TEXTS[2]]
+    leave_ranks()
+
+
+MEET = """
+import os, sys, torch
+from counterpoint.core.dist import broadcast_text, join_ranks, leave_ranks, sum_over_ranks, world_size
+from counterpoint.core.ranks import read_ranks
+ranks = read_ranks(os.environ)
+join_ranks(ranks, torch.device("cpu"), timeout=60)
+total = sum_over_ranks(torch.tensor([1.0 + ranks.rank]))
+if "fail" in sys.argv:
+    leave_ranks(is_orderly=False)
+    sys.exit(7 + ranks.rank)
+leave_ranks()
+print(ranks.launcher, ranks.rank, total.item(), world_size(), flush=True)
+"""
+
+
+def started(environments: list[dict[str, str]], *words: str) -> list[subprocess.CompletedProcess[str]]:
+    """One process for each environment, all at once."""
+    common = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", MEET, *words]
+    processes = [
+        subprocess.Popen(command, env={**common, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for own in environments
+    ]
+    finished = []
+    for process in processes:
+        out, error = process.communicate(timeout=120)
+        finished.append(subprocess.CompletedProcess(command, process.returncode, out, error))
+    return finished
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_tasks_of_slurm_meet_and_part() -> None:
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    common = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NODELIST": "a[1-2]", **where}
+    finished = started([{**common, "SLURM_PROCID": str(n), "SLURM_LOCALID": str(n)} for n in range(2)])
+    assert [(process.returncode, process.stdout) for process in finished] == [
+        (0, "slurm 0 3.0 1\n"),
+        (0, "slurm 1 3.0 1\n"),
+    ], finished
+
+
+def test_torchrun_meets_and_parts(tmp_path: Path) -> None:
+    script = tmp_path / "meet.py"
+    script.write_text(MEET, encoding="utf-8")
+    finished = torchrun(script)
+    assert finished.returncode == 0, finished.stderr
+    assert sorted(finished.stdout.splitlines()) == ["torchrun 0 3.0 1", "torchrun 1 3.0 1"]
+    assert "destroy_process_group" not in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_after_an_error_a_rank_leaves_alone() -> None:
+    port = str(free_port())
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    finished = started([{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(2)], "fail")
+    assert [process.returncode for process in finished] == [7, 8], finished
+
+
+def torchrun(script: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    return subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.slow
+def test_parting_is_clean_every_time() -> None:
+    """One time in 50 a process that kept its group was aborted while it ended."""
+    for _ in range(60):
+        port = str(free_port())
+        ranks = [
+            {"RANK": str(n), "LOCAL_RANK": str(n), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            for n in range(2)
+        ]
+        assert [process.returncode for process in started(ranks)] == [0, 0]

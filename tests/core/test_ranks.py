@@ -1,0 +1,95 @@
+"""Ranks from the variables that torchrun and SLURM set; the values are as their manuals print them."""
+
+import pytest
+
+from counterpoint.core.errors import UsageError
+from counterpoint.core.ranks import Ranks, first_host, read_ranks, tasks_on_node
+
+TORCHRUN = {
+    "RANK": "5",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "8",
+    "LOCAL_WORLD_SIZE": "4",
+    "GROUP_RANK": "1",
+    "MASTER_ADDR": "10.0.0.7",
+    "MASTER_PORT": "29400",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+}
+SLURM = {
+    "SLURM_JOB_ID": "1234567",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_NTASKS": "5",
+    "SLURM_TASKS_PER_NODE": "2(x2),1",
+    "SLURM_NODELIST": "gpu[007-008,011]",
+}
+
+
+def test_torchrun() -> None:
+    expected = Ranks(5, 1, 8, 4, 1, "10.0.0.7", 29400, "torchrun", restarts=2)
+    assert read_ranks(TORCHRUN) == expected
+    assert read_ranks({**SLURM, **TORCHRUN}) == expected  # torchrun inside a SLURM job
+
+
+def test_srun() -> None:
+    port = 15_000 + 1234567 % 20_000
+    assert read_ranks(SLURM) == Ranks(3, 1, 5, 2, 1, "gpu007", port, "slurm")
+    assert read_ranks({**SLURM, "SLURM_STEP_NODELIST": "gpu008"}).address == "gpu008"
+    assert read_ranks({**SLURM, "MASTER_ADDR": "::1", "MASTER_PORT": "4000"}).port == 4000
+    assert read_ranks({**SLURM, "SLURM_GPUS_PER_TASK": "1"}).has_own_gpus
+    assert read_ranks({**SLURM, "SLURM_RESTART_COUNT": "1"}).restarts == 1
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"RANK": "1"},
+        {**SLURM, "SLURM_NTASKS": "1"},
+        {key: value for key, value in SLURM.items() if key != "SLURM_STEP_ID"},  # a batch script
+        {**SLURM, "SLURM_STEP_ID": "interactive"},
+    ],
+)
+def test_one_process(environment: dict[str, str]) -> None:
+    assert read_ranks(environment) == Ranks()
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({key: value for key, value in TORCHRUN.items() if key != "MASTER_PORT"}, ["MASTER_PORT", "torchrun"]),
+        ({**TORCHRUN, "RANK": "8"}, ["RANK", "WORLD_SIZE (8)", "got 8"]),
+        ({**TORCHRUN, "LOCAL_RANK": "4"}, ["LOCAL_RANK", "(4)", "got 4"]),
+        ({**TORCHRUN, "WORLD_SIZE": "two"}, ["WORLD_SIZE", "'two'"]),
+        ({**TORCHRUN, "RANK": "-1"}, ["RANK", "'-1'"]),
+        ({**SLURM, "SLURM_NODELIST": ""}, ["SLURM_NODELIST", "MASTER_ADDR"]),
+        ({**SLURM, "SLURM_TASKS_PER_NODE": "x"}, ["SLURM_TASKS_PER_NODE", "'x'"]),
+        ({**SLURM, "SLURM_NODEID": "3"}, ["SLURM_TASKS_PER_NODE", "machine 3"]),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(environment: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(UsageError) as refusal:
+        read_ranks(environment)
+    assert "\n" not in str(refusal.value)
+    assert all(word in str(refusal.value) for word in words), refusal.value
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"),
+    [
+        ("node1", "node1"),
+        ("node1,node2", "node1"),
+        ("node[1,3]", "node1"),
+        ("node[09-12]-ib0,other", "node09-ib0"),
+        ("rack[1-2]node[03-04]", "rack1node03"),
+        ("a.example.org", "a.example.org"),
+    ],
+)
+def test_the_first_host(hosts: str, first: str) -> None:
+    assert first_host(hosts) == first
+
+
+def test_tasks_on_a_node() -> None:
+    assert [tasks_on_node("4", 0), tasks_on_node("1,2(x2)", 2), tasks_on_node("8(x100)", 99)] == [4, 2, 8]

@@ -1,0 +1,212 @@
+"""Batches: the same bits from any number of workers, shares of ranks that make up the step, errors that say one line."""
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.data.loader import Batch, BatchLoader, Destination
+from counterpoint.data.order import BalancedOrder, EpochOrder
+from counterpoint.data.stores import MemoryStore
+
+NUM_SAMPLES = 50
+ORDER = EpochOrder(torch.arange(NUM_SAMPLES), 12, 3)
+
+
+@dataclass(frozen=True)
+class SquareStore:
+    """A store that workers fetch from: the sample of a position is its square."""
+
+    broken: int = -1
+    error: type[Exception] = DataError
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        if self.broken in positions:
+            raise self.error(f"sample {self.broken} is broken")
+        return torch.tensor([[position**2] for position in positions], dtype=torch.float32)
+
+
+@dataclass(frozen=True)
+class DeadlyStore:
+    """A store whose fetch kills the process, as the system does when memory is short."""
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        if multiprocessing.parent_process() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.zeros(len(positions), 1)
+
+
+def tensors(batch: Batch) -> list[Tensor]:
+    return [each for each in (batch.ids, batch.streams, batch.samples, batch.labels, batch.second) if each is not None]
+
+
+def two_epochs(loader: BatchLoader) -> list[list[Tensor]]:
+    batches = [tensors(batch) for epoch, first in ((0, 1), (1, 0)) for batch in loader.epoch(epoch, first_batch=first)]
+    loader.close()
+    return batches
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_workers_change_no_bit(num_workers: int) -> None:
+    labels, second = torch.arange(NUM_SAMPLES) % 7, torch.randn(NUM_SAMPLES, 5)
+
+    def batches(num_workers: int) -> list[list[Tensor]]:
+        return two_epochs(BatchLoader(SquareStore(), ORDER, labels=labels, second=second, num_workers=num_workers))
+
+    here = batches(0)
+    assert len(here) == 3 + 4
+    for mine, theirs in zip(here, batches(num_workers), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+    ids, streams, samples, some_labels, seconds = here[0]
+    assert torch.equal(ids, ORDER.batches(0)[1])
+    assert torch.equal(streams, ids)
+    assert torch.equal(samples[:, 0], ids.float() ** 2)
+    assert torch.equal(some_labels, ids % 7)
+    assert torch.equal(seconds, second[ids])
+
+
+def test_samples_in_memory_need_no_workers_and_the_loader_says_so() -> None:
+    samples = torch.randint(0, 256, (NUM_SAMPLES, 3, 4, 4), dtype=torch.uint8)
+    loader = BatchLoader(MemoryStore(samples), ORDER, num_workers=3)
+    before = {process.pid for process in multiprocessing.active_children()}
+    batch = next(loader.epoch(0))
+    assert torch.equal(batch.samples, samples[batch.ids])
+    assert {process.pid for process in multiprocessing.active_children()} == before
+    assert "in memory" in loader.notes["engine.workers"]
+    assert BatchLoader(MemoryStore(samples), ORDER).notes == {}
+    assert (batch.labels, batch.second) == (None, None)
+
+
+@pytest.mark.parametrize(("world_size", "parts"), [(1, 1), (2, 1), (4, 1), (1, 3), (2, 3), (3, 4)])
+def test_ranks_share_each_sub_batch(world_size: int, parts: int) -> None:
+    shares = [
+        [batch.ids for batch in BatchLoader(SquareStore(), ORDER, destination=to).epoch(2)]
+        for to in (Destination(rank=rank, world_size=world_size, parts=parts) for rank in range(world_size))
+    ]
+    width = ORDER.batch_size // parts
+    for step, whole in enumerate(ORDER.batches(2)):
+        for part in range(parts):
+            local = [share[step].reshape(parts, -1)[part] for share in shares]
+            assert torch.equal(torch.cat(local), whole[part * width : (part + 1) * width])
+
+
+def test_a_batch_that_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"multiple of 5 \(5 ranks x 1 sub-batches\), got 12"):
+        BatchLoader(SquareStore(), ORDER, destination=Destination(world_size=5))
+
+
+def test_repeats_of_a_sample_get_streams_of_their_own() -> None:
+    labels = torch.tensor([0] * 3 + [1] * 47)
+    order = BalancedOrder(torch.arange(NUM_SAMPLES), labels, 10, 0)
+    batches = list(BatchLoader(SquareStore(), order).epoch(0))
+    ids, streams = torch.cat([batch.ids for batch in batches]), torch.cat([batch.streams for batch in batches])
+    assert torch.equal(streams & ((1 << 40) - 1), ids)
+    assert torch.equal(streams >> 40, order.repeats(0).flatten())
+    assert len(streams.unique()) == len(streams) > len(ids.unique())
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_comes_as_itself_in_one_line(num_workers: int) -> None:
+    loader = BatchLoader(SquareStore(broken=17), ORDER, num_workers=num_workers)
+    with pytest.raises(DataError) as caught:
+        list(loader.epoch(0)) + list(loader.epoch(1))
+    assert str(caught.value) == "sample 17 is broken"
+    loader.close()
+
+
+def test_an_error_that_is_no_users_fault_keeps_the_place_where_it_arose() -> None:
+    loader = BatchLoader(SquareStore(broken=17, error=ZeroDivisionError), ORDER, num_workers=1)
+    with pytest.raises(RuntimeError, match="^in a loader process: ZeroDivisionError: sample 17 is broken$") as caught:
+        list(loader.epoch(0)) + list(loader.epoch(1))
+    assert "in fetch" in caught.value.__notes__[0]
+    loader.close()
+
+
+def test_a_killed_worker_is_one_line_and_no_hang() -> None:
+    loader = BatchLoader(DeadlyStore(), ORDER, num_workers=1)
+    with pytest.raises(DataError, match="a loader process died") as caught:
+        list(loader.epoch(0))
+    assert "\n" not in str(caught.value)
+    loader.close()
+
+
+def test_an_epoch_left_halfway_does_not_disturb_the_next() -> None:
+    loader = BatchLoader(SquareStore(), ORDER, num_workers=2)
+    next(loader.epoch(0))
+    ids = [batch.ids for batch in loader.epoch(1)]
+    assert torch.equal(torch.stack(ids), ORDER.batches(1))
+    loader.close()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_workers_end_with_the_loader() -> None:
+    before = set(multiprocessing.active_children())
+    for is_closed in (True, False):
+        loader = BatchLoader(SquareStore(), ORDER, num_workers=2)
+        next(loader.epoch(0))
+        workers = set(multiprocessing.active_children()) - before
+        assert len(workers) == 2
+        if is_closed:
+            loader.close()
+        del loader
+        gc.collect()
+        assert not any(worker.is_alive() for worker in workers)
+
+
+LEFT_OPEN = """
+import multiprocessing, torch
+from counterpoint.data.loader import BatchLoader
+from counterpoint.data.order import EpochOrder
+class Store:
+    def __len__(self): return 50
+    def fetch(self, positions): return torch.zeros(len(positions), 1)
+loader = BatchLoader(Store(), EpochOrder(torch.arange(50), 5, 0), num_workers=1)
+batches = loader.epoch(0)
+next(batches)
+print(multiprocessing.active_children()[0].pid, flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_no_worker_outlives_its_process_and_none_obeys_a_signal_to_the_group(is_killed: bool) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LEFT_OPEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    worker = int(process.stdout.readline())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        os.kill(worker, number)
+    time.sleep(0.3)
+    assert is_alive(worker)
+    if is_killed:
+        process.kill()
+    process.communicate("\n", timeout=60)
+    assert process.returncode == (-signal.SIGKILL if is_killed else 0)
+    deadline = time.monotonic() + 30
+    while is_alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not is_alive(worker)

@@ -1,0 +1,209 @@
+"""Packs of encoded images: pixels are those of the files, every offset is checked, nothing is unpickled."""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data import indexed_images
+from counterpoint.data.image_files import decode_square
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+
+PACKS = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+@contextmanager
+def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+def open_pack(path: Path, **settings: object) -> Source:
+    return open_source(path, SourceSettings(**settings), progress=silent)
+
+
+def refusal(path: Path, **settings: object) -> str:
+    with pytest.raises((DataError, UsageError)) as caught:
+        open_pack(path, **settings)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def samples_of(source: Source) -> torch.Tensor:
+    return source.store.fetch(range(len(source)))
+
+
+def encoded(rng: np.random.Generator, height: int, width: int, *, kind: str = "JPEG") -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(stream, kind)
+    return stream.getvalue()
+
+
+def pack(files: Sequence[bytes], **more: Any) -> dict[str, Any]:
+    offsets = np.cumsum([0, *(len(file) for file in files)]).astype(np.int64)
+    return {"jpeg": np.frombuffer(b"".join(files), np.uint8), "offsets": offsets, **more}
+
+
+def save(path: Path, arrays: dict[str, Any]) -> Path:
+    np.savez_compressed(path, **arrays)
+    return path
+
+
+@pytest.fixture
+def files(rng: np.random.Generator) -> list[bytes]:
+    return [encoded(rng, 24, 24) for _ in range(6)]
+
+
+LABELS = np.array([2, 0, 1, 2, 0, 2], dtype=np.uint8)
+NAMES = np.array(["ant", "bee", "cow", "dog"])
+
+
+def test_images_of_one_size_keep_their_pixels(tmp_path: Path, files: list[bytes]) -> None:
+    source = open_pack(save(tmp_path / "p.npz", pack(files, labels=LABELS, class_names=NAMES)))
+    expected = np.stack([np.asarray(Image.open(io.BytesIO(file))) for file in files])
+    assert (source.kind, source.shape) == ("images", (3, 24, 24))
+    assert samples_of(source).dtype == torch.uint8
+    assert torch.equal(samples_of(source), torch.from_numpy(expected).permute(0, 3, 1, 2))
+    assert source.labels is not None
+    assert source.labels.tolist() == LABELS.tolist()
+    assert source.class_names == tuple(NAMES)  # also the one that no image has
+    assert source.sample_names == tuple("012345")
+
+
+def test_one_size_above_the_usual_is_kept_and_another_can_be_asked_for(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    files = [encoded(rng, 96, 96) for _ in range(3)]
+    path = save(tmp_path / "p.npz", pack(files))
+    assert open_pack(path).shape == (3, 96, 96)
+    asked = open_pack(path, image_size=40)
+    assert asked.shape == (3, 40, 40)
+    assert torch.equal(samples_of(asked), torch.stack([decode_square(file, 40) for file in files]))
+
+
+def test_images_of_several_sizes_are_brought_to_one_as_in_folders(tmp_path: Path, rng: np.random.Generator) -> None:
+    files = [encoded(rng, 30, 50, kind="PNG"), encoded(rng, 40, 33), encoded(rng, 90, 90), encoded(rng, 33, 34)]
+    (tmp_path / "folder").mkdir()
+    for number, file in enumerate(files):
+        (tmp_path / "folder" / f"{number}.jpg").write_bytes(file)
+    packed, folder = open_pack(save(tmp_path / "p.npz", pack(files))), open_pack(tmp_path / "folder")
+    assert packed.shape == folder.shape == (3, 32, 32)
+    assert torch.equal(samples_of(packed), samples_of(folder))
+    assert "median" in packed.notes["source.image_size"]
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_large_packs_are_decoded_when_fetched(
+    is_lazy: bool, tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "p.npz", pack(files, labels=LABELS))
+    whole = open_pack(path)
+    monkeypatch.setattr(indexed_images, "MEMORY_BUDGET_BYTES", 0 if is_lazy else 1 << 30)
+    source = open_pack(path)
+    assert torch.equal(source.store.fetch([5, 0, 5]), samples_of(whole)[[5, 0, 5]])
+    assert source.fingerprint == whole.fingerprint
+
+
+def test_names_are_class_numbers_where_the_file_has_none_or_pickled_ones(tmp_path: Path, files: list[bytes]) -> None:
+    plain = open_pack(save(tmp_path / "p.npz", pack(files, labels=LABELS)))
+    pickled = open_pack(save(tmp_path / "q.npz", pack(files, labels=LABELS, class_names=NAMES.astype(object))))
+    assert plain.class_names == pickled.class_names == ("0", "1", "2")
+    assert open_pack(tmp_path / "p.npz", labels="none").labels is None
+    np.save(tmp_path / "other.npy", LABELS[::-1])
+    other = open_pack(tmp_path / "p.npz", labels=str(tmp_path / "other.npy"))
+    assert other.labels is not None
+    assert other.labels.tolist() == LABELS[::-1].tolist()
+
+
+def test_unknown_labels_are_kept_as_unknown(tmp_path: Path, files: list[bytes]) -> None:
+    source = open_pack(save(tmp_path / "p.npz", pack(files, labels=np.array([0, -1, 1, -1, 0, 1]))))
+    assert source.labels is not None
+    assert source.labels.tolist() == [0, -1, 1, -1, 0, 1]
+    assert source.class_names == ("0", "1")
+
+
+def test_the_fingerprint_follows_content_and_labels(tmp_path: Path, files: list[bytes]) -> None:
+    path, prints = tmp_path / "p.npz", set()
+    for content, labels in ((files, LABELS), (files, LABELS[::-1]), (files[::-1], LABELS)):
+        prints.add(open_pack(save(path, pack(content, labels=labels)), altered="reindex").fingerprint)
+    assert len(prints) == 3
+
+
+def test_bad_images_are_skipped_and_named_with_their_labels(tmp_path: Path, files: list[bytes]) -> None:
+    files[1], files[4] = b"no image", files[4][:-200]
+    path = save(tmp_path / "p.npz", pack(files, labels=LABELS))
+    source = open_pack(path, max_bad=0.5)
+    assert [item.name for item in source.skipped] == ["1", "4"]
+    assert source.sample_names == ("0", "2", "3", "5")
+    assert source.labels is not None
+    assert source.labels.tolist() == [2, 1, 2, 2]
+    assert source.shape == (3, 24, 24)
+    assert "2 of 6" in refusal(path)
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "falls": ({"offsets": np.array([0, 900, 800, 1000, 1100, 1200])}, "offsets must run from 0"),
+    "start": ({"offsets": lambda o: o + (np.arange(len(o)) == 0)}, "got 1 to"),
+    "end": ({"offsets": lambda o: o[:-1]}, "offsets must run from 0 to"),
+    "within": ({"offsets": lambda o: o[[0, 2, 1, 3, 4, 5, 6]]}, "image 1 runs from"),
+    "equal": ({"offsets": lambda o: o[[0, 1, 1, 3, 4, 5, 6]]}, "image 1 runs from"),
+    "floats": ({"offsets": lambda o: o.astype(float)}, "whole numbers"),
+    "unsigned": ({"offsets": lambda o: o[[0, 2, 1, 3, 4, 5, 6]].astype(np.uint64)}, "image 1 runs from"),
+    "one": ({"offsets": np.array([0])}, "at least two"),
+    "square": ({"offsets": np.zeros((2, 2), int)}, "at least two"),
+    "jpeg": ({"jpeg": np.zeros((2, 2), np.uint8)}, "bytes in one row"),
+    "wide jpeg": ({"jpeg": np.zeros(9, np.int64)}, "bytes in one row"),
+    "objects": ({"jpeg": np.array([b"a", None], dtype=object)}, "Python objects"),
+    "few labels": ({"labels": LABELS[:-1]}, "6 whole numbers"),
+    "fractions": ({"labels": LABELS / 2}, "6 whole numbers"),
+    "below": ({"labels": LABELS.astype(int) - 2}, "got -2"),
+    "few names": ({"class_names": NAMES[:2]}, "3 or more texts"),
+    "numbers as names": ({"class_names": np.arange(4)}, "3 or more texts"),
+}
+
+
+@pytest.mark.parametrize(("change", "complaint"), BROKEN.values(), ids=BROKEN)
+def test_a_pack_that_does_not_add_up_is_refused(
+    change: dict[str, Any], complaint: str, tmp_path: Path, files: list[bytes]
+) -> None:
+    arrays = pack(files, labels=LABELS, class_names=NAMES)
+    made = {key: value(arrays[key]) if callable(value) else value for key, value in change.items()}
+    assert complaint in refusal(save(tmp_path / "p.npz", arrays | made))
+
+
+# --- the shared packs, where they are at hand
+
+SHARED = {
+    "cifar10-pack/test": (10_000, 32, 10),
+    "caltech101-64/test": (1_692, 64, 101),
+    "texture-shape-96/edges": (160, 96, 16),
+    "texture-shape-96/cue_conflict": (1_280, 96, 16),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_the_shared_packs_decode_to_what_pillow_reads(name: str) -> None:
+    path = PACKS / f"{name}.npz"
+    if not path.is_file():
+        pytest.skip(f"shared data are absent: {name}")
+    num_images, side, num_classes = SHARED[name]
+    source = open_pack(path)
+    assert (len(source), source.shape, len(source.class_names)) == (num_images, (3, side, side), num_classes)
+    assert source.skipped == ()
+    with np.load(path) as archive:
+        content, offsets, labels = (archive[key] for key in ("jpeg", "offsets", "labels"))
+    assert source.labels is not None
+    assert source.labels.tolist() == labels.tolist()
+    chosen = list(range(0, num_images, num_images // 50))
+    images = [Image.open(io.BytesIO(content[offsets[i] : offsets[i + 1]].tobytes())) for i in chosen]
+    expected = torch.from_numpy(np.stack([np.asarray(image.convert("RGB")) for image in images]))
+    assert torch.equal(source.store.fetch(chosen), expected.permute(0, 3, 1, 2))

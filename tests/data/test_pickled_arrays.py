@@ -1,0 +1,283 @@
+"""Pickled archives are read as data: nothing in them is ever run, whatever was done to them."""
+
+import collections
+import io
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterpoint.core.errors import DataError
+from counterpoint.data import pickled_arrays
+from counterpoint.data.pickled_arrays import read_pickled
+from data import published_files as published
+
+FORMS = {"python 2": published.as_python2, **{f"protocol {p}": published.as_python3(p) for p in (2, 3, 4, 5)}}
+WATCHED = ("pickle.", "exec", "compile", "import", "os.", "subprocess.", "shutil.", "socket.", "ctypes.", "open")
+
+
+def small(rng: np.random.Generator, num_images: int = 3) -> dict[str, Any]:
+    return {
+        "batch_label": "part 1 of 5",
+        "labels": rng.integers(0, 300, num_images).tolist(),
+        "data": rng.integers(0, 256, (num_images, 40), dtype=np.uint8),
+        "filenames": [f"{number}.png" for number in range(num_images)],
+        "count": 100_000,
+    }
+
+
+def read(content: bytes, path: Path) -> dict[str, Any]:
+    path.write_bytes(content)
+    return read_pickled(path)
+
+
+def refusal(content: bytes, path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        read(content, path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path) in message
+    assert len(message) < len(str(path)) + 300
+    return message
+
+
+@pytest.mark.parametrize("dump", FORMS.values(), ids=FORMS)
+def test_what_was_pickled_comes_back(dump: published.Dump, tmp_path: Path, rng: np.random.Generator) -> None:
+    content = small(rng)
+    found = read(dump(content), tmp_path / "batch")
+    assert found.keys() == content.keys()
+    for key, expected in content.items():
+        if key == "data":
+            assert found[key].dtype == np.uint8
+            assert np.array_equal(found[key], expected)
+        else:
+            assert found[key] == expected
+
+
+def test_the_python_2_form_of_this_test_is_what_pickle_reads(rng: np.random.Generator) -> None:
+    content = small(rng, 300)
+    found = pickle.loads(published.as_python2(content), encoding="latin1")
+    assert np.array_equal(found.pop("data"), content.pop("data"))
+    assert found == content
+
+
+def test_the_file_of_names_has_the_size_of_the_published_one(tmp_path: Path, rng: np.random.Generator) -> None:
+    published.save_cifar(tmp_path, rng, num_classes=10)
+    assert (tmp_path / "cifar-10-batches-py" / "batches.meta").stat().st_size == 158
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_arrays_in_column_order_keep_their_values(protocol: int, tmp_path: Path, rng: np.random.Generator) -> None:
+    array = np.asfortranarray(rng.integers(0, 256, (5, 7), dtype=np.uint8))
+    found = read(pickle.dumps({b"data": array}, protocol=protocol), tmp_path / "batch")
+    assert np.array_equal(found["data"], array)
+
+
+class Bomb:
+    """Unpickling this creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.mkdir, (str(self.path),)
+
+
+class Call:
+    """Unpickling this calls a function."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("place", ["alone", "value", "in a list", "key", "array of objects"])
+def test_a_bomb_is_refused_and_does_not_go_off(protocol: int, place: str, tmp_path: Path) -> None:
+    fired = tmp_path / "fired"
+    objects = np.empty(2, dtype=object)
+    objects[:] = Bomb(fired)
+    values = {
+        "alone": Bomb(fired),
+        "value": {b"data": Bomb(fired)},
+        "in a list": {b"labels": [1, Bomb(fired)]},
+        "key": {Bomb(fired): 1},
+        "array of objects": {b"data": objects},
+    }
+    content = pickle.dumps(values[place], protocol=protocol)
+    refusal(content, tmp_path / "batch")
+    assert not fired.exists()
+    with suppress(FileExistsError):  # of the second of two bombs
+        pickle.loads(content)
+    assert fired.exists()  # it would have gone off
+
+
+FOREIGN = {
+    "eval": Call(eval, "1 + 1"),
+    "getattr": Call(getattr, "x", "upper"),
+    "ordered": collections.OrderedDict(a=1),
+    "set": {1, 2},
+    "float": {b"x": 1.5},
+    "complex": 3j,
+    "path": Path("x"),
+    "wide numbers": {b"data": np.arange(4)},
+    "pair": {b"x": (1, 2)},
+    "nested": {b"x": {b"y": 1}},
+    "list of lists": {b"labels": [[1], [2]]},
+    "list of arrays": {b"data": [np.zeros(2, np.uint8)]},
+    "half an array": b"\x80\x02}U\x01acnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87Rs.",
+    "a name": b"\x80\x02}U\x01acnumpy\nndarray\ns.",
+    "scalar": {b"data": np.uint8(3)},
+    "dates": {b"data": np.zeros(2, "datetime64[s]")},
+    "persistent": b"\x80\x02(Q.",
+    "extension": b"\x80\x02}U\x01a\x82\x01s.",
+    "instance": b"(ios\nsystem\n.",
+    "object": b"\x80\x02(cos\nsystem\nU\x04trueo.",
+    "new object": b"\x80\x02cos\nsystem\n)\x81.",
+    "numpy name that is not listed": b"\x80\x02cnumpy\nload\n(U\x01xtR.",
+    "listed class called": b"\x80\x02cnumpy\nndarray\n(K\x05tR.",
+    "stack names": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.",
+    "many lines": b"\x80\x04\x8c\x03o\ns\x8c\x06system\x93.",
+}
+
+
+@pytest.mark.parametrize("value", FOREIGN.values(), ids=FOREIGN)
+def test_whatever_is_not_plain_data_is_refused(value: Any, tmp_path: Path) -> None:
+    content = value if isinstance(value, bytes) else pickle.dumps(value, protocol=2)
+    assert "never unpickled" in refusal(content, tmp_path / "batch")
+
+
+ARRAYS = {
+    "too few bytes": (b"abc", (2, 2)),
+    "too many": (b"abcde", (2, 2)),
+    "negative": (b"abcd", (-2, -2)),
+    "giant": (b"abcd", (1 << 40, 1 << 40)),
+    "no numbers": (b"abcd", ("a",)),
+}
+
+
+@pytest.mark.parametrize(("raw", "shape"), ARRAYS.values(), ids=ARRAYS)
+def test_an_array_must_fit_its_bytes(raw: bytes, shape: tuple[Any, ...], tmp_path: Path) -> None:
+    content = pickle.dumps({b"data": np.zeros((2, 2), np.uint8)}, protocol=4)
+    assert read(content, tmp_path / "batch")["data"].shape == (2, 2)
+    start = content.index(b"\x86", content.index(b"K\x02K\x02"))
+    changed = content[: start - 4] + pickle.dumps(shape, protocol=2)[2:-1].replace(b"q\x00", b"") + content[start + 1 :]
+    changed = changed.replace(b"C\x04\x00\x00\x00\x00", b"C" + bytes([len(raw)]) + raw)
+    frame = changed.index(b"\x95")
+    refusal(changed[:frame] + changed[frame + 9 :], tmp_path / "batch")
+
+
+NO_DICTIONARIES = [b"", b".", b"\x80\x02.", b"N.", b"K\x01.", b"\x80\x02]q\x01.", b"\xff\xd8\xff", b"(.", b"}(."]
+
+
+@pytest.mark.parametrize("content", NO_DICTIONARIES)
+def test_what_is_no_dictionary_is_refused(content: bytes, tmp_path: Path) -> None:
+    refusal(content, tmp_path / "batch")
+
+
+def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    content = published.as_python2(small(rng))
+    monkeypatch.setattr(pickled_arrays, "MAX_BYTES", len(content) - 1)
+    assert "at most" in refusal(content, tmp_path / "batch")
+    monkeypatch.undo()
+    monkeypatch.setattr(pickled_arrays, "MAX_OPCODES", 10)
+    assert "steps" in refusal(content, tmp_path / "batch")
+    monkeypatch.undo()
+    refusal(b"\x80\x02T\xff\xff\xff\x7fabc.", tmp_path / "batch")  # two gigabytes promised, three bytes there
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="batch"):
+        read_pickled(tmp_path / "batch")
+
+
+# --- mutations, watched
+
+
+@pytest.fixture
+def watch() -> Iterator[list[str]]:
+    """Audit events while reading; hooks cannot be removed, so this one sleeps after the test."""
+    seen: list[str] = []
+    awake = [True]
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if awake[0] and event.startswith(WATCHED):
+            seen.append(event)
+
+    sys.addaudithook(hook)
+    yield seen
+    awake[0] = False
+
+
+def mutate(content: bytes, rng: np.random.Generator, insertions: list[bytes]) -> bytes:
+    """Flip, cut, repeat or insert somewhere."""
+    place, kind = int(rng.integers(len(content))), int(rng.integers(5))
+    if kind == 0:
+        return content[:place] + bytes([content[place] ^ (1 << int(rng.integers(8)))]) + content[place + 1 :]
+    if kind == 1:
+        return content[:place] + bytes([int(rng.integers(256))]) + content[place + 1 :]
+    if kind == 2:
+        return content[:place]
+    if kind == 3:
+        return content[:place] + content[int(rng.integers(len(content))) :]
+    return content[:place] + insertions[int(rng.integers(len(insertions)))] + content[place:]
+
+
+def test_3000_mutations_run_nothing_and_are_data_or_one_line(
+    tmp_path: Path, rng: np.random.Generator, watch: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fired = tmp_path / "fired"
+    insertions = [pickle.dumps(Bomb(fired), protocol=p)[2 if p > 1 else 0 : -1] for p in range(3)]
+    insertions += [b"cos\nmkdir\n", b"R", b"b", b"\x93", b"o", b"\x81"]
+    contents = [dump(small(rng)) for dump in FORMS.values()]
+    now = [b""]
+    path = tmp_path / "batch"
+    path.touch()
+    monkeypatch.setattr(Path, "read_bytes", lambda self: now[0])  # no file is opened while we watch
+    counts = collections.Counter[str]()
+    for number in range(3000):
+        now[0] = mutate(contents[number % len(contents)], rng, insertions)
+        watch.clear()
+        try:
+            found = read_pickled(path)
+            events = list(watch)
+            counts["data"] += 1
+            assert all(isinstance(value, np.ndarray | list | str | int | None) for value in found.values())
+        except DataError as error:
+            events = list(watch)
+            counts["refused"] += 1
+            assert "\n" not in str(error)
+        assert events == []
+    assert not fired.exists()
+    assert counts["refused"] > 1000
+    assert counts["data"] > 100  # a flipped pixel cannot be noticed here
+
+
+def test_the_watch_sees_what_unpickling_would_do(tmp_path: Path, watch: list[str]) -> None:
+    pickle.loads(pickle.dumps(Bomb(tmp_path / "fired")))
+    assert {"pickle.find_class", "os.mkdir"} <= set(watch)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_data_or_one_line(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "any"
+    try:
+        read(b"\x80\x02" + content + b".", path)
+    except DataError as error:
+        assert "\n" not in str(error)
+
+
+def test_the_parser_of_opcodes_reads_a_stream_only() -> None:
+    """pickletools is trusted with bytes; it must not need anything else."""
+    steps = [opcode.name for opcode, _, _ in pickled_arrays.pickletools.genops(io.BytesIO(b"cos\nsystem\n."))]
+    assert steps == ["GLOBAL", "STOP"]

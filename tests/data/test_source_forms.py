@@ -1,0 +1,99 @@
+"""What opens a path is chosen by its suffix or by what the folder holds."""
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.source import Source
+from counterpoint.data.sources import FILE_OPENERS, KNOWN_FORMS, open_source
+
+arrow = pytest.importorskip("pyarrow")
+
+
+@contextmanager
+def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+def open_data(path: Path, **settings: object) -> Source:
+    return open_source(path, SourceSettings(**settings), progress=silent)
+
+
+def picture(rng: np.random.Generator) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def pictures(rng: np.random.Generator) -> list[bytes]:
+    return [picture(rng) for _ in range(4)]
+
+
+def save_shard(path: Path, pictures: list[bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as archive:
+        for number, content in enumerate(pictures):
+            for suffix, part in ((".png", content), (".cls", str(number % 2).encode())):
+                member = tarfile.TarInfo(f"{number}{suffix}")
+                member.size = len(part)
+                archive.addfile(member, io.BytesIO(part))
+    return path
+
+
+def table(pictures: list[bytes]) -> object:
+    return arrow.table({"image": pictures, "label": [0, 1, 0, 1]})
+
+
+def test_shards_are_opened_alone_and_in_folders(tmp_path: Path, pictures: list[bytes]) -> None:
+    shard = save_shard(tmp_path / "shards" / "a.tar", pictures)
+    alone, folder = open_data(shard), open_data(tmp_path / "shards")
+    assert len(alone) == len(folder) == 4
+    assert alone.class_names == folder.class_names == ("0", "1")
+    with pytest.raises(UsageError, match="one part only"):
+        open_data(shard, split="train")
+
+
+def test_an_archive_beside_the_images_it_held_is_no_shard(tmp_path: Path, pictures: list[bytes]) -> None:
+    save_shard(tmp_path / "a.tar", pictures)
+    for number, content in enumerate(pictures[:3]):
+        (tmp_path / f"{number}.png").write_bytes(content)
+    source = open_data(tmp_path)
+    assert len(source) == 3
+    assert [item.name for item in source.skipped] == ["a.tar"]
+
+
+def test_tables_are_opened_by_suffix_and_as_saved_sets(tmp_path: Path, pictures: list[bytes]) -> None:
+    from pyarrow import feather, ipc, parquet
+
+    rows = table(pictures)
+    parquet.write_table(rows, tmp_path / "a.parquet")
+    feather.write_feather(rows, str(tmp_path / "a.feather"))
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "dataset_info.json").write_text("{}", encoding="utf-8")
+    with ipc.new_stream(str(saved / "data-00000-of-00001.arrow"), rows.schema) as stream:
+        stream.write_table(rows)
+    sources = [open_data(path) for path in (tmp_path / "a.parquet", tmp_path / "a.feather", saved)]
+    assert [len(source) for source in sources] == [4, 4, 4]
+    assert all(source.class_names == ("0", "1") for source in sources)
+
+
+def test_suffixes_may_be_in_capitals(tmp_path: Path, rng: np.random.Generator) -> None:
+    np.save(tmp_path / "x.npy", rng.normal(size=(5, 3)))
+    (tmp_path / "x.npy").rename(tmp_path / "X.NPY")
+    np.savez(tmp_path / "y.npz", x=rng.normal(size=(5, 3)))
+    (tmp_path / "y.npz").rename(tmp_path / "Y.NPZ")
+    assert len(open_data(tmp_path / "X.NPY")) == len(open_data(tmp_path / "Y.NPZ")) == 5
+
+
+def test_the_list_of_forms_names_every_suffix() -> None:
+    assert all(suffix in KNOWN_FORMS for suffix in FILE_OPENERS)

@@ -1,0 +1,401 @@
+"""Both engines, on one rank and several: against plain torch in one process, and against each other."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from engine_methods import N, SmallMethod, build_method, views
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from counterpoint.core.dist import rank, world_size
+from counterpoint.core.errors import TrainingError
+from counterpoint.core.ranks import Ranks
+from counterpoint.core.settings import EngineSettings
+from counterpoint.engine.engines import CATALOGUE, build_engine
+from counterpoint.engine.interface import Engine, FullState
+from counterpoint.engine.placement import Placement
+from counterpoint.nn.synced_norm import with_synced_norm
+from rank_processes import RankResult, Result, run_on_ranks
+from tolerances import assert_close
+
+NUM_STEPS = 4
+SETTINGS = {
+    "fabric": EngineSettings(),
+    "torch": EngineSettings(backend="torch"),
+    "fabric fsdp": EngineSettings(strategy="fsdp"),
+    "torch fsdp": EngineSettings(backend="torch", strategy="fsdp"),
+}
+CLIP = 0.8  # some of the steps' gradients are longer, some shorter
+
+
+def placement(precision: str = "fp32") -> Placement:
+    own = Ranks(rank(), rank(), world_size(), world_size(), launcher="torchrun")
+    return Placement("cpu", precision, {}, own)
+
+
+def optimizer_of(method: nn.Module, kind: str = "adamw") -> Optimizer:
+    groups = [
+        {"params": [p for p in method.parameters() if p.requires_grad and p.ndim > 1], "weight_decay": 0.1},
+        {"params": [p for p in method.parameters() if p.requires_grad and p.ndim == 1], "weight_decay": 0.0},
+        {"params": [p for p in method.parameters() if p.requires_grad and p.ndim == 0], "weight_decay": 0.0},
+    ]
+    return AdamW(groups, lr=0.02) if kind == "adamw" else SGD(groups, lr=0.1, momentum=0.9)
+
+
+def step_of(
+    engine: Engine, method: SmallMethod, module: nn.Module, optimizer: Optimizer, step: int
+) -> tuple[float, float]:
+    """One step in two sub-batches; the loss is over each of them."""
+    total = 0.0
+    for number in range(2):
+        with engine.accumulating(module, is_last=number == 1):
+            share = N // world_size() // 2
+            part = slice(number * share, (number + 1) * share)
+            loss = module(*views(step, next(method.projector.parameters()).dtype, part)) / 2
+            engine.backward(loss)
+            total += float(loss.detach())
+    update = engine.update(module, optimizer, clip=CLIP)
+    assert update.is_applied
+    assert update.nonfinite is None
+    method.after_step(step / NUM_STEPS)
+    return total, update.gradient_norm
+
+
+def trained(name: str, *, dtype: torch.dtype = torch.float64, norm: type[nn.Module] | None = None) -> Result:
+    """Weights, optimiser state, losses and lengths of gradients after some steps; in the middle a change of engine."""
+    losses: list[float] = []
+    norms: list[float] = []
+    state: FullState | None = None
+    for half in range(2):
+        engine = build_engine(placement(), SETTINGS[name])
+        method = build_method(dtype, norm)
+        with_synced_norm(method)
+        optimizer = optimizer_of(method)
+        module, optimizer = engine.setup(method, optimizer)
+        if state is not None:
+            engine.load_state(module, optimizer, state)
+        for step in range(half * NUM_STEPS // 2, (half + 1) * NUM_STEPS // 2):
+            loss, length = step_of(engine, method, module, optimizer, step)
+            losses.append(loss)
+            norms.append(length)
+        state = engine.full_state(module, optimizer)
+    assert state is not None
+    return as_tensors(state) | {
+        "losses": torch.tensor(losses, dtype=torch.float64),
+        "norms": torch.tensor(norms, dtype=torch.float64),
+    }
+
+
+def as_tensors(state: FullState) -> dict[str, Tensor]:
+    entries = state.optimizer["state"].items()
+    moments = {
+        f"optimizer {number} {name}": torch.as_tensor(value) for number, kept in entries for name, value in kept.items()
+    }
+    return {f"model {name}": value for name, value in state.model.items()} | moments
+
+
+def by_hand(num_ranks: int, norm: type[nn.Module] | None = None) -> dict[str, Tensor]:
+    """The same steps in bare torch; the sub-batches of all ranks stand in for the collectives."""
+    method = build_method(norm=norm)
+    optimizer = optimizer_of(method)
+    norms: list[float] = []
+    for step in range(NUM_STEPS):
+        optimizer.zero_grad()
+        for number in range(2):
+            rows = [i for r in range(num_ranks) for i in own_part(r, num_ranks, number)]
+            view0, view1 = views(step)
+            loss = method(view0[rows], view1[rows]) / 2
+            loss.backward()
+        trainable = [p for p in method.parameters() if p.grad is not None]
+        squares = sum((p.grad.square().sum() for p in trainable if p.grad is not None), torch.zeros(()))
+        norms.append(float(squares.sqrt()))
+        for p in trainable:
+            assert p.grad is not None
+            p.grad.mul_(min(1.0, CLIP / norms[-1]))
+        optimizer.step()
+        method.after_step(step / NUM_STEPS)
+    return as_tensors(FullState(method.state_dict(), optimizer.state_dict(), {})) | {
+        "norms": torch.tensor(norms, dtype=torch.float64)
+    }
+
+
+def own_part(number: int, num_ranks: int, part: int) -> range:
+    """Rows of the whole batch that rank ``number`` has in a sub-batch."""
+    share = N // num_ranks // 2
+    start = number * N // num_ranks + part * share
+    return range(start, start + share)
+
+
+def everything() -> Result:
+    found: dict[str, Tensor | str] = {}
+    for name in SETTINGS:
+        found |= {f"{name}/{key}": value for key, value in trained(name).items()}
+        found |= {f"{name}+bn/{key}": value for key, value in trained(name, norm=nn.BatchNorm2d).items()}
+        found |= {f"{name}!{key}": value for key, value in poisoned(name).items()}
+    return found | shares() | {f"unused {name}": unused(name) for name in SETTINGS}
+
+
+def shares() -> Result:
+    """How much of the weights and of the optimiser's state a rank holds, and that parts can be called alone."""
+    engine, method = build_engine(placement(), SETTINGS["fabric fsdp"]), build_method()
+    num_whole = sum(p.numel() for p in method.parameters())
+    module, optimizer = engine.setup(method, optimizer_of(method))
+    step_of(engine, method, module, optimizer, 0)
+    held = sum(p.to_local().numel() if hasattr(p, "to_local") else p.numel() for p in method.parameters())
+    with torch.no_grad():
+        alone = method.backbone(views(0)[0])
+    engine.backward(module(*views(1)))
+    engine.update(module, optimizer, clip=None)
+    return {"share": torch.tensor(held / num_whole), "alone": alone}
+
+
+def unused(name: str) -> str:
+    """What an engine says of a parameter that has no part in the loss."""
+    method = build_method()
+    method.spare = nn.Linear(2, 2).double()
+    engine = build_engine(placement(), SETTINGS[name])
+    module, optimizer = engine.setup(method, optimizer_of(method))
+    engine.backward(module(*views(0)))
+    try:
+        engine.update(module, optimizer, clip=None)
+    except TrainingError as error:
+        return str(error)
+    return "accepted"
+
+
+def poisoned(name: str) -> Result:
+    """Rank 1's loss is NaN: no rank takes the step, and all name the same parameter."""
+    engine, method = build_engine(placement(), SETTINGS[name]), build_method()
+    module, optimizer = engine.setup(method, optimizer_of(method))
+    before = engine.full_state(module, optimizer)
+    method.poisoned_rank = world_size() - 1
+    engine.backward(module(*views(0)))
+    update = engine.update(module, optimizer, clip=None)
+    after = engine.full_state(module, optimizer)
+    same = all(torch.equal(after.model[key], value) for key, value in before.model.items() if key != "queue")
+    cleared = all(p.grad is None for p in method.parameters())
+    return {
+        "culprit": str(update.nonfinite),
+        "applied": str(update.is_applied),
+        "untouched": str(same and cleared and not after.optimizer["state"]),
+        "length": str(update.gradient_norm),
+    }
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[RankResult]:
+    return run_on_ranks(everything, 2, tmp_path_factory.mktemp("pair"))
+
+
+def of(result: RankResult, name: str) -> dict[str, Tensor]:
+    return {key.split("/", 1)[1]: value for key, value in result.tensors.items() if key.split("/", 1)[0] == name}
+
+
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    """Over all names, with the largest entry of each kind of number as the scale."""
+    for key, value in expected.items():
+        assert_close(actual[key].double(), value.double(), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("norm", [None, nn.BatchNorm2d], ids=["no norm", "norm"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_two_ranks_are_one_process(pair: list[RankResult], name: str, norm: type[nn.Module] | None) -> None:
+    expected = by_hand(2, norm)
+    for result in pair:
+        actual = of(result, f"{name}+bn" if norm else name)
+        assert_same(actual, expected)
+        assert actual.keys() == {*expected, "losses"}
+    assert float(expected["norms"].min()) < CLIP < float(expected["norms"].max())
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_all_ranks_hold_the_same_bits(pair: list[RankResult], name: str) -> None:
+    first, second = (of(result, name) for result in pair)
+    assert all(torch.equal(second[key], value) for key, value in first.items() if key != "losses")
+
+
+def test_fabric_and_plain_torch_are_equal_bit_for_bit(pair: list[RankResult]) -> None:
+    for suffix in ("", "+bn", " fsdp", " fsdp+bn"):
+        ours, plain = of(pair[0], f"fabric{suffix}"), of(pair[0], f"torch{suffix}")
+        assert ours
+        assert all(torch.equal(plain[key], value) for key, value in ours.items())
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_rank_with_nan_stops_all_before_the_update(pair: list[RankResult], name: str) -> None:
+    found = [
+        {key.split("!")[1]: text for key, text in result.texts.items() if key.startswith(f"{name}!")} for result in pair
+    ]
+    assert found[0] == found[1]
+    assert found[0] == {"culprit": "heat", "applied": "False", "untouched": "True", "length": "nan"}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_one_process_is_bare_torch(name: str) -> None:
+    assert_same({key: torch.as_tensor(v) for key, v in trained(name).items()}, by_hand(1))  # pyright: ignore
+
+
+def test_a_rank_holds_half_of_the_shards(pair: list[RankResult]) -> None:
+    for result in pair:
+        assert 0.45 < float(result.tensors["share"]) < 0.55
+        assert torch.isfinite(result.tensors["alone"]).all()
+
+
+@pytest.mark.parametrize("name", ["fabric", "torch"])
+def test_copies_refuse_a_parameter_without_gradient(pair: list[RankResult], name: str) -> None:
+    for result in pair:
+        said = result.texts[f"unused {name}"]
+        assert said.startswith("parameter spare.weight and 1 more had no part in the loss")
+        assert "2 ranks" in said
+
+
+def test_shards_and_one_process_do_without_it(pair: list[RankResult]) -> None:
+    assert {pair[0].texts[f"unused {name}"] for name in ("fabric fsdp", "torch fsdp")} == {"accepted"}
+    assert {unused(name) for name in SETTINGS} == {"accepted"}
+
+
+def four_ranks() -> Result:
+    return trained("fabric") | {f"fsdp {key}": value for key, value in trained("torch fsdp").items()}
+
+
+def test_four_ranks_are_one_process(tmp_path: Path) -> None:
+    expected = by_hand(4)
+    for result in run_on_ranks(four_ranks, 4, tmp_path):
+        assert_same(result.tensors, expected)
+        assert_same({key.removeprefix("fsdp "): value for key, value in result.tensors.items()}, expected)
+
+
+# --- precision
+
+
+def losses_in(name: str, precision: str, num_steps: int = 6) -> list[float]:
+    """Losses and lengths in mixed precision on the CPU; float32 weights."""
+    engine = CATALOGUE[name](placement(precision))
+    method = build_method(torch.float32)
+    module, optimizer = engine.setup(method, optimizer_of(method, "sgd"))
+    found: list[float] = []
+    for step in range(num_steps):
+        loss = module(*views(step, torch.float32))
+        assert loss.dtype == torch.float32
+        engine.backward(loss)
+        found += [float(loss.detach()), engine.update(module, optimizer, clip=CLIP).gradient_norm]
+    return found
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_engines_agree_in_low_precision(precision: str) -> None:
+    low, plain, full = (losses_in(*words) for words in (("fabric", precision), ("torch", precision), ("torch", "fp32")))
+    assert low == plain
+    assert low != full
+    # Two or three digits of a low precision; what is asked here is that nothing is scaled by 65,536.
+    assert max(abs(a - b) / abs(b) for a, b in zip(low, full, strict=True)) < 0.05
+
+
+def with_torchs_scaler(num_steps: int) -> tuple[dict[str, Tensor], list[float]]:
+    """The same steps with ``torch.amp.GradScaler``: what our loss scale is to equal."""
+    method = build_method(torch.float32)
+    method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    optimizer, scaler, scales = optimizer_of(method, "sgd"), torch.amp.GradScaler("cpu", init_scale=2.0**30), []
+    for step in range(num_steps):
+        with torch.autocast("cpu", torch.float16):
+            loss = method(*views(step, torch.float32))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        scales.append(scaler.get_scale())
+    return method.state_dict(), scales
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_the_loss_scale_is_torchs(name: str) -> None:
+    expected, scales = with_torchs_scaler(24)
+    engine, method = CATALOGUE[name](placement("fp16")), build_method(torch.float32)
+    module, optimizer = engine.setup(method, optimizer_of(method, "sgd"))
+    start = engine.full_state(module, optimizer)
+    engine.load_state(module, optimizer, replace(start, scaler={"value": 2.0**30, "good_steps": 0.0}))
+    applied: list[bool] = []
+    for step, scale in enumerate(scales):
+        engine.backward(module(*views(step, torch.float32)))
+        update = engine.update(module, optimizer, clip=None)
+        applied.append(update.is_applied)
+        assert update.nonfinite is None
+        assert engine.full_state(module, optimizer).scaler["value"] == scale
+    assert not applied[0]
+    assert applied[-1]
+    for key, value in expected.items():
+        assert torch.equal(method.state_dict()[key], value), key
+
+
+def test_a_gradient_that_overflows_without_any_scale_is_named() -> None:
+    engine, method = CATALOGUE["torch"](placement("fp16")), build_method(torch.float32)
+    module, optimizer = engine.setup(method, optimizer_of(method, "sgd"))
+    method.poisoned_rank = 0
+    updates = []
+    for _ in range(18):
+        engine.backward(module(*views(0, torch.float32)))
+        updates.append(engine.update(module, optimizer, clip=None))
+    assert [update.nonfinite for update in updates] == [None] * 16 + ["heat"] * 2
+    assert not any(update.is_applied for update in updates)
+
+
+# --- what setup does
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_setup_lays_out_kernels_and_shares_everything(name: str) -> None:
+    engine, method = CATALOGUE[name](placement()), build_method(torch.float32)
+    parameters = list(method.parameters())
+    module, _ = engine.setup(method, optimizer_of(method))
+    assert all(ours is theirs for ours, theirs in zip(method.parameters(), parameters, strict=True))
+    assert {id(p) for p in module.parameters()} == {id(p) for p in parameters}
+    kernels = [p for p in parameters if p.ndim == 4]
+    assert kernels
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in kernels)
+    assert engine.device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_setup_says_nothing(name: str, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder) -> None:
+    method = build_method()
+    CATALOGUE[name](placement("bf16")).setup(method, optimizer_of(method))
+    said = capfd.readouterr()
+    assert said.out + said.err == ""
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_full_state_is_a_copy(name: str) -> None:
+    engine, method = CATALOGUE[name](placement()), build_method()
+    module, optimizer = engine.setup(method, optimizer_of(method))
+    step_of(engine, method, module, optimizer, 0)
+    kept = as_tensors(engine.full_state(module, optimizer))
+    before = {key: value.clone() for key, value in kept.items()}
+    step_of(engine, method, module, optimizer, 1)
+    assert all(torch.equal(value, kept[key]) for key, value in before.items())
+    now = as_tensors(engine.full_state(module, optimizer))
+    assert not torch.equal(now["model projector.weight"], kept["model projector.weight"])
+
+
+def test_the_settings_choose_the_engine() -> None:
+    for name, engine_class in CATALOGUE.items():
+        assert isinstance(build_engine(placement(), EngineSettings.model_validate({"backend": name})), engine_class)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_a_compiled_encoder_learns_the_same(name: str) -> None:
+    engine, method = CATALOGUE[name](placement(), compiles=True), build_method(torch.float32)
+    module, optimizer = engine.setup(method, optimizer_of(method, "sgd"))
+    names = list(method.state_dict())
+    engine.backward(module(*views(0, torch.float32)))
+    engine.update(module, optimizer, clip=None)
+    plain = build_method(torch.float32)
+    bare = optimizer_of(plain, "sgd")
+    plain(*views(0, torch.float32)).backward()
+    bare.step()
+    assert names == list(plain.state_dict())
+    for key, value in plain.state_dict().items():
+        assert_close(method.state_dict()[key], value)

@@ -1,0 +1,87 @@
+"""The momentum copy follows a module; the predictor has the layers of the papers."""
+
+import pytest
+import torch
+from torch import nn
+
+from counterpoint.nn.ema import MomentumCopy
+from counterpoint.nn.predictors import build_predictor
+from tolerances import assert_close
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)).double()
+
+
+def moved(source: nn.Module, by: float) -> None:
+    with torch.no_grad():
+        for parameter in source.parameters():
+            parameter.add_(by)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.7, 0.996, 1.0])
+def test_it_keeps_a_share_and_takes_the_rest(momentum: float) -> None:
+    source = net()
+    copy, expected = MomentumCopy(source), [p.detach().clone() for p in source.parameters()]
+    for step in range(3):
+        moved(source, 1.0 + step)
+        copy.follow(source, momentum)
+        expected = [
+            momentum * old + (1 - momentum) * new for old, new in zip(expected, source.parameters(), strict=True)
+        ]
+    for found, value in zip(copy.parameters(), expected, strict=True):
+        assert_close(found, value)
+
+
+def test_the_source_is_neither_changed_nor_part_of_it() -> None:
+    source = net()
+    copy = MomentumCopy(source)
+    before = [p.detach().clone() for p in source.parameters()]
+    moved(copy, 1.0)
+    copy.follow(source, 0.5)
+    assert all(torch.equal(p, old) for p, old in zip(source.parameters(), before, strict=True))
+    assert all(p.requires_grad for p in source.parameters())
+    assert not any(p.requires_grad for p in copy.parameters())
+    assert all(name.startswith("module.") for name in copy.state_dict())
+    assert len(copy.state_dict()) == len(source.state_dict())
+
+
+def test_it_has_no_gradient() -> None:
+    source = net()
+    x = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert not MomentumCopy(source)(x).requires_grad
+
+
+def test_in_training_mode_its_norm_has_the_statistics_of_the_batch() -> None:
+    copy = MomentumCopy(net()).train()
+    x = 5 + torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    linear, norm, *_ = copy.module.children()
+    hidden = norm(linear(x))
+    assert hidden.mean(0).abs().max() < 1e-10
+
+
+def test_buffers_are_taken_over() -> None:
+    source = net()
+    copy = MomentumCopy(source)
+    source(torch.ones(4, 3, dtype=torch.float64))
+    copy.follow(source, 0.9)
+    for found, expected in zip(copy.buffers(), source.buffers(), strict=True):
+        assert torch.equal(found, expected)
+        assert found.data_ptr() != expected.data_ptr()
+    assert int(copy.state_dict()["module.1.num_batches_tracked"]) == 1
+
+
+def test_a_module_without_weights_can_be_followed() -> None:
+    MomentumCopy(nn.Identity()).follow(nn.Identity(), 0.9)
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.1, float("nan")])
+def test_momentum_out_of_range_is_refused(momentum: float) -> None:
+    with pytest.raises(ValueError, match="momentum must be between 0 and 1, got"):
+        MomentumCopy(net()).follow(net(), momentum)
+
+
+def test_the_predictor_has_one_hidden_layer_with_batch_norm() -> None:
+    predictor = build_predictor(6, 4)
+    assert [type(layer).__name__ for layer in predictor] == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
+    assert [tuple(p.shape) for p in predictor.parameters()] == [(4, 6), (4,), (4,), (6, 4), (6,)]
