@@ -44,10 +44,10 @@ DEFAULTS = {"cpu": ("resnet9", 128), "cuda": ("resnet18", 512)}
 STEPS, ROUNDS = 7, 3
 LIGHTLY, READY = "lightly + Lightning", "the same, its views ready beforehand"
 Series = dict[tuple[str, str], list[list[float]]]  # (name, precision) -> seconds of the steps of each round
-NOTES = """One round is one run of {steps} steps of each implementation, in turn; the first {warm} steps are not counted.
-A step of ours is a step of `counterpoint train`: from asking for a batch to asking for the next. `bare` is the same
-model, views, loss and optimiser in a loop of ten lines, whose steps alternate with ours. Lightly's example runs as it
-comes (float32, contiguous, views on PIL in {workers} loader processes); bf16 is mixed precision everywhere. images/s
+NOTES = """One round is one run of {steps} steps of each implementation, in turn; the first {warm} steps do not
+count. A step of ours is a step of `counterpoint train`: from asking for a batch to asking for the next. `bare` is the
+same model, views, loss and optimiser in a loop of ten lines, whose steps alternate with ours. Lightly's example runs as
+it comes (float32, contiguous, views on PIL in {workers} loader processes); bf16 is mixed precision everywhere. images/s
 counts samples; each is seen in two views."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from counterpoint.core.rundir import RunFolder, create_run
 from counterpoint.core.settings import TrainSettings
@@ -26,6 +26,7 @@ from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
+from counterpoint.nn.method import Method
 from counterpoint.recipes.assembly import assemble
 from counterpoint.recipes.given import Given, open_given
 from counterpoint.recipes.resolve import resolve_holdout
@@ -82,7 +83,8 @@ def make_job(setup: Setup, folder: Path) -> TrainingJob:
 def step_seconds(setup: Setup, folder: Path, *, with_bare: bool) -> dict[str, list[float]]:
     """Seconds of each step of a run, and of a bare loop's steps taken between them, if asked for."""
     job = make_job(setup, folder)
-    others = {"bare": bare_step(job, setup)} if with_bare else {}
+    decay = job.optimizer.param_groups[0]["weight_decay"]
+    others = {"bare": bare_step(copy.deepcopy(job.method), job.views, decay, setup)} if with_bare else {}
     loader = Interleaved(job.loader, others)
     run_training(replace(job, loader=loader), Reporter(quiet=True))  # pyright: ignore[reportArgumentType]
     return {name: seconds[WARM_UPS:] for name, seconds in loader.seconds.items()}
@@ -115,12 +117,14 @@ class Interleaved:
             started = now()
 
 
-def bare_step(job: TrainingJob, setup: Setup) -> Callable[[Batch], None]:
+def bare_step(method: Method, views: ViewDrawer, decay: float, setup: Setup) -> Callable[[Batch], None]:
     """What one would write by hand: same model, views, loss and optimiser, and nothing around them."""
-    method = copy.deepcopy(job.method).to(setup.device, memory_format=torch.channels_last)
-    decay = job.optimizer.param_groups[0]["weight_decay"]
-    optimizer = torch.optim.SGD(method.parameters(), LEARNING_RATE, momentum=0.9, weight_decay=decay, fused=True)
-    views, is_low = job.views, setup.precision == "bf16"
+    method.to(setup.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    kernels = [p for p in method.parameters() if p.ndim > 1]
+    vectors = [p for p in method.parameters() if p.ndim <= 1]
+    groups = [{"params": kernels, "weight_decay": decay}, {"params": vectors}]
+    optimizer = torch.optim.SGD(groups, LEARNING_RATE, momentum=0.9, fused=True)
+    is_low = setup.precision == "bf16"
 
     def step(batch: Batch) -> None:
         both = torch.cat(views.two_views(batch.samples, batch.ids, 0))
@@ -184,7 +188,7 @@ class Watch:
     def stop(self, part: str) -> None:
         self.seconds[part].append(now() - self._started.pop(part))
 
-    def follow(self, method: nn.Module) -> None:
+    def follow(self, method: Method) -> None:
         """Time a method's encoding, from the encoder's beginning to the loss's, and its loss."""
         method.backbone.register_forward_pre_hook(lambda *_: self.start("forward"))
         method.loss.register_forward_pre_hook(lambda *_: self.stop("forward"))

@@ -141,10 +141,10 @@ def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
 
     def load(chunk: int, name: str) -> Any:
-        return _checked(arrow, lambda: file.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks())
+        return file.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks()
 
     largest = max((group.total_byte_size for group in groups), default=0)
-    return _Chunks(file.schema_arrow, [group.num_rows for group in groups], load, largest)
+    return _Chunks(file.schema_arrow, [group.num_rows for group in groups], _checking(arrow, load), largest)
 
 
 def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
@@ -159,27 +159,27 @@ def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
         lengths, schema, get = [batch.num_rows for batch in batches], stream.schema, batches.__getitem__
     else:
         numbers = range(reader.num_record_batches)
-        lengths, schema, get = (
-            [reader.get_batch(number).num_rows for number in numbers],
-            reader.schema,
-            reader.get_batch,
-        )
-    return _Chunks(schema, lengths, lambda chunk, name: _checked(arrow, lambda: get(chunk).column(name)), 0)
+        lengths, schema, get = [reader.get_batch(n).num_rows for n in numbers], reader.schema, reader.get_batch
+    return _Chunks(schema, lengths, _checking(arrow, lambda chunk, name: get(chunk).column(name)), 0)
 
 
-def _checked(arrow: Any, load: Callable[[], Any]) -> Any:
-    """A column whose offsets lead nowhere wrong; ValueError for any damage."""
-    try:
-        column = load()
-        column.validate(full=True)
-    except (OSError, ValueError, KeyError, arrow.ArrowException) as error:
-        raise ValueError(first_line(error)) from None
-    return column
+def _checking(arrow: Any, load: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
+    """Load columns whose offsets lead nowhere wrong; ValueError for any damage."""
+
+    def checked(chunk: int, name: str) -> Any:
+        try:
+            column = load(chunk, name)
+            column.validate(full=True)
+        except (OSError, ValueError, KeyError, arrow.ArrowException) as error:
+            raise ValueError(first_line(error)) from None
+        return column
+
+    return checked
 
 
 def _schema_of(arrow: Any, schema: Any) -> Schema:
     """Kinds and class names of the columns."""
-    kinds = {field.name: _kind(arrow.types, field.type) for field in schema}
+    kinds: dict[str, ColumnKind] = {field.name: _kind(arrow.types, field.type) for field in schema}
     return Schema(kinds, {name: names for name, names in _class_names(schema.metadata or {}).items() if name in kinds})
 
 
@@ -192,12 +192,11 @@ def _kind(types: Any, of: Any) -> ColumnKind:
         return "vector" if is_number else "other"
     if types.is_dictionary(of):
         return _kind(types, of.value_type)
-    checks: Mapping[ColumnKind, Sequence[Callable[[Any], bool]]] = {
-        "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
-        "integer": (types.is_integer,),
-        "text": (types.is_string, types.is_large_string),
-    }
-    return next((kind for kind, tests in checks.items() if any(test(of) for test in tests)), "other")
+    if types.is_binary(of) or types.is_large_binary(of):
+        return "bytes"
+    if types.is_integer(of):
+        return "integer"
+    return "text" if types.is_string(of) or types.is_large_string(of) else "other"
 
 
 def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:

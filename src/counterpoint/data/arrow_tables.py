@@ -178,7 +178,7 @@ def _vector_labels(table: Table, num_samples: int, settings: SourceSettings) -> 
 
 
 def _sample_column(path: Path, schema: Schema, settings: SourceSettings) -> str:
-    """The column of samples: the one asked for, else the only one of the first kind there is, or one with a usual name."""
+    """The column of samples: the one asked for, else the only one of the first kind there is, or a usual name."""
     if settings.image_column != "auto":
         _check_column(path, settings.image_column, schema, SAMPLE_KINDS, "source.image_column")
         return settings.image_column
@@ -188,9 +188,8 @@ def _sample_column(path: Path, schema: Schema, settings: SourceSettings) -> str:
         if len(columns) == 1 or usual:
             return usual[0] if usual else columns[0]
         if columns:
-            raise UsageError(
-                f"{path} has several columns of samples: {', '.join(columns)}; choose with --source.image-column"
-            )
+            names = ", ".join(columns)
+            raise UsageError(f"{path} has several columns of samples: {names}; choose with --source.image-column")
     raise DataError(f"{path} has no column of images or vectors (columns: {', '.join(schema.kinds) or 'none'})")
 
 

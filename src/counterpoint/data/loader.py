@@ -112,6 +112,7 @@ class BatchLoader:
             stores, self.notes = nearby.stores, {**nearby.notes, **_without_workers(num_workers)}
             num_workers = 0
         self._stores = FetchedBatches(tuple(stores))
+        self._is_resident = all(isinstance(each, MemoryStore) and not each.samples.is_cpu for each in stores)
         self._positions = Positions()
         self._workers = None
         if num_workers:
@@ -128,7 +129,7 @@ class BatchLoader:
         streams_SB = ids_SB | self._destination.share(self.order.repeats(epoch)[first_batch:]) << REPEAT_BIT
         near_SB = ids_SB.to(self._destination.device)
         if self._workers is None:
-            fetched = (self._stores.fetch(near_B) for near_B in near_SB)
+            fetched = (self._stores.fetch(ids_B) for ids_B in (near_SB if self._is_resident else ids_SB))
         else:
             self._positions.lists = ids_SB.tolist()
             fetched = fetched_by_workers(self._workers)

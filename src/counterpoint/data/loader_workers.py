@@ -70,8 +70,7 @@ class FetchedBatches(Dataset[tuple[Tensor, ...]]):
 
 def start_workers(batches: FetchedBatches, positions: Positions, num_workers: int, *, is_pinned: bool) -> DataLoader:
     """A loader of torch's whose workers live on from epoch to epoch."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="This DataLoader will create")  # the user chose the number
+    with _own_number_of_workers():
         loader = DataLoader(
             batches,
             batch_sampler=positions,
@@ -102,7 +101,8 @@ def fetched_by_workers(loader: DataLoader) -> Iterator[tuple[Tensor, ...]]:
         DataError: a sample cannot be read (or another error for the user), or a worker died.
         RuntimeError: any other error in a worker, with the place where it arose as a note.
     """
-    batches = iter(loader)
+    with _own_number_of_workers():
+        batches = iter(loader)
     while True:
         try:
             fetched = next(batches)
@@ -115,6 +115,14 @@ def fetched_by_workers(loader: DataLoader) -> Iterator[tuple[Tensor, ...]]:
         if isinstance(fetched, Failure):
             _raise(fetched)
         yield fetched
+
+
+@contextlib.contextmanager
+def _own_number_of_workers() -> Iterator[None]:
+    """Keep torch from advising fewer workers: the user chose their number."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        yield
 
 
 def _raise(failure: Failure) -> NoReturn:

@@ -117,7 +117,7 @@ PRESETS: Mapping[str, ViewPlan] = {
     "alpha-cl-stl10": replace(SMALL_IMAGES, jitter_strength=0.8, blur=1.0),
     # ncl2024's CIFAR code (solo-learn): bicubic crops, full colour strength, blurred even at 32 px
     "ncl": replace(SMALL_IMAGES, jitter_strength=0.8, blur=0.5, interpolation="bicubic"),
-    # directclr2022's code (byol2020's pair): half the strength for saturation, another blur and solarising per view
+    # directclr2022's code (grill2020's pair): half the strength for saturation, another blur and solarising per view
     "directclr": replace(
         SMALL_IMAGES,
         jitter_saturation=0.5,
