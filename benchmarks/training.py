@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch, as the comm
 import numpy as np
 import torch
 from full_training import train_to_the_end
-from measuring import Quartiles, paired_ratio, quartiles
+from measuring import Plan, Quartiles, paired_ratio, processor_seconds, quartiles, take_turns
 from result_tables import heading
 from training_report import (
     CIFAR_SIZE,
@@ -37,7 +37,9 @@ from training_report import (
     rate_table,
     verdict_table,
 )
-from training_runs import Setup, make_job, part_seconds, peak_mib, step_seconds
+from training_runs import WARM_UPS, Setup, make_job, part_seconds, peak_mib, step_seconds
+from view_peers import OURS, PIL_WORKERS, Work
+from views import TARGET, make_images, prepare, table
 
 PRECISIONS = ("fp32", "bf16")
 DEFAULTS = {"cpu": ("resnet9", 128), "cuda": ("resnet18", 512)}
@@ -171,11 +173,16 @@ def gpu_verdicts(series: Series, parts: Mapping[str, Mapping[str, Sequence[float
     ]
 
 
-def view_verdicts(arguments: argparse.Namespace) -> tuple[str, list[Verdict]]:
-    """Drawing views alone beside torchvision v2 and kornia."""
-    from views import augmentation_section  # deferred: needs torchvision
-
-    return augmentation_section(arguments.device, is_quick=arguments.quick)
+def compare_views(*, is_quick: bool) -> tuple[str, list[Verdict]]:
+    """Drawing views alone on the CPU beside torchvision v2 and kornia, as `views.py` does at length."""
+    num_images, batch_size, rounds = (8, 4, 1) if is_quick else (1024, 256, 5)
+    steps, remarks = prepare(Work(make_images(num_images), batch_size, torch.get_num_threads()))
+    seconds = take_turns(steps, processor_seconds, Plan(1, rounds, rounds, 0.0))
+    verdicts = []
+    if PIL_WORKERS in seconds:
+        ratio = paired_ratio(seconds[PIL_WORKERS], seconds[OURS])
+        verdicts.append(at_least("views/s of ours over torchvision v2 on PIL", ratio, TARGET))
+    return table(seconds, remarks, 2 * num_images), verdicts
 
 
 def main(words: Sequence[str]) -> int:
@@ -184,36 +191,37 @@ def main(words: Sequence[str]) -> int:
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     setup = make_setup(arguments)
-    workers = min(8, os.cpu_count() or 1)
-    print(
-        heading(arguments.device, "training.py"),
-        NOTES.format(steps=setup.num_steps, warm=2, workers=workers),
-        sep="\n\n",
-    )
+    notes = NOTES.format(steps=setup.num_steps, warm=WARM_UPS, workers=min(8, os.cpu_count() or 1))
+    print(heading(arguments.device, "training.py"), notes, sep="\n\n", flush=True)
     with tempfile.TemporaryDirectory() as place:
         problems = differences_from_peer(setup, Path(place) / "run")
         if problems:
             say("; ".join(problems))
             return 1
-        series, missing = run_rounds(setup, Path(place) / "run", 1 if arguments.quick else arguments.rounds)
-        say("parts of our step")
-        parts = {p: part_seconds(replace(setup, precision=p), Path(place) / "run") for p in PRECISIONS}
-        verdicts = speed_verdicts(series, arguments.device)
-        if arguments.device == "cuda":
-            verdicts += gpu_verdicts(series, parts, setup.batch_size)
-        if arguments.full:
-            verdicts += train_to_the_end(setup, arguments.data, Path(place) / "full")
-    title = f"### SimCLR, {setup.encoder}, 32 x 32, batch {setup.batch_size}, {arguments.device}"
-    print(
-        "",
-        title,
-        "",
-        rate_table(entries_of(series, missing), medians(series, "ours", "fp32"), setup.batch_size),
-        sep="\n",
-    )
-    print("", part_table(parts), "", f"Peak memory of the process: {peak_mib(arguments.device):.0f} MiB.", sep="\n")
-    print("", verdict_table(verdicts), sep="\n")
+        measure(setup, arguments, Path(place))
     return 0
+
+
+def measure(setup: Setup, arguments: argparse.Namespace, place: Path) -> None:
+    """Take turns and print what was found."""
+    device = arguments.device
+    series, missing = run_rounds(setup, place / "run", 1 if arguments.quick else arguments.rounds)
+    rates = rate_table(entries_of(series, missing), medians(series, "ours", "fp32"), setup.batch_size)
+    print("", f"### SimCLR, {setup.encoder}, 32 x 32, batch {setup.batch_size}, {device}", "", rates, sep="\n")
+    say("parts of our step")
+    parts = {p: part_seconds(replace(setup, precision=p), place / "run") for p in PRECISIONS}
+    print("", part_table(parts), "", f"Peak memory: {peak_mib(device):.0f} MiB.", sep="\n", flush=True)
+    verdicts = speed_verdicts(series, device)
+    if device == "cpu":
+        say("views")
+        views, judged = compare_views(is_quick=arguments.quick)
+        print("", "### Views alone, 32 x 32, lightly's CIFAR-10 recipe", "", views, sep="\n", flush=True)
+        verdicts += judged
+    else:
+        verdicts += gpu_verdicts(series, parts, setup.batch_size)
+    if arguments.full:
+        verdicts += train_to_the_end(setup, arguments.data, place / "full")
+    print("", "### Targets", "", verdict_table(verdicts), sep="\n")
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class Interleaved:
 
 def bare_step(method: Method, views: ViewDrawer, decay: float, setup: Setup) -> Callable[[Batch], None]:
     """What one would write by hand: same model, views, loss and optimiser, and nothing around them."""
-    method.to(setup.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    method.train().to(setup.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     kernels = [p for p in method.parameters() if p.ndim > 1]
     vectors = [p for p in method.parameters() if p.ndim <= 1]
     groups = [{"params": kernels, "weight_decay": decay}, {"params": vectors}]
@@ -127,7 +127,7 @@ def bare_step(method: Method, views: ViewDrawer, decay: float, setup: Setup) -> 
     is_low = setup.precision == "bf16"
 
     def step(batch: Batch) -> None:
-        both = torch.cat(views.two_views(batch.samples, batch.ids, 0))
+        both = torch.cat(views.two_views(batch.samples, batch.streams, 0))
         with torch.autocast(setup.device, torch.bfloat16, enabled=is_low):
             embeddings = method.projector(method.backbone(both))
         loss = method.loss(*embeddings.float().chunk(2))

@@ -54,7 +54,11 @@ def _results(images: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
     yield "solarize", solarize(images), vision.solarize(images, threshold=0.5)
     for sigma in SIGMAS:
         kernel = [2 * int(4 * sigma) + 1] * 2
-        yield "blur", gaussian_blur(images, sigma * every, SIGMAS[-1]), vision.gaussian_blur(images, kernel, [sigma] * 2)
+        yield (
+            "blur",
+            gaussian_blur(images, sigma * every, SIGMAS[-1]),
+            vision.gaussian_blur(images, kernel, [sigma] * 2),
+        )
     maps = affine_maps(0.3 * every, 0.1 * torch.ones(len(images), 2), 0.8 * every, torch.zeros(len(images), 2), size)
     moved = vision.affine(
         images,

@@ -1,6 +1,7 @@
 """Who draws views: ours and the peers, each with lightly's CIFAR-10 recipe, two views of every image per call.
 
-Crop of (0.08, 1) of the area, flip, jitter (0.4, 0.4, 0.4, 0.1) with probability 0.8, grey with 0.2, no blur, standardised.
+Crop of (0.08, 1) of the area, flip, jitter (0.4, 0.4, 0.4, 0.1) with probability 0.8, grey with 0.2, no blur,
+standardised.
 """
 
 # B images

@@ -5,17 +5,18 @@
 
 First every operation is compared with torchvision's, given the same parameters; one that differs by more than 1/255
 ends the run. Peers come from `pip install torchvision kornia`; a missing one is named in its row. The tables go to
-standard output, progress to standard error. Exit code: 0; 1 if an operation differs or ours failed; 2 for bad arguments.
+standard output, progress to standard error. Exit code: 0; 1 if an operation differs; 2 for bad
+arguments.
 """
 
 import argparse
-import platform
 import sys
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
+from result_tables import heading
 from torch import Tensor
 from view_checks import largest_differences
 from view_peers import CATALOGUE, OURS, PIL_WORKERS, Step, Work
@@ -96,8 +97,8 @@ def main(words: Sequence[str]) -> int:
     arguments = parse(words)
     torch.set_num_threads(arguments.threads)
     images = make_images(arguments.images)
-    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, CPU;")
-    print(f"{arguments.images} images of {SIDE} px, batches of {arguments.batch_size}, {arguments.threads} threads\n")
+    print(heading("cpu", "views.py"))
+    print(f"\n{arguments.images} images of {SIDE} px, two views of each, batches of {arguments.batch_size}.\n")
     compared, is_same = comparison(images[:CHECKED_IMAGES])
     print(compared, flush=True)
     if not is_same:

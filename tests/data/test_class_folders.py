@@ -97,6 +97,15 @@ def test_tiny_imagenet_is_recognised_and_its_classes_have_words(tiny: Path) -> N
     assert len({train.fingerprint, validation.fingerprint, test.fingerprint}) == 3
 
 
+def test_tiny_imagenet_is_known_by_name(tiny: Path, tmp_path: Path) -> None:
+    for split in ("auto", "val"):
+        by_name = open_source("tiny-imagenet", SourceSettings(root=str(tmp_path), split=split), progress=silent)
+        assert by_name.sample_names == open_folder(tiny, split=split).sample_names
+    with pytest.raises(DataError, match="unpack it there") as caught:
+        open_source("tiny-imagenet", SourceSettings(root=str(tmp_path / "nowhere")), progress=silent)
+    assert str(tmp_path / "nowhere" / "tiny-imagenet-200") in str(caught.value)
+
+
 def test_pixels_are_those_of_the_files(tiny: Path) -> None:
     source = open_folder(tiny, split="val")
     for sample, name in zip(source.store.fetch(range(5)), source.sample_names, strict=True):

@@ -157,6 +157,21 @@ def test_whatever_is_not_plain_data_is_refused(value: Any, tmp_path: Path) -> No
     assert "never unpickled" in refusal(content, tmp_path / "batch")
 
 
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"\x80\x02}U\x01a(cos\nsystem\nU\x04truetRs.", "names 'os.system'"),
+        (b"\x80\x04}\x8c\x01a\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85Rs.", "names 'os.system'"),
+        (b"\x80\x02}U\x01aU\x01bs\x81.", "step NEWOBJ"),
+        (b"\x80\x02}U\x01aU\x01bsG" + bytes(8) + b"0.", "step BINFLOAT"),
+        (b"\x80\x02}U\x01aU\x01bs\x82\x01.", "step EXT1"),
+        (b"\x80\x02}U\x01aU\x01bsQ.", "step BINPERSID"),
+    ],
+)
+def test_the_first_thing_that_has_no_place_is_named(content: bytes, complaint: str, tmp_path: Path) -> None:
+    assert complaint in refusal(content, tmp_path / "batch")
+
+
 ARRAYS = {
     "too few bytes": (b"abc", (2, 2)),
     "too many": (b"abcde", (2, 2)),

@@ -1,6 +1,8 @@
 """A disk that refuses: lets the k-th system call of a block fail, or all from the k-th on."""
 
+import builtins
 import errno
+import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,6 +41,14 @@ class FailingDisk:
         """Put the disk between Python and the system."""
         for name in CALLS:
             patch.setattr(os, name, self._wrapped(name, getattr(os, name)))
+        opened = self._wrapped("open", io.open)
+        reading = io.open
+
+        def open_file(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+            return (opened if set(mode) & set("wax+") else reading)(file, mode, *args, **options)
+
+        patch.setattr(io, "open", open_file)
+        patch.setattr(builtins, "open", open_file)
 
     def _wrapped(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:

@@ -161,8 +161,17 @@ def test_settings_reach_the_method() -> None:
 
 def test_chunks_reach_the_encoder_and_name_no_parameter_twice() -> None:
     plain = built("simclr")
-    with pytest.raises(ValueError, match=r"BatchNorm1d\) mixes the samples"):
-        built("simclr", engine={"chunk_size": 4})(*batch("simclr"))
+    refusal = (
+        r"engine.chunk_size 4: layer backbone.1 \(BatchNorm1d\) mixes the samples .*; use --engine.chunk-norm true"
+    )
+    with pytest.raises(UsageError, match=refusal):
+        built("simclr", engine={"chunk_size": 4})
+    without_norm: dict[str, Any] = {"backbone": nn.Linear(IN, WIDTH)}
+    sections = {"engine": {"chunk_size": 4}}
+    for name in ("simclr", "moco"):
+        assert build_method(settings_of(name, **sections), parts_of(name, **without_norm)).chunks is not None
+    head: dict[str, Any] = {"projector": "linear", **without_norm}  # the predictor's BatchNorm sees the whole batch
+    assert build_method(settings_of("byol", **sections), parts_of("byol", **head)).chunks is not None
     chunked = built("simclr", engine={"chunk_size": 4, "chunk_norm": True})
     assert list(chunked.state_dict()) == list(plain.state_dict())
     assert torch.isfinite(chunked(*batch("simclr")))

@@ -7,11 +7,12 @@ Run as a script it is a server: it imports the command once and forks a process 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,27 @@ class SaveKill:
     call: int
 
 
+@dataclass(frozen=True)
+class Plant:
+    """Something goes wrong on this rank in a step.
+
+    Attributes:
+        kind: loss or gradient (turns to NaN), view (holds NaN), or memory (runs out).
+        call: in which step of this process, counted from 1.
+    """
+
+    kind: str
+    call: int
+
+
 class KillServer:
     """Client of the server; use it as a context."""
 
     def __init__(self) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, __file__]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = subprocess.Popen(command, env=environment, text=True, bufsize=1, **pipes)
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe)
 
     def __enter__(self) -> "KillServer":
         return self
@@ -48,7 +62,7 @@ class KillServer:
         self._process.wait()
 
     def start(
-        self, words: Sequence[str], files: Path, *, environment: Mapping[str, str], kill: SaveKill | None = None
+        self, words: Sequence[str], files: Path, *, environment: Mapping[str, str], fate: SaveKill | Plant | None = None
     ) -> int:
         """Run the command in a new process; returns its number.
 
@@ -57,12 +71,12 @@ class KillServer:
             files: where it notes what it says (``.said``), each step it begins (``.steps``) and its death
                 (``.killed``).
             environment: added to the server's own.
-            kill: where it kills itself.
+            fate: where it kills itself, or what goes wrong in it.
         """
         for suffix in (".said", ".steps", ".killed"):
             files.with_suffix(suffix).write_bytes(b"")
-        plan = None if kill is None else [kill.save, kill.call]
-        request = {"words": list(words), "files": str(files), "environment": dict(environment), "kill": plan}
+        plan = None if fate is None else {"name": type(fate).__name__, **asdict(fate)}
+        request = {"words": list(words), "files": str(files), "environment": dict(environment), "fate": plan}
         return int(self._ask(request))
 
     def wait(self, pid: int, seconds: float = 60) -> int | None:
@@ -78,6 +92,25 @@ class KillServer:
         answer = self._process.stdout.readline().strip()
         assert answer, f"the server ended with code {self._process.wait()}"
         return answer
+
+
+def rank_environments(world_size: int) -> list[dict[str, str]]:
+    """What torchrun would tell each rank."""
+    if world_size == 1:
+        return [{}]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [
+        {name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()}
+        for rank in range(world_size)
+    ]
+
+
+def said_by(files: Sequence[Path]) -> str:
+    """What processes printed."""
+    return "\n".join(path.with_suffix(".said").read_text() for path in files)
 
 
 def _serve() -> None:
@@ -108,7 +141,7 @@ def _wait(pid: int, seconds: float) -> str:
         time.sleep(0.002)
 
 
-def _run(words: list[str], files: str, environment: dict[str, str], kill: list[int] | None) -> None:
+def _run(words: list[str], files: str, environment: dict[str, str], fate: dict[str, Any] | None) -> None:
     """The forked process: the command, with its steps noted, and its own death prepared."""
     from counterpoint.cli.main import main
 
@@ -117,8 +150,11 @@ def _run(words: list[str], files: str, environment: dict[str, str], kill: list[i
     os.dup2(said, 2)
     os.environ.update(environment)
     _note_steps(Path(f"{files}.steps"))
-    if kill is not None:
-        _die_in_save(SaveKill(*kill), Path(f"{files}.killed"))
+    name = fate.pop("name") if fate is not None else None
+    if fate is not None and name == "SaveKill":
+        _die_in_save(SaveKill(**fate), Path(f"{files}.killed"))
+    if fate is not None and name == "Plant":
+        _go_wrong(Plant(**fate))
     code = 70
     try:
         code = main(words)
@@ -140,6 +176,33 @@ def _note_steps(path: Path) -> None:
         return original(*args, **options)
 
     loop.take_step = take_step
+
+
+def _go_wrong(plant: Plant) -> None:
+    """Let a step's loss, gradient, views or memory fail."""
+    import torch
+
+    from counterpoint.engine import step
+
+    original, calls = step._loss, [0]
+
+    def loss_of(module: Any, part: Any) -> Any:
+        calls[0] += 1
+        if calls[0] != plant.call:
+            return original(module, part)
+        if plant.kind == "memory":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nand more")
+        if plant.kind == "view":
+            part.view0[2] = torch.nan
+        loss = original(module, part)
+        if plant.kind == "loss":
+            return loss * torch.nan
+        if plant.kind == "gradient":
+            weight = next(p for name, p in module.named_parameters() if name.endswith("projector.0.weight"))
+            return loss + torch.sqrt((weight.sum() * 0).abs())  # finite, with an infinite slope times zero
+        return loss
+
+    step._loss = loss_of
 
 
 def _die_in_save(kill: SaveKill, note: Path) -> None:

@@ -7,15 +7,13 @@ fixed seed, and each is shown to have landed.
 import json
 import os
 import signal
-import socket
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
-from kill_server import KillServer, SaveKill
+from kill_server import KillServer, SaveKill, rank_environments, said_by
 from safetensors import safe_open
 
 import counterpoint as cp
@@ -73,15 +71,15 @@ class Drill:
     def go(self, words: list[str], kill: StepKill | SaveKill | None) -> None:
         """Run the command on all ranks until it ends or is killed."""
         files = [self.run.with_name(f"{self.run.name}-{rank}") for rank in range(self.world_size)]
-        environments = _environments(self.world_size)
+        environments = rank_environments(self.world_size)
         pids = []
         for rank, environment in enumerate(environments):
             own = kill if isinstance(kill, SaveKill) and rank == 0 else None
-            pids.append(self.server.start(words, files[rank], environment=environment, kill=own))
+            pids.append(self.server.start(words, files[rank], environment=environment, fate=own))
         try:
             if kill is None:
                 codes = [self.server.wait(pid, SECONDS) for pid in pids]
-                assert codes == [0] * self.world_size, _said(files)
+                assert codes == [0] * self.world_size, said_by(files)
             else:
                 self._kill(kill, pids, files)
         finally:
@@ -98,7 +96,7 @@ class Drill:
             time.sleep(kill.delay)
             os.kill(pids[victim], signal.SIGKILL)
         code = self.server.wait(pids[victim], SECONDS)
-        assert code == -signal.SIGKILL, (kill, code, _said(files))
+        assert code == -signal.SIGKILL, (kill, code, said_by(files))
         if victim != 0:
             _kill_if_alive(pids[0])
             self.server.wait(pids[0], SECONDS)
@@ -116,21 +114,7 @@ class Drill:
         path = files[kill.rank].with_suffix(".steps")
         while path.stat().st_size < kill.steps:
             code = self.server.wait(pid, 0.001)
-            assert code is None, f"it ended by itself with code {code}:\n{_said(files)}"
-
-
-def _environments(world_size: int) -> list[dict[str, str]]:
-    """What torchrun would tell each rank."""
-    if world_size == 1:
-        return [{}]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {"WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [
-        {name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()}
-        for rank in range(world_size)
-    ]
+            assert code is None, f"it ended by itself with code {code}:\n{said_by(files)}"
 
 
 def _kill_if_alive(pid: int) -> None:
@@ -138,10 +122,6 @@ def _kill_if_alive(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _said(files: list[Path]) -> str:
-    return "\n".join(path.with_suffix(".said").read_text() for path in files)
 
 
 def draw_kills(draw: np.random.Generator, number: int, world_size: int) -> list[StepKill | SaveKill]:
@@ -167,12 +147,6 @@ def assert_same(actual: Path, expected: Path) -> None:
     found, wanted = content_of(actual), content_of(expected)
     assert found.keys() == wanted.keys()
     assert [name for name in wanted if found[name] != wanted[name]] == []
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KillServer]:
-    with KillServer() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -199,7 +199,6 @@ def test_steps_of_several_ranks_are_not_replayed_by_one(run: Path) -> None:
     for path in list_checkpoints(run / "checkpoints"):
         saved = load_checkpoint(path)
         saved.facts["world_size"] = 2
-        saved.average["backbone.0.weight"].mul_(1)
         record = path.parent / path.name.replace("step", "after")
         kept = record.with_suffix(".json").read_text() if record.with_suffix(".json").exists() else None
         shutil.rmtree(path)

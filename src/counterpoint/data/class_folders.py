@@ -9,9 +9,11 @@ from counterpoint.core.settings import SourceSettings
 from counterpoint.data.image_files import SUFFIXES, Skipped, list_files
 from counterpoint.data.indexed_images import open_located
 from counterpoint.data.located import Located
-from counterpoint.data.named_sets import choose_split
+from counterpoint.data.named_sets import choose_split, root_folder
+from counterpoint.data.set_files import missing
 from counterpoint.data.source import Progress, Source
 
+TINY_FOLDER = "tiny-imagenet-200"
 OTHER_SPLITS = ("val", "test")
 ANNOTATIONS = "val_annotations.txt"  # Tiny ImageNet: file, class and box of each validation image
 NAME_FILES = ("words.txt", "LOC_synset_mapping.txt")  # a class folder's name, then what it shows
@@ -50,6 +52,22 @@ def open_splits(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     if settings.labels == "auto":
         class_names = _spelled_out(class_names, _words(path))
     return replace(source, class_names=class_names, notes={**source.notes, **notes})
+
+
+def open_tiny_imagenet(settings: SourceSettings, progress: Progress) -> Source:
+    """Open Tiny ImageNet below ``settings.root``.
+
+    Raises:
+        DataError: it is missing (the text says how to get it) or not laid out as published.
+    """
+    path = root_folder(settings) / TINY_FOLDER
+    if not has_splits(path):
+        raise missing(
+            path / "train",
+            "get tiny-imagenet once from cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it there, or name the "
+            "folder that has it with --source.root",
+        )
+    return open_splits(path, settings, progress)
 
 
 def _holds_folders_only(folder: Path) -> bool:

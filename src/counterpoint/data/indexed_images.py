@@ -188,8 +188,7 @@ def _memory_store(pixels_N: Tensor, is_good_N: Tensor) -> MemoryStore:
 
 def _file_store(good: Sequence[tuple[Located, Row]], side: int, read: Read) -> FileStore:
     """The good samples, to be read when fetched."""
-    images = tuple(replace(image, size=row.size) for image, row in good)
-    return FileStore(images, tuple(row.hash for _, row in good), side, read)
+    return FileStore(tuple(image for image, _ in good), tuple(row.hash for _, row in good), side, read)
 
 
 def _choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[int, str]:

@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from counterpoint.core.errors import CounterpointError, DataError, first_line
 from counterpoint.data.stores import MemoryStore, Store
 
 BATCHES_AHEAD = 2  # per worker
+_RUNNING: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators that have workers
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,26 @@ def start_workers(batches: FetchedBatches, positions: Positions, num_workers: in
             persistent_workers=True,
             pin_memory=is_pinned,
         )
-    waiting = weakref.ref(loader)
-    atexit.register(lambda: end_workers(waiting()))  # before multiprocessing would wait for them in vain
     return loader
 
 
 def end_workers(loader: DataLoader | None) -> None:
-    """Tell the workers to stop, and wait for them."""
-    iterator = getattr(loader, "_iterator", None)
-    if iterator is not None:
+    """Tell a loader's workers to stop, and wait for them."""
+    _end(getattr(loader, "_iterator", None))
+
+
+@atexit.register
+def _end_all() -> None:
+    """Before the process ends, else multiprocessing would signal the workers, which do not listen, and wait."""
+    for batches in list(_RUNNING):
+        _end(batches)
+
+
+def _end(batches: Any) -> None:
+    """End the workers behind an iterator of torch's loader."""
+    if batches is not None:
         with contextlib.suppress(RuntimeError):  # one of them died before
-            iterator._shutdown_workers()
+            batches._shutdown_workers()
 
 
 def fetched_by_workers(loader: DataLoader) -> Iterator[tuple[Tensor, ...]]:
@@ -103,6 +113,7 @@ def fetched_by_workers(loader: DataLoader) -> Iterator[tuple[Tensor, ...]]:
     """
     with _own_number_of_workers():
         batches = iter(loader)
+    _RUNNING.add(batches)
     while True:
         try:
             fetched = next(batches)

@@ -19,7 +19,7 @@ MAX_LABEL_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """What one shard holds, and its stamp when that was found."""
+    """What one shard holds, its stamp when that was found, and whether damage or altered samples were found, too."""
 
     images: tuple[Located, ...]
     remarks: tuple[Remark, ...]
@@ -73,12 +73,14 @@ def earlier_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
         return {}
     images: dict[str, list[Located]] = defaultdict(list)
     remarks: dict[str, list[Remark]] = defaultdict(list)
+    altered = {row.file for row in manifest.rows if row.status == "altered"}
     for row in manifest.rows:
         images[row.file].append(Located(row.name, Path(row.file), row.offset, row.size, row.label, row.label_at))
     for remark in manifest.remarks:
         remarks[remark.file].append(remark)
     return {
-        file: ShardLayout(tuple(images[file]), tuple(remarks[file]), stamp) for file, stamp in manifest.stamps.items()
+        file: ShardLayout(tuple(images[file]), tuple(remarks[file]), stamp, file in altered)
+        for file, stamp in manifest.stamps.items()
     }
 
 

@@ -15,7 +15,7 @@ from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data import named_sets
 from counterpoint.data.arrow_tables import SPLITS_CARD, open_table
-from counterpoint.data.class_folders import has_splits, open_splits
+from counterpoint.data.class_folders import has_splits, open_splits, open_tiny_imagenet
 from counterpoint.data.dsprites import open_dsprites, open_dsprites_file, open_rendered
 from counterpoint.data.image_files import list_files
 from counterpoint.data.image_folder import open_folder
@@ -195,6 +195,9 @@ FILE_OPENERS: Mapping[str, Opener] = {
 CATALOGUE: Mapping[str, NamedSource] = {
     "digits": NamedSource("1,797 handwritten digits of 8 x 8 pixels, which come with scikit-learn", open_digits),
     **{name: _published(name) for name in named_sets.CATALOGUE},
+    "tiny-imagenet": NamedSource(
+        "110,000 photographs of 64 x 64 pixels in 200 classes, and 10,000 without labels", open_tiny_imagenet
+    ),
     "dsprites": NamedSource("737,280 sprites of 64 x 64 pixels by 5 factors, the original file", open_dsprites),
     "dsprites-rendered": NamedSource("the same grid of factors, drawn here; needs no file", open_rendered),
 }

@@ -81,10 +81,10 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
 def _layout(path: Path, prefix: str, settings: SourceSettings, earlier: dict[str, ShardLayout]) -> ShardLayout:
     """Layout of a shard: as it was, where that is known to hold, else from its headers."""
     stamp, known = stamp_of(str(path)), earlier.get(str(path))
-    if known is not None and stamp == known.stamp:
-        return known
     if known is None or settings.altered == "reindex":
         return scan_shard(path, prefix, settings.label_column, stamp)
+    if stamp == known.stamp and not known.is_damaged:
+        return known
     if stamp.size == known.stamp.size:
         images = tuple(reread_label(image, settings.label_column) for image in known.images)
         return ShardLayout(images, known.remarks, stamp)

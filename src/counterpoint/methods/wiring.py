@@ -23,6 +23,7 @@ from counterpoint.nn.encoders import CUSTOM, build_encoder, feature_width
 from counterpoint.nn.outputs import OutputMap, check_subvector
 from counterpoint.nn.predictors import build_predictor
 from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.synced_norm import batch_norm_layers
 
 Wiring = JointEmbedding | MomentumQueue | Predictive | TwoTowers | Classification
 
@@ -89,7 +90,7 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
 
     Raises:
         UsageError: an unknown method or loss, a loss that the method cannot use, labels or pairs that the data lack,
-            or a number that does not fit.
+            a number that does not fit, or chunks and a BatchNorm.
     """
     if settings.method not in METHODS:
         raise unknown_name("method", settings.method, METHODS)
@@ -98,12 +99,13 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
     name = entry.loss if settings.loss.name == "auto" else settings.loss.name
     _check_loss(settings.method, entry, name)
     try:
-        return WIRINGS[entry.wiring](settings, entry, parts)
+        method = WIRINGS[entry.wiring](settings, entry, parts)
     except (TypeError, ValueError) as error:
         prefix = (
             "" if str(error).startswith(("target.", "projector.", "the encoder", "encoder ")) else f"loss.name {name}: "
         )
         raise UsageError(f"{prefix}{error}") from None
+    return _check_chunks(settings, method)
 
 
 def _check_data(method: str, entry: Entry, parts: MethodParts) -> None:
@@ -224,6 +226,19 @@ def _chunks(settings: TrainSettings) -> Chunks | None:
     """How the encoder works through a batch."""
     size = settings.engine.chunk_size
     return None if size == "none" else Chunks(size, settings.engine.chunk_norm)
+
+
+def _check_chunks(settings: TrainSettings, method: Wiring) -> Wiring:
+    """Require encoders that can work in chunks, before the first step does; the predictor sees the whole batch."""
+    encoders = nn.ModuleDict({name: child for name, child in method.named_children() if name != "predictor"})
+    norm = next(batch_norm_layers(encoders), None)
+    if norm is not None and settings.engine.chunk_size != "none" and not settings.engine.chunk_norm:
+        raise UsageError(
+            f"engine.chunk_size {settings.engine.chunk_size}: layer {norm[0]} ({type(norm[1]).__name__}) mixes the "
+            "samples of a batch; use --engine.chunk-norm true for statistics per chunk, or an encoder and projector "
+            "without BatchNorm"
+        )
+    return method
 
 
 def _chosen(asked: float | str, of_method: float | None) -> float:

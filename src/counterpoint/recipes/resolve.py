@@ -135,7 +135,7 @@ def resolve_widths(resolution: Resolution, width: int) -> Resolution:
     asked = resolution.settings.projector
     dims = output_width(asked.kind, width, features=features, rank=int(asked.rank))
     if method.predictor_share is not None:
-        fill("target.predictor_hidden", lambda: (method.predictor_hidden_for(dims), by_method))
+        fill("target.predictor_hidden", lambda: (method.predictor_hidden_for(width), by_method))
     if method.d0_share is None:
         fill("output.d0", lambda: ("all", "the loss sees the whole vector"))
     else:

@@ -1,0 +1,115 @@
+"""The benchmark of views runs, names who is missing, and times nothing that differs from torchvision."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import view_checks
+import view_peers
+import views
+from view_peers import CATALOGUE, OURS, PIL_WORKERS, Work
+
+from counterpoint.data.presets import PRESETS
+from counterpoint.data.views import ViewDrawer
+from tolerances import assert_estimate
+
+COMMAND = Path(views.__file__)
+FIGURE = r"[\d.e+-]+ \[[\d.e+-]+, [\d.e+-]+\]"
+
+
+def rows_of(text: str, header: str) -> dict[str, list[str]]:
+    lines = text[text.index(header) :].split("\n\n", maxsplit=1)[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: row[1:] for row in cells}
+
+
+def test_the_command_prints_whole_tables() -> None:
+    pytest.importorskip("torchvision", reason="torchvision (extra `vision`) is not installed")
+    flags = ["--images", "4", "--batch-size", "3", "--threads", "1"]
+    finished = subprocess.run([sys.executable, str(COMMAND), *flags], capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert re.search(r"^Measured 20\d\d-\d\d-\d\d .+ with `python benchmarks/views.py --images 4", finished.stdout)
+    assert re.search(r"CPU .+, 1 threads; torch [\d.]+", finished.stdout)
+    differences = rows_of(finished.stdout, "| operation |")
+    assert {"crop, resize, flip: bicubic", "hue", "blur", "solarize"} <= set(differences)
+    assert all(float(cells[0]) <= 1 for cells in differences.values())
+    rows = rows_of(finished.stdout, views.HEADER)
+    assert list(rows) == list(CATALOGUE)
+    for name, (rate, ratio, target, remark) in rows.items():
+        is_skipped = remark.startswith("skipped: ")
+        assert is_skipped or re.fullmatch(FIGURE, rate), (name, rate)
+        assert is_skipped or (ratio == "-") == (name == OURS)
+        assert (re.fullmatch("at least 4: (met|missed)", target) is not None) == (name == PIL_WORKERS)
+    assert "Rounds: 9." in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--images", "0"], "--images must be >= 1, got 0"),
+        (["--batch-size", "-1"], "--batch-size must be >= 1, got -1"),
+        (["--threads", "0"], "--threads must be >= 1, got 0"),
+    ],
+)
+def test_bad_arguments_are_explained(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        views.main(flags)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torchvision", reason="torchvision (extra `vision`) is not installed")
+    monkeypatch.setattr(view_checks, "solarize", lambda images: 1 - images)
+    monkeypatch.setattr(views, "take_turns", lambda *_: pytest.fail("timed"))
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    assert views.main(["--images", "4", "--threads", "1"]) == 1
+    output = capsys.readouterr()
+    assert float(rows_of(output.out + "\n\n", "| operation |")["solarize"][0]) > 100
+    assert "differs from torchvision's by more than 1 level: not timed" in output.err
+
+
+@pytest.mark.parametrize("library", ["torchvision", "kornia"])
+def test_a_missing_peer_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [module for module in sys.modules if module.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, library, None)
+    steps, remarks = views.prepare(Work(views.make_images(2), 2, 1))
+    assert list(remarks) == list(CATALOGUE)
+    assert OURS in steps
+    missing = {name for name in CATALOGUE if library in name}
+    assert missing
+    assert not missing & set(steps)
+    assert all(remarks[name].startswith("skipped: cannot be imported") for name in missing)
+    if library == "torchvision":
+        text, is_same = views.comparison(views.make_images(2))
+        assert is_same
+        assert "cannot be imported" in text
+
+
+def test_ratios_are_theirs_over_ours_round_by_round() -> None:
+    seconds = {OURS: [1.0, 2.0, 4.0], PIL_WORKERS: [5.0, 6.0, 40.0]}
+    rows = rows_of(views.table(seconds, {OURS: "", PIL_WORKERS: "", "kornia": "skipped"}, 100) + "\n\n", views.HEADER)
+    assert rows[OURS][:2] == ["50 [37.5, 75]".replace("37.5", "38"), "-"]
+    assert rows[PIL_WORKERS][1:3] == ["5 [4, 7.5]", "at least 4: met"]
+    assert rows["kornia"] == ["-", "-", "-", "skipped"]
+
+
+def test_ours_and_torchvisions_recipe_have_the_same_law() -> None:
+    pytest.importorskip("torchvision", reason="torchvision (extra `vision`) is not installed")
+    num_images, repeats = 64, 16
+    work = Work(views.make_images(num_images), num_images, 1)
+    drawer = ViewDrawer(PRESETS["lightly-cifar"], torch.tensor(view_peers.MEAN), torch.tensor(view_peers.STD), 0)
+    ids = torch.arange(num_images)
+    ours = torch.cat([drawer.two_views(work.images_B3HW, ids, epoch)[0] for epoch in range(repeats)])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        recipe = view_peers.torchvision_recipe(work, is_tensor=False)
+        theirs = torch.stack([recipe(picture) for _ in range(repeats) for picture in work.pictures])
+    for statistic in (lambda x: x.mean((1, 2, 3)), lambda x: x.std((1, 2, 3)), lambda x: x.std(1).mean((1, 2))):
+        mine, other = statistic(ours).double(), statistic(theirs).double()
+        standard_error = float((mine.var() / len(mine) + other.var() / len(other)).sqrt())
+        assert_estimate(float(mine.mean()), float(other.mean()), standard_error)

@@ -1,0 +1,124 @@
+"""Damage that was planted, in folders and shards, before and after they were indexed: all of it named, nothing else."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data import indexed_images
+from counterpoint.data.loader import BatchLoader
+from counterpoint.data.order import EpochOrder
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+from data import shard_files as files
+
+NUM_SAMPLES = 60
+NUM_PLANTED = 3  # 5 %
+KEYS = [f"{number:04d}" for number in range(NUM_SAMPLES)]
+
+
+@contextmanager
+def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+def open_data(path: Path, **settings: object) -> Source:
+    return open_source(path, SourceSettings(**{"image_size": 16, "max_bad": 0.5, **settings}), progress=silent)
+
+
+def write_folder(path: Path, contents: dict[str, bytes]) -> Path:
+    path.mkdir()
+    for name, content in contents.items():
+        (path / name).write_bytes(content)
+    return path
+
+
+def write_shards(path: Path, contents: dict[str, bytes]) -> Path:
+    path.mkdir()
+    names = list(contents)
+    for number in range(3):
+        files.write_shard(path / f"{number}.tar", {name: contents[name] for name in names[number::3]})
+    return path
+
+
+def batches(source: Source, num_workers: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    order = EpochOrder(torch.arange(len(source)), 8, 5)
+    loader = BatchLoader(source.store, order, num_workers=num_workers)
+    result = [(batch.ids, batch.samples) for epoch in range(2) for batch in loader.epoch(epoch)]
+    loader.close()
+    return result
+
+
+@pytest.mark.parametrize("write", [write_folder, write_shards])
+@pytest.mark.parametrize("seed", range(2))
+def test_planted_corrupt_images_are_skipped_named_and_change_nothing_else(
+    tmp_path: Path, write: Callable[[Path, dict[str, bytes]], Path], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(indexed_images, "MEMORY_BUDGET_BYTES", 0)  # so that workers have something to do
+    contents = {f"{key}.jpg": files.picture(rng) for key in KEYS}
+    planted = {KEYS[number] + ".jpg" for number in rng.permutation(NUM_SAMPLES)[: NUM_PLANTED + 2]}
+    for name, kind in zip(sorted(planted), files.KINDS, strict=True):
+        contents[name] = files.corrupt(rng, contents[name], kind)
+    path = write(tmp_path / "data", contents)
+    source = open_data(path)
+    assert {item.name.rsplit("/", 1)[-1] for item in source.skipped} == planted
+    assert len(source.skipped) == len(planted)
+    assert len(source) == NUM_SAMPLES - len(planted)
+    whole = write(tmp_path / "whole", {name: content for name, content in contents.items() if name not in planted})
+    expected = batches(open_data(whole), 0) if write is write_folder else batches(source, 0)
+    for num_workers in (0, 1, 3):
+        for opened in (source, open_data(path)):
+            found = batches(opened, num_workers)
+            assert {samples.shape for _, samples in found} == {(8, 3, 16, 16)}
+            assert len(found) == len(expected) == 2 * (len(source) // 8)
+            for (ids, samples), (expected_ids, expected_samples) in zip(found, expected, strict=True):
+                assert torch.equal(ids, expected_ids)
+                assert torch.equal(samples, expected_samples)
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_flipped_bits_of_an_indexed_shard_cost_exactly_the_samples_they_touch(
+    tmp_path: Path, is_in_memory: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_in_memory:
+        monkeypatch.setattr(indexed_images, "MEMORY_BUDGET_BYTES", 0)
+    shard = files.write_shard(tmp_path / "x.tar", files.labelled(rng, KEYS))
+    whole = shard.path.read_bytes()
+    before = open_data(shard.path)
+    samples = dict(zip(before.sample_names, before.store.fetch(range(NUM_SAMPLES)), strict=True))
+    for _ in range(25):
+        shard.path.write_bytes(whole)
+        touched = set()
+        for byte in rng.integers(0, len(whole), int(rng.integers(1, 12))):  # headers and padding, too
+            files.flip_bit(shard.path, int(byte), int(rng.integers(8)))
+        now = shard.path.read_bytes()
+        for name, place in shard.members.items():
+            here = slice(place.offset, place.offset + place.size)
+            if now[here] != whole[here]:
+                touched.add(name.split(".")[0] + ".jpg")
+        source = open_data(shard.path, altered="skip")
+        assert {item.name for item in source.skipped} == touched
+        assert source.sample_names == tuple(f"{key}.jpg" for key in KEYS if f"{key}.jpg" not in touched)
+        expected = torch.stack([samples[name] for name in source.sample_names])
+        assert torch.equal(source.store.fetch(range(len(source))), expected)
+    again = [batches(source, num_workers) for num_workers in (0, 1, 3)]
+    for (ids, found), *others in zip(*again, strict=True):
+        assert all(torch.equal(ids, other_ids) and torch.equal(found, other) for other_ids, other in others)
+
+
+def test_flipped_headers_with_no_index_cost_at_most_their_own_sample(tmp_path: Path, rng: np.random.Generator) -> None:
+    shard = files.write_shard(tmp_path / "x.tar", {f"{key}.png": files.picture(rng, form="PNG") for key in KEYS})
+    whole, first = shard.path.read_bytes(), shard.members
+    hit = sorted(rng.permutation(NUM_SAMPLES)[:NUM_PLANTED].tolist())
+    for number in hit:
+        header = first[f"{KEYS[number]}.png"].offset - 512
+        files.flip_bit(shard.path, header + int(rng.integers(100, 345)), int(rng.integers(7)))
+    changed = [n for n in hit if shard.path.read_bytes() != whole]
+    source = open_data(shard.path)
+    assert source.sample_names == tuple(f"{key}.png" for number, key in enumerate(KEYS) if number not in changed)
+    assert {item.name for item in source.skipped} == {f"{KEYS[number]}.png" for number in changed}

@@ -1,0 +1,317 @@
+"""Shards by byte offset: what tarfile writes is found again, what is unsafe is refused, what is damaged is named."""
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from counterpoint.core.errors import DataError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data import indexed_images, tar_shards
+from counterpoint.data.image_files import decode_square
+from counterpoint.data.source import Source
+from counterpoint.data.tar_headers import BLOCK, Member, Obstacle, members_of
+from data import shard_files as files
+
+
+@contextmanager
+def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+def open_tar(path: Path, **settings: object) -> Source:
+    return tar_shards.open_shards(path, SourceSettings(**{"image_size": 16, **settings}), silent)
+
+
+def labels_of(source: Source) -> dict[str, str | None]:
+    assert source.labels is not None
+    return {
+        name: source.class_names[number] if number >= 0 else None
+        for name, number in zip(source.sample_names, source.labels.tolist(), strict=True)
+    }
+
+
+def skipped(source: Source) -> dict[str, str]:
+    return {item.name: item.reason for item in source.skipped}
+
+
+LONG = "deep/" * 40 + "x" * 90
+NAMES = ["a.jpg", "folder/b.c.jpg", "ä ö.png", LONG + ".jpg", "d" * 99 + "/" + "e" * 80 + ".jpg"]
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_members_lie_where_tarfile_says(tmp_path: Path, form: int, rng: np.random.Generator) -> None:
+    names = [name for name in NAMES if form != tarfile.USTAR_FORMAT or name != LONG + ".jpg"]
+    shard = files.write_shard(tmp_path / "x.tar", {name: rng.bytes(700) for name in names}, format=form)
+    found = list(members_of(shard.path))
+    assert found == [Member(name, place.offset, place.size) for name, place in shard.members.items()]
+    assert [member.name for member in found if isinstance(member, Member)] == names
+
+
+def test_a_sample_is_all_members_of_a_key_wherever_they_stand(tmp_path: Path, rng: np.random.Generator) -> None:
+    one, two, three = (files.picture(rng) for _ in range(3))
+    members = {"b.cls": b"10\n", "a.jpg": one, "s/b.jpg": two, "a.cls": b" 9 ", "b.jpg": three, "s/b.cls": b"10"}
+    files.write_shard(tmp_path / "x.tar", members)
+    source = open_tar(tmp_path / "x.tar")
+    assert labels_of(source) == {"b.jpg": "10", "a.jpg": "9", "s/b.jpg": "10"}
+    assert source.class_names == ("9", "10")  # whole numbers by value
+    expected = torch.stack([decode_square(content, 16) for content in (three, one, two)])
+    assert torch.equal(source.store.fetch(range(3)), expected)
+    assert source.skipped == ()
+
+
+def test_a_folder_of_shards_is_one_source(tmp_path: Path, rng: np.random.Generator) -> None:
+    (tmp_path / "more").mkdir()
+    for name in ("b.tar", "a.tar", "more/c.tar", ".hidden.tar"):
+        files.write_shard(tmp_path / name, files.labelled(rng, ["0001", "0002"]))
+    source = open_tar(tmp_path)
+    assert source.sample_names == tuple(
+        f"{n}/{k}.jpg" for n in ("a.tar", "b.tar", "more/c.tar") for k in ("0001", "0002")
+    )
+    with pytest.raises(DataError, match=r"no \.tar shards"):
+        open_tar(tmp_path / "a.tar" / "x")
+
+
+LABELS = {
+    "cls": ("cls", b"cat", "cat"),
+    "text": ("txt", b" cat\n", "cat"),
+    "json field": ("json", b'{"label": "cat", "cls": 3}', "cat"),
+    "json number": ("json", b'{"class": 7}', "7"),
+    "json alone": ("json", b'"cat"', "cat"),
+    "not text": ("cls", b"\xff\xfe", None),
+    "not json": ("json", b"{", None),
+    "list": ("json", b'{"label": [1]}', None),
+    "two lines": ("cls", b"cat\x1b[31m", None),
+    "too long": ("cls", b"1" * 70_000, None),
+}
+
+
+@pytest.mark.parametrize(("suffix", "content", "label"), LABELS.values(), ids=LABELS)
+def test_labels(tmp_path: Path, suffix: str, content: bytes, label: str | None, rng: np.random.Generator) -> None:
+    members = {"a.jpg": files.picture(rng), f"a.{suffix}": content}
+    for key in "bcdef":
+        members |= {f"{key}.jpg": files.picture(rng), f"{key}.cls": b"dog"}
+    files.write_shard(tmp_path / "x.tar", members)
+    assert labels_of(open_tar(tmp_path / "x.tar")) == {"a.jpg": label, **{f"{key}.jpg": "dog" for key in "bcdef"}}
+    assert open_tar(tmp_path / "x.tar", labels="none").labels is None
+
+
+def test_the_label_field_can_be_named_and_is_part_of_the_index(tmp_path: Path, rng: np.random.Generator) -> None:
+    members = {}
+    for key, json in {"a": b'{"label": "cat", "breed": "manx"}', "b": b'{"label": "cat", "breed": "sphynx"}'}.items():
+        members |= {f"{key}.jpg": files.picture(rng), f"{key}.json": json}
+    files.write_shard(tmp_path / "x.tar", members)
+    assert open_tar(tmp_path / "x.tar").class_names == ("cat",)
+    assert open_tar(tmp_path / "x.tar", label_column="breed").class_names == ("manx", "sphynx")
+
+
+def test_captions_are_no_labels_and_that_is_said(tmp_path: Path, rng: np.random.Generator) -> None:
+    members = {}
+    for number in range(4):
+        members |= {f"{number}.jpg": files.picture(rng), f"{number}.txt": f"picture {number}".encode()}
+    files.write_shard(tmp_path / "x.tar", members)
+    source = open_tar(tmp_path / "x.tar")
+    assert source.labels is None
+    assert "captions" in source.notes["source.labels"]
+
+
+# --- what is refused
+
+
+def add(archive: tarfile.TarFile, name: str, content: bytes = b"", **fields: object) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    for field, value in fields.items():
+        setattr(entry, field, value)
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def test_unsafe_members_are_refused_by_name_and_nothing_is_written(tmp_path: Path, rng: np.random.Generator) -> None:
+    image = files.picture(rng)
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        add(archive, "good.jpg", image)
+        add(archive, "/absolute.jpg", image)
+        add(archive, "../up.jpg", image)
+        add(archive, "a/../../up.jpg", image)
+        add(archive, "back\\slash.jpg", image)
+        add(archive, "link.jpg", type=tarfile.SYMTYPE, linkname="good.jpg")
+        add(archive, "hard.jpg", type=tarfile.LNKTYPE, linkname="good.jpg")
+        add(archive, "device.jpg", type=tarfile.CHRTYPE)
+        add(archive, "pipe.jpg", type=tarfile.FIFOTYPE)
+        add(archive, "sparse.jpg", image, type=tarfile.GNUTYPE_SPARSE)
+        add(archive, "pax-sparse.jpg", image, pax_headers={"GNU.sparse.major": "1"})
+        add(archive, "red\x1b[31m.jpg", image)
+        add(archive, "folder.jpg", type=tarfile.DIRTYPE)
+        add(archive, ".hidden.jpg", image)
+        add(archive, "good.jpg", files.picture(rng))
+        add(archive, "good.png", image)
+        add(archive, "lonely.cls", b"3")
+    before = sorted(tmp_path.iterdir())
+    source = open_tar(tmp_path / "x.tar", max_bad=0.0)
+    assert source.sample_names == ("good.jpg",)
+    assert torch.equal(source.store.fetch([0])[0], decode_square(image, 16))
+    assert sorted(tmp_path.iterdir()) == before
+    assert {name: reason.split(";")[0] for name, reason in skipped(source).items()} == {
+        "/absolute.jpg": "its name leads out of the archive",
+        "../up.jpg": "its name leads out of the archive",
+        "a/../../up.jpg": "its name leads out of the archive",
+        "back\\slash.jpg": "its name leads out of the archive",
+        "link.jpg": "a link, not a plain file",
+        "hard.jpg": "a link, not a plain file",
+        "device.jpg": "a device, not a plain file",
+        "pipe.jpg": "a pipe, not a plain file",
+        "sparse.jpg": "a sparse file, not a plain file",
+        "pax-sparse.jpg": "a sparse file, not a plain file",
+        "red[31m.jpg": "its name is empty or has control characters",
+        "good.jpg": "a second member of this name",
+        "good.png": "its key's image is good.jpg",
+        "lonely.cls": "no image has this key",
+    }
+    assert skipped(open_tar(tmp_path / "x.tar")) == skipped(source)  # the second time from the manifest
+
+
+def test_a_size_beyond_all_bounds_takes_no_memory(tmp_path: Path, rng: np.random.Generator) -> None:
+    shard = files.write_shard(tmp_path / "x.tar", {"a.jpg": files.picture(rng), "b.jpg": files.picture(rng)})
+    content = bytearray(shard.path.read_bytes())
+    header = shard.members["b.jpg"].offset - BLOCK
+    content[header + 124 : header + 136] = b"\x80" + (2**62).to_bytes(11, "big")
+    content[header + 148 : header + 156] = b" " * 8
+    content[header + 148 : header + 156] = b"%06o\0 " % sum(content[header : header + BLOCK])
+    shard.path.write_bytes(content)
+    source = open_tar(shard.path, max_bad=0.5)
+    assert source.sample_names == ("a.jpg",)
+    assert "cut off" in skipped(source)["b.jpg"]
+
+
+def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, rng: np.random.Generator) -> None:
+    for content in (b"", rng.bytes(5000), bytes(4096)):
+        (tmp_path / "x.tar").write_bytes(content)
+        with pytest.raises(DataError, match="no images in the shards") as caught:
+            open_tar(tmp_path / "x.tar")
+        assert "\n" not in str(caught.value)
+
+
+# --- damage, with no earlier index
+
+
+def test_a_damaged_header_costs_its_own_member_and_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
+    keys = [f"{i:04d}" for i in range(12)]
+    shard = files.write_shard(tmp_path / "x.tar", {f"{key}.jpg": files.picture(rng) for key in keys})
+    files.flip_bit(shard.path, shard.members["0003.jpg"].offset - BLOCK + 130)  # its size
+    with shard.path.open("r+b") as stream:  # of this one not even the name is left
+        stream.seek(shard.members["0007.jpg"].offset - BLOCK)
+        stream.write(bytes(BLOCK))
+    with pytest.raises(DataError, match=r"2 of 12 images .*0003\.jpg .damaged header"):
+        open_tar(shard.path)
+    source = open_tar(shard.path, max_bad=0.2)
+    assert source.sample_names == tuple(f"{key}.jpg" for key in keys if key not in ("0003", "0007"))
+    place = shard.members["0007.jpg"].offset - BLOCK
+    assert sorted(skipped(source)) == ["0003.jpg", f"bytes {place} to {shard.members['0008.jpg'].offset - BLOCK}"]
+    assert skipped(open_tar(shard.path, max_bad=0.2)) == skipped(source)
+
+
+def test_bytes_that_went_missing_do_not_hide_what_follows(tmp_path: Path, rng: np.random.Generator) -> None:
+    members = {f"{i}.jpg": files.picture(rng) for i in range(6)}
+    shard = files.write_shard(tmp_path / "x.tar", members)
+    content, cut = shard.path.read_bytes(), shard.members["2.jpg"].offset - 100
+    shard.path.write_bytes(content[:cut] + content[cut + 333 :])
+    source = open_tar(shard.path, max_bad=0.5)
+    assert {"0.jpg", "1.jpg", "3.jpg", "4.jpg", "5.jpg"} == set(source.sample_names)
+    assert torch.equal(source.store.fetch([4])[0], decode_square(members["5.jpg"], 16))
+    assert any("damaged header" in reason for reason in skipped(source).values())
+
+
+def test_every_cut_of_a_shard_is_noticed(tmp_path: Path, rng: np.random.Generator) -> None:
+    shard = files.write_shard(tmp_path / "x.tar", files.labelled(rng, ["0", "1", "2"]))
+    content = shard.path.read_bytes()
+    last = max(place.offset + place.size for place in shard.members.values())
+    lengths = [*range(0, last, 97), *range(0, last, BLOCK), last]
+    for length in lengths:
+        shard.path.write_bytes(content[:length])
+        damage = [found for found in members_of(shard.path) if isinstance(found, Obstacle) and found.is_damage]
+        assert damage, length
+    shard.path.write_bytes(content)
+    assert not [found for found in members_of(shard.path) if isinstance(found, Obstacle)]
+
+
+def test_joined_archives_are_read_to_the_end(tmp_path: Path, rng: np.random.Generator) -> None:
+    for name in ("a", "b"):
+        files.write_shard(tmp_path / f"{name}.part", {f"{name}.jpg": files.picture(rng)})
+    (tmp_path / "x.tar").write_bytes((tmp_path / "a.part").read_bytes() + (tmp_path / "b.part").read_bytes())
+    source = open_tar(tmp_path / "x.tar", max_bad=0.0)
+    assert source.sample_names == ("a.jpg", "b.jpg")
+    assert list(skipped(source).values()) == ["zeros, where a member may have been"]
+
+
+# --- with an index
+
+
+def test_an_unchanged_shard_is_not_walked_again(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.tar", "b.tar"):
+        files.write_shard(tmp_path / name, files.labelled(rng, ["1", "2"]))
+    first = open_tar(tmp_path)
+    walked: list[str] = []
+    scan = tar_shards.scan_shard
+
+    def watched(path: Path, *rest: object) -> object:
+        walked.append(path.name)
+        return scan(path, *rest)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(tar_shards, "scan_shard", watched)
+    again = open_tar(tmp_path)
+    assert walked == []
+    assert again.fingerprint == first.fingerprint
+    assert again.notes == {}
+    files.write_shard(tmp_path / "b.tar", files.labelled(rng, list("3456789")))
+    assert open_tar(tmp_path).notes["source.manifest"] == "7 new, 2 gone since it was indexed"
+    assert walked == ["b.tar"]
+
+
+def test_a_changed_label_is_a_changed_sample(tmp_path: Path, rng: np.random.Generator) -> None:
+    shard = files.write_shard(tmp_path / "x.tar", files.labelled(rng, ["1", "2", "3"]))
+    open_tar(shard.path)
+    files.flip_bit(shard.path, shard.members["2.cls"].offset)
+    with pytest.raises(DataError, match=r"1 of 3 samples in .* changed since they were indexed: 2\.jpg; "):
+        open_tar(shard.path)
+    for _ in range(2):  # the second time the shard's stamp is known again
+        source = open_tar(shard.path, altered="skip", max_bad=0.5)
+        assert skipped(source) == {"2.jpg": "label changed since it was indexed"}
+    with pytest.raises(DataError, match="changed since they were indexed"):
+        open_tar(shard.path)
+    assert labels_of(open_tar(shard.path, altered="reindex")) == {"1.jpg": "0", "2.jpg": "0", "3.jpg": "2"}
+
+
+def test_what_a_cut_takes_is_named_by_the_index(tmp_path: Path, rng: np.random.Generator) -> None:
+    shard = files.write_shard(tmp_path / "x.tar", files.labelled(rng, ["1", "2", "3", "4"]))
+    open_tar(shard.path)
+    content = shard.path.read_bytes()
+    for cut, lost in (
+        (shard.members["3.jpg"].offset - BLOCK, ["3.jpg", "4.jpg"]),
+        (shard.members["4.jpg"].offset + 40, ["4.jpg"]),
+    ):
+        shard.path.write_bytes(content[:cut])
+        source = open_tar(shard.path, altered="skip", max_bad=0.9)
+        assert [name for name in skipped(source) if name.endswith(".jpg")] == lost
+        with pytest.raises(DataError, match="changed since they were indexed"):
+            open_tar(shard.path, max_bad=0.9)
+    shard.path.write_bytes(content)
+    assert len(open_tar(shard.path)) == 4  # brought back as it was
+
+
+def test_shards_too_large_for_memory_are_read_at_their_offsets(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write_shard(tmp_path / "x.tar", files.labelled(rng, [str(i) for i in range(9)]))
+    in_memory = open_tar(tmp_path / "x.tar")
+    monkeypatch.setattr(indexed_images, "MEMORY_BUDGET_BYTES", 0)
+    on_disk = open_tar(tmp_path / "x.tar")
+    assert type(on_disk.store) is not type(in_memory.store)
+    assert torch.equal(on_disk.store.fetch([5, 0, 5]), in_memory.store.fetch([5, 0, 5]))
+    assert on_disk.fingerprint == in_memory.fingerprint
