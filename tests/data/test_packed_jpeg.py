@@ -101,6 +101,11 @@ def test_images_of_several_sizes_are_brought_to_one_as_in_folders(tmp_path: Path
     assert "median" in packed.notes["source.image_size"]
 
 
+def test_squares_of_several_sizes_are_brought_to_one(tmp_path: Path, rng: np.random.Generator) -> None:
+    files = [encoded(rng, side, side) for side in (24, 40, 40)]
+    assert open_pack(save(tmp_path / "p.npz", pack(files))).shape == (3, 40, 40)
+
+
 @pytest.mark.parametrize("is_lazy", [False, True])
 def test_large_packs_are_decoded_when_fetched(
     is_lazy: bool, tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch

@@ -37,11 +37,11 @@ def views(*rows: tuple[float, float]) -> tuple[Tensor, Tensor]:
     return torch.tensor(rows), torch.zeros(len(rows), 2)
 
 
-def test_a_weight_that_has_gone_bad_is_named_first() -> None:
+def test_a_weight_that_has_gone_bad_is_named_before_layers() -> None:
     method = TwoLayers()
     with torch.no_grad():
-        method.projector.weight[0, 0] = torch.nan
-    said = describe_loss(method, views((torch.inf, 0), (0, 0), (0, 0)), IDS)
+        next(method.projector.parameters())[0, 0] = torch.nan
+    said = describe_loss(method, views((1, 0), (0, 0), (0, 0)), IDS).text
     assert "the weight projector.weight" in said
 
 
@@ -49,7 +49,7 @@ def test_a_weight_that_has_gone_bad_is_named_first() -> None:
 def test_a_bad_view_is_named_with_its_samples(number: int) -> None:
     pair = [torch.zeros(3, 2), torch.zeros(3, 2)]
     pair[number][1, 0] = torch.nan
-    said = describe_loss(TwoLayers(), (pair[0], pair[1]), IDS)
+    said = describe_loss(TwoLayers(), (pair[0], pair[1]), IDS).text
     assert f"view {number} of the data" in said
     assert "samples [22]" in said
 
@@ -57,7 +57,7 @@ def test_a_bad_view_is_named_with_its_samples(number: int) -> None:
 def test_the_first_layer_that_overflows_is_named_with_its_samples() -> None:
     method = TwoLayers()
     before = {name: value.clone() for name, value in method.state_dict().items()}
-    said = describe_loss(method, views((1, 2), (3, 4), (11, 0)), IDS)
+    said = describe_loss(method, views((1, 2), (3, 4), (11, 0)), IDS).text
     assert "the output of backbone.1" in said
     assert "samples [33]" in said
     assert method.training
@@ -66,7 +66,7 @@ def test_the_first_layer_that_overflows_is_named_with_its_samples() -> None:
 
 
 def test_finite_representations_point_at_the_loss() -> None:
-    said = describe_loss(TwoLayers(), views((1, 2), (3, 4), (5, 6)), IDS)
+    said = describe_loss(TwoLayers(), views((1, 2), (3, 4), (5, 6)), IDS).text
     assert said == "representations are finite, the loss is not; samples [11, 22, 33]"
 
 
@@ -80,3 +80,19 @@ def test_out_of_memory_advises_a_quarter_of_what_was_tried(chunk_size: int | Non
     assert f"--engine.chunk-size {advised} " in said
     assert "--engine.precision bf16" in said
     assert "\n" not in said
+
+
+def test_statistics_that_the_failed_pass_has_spoilt_are_not_to_blame() -> None:
+    method = TwoLayers()
+    spoilt, pair = torch.full((2,), torch.nan), views((torch.nan, 0), (0, 0), (0, 0))
+    method.backbone[2].running_mean = spoilt  # pyright: ignore[reportIndexIssue]
+    assert "view 0 of the data" in describe_loss(method, pair, IDS).text
+    assert "weight" not in describe_loss(method, views((1, 2), (3, 4), (5, 6)), IDS).text
+
+
+def test_what_is_closer_to_the_data_counts_on_several_ranks() -> None:
+    method = TwoLayers()
+    layer = describe_loss(method, views((11, 0), (0, 0), (0, 0)), IDS)
+    view = describe_loss(method, views((torch.nan, 0), (0, 0), (0, 0)), IDS)
+    loss = describe_loss(method, views((1, 0), (0, 0), (0, 0)), IDS)
+    assert view.depth < layer.depth < loss.depth < 10**6

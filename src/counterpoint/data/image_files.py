@@ -108,14 +108,20 @@ def read_size(encoded: Encoded) -> ImageSize | None:
 
 def map_files(function: Callable[[Item], Result], items: Iterable[Item], advance: Callable[[], None]) -> list[Result]:
     """Apply a function to many files in threads (Pillow decodes outside the interpreter's lock), in order."""
+
+    def apply(part: list[Item]) -> list[Result]:
+        results = []
+        for item in part:
+            results.append(function(item))
+            advance()
+        return results
+
     results: list[Result] = []
     remaining = iter(items)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         while waiting := [part for _ in range(MAP_PARTS) if (part := list(islice(remaining, MAP_SIZE)))]:
-            for part in pool.map(lambda part: [function(item) for item in part], waiting):
-                results += part
-                for _ in part:
-                    advance()
+            for done in pool.map(apply, waiting):
+                results += done
     return results
 
 

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from counterpoint.nn.method import Method
 
 NUM_NAMED = 5  # sample ids that a message lists
+STATISTICS = ("running_mean", "running_var")  # the failed pass itself has changed them
+NOWHERE = 999_999
 
 
 @dataclass(frozen=True)
@@ -17,15 +19,30 @@ class Suspect:
     """The first tensor on the way from views to loss that is not finite.
 
     Attributes:
+        depth: how far from the data it is: views, weights, layers in order.
         name: what it is, in words.
         rows: which rows of it, modulo the batch; empty for a weight.
     """
 
+    depth: int
     name: str
     rows: tuple[int, ...]
 
 
-def describe_loss(method: Method, views: tuple[Tensor, Tensor], ids_N: Tensor) -> str:
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a rank found.
+
+    Attributes:
+        depth: of the suspect; of several ranks the one with the smallest is right.
+        text: what the user should read.
+    """
+
+    depth: int
+    text: str
+
+
+def describe_loss(method: Method, views: tuple[Tensor, Tensor], ids_N: Tensor) -> Diagnosis:
     """Say where the values stopped being finite: looked for by one more pass, layer by layer, on this rank alone.
 
     Args:
@@ -33,12 +50,13 @@ def describe_loss(method: Method, views: tuple[Tensor, Tensor], ids_N: Tensor) -
         views: first and second view of the samples.
         ids_N: their ids.
     """
-    suspect = _suspect_weight(method) or _suspect_view(views) or _suspect_layer(method, views[0])
+    suspect = _suspect_view(views) or _suspect_weight(method) or _suspect_layer(method, views[0])
     if suspect is None:
-        return f"representations are finite, the loss is not; samples {named_ids(ids_N)}"
+        return Diagnosis(NOWHERE, f"representations are finite, the loss is not; samples {named_ids(ids_N)}")
     rows = sorted({row % len(ids_N) for row in suspect.rows})
     affected = ids_N[rows] if rows else ids_N
-    return f"the first tensor that is not finite is {suspect.name}; samples {named_ids(affected)}"
+    text = f"the first tensor that is not finite is {suspect.name}; samples {named_ids(affected)}"
+    return Diagnosis(suspect.depth, text)
 
 
 def describe_memory(error: Exception, batch_size: int, chunk_size: int | None) -> str:
@@ -67,8 +85,10 @@ def named_ids(ids_N: Tensor) -> str:
 def _suspect_weight(method: nn.Module) -> Suspect | None:
     """A weight or buffer that has gone bad."""
     for name, value in method.state_dict().items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            return Suspect(f"the weight {name}", ())
+        if name.endswith(STATISTICS) or not value.is_floating_point():
+            continue
+        if not bool(torch.isfinite(value).all()):
+            return Suspect(2, f"the weight {name}", ())
     return None
 
 
@@ -76,7 +96,7 @@ def _suspect_view(views: tuple[Tensor, Tensor]) -> Suspect | None:
     """A view that is bad already: the data hold NaN or infinity."""
     for number, view in enumerate(views):
         if rows := _bad_rows(view):
-            return Suspect(f"view {number} of the data", rows)
+            return Suspect(number, f"view {number} of the data", rows)
     return None
 
 
@@ -87,7 +107,7 @@ def _suspect_layer(method: Method, view: Tensor) -> Suspect | None:
     def watch(name: str) -> torch.utils.hooks.RemovableHandle:
         def look(module: nn.Module, given: object, output: object) -> None:
             if not found and isinstance(output, Tensor) and (rows := _bad_rows(output)):
-                found.append(Suspect(f"the output of {name}", rows))
+                found.append(Suspect(3 + list(modules).index(name), f"the output of {name}", rows))
 
         return modules[name].register_forward_hook(look)
 

@@ -141,11 +141,11 @@ def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
 
 
 def _first_text(job: TrainingJob, part: LocalBatch, loss: Tensor) -> str:
-    """What the first rank that has something wrong says about it."""
-    own = "" if bool(torch.isfinite(loss)) else describe_loss(job.method, (part.view0, part.view1), part.ids)
-    texts = gather_texts(own)
-    number, text = next((number, text) for number, text in enumerate(texts) if text)
-    return text if len(texts) == 1 else f"on rank {number} {text}"
+    """What the rank says that finds the fault closest to the data; of several, the first."""
+    found = None if bool(torch.isfinite(loss)) else describe_loss(job.method, (part.view0, part.view1), part.ids)
+    texts = gather_texts("" if found is None else f"{found.depth:06d}{found.text}")
+    said, number = min((text, number) for number, text in enumerate(texts) if text)
+    return said[6:] if len(texts) == 1 else f"on rank {number} {said[6:]}"
 
 
 def _stopped(position: Position, what: str, detail: str) -> str:
