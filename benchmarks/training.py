@@ -37,13 +37,13 @@ from training_report import (
     rate_table,
     verdict_table,
 )
-from training_runs import WARM_UPS, Setup, make_job, part_seconds, peak_mib, step_seconds
+from training_runs import WARM_UPS, Setup, forget_peak, make_job, part_seconds, peak_mib, step_seconds
 from view_peers import OURS, PIL_WORKERS, Work
 from views import TARGET, make_images, prepare, table
 
 PRECISIONS = ("fp32", "bf16")
 DEFAULTS = {"cpu": ("resnet9", 128), "cuda": ("resnet18", 512)}
-STEPS, ROUNDS = 7, 3
+STEPS, ROUNDS = 6, 3
 LIGHTLY, READY = "lightly + Lightning", "the same, its views ready beforehand"
 Series = dict[tuple[str, str], list[list[float]]]  # (name, precision) -> seconds of the steps of each round
 NOTES = """One round is one run of {steps} steps of each implementation, in turn; the first {warm} steps do not
@@ -209,8 +209,10 @@ def measure(setup: Setup, arguments: argparse.Namespace, place: Path) -> None:
     rates = rate_table(entries_of(series, missing), medians(series, "ours", "fp32"), setup.batch_size)
     print("", f"### SimCLR, {setup.encoder}, 32 x 32, batch {setup.batch_size}, {device}", "", rates, sep="\n")
     say("parts of our step")
+    forget_peak(device)
     parts = {p: part_seconds(replace(setup, precision=p), place / "run") for p in PRECISIONS}
-    print("", part_table(parts), "", f"Peak memory: {peak_mib(device):.0f} MiB.", sep="\n", flush=True)
+    whose = " of the process, peers included" if device == "cpu" else " of ours, allocated"
+    print("", part_table(parts), "", f"Peak memory{whose}: {peak_mib(device):.0f} MiB.", sep="\n", flush=True)
     verdicts = speed_verdicts(series, device)
     if device == "cpu":
         say("views")

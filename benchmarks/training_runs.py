@@ -146,6 +146,12 @@ def now() -> float:
     return time.perf_counter()
 
 
+def forget_peak(device: str) -> None:
+    """Begin anew with what ``peak_mib`` reads, where that can be done."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
 def peak_mib(device: str) -> float:
     """Most memory held at once: allocated on the GPU, or resident in this process."""
     if device == "cuda":

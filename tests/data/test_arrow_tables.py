@@ -168,6 +168,17 @@ def test_a_changed_cell_is_noticed(tmp_path: Path, contents: list[bytes]) -> Non
     assert [item.name for item in open_rows(path, altered="skip", max_bad=0.5).skipped] == ["8"]
 
 
+def test_a_changed_label_is_noticed(tmp_path: Path, contents: list[bytes]) -> None:
+    rows, schema = image_table(contents).to_pylist(), image_table(contents).schema
+    path = write_file(pa.Table.from_pylist(rows, schema), tmp_path / "a")
+    open_rows(path)
+    rows[6]["label"] = 2
+    path.unlink()
+    write_file(pa.Table.from_pylist(rows, schema), tmp_path / "a")
+    with pytest.raises(DataError, match=r"1 of 23 samples .*: 6; "):
+        open_rows(path)
+
+
 def test_damaged_tables_are_one_line(tmp_path: Path, contents: list[bytes], rng: np.random.Generator) -> None:
     for write in (write_parquet, write_file, write_stream):
         path = write(image_table(contents), tmp_path / write.__name__)

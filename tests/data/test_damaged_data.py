@@ -91,6 +91,7 @@ def test_flipped_bits_of_an_indexed_shard_cost_exactly_the_samples_they_touch(
     whole = shard.path.read_bytes()
     before = open_data(shard.path)
     samples = dict(zip(before.sample_names, before.store.fetch(range(NUM_SAMPLES)), strict=True))
+    source = before
     for _ in range(25):
         shard.path.write_bytes(whole)
         touched = set()

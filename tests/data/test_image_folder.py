@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +25,11 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_pictures(folder: Path, **settings: object) -> Source:
+def open_pictures(folder: Path, **settings: Any) -> Source:
     return open_source(folder, SourceSettings(**settings), progress=silent)
 
 
-def refusal(folder: Path, **settings: object) -> str:
+def refusal(folder: Path, **settings: Any) -> str:
     with pytest.raises(DataError) as caught:
         open_pictures(folder, **settings)
     assert "\n" not in str(caught.value)

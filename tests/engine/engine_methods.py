@@ -4,8 +4,11 @@
 
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
 
 from counterpoint.core.dist import gather_rows, own_rows, rank, world_size
+from counterpoint.core.ranks import Ranks
+from counterpoint.engine.placement import Placement
 
 N, CHANNELS, SIDE, WIDTH, CLASSES = 8, 3, 8, 6, 5
 SEED = 20240607
@@ -69,3 +72,17 @@ def views(step: int, dtype: torch.dtype = torch.float64, part: slice | None = No
     rows = own_rows(N // world_size())
     chosen = whole[:, rows]
     return (chosen[0], chosen[1]) if part is None else (chosen[0][part], chosen[1][part])
+
+
+def placement(precision: str = "fp32") -> Placement:
+    own = Ranks(rank(), rank(), world_size(), world_size(), launcher="torchrun")
+    return Placement("cpu", precision, {}, own)
+
+
+def optimizer_of(method: nn.Module, kind: str = "adamw") -> Optimizer:
+    groups = [
+        {"params": [p for p in method.parameters() if p.requires_grad and p.ndim > 1], "weight_decay": 0.1},
+        {"params": [p for p in method.parameters() if p.requires_grad and p.ndim == 1], "weight_decay": 0.0},
+        {"params": [p for p in method.parameters() if p.requires_grad and p.ndim == 0], "weight_decay": 0.0},
+    ]
+    return AdamW(groups, lr=0.02) if kind == "adamw" else SGD(groups, lr=0.1, momentum=0.9)

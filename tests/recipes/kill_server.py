@@ -117,10 +117,13 @@ def _serve() -> None:
     """Answer requests until the client closes the pipe."""
     import counterpoint.cli.verbs  # noqa: F401  # what each process would import anew
 
+    codes: dict[int, str] = {}
     for line in sys.stdin:
         request = json.loads(line)
         if "pid" in request:
-            answer = _wait(request["pid"], request["seconds"])
+            answer = codes.get(request["pid"]) or _wait(request["pid"], request["seconds"])
+            if answer != "running":
+                codes[request["pid"]] = answer
         else:
             pid = os.fork()
             if pid == 0:

@@ -1,7 +1,6 @@
 """The command on a disk that fails: one line, an exit code that is not 0, and nothing lost that was saved."""
 
 import os
-import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -9,13 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "engine"))
-
-from failing_disk import FAULTS, FailingDisk
-
 from counterpoint.cli.main import main
 from counterpoint.engine.checkpoint import list_checkpoints
 from counterpoint.engine.sealed_folder import find_damage
+from failing_disk import FAULTS, FailingDisk
 
 NUM_SAMPLES, BATCH = 24, 8
 WORDS = ["--method", "moco", "--encoder", "mlp", "--target.queue-size", "16", "--engine.average", "0.9"]

@@ -132,7 +132,7 @@ def draw_kills(draw: np.random.Generator, number: int, world_size: int) -> list[
             kills.append(SaveKill(save=int(draw.integers(2, 4)), call=int(draw.integers(2, 60))))
         else:
             rank = int(draw.integers(world_size))
-            kills.append(StepKill(int(draw.integers(1, 6)), float(draw.uniform(0, 0.03)), rank))
+            kills.append(StepKill(int(draw.integers(1, 6)), float(draw.uniform(0, 0.01)), rank))
     return kills
 
 

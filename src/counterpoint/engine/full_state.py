@@ -38,7 +38,7 @@ def restore_state(method: nn.Module, optimizer: Optimizer, scale: LossScale, sta
     method.load_state_dict({name: sharded_as(value, own.get(name, value)) for name, value in state.model.items()})
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     entries = {
-        number: {name: _for_parameter(value, parameters[int(number)]) for name, value in values.items()}
+        number: {name: _for_parameter(name, value, parameters[int(number)]) for name, value in values.items()}
         for number, values in state.optimizer["state"].items()
     }
     optimizer.load_state_dict({**state.optimizer, "state": entries})
@@ -50,12 +50,13 @@ def _on_cpu(tensor: Tensor) -> Tensor:
     return whole_tensor(tensor.detach()).to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
-def _for_parameter(value: Any, parameter: Tensor) -> Any:
+def _for_parameter(name: str, value: Any, parameter: Tensor) -> Any:
     """An entry of the optimiser's state: cut and laid out like its parameter where it has its shape, else as it is.
 
     Fused optimisers on the CPU walk through memory and take for granted that state and parameter have the same strides.
     """
-    if not isinstance(value, Tensor) or value.shape != parameter.shape:
+    # The number of steps is a scalar whose device the optimiser chooses; a scalar parameter has its shape by chance.
+    if not isinstance(value, Tensor) or value.shape != parameter.shape or name == "step":
         return value
     cut = sharded_as(value, parameter)
     return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(cut)

@@ -95,7 +95,7 @@ def _prepare(job: TrainingJob, batch: Batch, epoch: int) -> LocalBatch:
     samples = batch.samples.to(device)
     second = None if batch.second is None else batch.second.to(device)
     labels = None if batch.labels is None else batch.labels.to(device)
-    return LocalBatch(*job.views.two_views(samples, batch.ids, epoch, second), labels, batch.ids)
+    return LocalBatch(*job.views.two_views(samples, batch.streams, epoch, second), labels, batch.ids)
 
 
 def _backward(

@@ -100,7 +100,7 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
     started, seconds_before = time.perf_counter(), before.get("seconds", 0.0) if is_resumed else 0.0
     status = before["status"] if is_resumed else "failed"  # kept if resuming cannot begin
     barrier()  # all have read the status before it changes
-    on_first_rank(lambda: folder.update_status(status="running"))
+    on_first_rank(lambda: folder.update_status(status="running", loader=dict(job.loader.notes)))
     try:
         weights = run_training(job, reporter, resume=is_resumed)
         on_first_rank(lambda: save_encoder(folder, assembled.encoder, weights))

@@ -1,0 +1,94 @@
+"""The state that goes into a checkpoint and back: no bit of what follows depends on the pause."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from engine_methods import SmallMethod, build_method, placement, views
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from counterpoint.core.settings import OptimSettings
+from counterpoint.engine.engines import CATALOGUE
+from counterpoint.engine.full_state import collect_state, restore_state
+from counterpoint.engine.interface import Engine, FullState
+from counterpoint.engine.loss_scale import LossScale
+from counterpoint.engine.optimisers import build_optimizer
+
+Builder = Callable[[nn.Module], Optimizer]
+OPTIMISERS: dict[str, Builder] = {
+    "fused adamw": lambda method: AdamW(trained(method), lr=0.01, fused=True),
+    "fused adam": lambda method: Adam(trained(method), lr=0.01, fused=True),
+    "fused sgd": lambda method: SGD(trained(method), lr=0.1, momentum=0.9, fused=True),
+    "loops": lambda method: AdamW(trained(method), lr=0.01, foreach=False, fused=False),
+    "lists": lambda method: AdamW(trained(method), lr=0.01, foreach=True),
+    "ours": lambda method: build_optimizer(method, OptimSettings(learning_rate=0.01, weight_decay=1e-4)),
+    "lars": lambda method: build_optimizer(method, OptimSettings(name="lars", learning_rate=0.1, weight_decay=1e-4)),
+}
+
+
+def trained(method: nn.Module) -> list[nn.Parameter]:
+    return [p for p in method.parameters() if p.requires_grad]
+
+
+def started(name: str, build: Builder) -> tuple[Engine, SmallMethod, nn.Module, Optimizer]:
+    engine, method = CATALOGUE[name](placement()), build_method(torch.float32)
+    module, optimizer = engine.setup(method, build(method))
+    return engine, method, module, optimizer
+
+
+def go_on(parts: tuple[Engine, SmallMethod, nn.Module, Optimizer], steps: range) -> FullState:
+    engine, method, module, optimizer = parts
+    for step in steps:
+        engine.backward(module(*views(step, torch.float32)))
+        engine.update(module, optimizer, clip=None)
+        method.after_step(0.5)
+    return engine.full_state(module, optimizer)
+
+
+def packed(state: FullState) -> FullState:
+    """As it comes out of a file: contiguous."""
+    moments = {
+        number: {name: torch.as_tensor(value).contiguous().clone() for name, value in entries.items()}
+        for number, entries in state.optimizer["state"].items()
+    }
+    model = {name: value.contiguous().clone() for name, value in state.model.items()}
+    return FullState(model, {**state.optimizer, "state": moments}, state.scaler)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_a_pause_changes_no_bit(name: str, optimiser: str) -> None:
+    build = OPTIMISERS[optimiser]
+    expected = go_on(started(name, build), range(6))
+    saved = packed(go_on(started(name, build), range(3)))
+    again = started(name, build)
+    again[0].load_state(again[2], again[3], saved)
+    actual = go_on(again, range(3, 6))
+    for key, value in expected.model.items():
+        assert torch.equal(actual.model[key], value), key
+    for number, entries in expected.optimizer["state"].items():
+        for key, value in entries.items():
+            assert torch.equal(torch.as_tensor(actual.optimizer["state"][number][key]), torch.as_tensor(value)), key
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_state_lies_in_memory_as_its_weights_do(name: str) -> None:
+    """torch's fused optimisers on the CPU walk both side by side, whatever their strides say."""
+    saved = packed(go_on(started(name, OPTIMISERS["fused adamw"]), range(2)))
+    engine, method, module, optimizer = started(name, OPTIMISERS["fused adamw"])
+    engine.load_state(module, optimizer, saved)
+    kernels = [p for p in trained(method) if p.ndim == 4]
+    assert kernels
+    for kernel in kernels:
+        assert not kernel.is_contiguous()
+        assert {optimizer.state[kernel][key].stride() for key in ("exp_avg", "exp_avg_sq")} == {kernel.stride()}
+
+
+def test_another_models_state_is_refused() -> None:
+    method = build_method(torch.float32)
+    optimizer = AdamW(trained(method))
+    state = collect_state(method, optimizer, LossScale())
+    del state.model["heat"]
+    with pytest.raises(RuntimeError, match="heat"):
+        restore_state(method, optimizer, LossScale(), state)

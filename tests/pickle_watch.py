@@ -1,0 +1,53 @@
+"""Runs code in a process in which nothing may be unpickled, and proves that the watch works."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+WATCH = """
+import pickle, sys
+import numpy as np, torch
+import counterpoint as cp
+import counterpoint.cli.verbs  # everything is imported before the watch begins
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.sources import CATALOGUE, open_source
+from counterpoint.engine.progress import Reporter
+
+refused = []
+
+def refuse(name):
+    def call(*args, **options):
+        refused.append(name)
+        raise RuntimeError(f"called {name}")
+    return call
+
+def hook(event, args):
+    if event.startswith("pickle."):
+        refused.append(args)
+        raise RuntimeError(f"unpickled {args}")
+
+sys.addaudithook(hook)
+dumped, originals = pickle.dumps(print), {name: getattr(pickle, name) for name in ("load", "loads", "Unpickler")}
+for name in originals:
+    setattr(pickle, name, refuse(f"pickle.{name}"))
+torch.load = refuse("torch.load")
+open_given = lambda data, **settings: open_source(data, SourceSettings(**settings), progress=Reporter(quiet=True).bar)
+"""
+
+PROVE_THE_WATCH = """
+assert not refused, refused
+for attempt in (pickle.loads, originals["loads"]):
+    try:
+        attempt(dumped)
+    except RuntimeError:
+        print("the watch works")
+"""
+
+
+def run_watched(code: str, folder: Path, *words: str) -> list[str]:
+    command = [sys.executable, "-c", WATCH + code + PROVE_THE_WATCH, *words]
+    finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    *lines, first, second = finished.stdout.splitlines()
+    assert (first, second) == ("the watch works", "the watch works")
+    return lines

@@ -1,0 +1,60 @@
+"""Learning on real pictures: 5,000 of CIFAR-10 (JPEG, quality 75) against the pixels and an untrained encoder.
+
+What a README shows as its command is what runs here. Half of the pack's 10,000 test images are trained on without
+their labels; the other half is classified by its nearest neighbours among them.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import counterpoint as cp
+from counterpoint.evaluation.protocol import Evaluation
+
+ROOT = Path(__file__).resolve().parents[2]
+PACK = "../shared/data/cifar10-pack/test.npz"
+SETTINGS = (
+    *("--data", PACK, "--source.holdout", "0.5", "--encoder", "convnet"),
+    *("--optim.learning-rate", "4e-3", "--views.crop-scale", "[0.25, 1.0]"),
+)
+EPOCHS, FEW_EPOCHS = 60, 10
+
+
+@pytest.fixture(autouse=True)
+def beside_the_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pictures lie beside the repository, not in it."""
+    monkeypatch.chdir(ROOT)
+    if not Path(PACK).exists():
+        pytest.skip("shared data are absent: cifar10-pack")
+
+
+def trained(folder: Path, num_epochs: int) -> Evaluation:
+    """Run the command and evaluate what it made."""
+    words = ["train", *SETTINGS, "--epochs", str(num_epochs), "--out", str(folder), "-q"]
+    command = [sys.executable, "-m", "counterpoint", *words]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    evaluation = cp.evaluate(folder, quiet=True)
+    assert (evaluation.split["num_bank"], evaluation.split["num_queries"]) == (5000, 5000)
+    return evaluation
+
+
+def gains(evaluation: Evaluation) -> tuple[float, float]:
+    """By how much kNN on the representation beats kNN on an untrained encoder's, and on the pixels."""
+    learned = evaluation.accuracy("representation")
+    return learned - evaluation.accuracy("untrained encoder"), learned - evaluation.accuracy("pixels (PCA)")
+
+
+def test_a_few_epochs_beat_pixels_and_an_untrained_encoder(tmp_path: Path) -> None:
+    over_untrained, over_pixels = gains(trained(tmp_path / "run", FEW_EPOCHS))
+    assert over_untrained >= 0.08
+    assert over_pixels >= 0.02
+
+
+@pytest.mark.slow
+def test_learning_beats_pixels_and_an_untrained_encoder_by_ten_points(tmp_path: Path) -> None:
+    over_untrained, over_pixels = gains(trained(tmp_path / "run", EPOCHS))
+    assert over_untrained >= 0.10
+    assert over_pixels >= 0.10
