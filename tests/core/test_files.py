@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 from counterpoint.core import files
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import finite_or_null, read_json, sha256_of, write_atomically, write_json, write_text
+from counterpoint.core.files import (
+    BLOCK_BYTES,
+    finite_or_null,
+    read_json,
+    remove_leftovers,
+    sha256_of,
+    write_atomically,
+    write_file,
+    write_json,
+    write_text,
+)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -271,3 +281,32 @@ def test_a_file_longer_than_one_chunk_is_hashed_whole(tmp_path: Path, excess: in
     path = tmp_path / "a.bin"
     path.write_bytes(content)
     assert sha256_of(path) == hashlib.sha256(content).hexdigest()
+
+
+# --- files in pieces
+
+
+@pytest.mark.parametrize(
+    "sizes", [[], [0], [3, 0, 4], [BLOCK_BYTES], [5, BLOCK_BYTES, 7], [BLOCK_BYTES - 1, 9, 2 * BLOCK_BYTES + 1]]
+)
+def test_pieces_of_any_size_are_written_in_order_and_hashed(tmp_path: Path, sizes: list[int]) -> None:
+    pieces = [bytes([65 + number]) * size for number, size in enumerate(sizes)]
+    seal = write_file(tmp_path / "a.bin", pieces)
+    content = b"".join(pieces)
+    assert (tmp_path / "a.bin").read_bytes() == content
+    assert (seal.size, seal.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_a_write_that_takes_only_part_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, content: write(handle, bytes(content[:3])))
+    write_file(tmp_path / "a.bin", [b"0123456789"])
+    assert (tmp_path / "a.bin").read_bytes() == b"0123456789"
+
+
+def test_leftovers_of_these_files_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    kept = ["run.json", ".run.json.bak", ".other.json.12.tmp.json", "x.tmp"]
+    for name in [*kept, ".run.json.12.tmp.json", ".a.txt.7.tmp.txt"]:
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path, ["run.json", "a.txt", "none"])
+    assert names_in(tmp_path) == sorted(kept)

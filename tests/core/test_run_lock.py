@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -27,6 +26,16 @@ from counterpoint.core.run_lock import lock_run
 with lock_run(Path(sys.argv[1])) as note:
     print(note, flush=True)
     sys.stdin.readline()
+"""
+HOLD_WITH_A_WORKER = """
+import multiprocessing, sys, time
+from pathlib import Path
+from counterpoint.core.run_lock import lock_run
+with lock_run(Path(sys.argv[1])):
+    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    worker.start()
+    print(worker.pid, flush=True)
+    time.sleep(60)
 """
 NEVER_A_PROCESS = 2**22 + 1  # above the largest process number of Linux
 
@@ -93,24 +102,22 @@ def test_the_lock_of_a_killed_process_is_taken_over_with_a_note(tmp_path: Path) 
         assert note is None
 
 
-def _wait_for(connection: Any) -> None:
-    connection.recv()
-
-
-def test_a_worker_that_outlives_the_run_does_not_keep_it_locked(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe()
-    with lock_run(tmp_path):
-        worker = fork.Process(target=_wait_for, args=(theirs,))
-        worker.start()
-        with pytest.raises(RunError), lock_run(tmp_path):  # the worker's copy is closed, not the lock given up
-            pass
-    try:
-        with lock_run(tmp_path) as note:
-            assert note is None
-    finally:
-        ours.send(None)
-        worker.join()
+def test_a_worker_that_outlives_a_killed_run_does_not_keep_it_locked(tmp_path: Path) -> None:
+    """Workers are forked with the run's open files; one that hangs must not make the run count as going on."""
+    command = [sys.executable, "-c", HOLD_WITH_A_WORKER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        try:
+            with pytest.raises(RunError), lock_run(tmp_path):  # the worker's copy is closed, the lock is not given up
+                pass
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+            os.kill(worker, 0)  # it lives
+            with lock_run(tmp_path) as note:
+                assert "took over" in str(note)
+        finally:
+            os.kill(worker, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', "null"])

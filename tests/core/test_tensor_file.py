@@ -1,6 +1,7 @@
 """Our safetensors files hold what the library's hold, and hashed as they are written."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,14 @@ def test_large_tensors_are_written_whole(tmp_path: Path, generator: torch.Genera
 def test_a_dtype_without_a_place_in_the_format_is_named(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"tensor z of torch\.complex64 cannot be saved; known: F64, F32"):
         write_tensors(tmp_path / "a.safetensors", {"z": torch.zeros(1, dtype=torch.complex64)})
+
+
+def test_numbers_lie_where_a_reader_may_map_them(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(3, dtype=torch.bool), "b": torch.ones(3).double()})
+    content = (tmp_path / "a.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    assert length % 8 == 0
+    assert json.loads(content[8 : 8 + length])["b"]["data_offsets"] == [0, 24]  # first, so that it is aligned
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

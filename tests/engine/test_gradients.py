@@ -112,6 +112,9 @@ def test_the_scale_rises_after_enough_good_steps() -> None:
     assert restored.value == 16.0
     restored.learn(is_finite=False)
     assert restored.state() == {"value": 8.0, "good_steps": 0.0}
+    interrupted = LossScale(8.0, is_active=True, good_steps=5)
+    interrupted.learn(is_finite=False)
+    assert interrupted.state() == {"value": 4.0, "good_steps": 0.0}  # the count begins anew
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -28,7 +28,7 @@ COMMON = ["--epochs", str(EPOCHS), "--batch-size", str(BATCH), "--engine.checkpo
 COMMON += ["--engine.checkpoint-every", "1", "--engine.device", "cpu", *SMALL, "-q"]
 METHODS = {
     "moco": ["--method", "moco", "--target.queue-size", "32", "--engine.average", "0.9"],
-    "byol": ["--method", "byol", "--engine.average", "0.95", "--encoder", "mlp"],
+    "byol": ["--method", "byol", "--engine.average", "0.95"],
     "simclr": ["--method", "simclr", "--optim.name", "sgd", "--engine.accumulate", "2"],
 }
 

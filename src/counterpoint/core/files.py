@@ -15,6 +15,7 @@ from counterpoint.core.errors import RunError
 
 HASH_CHUNK_BYTES = 1 << 20
 TEMPORARY = ".tmp"  # in the names of files that are not finished
+BLOCK_BYTES = 1 << 20  # smaller pieces are written together
 WRITE_CHUNK_BYTES = 16 << 20  # a signal is seen between two calls
 
 
@@ -62,9 +63,9 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> Seal:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         with _named(path), ThreadPoolExecutor(1) as hasher:
-            for piece in pieces:
-                hasher.submit(digest.update, piece)
-                size += _write_all(handle, memoryview(piece))
+            for block in _blocks(pieces):
+                hasher.submit(digest.update, block)
+                size += _write_all(handle, block)
     finally:
         os.close(handle)
     return Seal(size, digest.hexdigest())
@@ -144,10 +145,25 @@ def _named(path: Path) -> Iterator[None]:
         raise
 
 
+def _blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    """The same bytes with small pieces put together, so that no system call is spent on each."""
+    gathered = bytearray()
+    for piece in pieces:
+        flat = memoryview(piece).cast("B")
+        if len(flat) < BLOCK_BYTES:
+            gathered += flat
+        if gathered and (len(gathered) >= BLOCK_BYTES or len(flat) >= BLOCK_BYTES):
+            yield memoryview(gathered)
+            gathered = bytearray()
+        if len(flat) >= BLOCK_BYTES:
+            yield flat
+    if gathered:
+        yield memoryview(gathered)
+
+
 def _write_all(handle: int, content: memoryview) -> int:
     """Write all of it, which may take several calls; returns its length in bytes."""
-    flat = content.cast("B")
     num_written = 0
-    while num_written < len(flat):
-        num_written += os.write(handle, flat[num_written : num_written + WRITE_CHUNK_BYTES])
+    while num_written < len(content):
+        num_written += os.write(handle, content[num_written : num_written + WRITE_CHUNK_BYTES])
     return num_written

@@ -60,6 +60,11 @@ class RunFolder:
         return self.path / "encoder.json"
 
     @property
+    def second(self) -> "RunFolder":
+        """Where the encoder of the second kind of sample lies, in runs that have one."""
+        return RunFolder(self.path / "second")
+
+    @property
     def evaluation(self) -> Path:
         """Accuracy table with intervals and protocol."""
         return self.path / "evaluation.json"

@@ -151,18 +151,21 @@ def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:
     return F.interpolate(images_NCHW, (height, width), mode="bilinear", antialias=True, align_corners=False)
 
 
-def load(run: Run | str | Path, *, encoder: nn.Module | None = None) -> Encoder:
+def load(run: Run | str | Path, *, encoder: nn.Module | None = None, second: bool = False) -> Encoder:
     """Load the encoder of a finished run.
 
     Args:
         run: the run or its folder.
         encoder: your own module, if the run was trained with one.
+        second: the encoder of the second kind of sample, of a cross-modal run.
 
     Raises:
         RunError: not a run, nothing trained yet, or a damaged file.
     """
     known = as_run(run)
-    return load_encoder(known.folder, encoder or known.encoder)
+    if second and not known.folder.second.encoder_card.exists():
+        raise RunError(f"{known.path} holds no second encoder; only cross-modal runs have one")
+    return load_encoder(known.folder.second if second else known.folder, encoder or known.encoder)
 
 
 def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tensor] | None = None) -> None:

@@ -3,7 +3,7 @@
 from counterpoint.data.long_tail import is_thinned
 from counterpoint.losses.build import parameters_of
 from counterpoint.methods.queue import QueueContrast
-from counterpoint.recipes.assembly import Assembled
+from counterpoint.recipes.assembled import Assembled
 
 
 def banner(assembled: Assembled) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from counterpoint.core.dist import barrier, is_first_rank, world_size
 from counterpoint.core.errors import InterruptedRunError, TrainingError
@@ -22,7 +23,7 @@ from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.progress import Reporter
 from counterpoint.nn.trained import save_encoder
-from counterpoint.recipes.assembly import Assembled
+from counterpoint.recipes.assembled import Assembled
 from counterpoint.recipes.banner import banner
 from counterpoint.recipes.given import Given
 
@@ -103,7 +104,7 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
     on_first_rank(lambda: folder.update_status(status="running", loader=dict(job.loader.notes)))
     try:
         weights = run_training(job, reporter, resume=is_resumed)
-        on_first_rank(lambda: save_encoder(folder, assembled.encoder, weights))
+        on_first_rank(lambda: _save_encoders(folder, assembled, weights))
         status = "finished"
     except (InterruptedRunError, KeyboardInterrupt):
         status = "interrupted"
@@ -115,6 +116,15 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
         seconds = round(seconds_before + time.perf_counter() - started, 2)
         _update_alone(folder, status=status, seconds=seconds, peak_memory_mb=_peak_memory_mb())
     return seconds
+
+
+def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, Tensor]) -> None:
+    """Save what users load."""
+    if (second := assembled.second_encoder) is not None:
+        folder.second.path.mkdir(exist_ok=True)
+        own = {name.removeprefix("second_"): value for name, value in weights.items() if name.startswith("second_")}
+        save_encoder(folder.second, second, own)
+    save_encoder(folder, assembled.encoder, weights)
 
 
 def _update_alone(folder: RunFolder, **changes: Any) -> None:

@@ -23,7 +23,8 @@ from counterpoint.engine.placement import Placement, place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import is_saved
-from counterpoint.recipes.assembly import Assembled, assemble
+from counterpoint.recipes.assembled import Assembled
+from counterpoint.recipes.assembly import assemble
 from counterpoint.recipes.changes import continued_settings
 from counterpoint.recipes.given import Given, open_given
 from counterpoint.recipes.resolve import Resolution, resolve_holdout
