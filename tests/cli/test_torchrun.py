@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,3 +206,24 @@ def test_other_engines_train_the_same_run(workplace: Path) -> None:
         assert losses(workplace / name) == pytest.approx(losses(workplace / "ddp"), rel=LIMIT)
         assert weights_differ(workplace / name, workplace / "ddp") < 10 * LIMIT
     assert weights_differ(workplace / "plain", workplace / "ddp") == 0.0
+
+
+@pytest.mark.slow
+def test_three_ranks_go_on_to_the_last_bit(workplace: Path) -> None:
+    """More than two are summed in an order, which must be the same in the first step after resuming."""
+    settings = "--batch-size 48 --engine.checkpoint-steps 1 --engine.keep 99 -q"
+    for out in ("three", "three-again"):
+        assert run(workplace, train(out, settings), 3).returncode == 0
+    halved = workplace / "three-again"
+    for path in [*halved.glob("encoder*"), *halved.glob("checkpoints/after-*"), *halved.glob("checkpoints/step-*")]:
+        if path.is_file():
+            path.unlink()
+        elif int(path.name.removeprefix("step-")) > 1:
+            shutil.rmtree(path)
+    status = json.loads((halved / "run.json").read_text(encoding="utf-8"))
+    (halved / "run.json").write_text(json.dumps({**status, "status": "interrupted"}), encoding="utf-8")
+    finished = run(workplace, "resume three-again", 3)
+    assert finished.returncode == 0, finished.stderr
+    assert "resuming from step-00000001" in finished.stderr
+    assert "unused parameters" not in finished.stderr
+    assert weights_differ(halved, workplace / "three") == 0.0

@@ -50,8 +50,8 @@ def gains(evaluation: Evaluation) -> tuple[float, float]:
 
 def test_a_few_epochs_beat_pixels_and_an_untrained_encoder_already(tmp_path: Path) -> None:
     over_untrained, over_pixels = gains(trained(tmp_path / "run", CONVNET))
-    assert over_untrained >= 0.08
-    assert over_pixels >= 0.02
+    assert over_untrained >= 0.10
+    assert over_pixels >= 0.03
 
 
 @pytest.mark.slow

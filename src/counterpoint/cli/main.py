@@ -14,7 +14,8 @@ from counterpoint.core.errors import (
     UsageError,
     unknown_name,
 )
-from counterpoint.core.ranks import read_ranks
+from counterpoint.core.freed_memory import keep_freed_memory
+from counterpoint.core.ranks import Ranks, read_ranks
 from counterpoint.core.version import __version__
 
 OK, FAILED, USAGE, KEYBOARD = 0, 1, 2, 130
@@ -57,6 +58,9 @@ def _run(name: str, words: Sequence[str]) -> int:
     namespace = build_parser(name).parse_strictly(words)
     # Threads that wait by spinning stall each other as soon as another program wants a core; read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    keep_freed_memory()
+    if _ranks().world_size > 2:  # DDP warns of what we ask of it on purpose (engine/preparation)
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
     from counterpoint.cli.verbs import HANDLERS  # deferred: torch takes seconds to import, and help must not wait
@@ -66,7 +70,7 @@ def _run(name: str, words: Sequence[str]) -> int:
 
 def _complain(prog: str, error: object, code: int) -> int:
     """Print one line; of several ranks that fail alike, the first one does."""
-    number = _rank()
+    number = _ranks().rank
     is_shared = isinstance(error, CounterpointError) and not isinstance(error, LoneTrainingError)
     if number > 0 and is_shared:
         return code
@@ -76,9 +80,9 @@ def _complain(prog: str, error: object, code: int) -> int:
     return code
 
 
-def _rank() -> int:
-    """Number of this process, where several were started together."""
+def _ranks() -> Ranks:
+    """This process among those started together."""
     try:
-        return read_ranks(os.environ).rank
+        return read_ranks(os.environ)
     except UsageError:  # the error itself is on its way
-        return 0
+        return Ranks()

@@ -26,7 +26,7 @@ from counterpoint.engine.gradients import apply_update, check_all_used, read_gra
 from counterpoint.engine.interface import FullState, Update
 from counterpoint.engine.loss_scale import LossScale
 from counterpoint.engine.placement import Placement, place
-from counterpoint.engine.preparation import DATA_PARALLEL, LOW_PRECISION, Preparation, prepare
+from counterpoint.engine.preparation import LOW_PRECISION, Preparation, data_parallel_options, prepare
 from counterpoint.engine.sharding import exchange_gradients, read_sharded_gradients
 
 __all__ = ["FabricEngine", "Placement", "place"]
@@ -179,7 +179,11 @@ def _strategy(placement: Placement, plan: Preparation) -> Strategy:
     if placement.world_size == 1 or plan.shards:
         return SingleDeviceStrategy(plan.device)
     devices = [plan.device] * placement.ranks.local_world_size  # Fabric looks up its own only
-    return DDPStrategy(parallel_devices=devices, cluster_environment=_Started(placement.ranks), **DATA_PARALLEL)
+    return DDPStrategy(
+        parallel_devices=devices,
+        cluster_environment=_Started(placement.ranks),
+        **data_parallel_options(placement.world_size),
+    )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from counterpoint.engine.gradients import apply_update, check_all_used, read_gra
 from counterpoint.engine.interface import FullState, Update
 from counterpoint.engine.loss_scale import LossScale
 from counterpoint.engine.placement import Placement
-from counterpoint.engine.preparation import DATA_PARALLEL, LOW_PRECISION, Preparation, prepare
+from counterpoint.engine.preparation import LOW_PRECISION, Preparation, data_parallel_options, prepare
 from counterpoint.engine.sharding import exchange_gradients, read_sharded_gradients
 
 
@@ -71,7 +71,9 @@ class PlainEngine:
         module: nn.Module = InPrecision(method, self.device, LOW_PRECISION.get(self._placement.precision))
         if self._placement.world_size > 1 and not self._plan.shards:
             devices = [self.device] if self.device.type == "cuda" else None
-            module = DistributedDataParallel(module, device_ids=devices, **DATA_PARALLEL)
+            module = DistributedDataParallel(
+                module, device_ids=devices, **data_parallel_options(self._placement.world_size)
+            )
         return module, optimizer
 
     def accumulating(self, module: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:

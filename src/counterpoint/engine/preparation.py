@@ -11,8 +11,23 @@ from counterpoint.engine.sharding import shard
 from counterpoint.nn.synced_norm import keep_out_of_graphs
 
 LOW_PRECISION = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
 # Buffers are equal on all ranks by themselves: normalisation is synced, queues hold the samples of all.
-DATA_PARALLEL: dict[str, Any] = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
+def data_parallel_options(world_size: int) -> dict[str, Any]:
+    """Arguments of ``DistributedDataParallel``.
+
+    After the first step DDP sorts its buckets anew, and with them the order in which more than two ranks are summed:
+    the first step of a resumed run would differ in the last bit. With ``find_unused_parameters`` it keeps the order.
+
+    Args:
+        world_size: number of ranks.
+    """
+    return {
+        "broadcast_buffers": False,
+        "gradient_as_bucket_view": True,
+        "find_unused_parameters": world_size > 2,
+    }
 
 
 @dataclass(frozen=True)
