@@ -11,12 +11,15 @@ arguments.
 """
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -116,7 +119,16 @@ def peers(setup: Setup) -> dict[str, list[float] | str]:
         from lightly_simclr import lightly_seconds  # deferred: a peer that may not be installed
     except ImportError as error:
         return dict.fromkeys((LIGHTLY, READY), f"skipped: cannot be imported ({error})")
-    return {LIGHTLY: lightly_seconds(setup, loads=True), READY: lightly_seconds(setup, loads=False)}
+    pool = peer_process(torch.get_num_threads())
+    asked = ((LIGHTLY, True), (READY, False))
+    return {name: pool.submit(lightly_seconds, setup, loads=loads).result() for name, loads in asked}
+
+
+@cache
+def peer_process(num_threads: int) -> ProcessPoolExecutor:
+    """A process of its own for the peer: what a run of ours asks of the system's memory is not its affair."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, context, initializer=torch.set_num_threads, initargs=(num_threads,))
 
 
 def differences_from_peer(setup: Setup, folder: Path) -> list[str]:
@@ -211,7 +223,7 @@ def measure(setup: Setup, arguments: argparse.Namespace, place: Path) -> None:
     say("parts of our step")
     forget_peak(device)
     parts = {p: part_seconds(replace(setup, precision=p), place / "run") for p in PRECISIONS}
-    whose = " of the process, peers included" if device == "cpu" else " of ours, allocated"
+    whose = " of the process" if device == "cpu" else " of ours, allocated"
     print("", part_table(parts), "", f"Peak memory{whose}: {peak_mib(device):.0f} MiB.", sep="\n", flush=True)
     verdicts = speed_verdicts(series, device)
     if device == "cpu":

@@ -59,6 +59,12 @@ def leave_ranks(*, is_orderly: bool = True) -> None:
     dist.destroy_process_group()
 
 
+def is_lost_contact(error: Exception) -> bool:
+    """Whether an error of a collective says that another rank is gone."""
+    words = str(error).lower()
+    return isinstance(error, dist.DistError) or "gloo" in words or "nccl" in words or "connection" in words
+
+
 def is_first_rank() -> bool:
     """This process is rank 0, which alone writes the run folder; True for one process.
 

@@ -212,6 +212,8 @@ def check_loss(evidence: Evidence) -> Finding | None:
     """Has the loss left its chance level?"""
     if evidence.loss is None or evidence.chance is None or evidence.floor is None:
         return None
+    if evidence.chance <= evidence.floor:  # full collapse is the lowest loss: BYOL, SimSiam
+        return None
     share = (evidence.chance - evidence.loss) / (evidence.chance - evidence.floor)
     is_at_chance = share < CHANCE_SHARE
     return Finding(

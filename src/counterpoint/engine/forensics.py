@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from counterpoint.engine.sharding import is_sharded
 from counterpoint.nn.method import Method
 
 NUM_NAMED = 5  # sample ids that a message lists
@@ -50,7 +51,9 @@ def describe_loss(method: Method, views: tuple[Tensor, Tensor], ids_N: Tensor) -
         views: first and second view of the samples.
         ids_N: their ids.
     """
-    suspect = _suspect_view(views) or _suspect_weight(method) or _suspect_layer(method, views[0])
+    suspect = _suspect_view(views)
+    if suspect is None and not is_sharded(method):  # a look at shards is a collective, and this rank may look alone
+        suspect = _suspect_weight(method) or _suspect_layer(method, views[0])
     if suspect is None:
         return Diagnosis(NOWHERE, f"representations are finite, the loss is not; samples {named_ids(ids_N)}")
     rows = sorted({row % len(ids_N) for row in suspect.rows})

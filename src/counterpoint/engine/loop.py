@@ -2,13 +2,15 @@
 
 import shlex
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import InterruptedRunError, RunError
-from counterpoint.core.first_rank import on_first_rank
+from counterpoint.core.dist import ranks_that_differ, world_size
+from counterpoint.core.errors import CounterpointError, InterruptedRunError, LoneTrainingError, RunError
+from counterpoint.core.first_rank import on_all_ranks, on_first_rank
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position, Snapshot, list_checkpoints, restore_checkpoint, save_checkpoint
 from counterpoint.engine.hooks import EpochEnd
@@ -101,7 +103,7 @@ def _run_epoch(
     """Train from ``state.position`` to the end of its epoch."""
     epoch, num_batches = state.position.epoch, job.loader.order.batches_per_epoch
     state.seconds, steps_here, stop_code = 0.0, num_batches - state.position.batch, 0
-    for batch in job.loader.epoch(epoch, first_batch=state.position.batch):
+    for batch in _batches(job, state.position):
         started = time.perf_counter()
         stop_code = _one_step(job, prepared, state, batch, stop)
         state.seconds += time.perf_counter() - started
@@ -113,6 +115,14 @@ def _run_epoch(
     _end_epoch(job, prepared, state, display, steps_here)
     if state.position.epoch < job.pace.num_epochs:
         _maybe_leave(job, prepared, state, stop_code, is_epoch_end=True)
+
+
+def _batches(job: TrainingJob, position: Position) -> Iterator[Batch]:
+    """The rest of an epoch; a sample that one of several ranks cannot read is that rank's own trouble."""
+    try:
+        yield from job.loader.epoch(position.epoch, first_batch=position.batch)
+    except CounterpointError as error:
+        raise error if world_size() == 1 else LoneTrainingError(str(error)) from None
 
 
 def _one_step(job: TrainingJob, prepared: Prepared, state: LoopState, batch: Batch, stop: StopRequest) -> int:
@@ -217,7 +227,9 @@ def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopSt
         state = LoopState()
         _save(job, prepared, state)
         return state
-    restored = restore_checkpoint(job.folder.checkpoints)
+    restored = on_all_ranks(lambda: restore_checkpoint(job.folder.checkpoints))
+    if ranks_that_differ(restored.path.name):
+        raise RunError(f"the ranks do not see the same checkpoints in {job.folder.checkpoints}; use a shared folder")
     for problem in restored.damaged:
         reporter.say(f"damaged checkpoint passed over: {problem}")
     _load(job, prepared, restored.snapshot)

@@ -179,14 +179,16 @@ def _labelled_positions(trained: TrainedRun) -> tuple[Tensor, Tensor]:
 
 def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[str, Any]:
     """What a reader must know about the samples."""
-    held_out = float(trained.settings.source.holdout)
+    held_out, status = float(trained.settings.source.holdout), trained.folder.read_status()
     share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
     if not trained.is_own_data:
         how = f"other data than trained on; {share} are queries"
     elif held_out == 0:
         how = f"{share} are queries; the encoder has seen them in training, without labels"
-    elif trained.split.fingerprint != trained.folder.read_status().get("split_fingerprint"):
+    elif trained.split.fingerprint != status.get("split_fingerprint"):
         how = f"{share} are queries; by other labels than in training, so that the encoder has seen some of them"
+    elif trained.source.fingerprint != status.get("data_fingerprint"):
+        how = f"{share} are queries; the data changed since training, so that the encoder may have seen some of them"
     else:
         how = f"{share}, held out of training"
     names = list(trained.source.class_names)

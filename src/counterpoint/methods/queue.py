@@ -165,9 +165,10 @@ class MomentumQueue(Method):
         with torch.no_grad():
             projected = encode(self.target_backbone, self.target_projector, view1, self.chunks)
             key_ND = to_embedding(self.output_map, projected)
+        all_keys_MD = gather_rows(key_ND) if self.training else key_ND  # before a loss that may raise on one rank alone
         loss = self.loss(at_least_two(query_ND), at_least_two(key_ND))
         if self.training:
-            self.loss.enqueue(gather_rows(key_ND))
+            self.loss.enqueue(all_keys_MD)
         return loss
 
     def after_step(self, progress: float = 1.0) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_choice
+from counterpoint.core.errors import UsageError
 from counterpoint.nn.perceptron import perceptron
 
 KINDS = ("none", "linear", "mlp", "low-rank", "diagonal")
@@ -79,7 +80,7 @@ def output_width(kind: str, width: int, *, features: int, rank: int | None = Non
         rank: of the low-rank projector; None is half the width.
 
     Raises:
-        ValueError: a rank out of range.
+        UsageError: a rank out of range.
 
     >>> output_width("diagonal", 512, features=128), output_width("low-rank", 512, features=128)
     (512, 256)
@@ -93,7 +94,7 @@ def _rank(width: int, rank: int | None) -> int:
     """The rank asked for, or half the width."""
     rank = max(1, width // 2) if rank is None else rank
     if not 1 <= rank <= width:
-        raise ValueError(f"projector.rank must be between 1 and the width of the representation, {width}, got {rank}")
+        raise UsageError(f"projector.rank must be between 1 and the width of the representation, {width}, got {rank}")
     return rank
 
 

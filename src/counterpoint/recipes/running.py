@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.dist import barrier, is_first_rank, world_size
-from counterpoint.core.errors import InterruptedRunError, TrainingError
+from counterpoint.core.dist import barrier, is_first_rank, is_lost_contact, world_size
+from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, TrainingError
 from counterpoint.core.files import remove_leftovers
 from counterpoint.core.first_rank import on_first_rank
 from counterpoint.core.run_lock import lock_run
@@ -112,6 +112,13 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
     except TrainingError:
         status = "failed"
         raise
+    except RuntimeError as error:
+        status = "failed"
+        if world_size() == 1 or not is_lost_contact(error):
+            raise
+        raise LoneTrainingError(
+            "lost contact with another rank, whose own message says why; torchrun --max-restarts N starts all again"
+        ) from None
     finally:
         seconds = round(seconds_before + time.perf_counter() - started, 2)
         _update_alone(folder, status=status, seconds=seconds, peak_memory_mb=_peak_memory_mb())

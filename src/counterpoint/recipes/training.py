@@ -10,7 +10,7 @@ from torch import nn
 from counterpoint.core.dist import is_first_rank
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import write_text
-from counterpoint.core.first_rank import on_first_rank
+from counterpoint.core.first_rank import on_all_ranks, on_first_rank
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder, create_run, open_run
 from counterpoint.core.settings import TrainSettings
@@ -104,8 +104,7 @@ def train_from(
             known = continued_settings(folder, settings, allow_changed=allow_changed)
             return _continue(folder, given, known, placement, reporter)
         on_first_rank(lambda: None if overwrite else _refuse_existing(folder))
-        resolution, assembled = _assemble(settings, given, placement, reporter)
-        job = assembled.job(folder)
+        resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
         on_first_rank(lambda: _create(folder, settings, resolution, assembled, overwrite=overwrite))
         return execute(job, given, assembled, reporter)
 
@@ -146,9 +145,9 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     settings = read_resolved(folder)
     placement = place(settings.engine.device, settings.engine.precision)
     given = Given(known.data, known.labels, known.encoder)
-    _, assembled = _assemble(settings, given, placement, reporter)
+    _, assembled, job = _assemble(folder, settings, given, placement, reporter)
     _refuse_other_data(folder, assembled)
-    return assembled.job(folder)
+    return job
 
 
 def default_out(settings: TrainSettings) -> str:
@@ -165,21 +164,20 @@ def _continue(
     if folder.read_status()["status"] == "finished" and is_saved(folder):
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return Run(folder.path, given.data, given.labels, given.encoder)
-    resolution, assembled = _assemble(settings, given, placement, reporter)
-    _refuse_other_data(folder, assembled)
-    job = assembled.job(folder)
-    if settings != read_resolved(folder):  # harmless changes, which the user has allowed
-        on_first_rank(lambda: _write_resolved(folder, resolution))
+    resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
+    on_all_ranks(lambda: _refuse_other_data(folder, assembled))
+    on_first_rank(lambda: _keep_changes(folder, settings, resolution))
     return execute(job, given, assembled, reporter, is_resumed=True)
 
 
 def _assemble(
-    settings: TrainSettings, given: Given, placement: Placement, reporter: Reporter
-) -> tuple[Resolution, Assembled]:
+    folder: RunFolder, settings: TrainSettings, given: Given, placement: Placement, reporter: Reporter
+) -> tuple[Resolution, Assembled, TrainingJob]:
     """Open the data and build every part, before anything is written."""
     source = open_given(settings, given, reporter)
     resolution = resolve_holdout(settings, source)
-    return resolution, assemble(resolution, source, placement, given.encoder)
+    assembled = assemble(resolution, source, placement, given.encoder)
+    return resolution, assembled, assembled.job(folder)
 
 
 def _refuse_existing(folder: RunFolder) -> None:
@@ -208,6 +206,13 @@ def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
     if folder.resolved.exists():
         reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
     write_text(folder.resolved, dump_yaml({**resolved, "reasons": reasons}))
+
+
+def _keep_changes(folder: RunFolder, settings: TrainSettings, resolution: Resolution) -> None:
+    """Write harmless changes, which the user has allowed; the first rank alone looks, as it is the one that writes."""
+    if settings != read_resolved(folder):
+        with lock_run(folder.path):  # raises where another process is at work there
+            _write_resolved(folder, resolution)
 
 
 def _refuse_other_data(folder: RunFolder, assembled: Assembled) -> None:
