@@ -6,7 +6,7 @@ import pytest
 
 from counterpoint.core.dist import rank
 from counterpoint.core.errors import DataError, RunError
-from counterpoint.core.first_rank import on_first_rank
+from counterpoint.core.first_rank import on_all_ranks, on_first_rank
 from rank_processes import Result, run_on_ranks
 
 
@@ -38,3 +38,23 @@ def test_others_wait_and_hear_of_the_failure(tmp_path: Path) -> None:
     assert (first.texts["done"], second.texts["done"]) == ("[0]", "[]")
     assert first.texts["said"] == "DataError: no room on rank 0"
     assert second.texts["said"] == "RunError: no room on rank 0"
+
+
+def failing_on_the_second() -> Result:
+    def body() -> int:
+        if rank() == 1:
+            raise DataError("cannot read part 7")
+        return 5
+
+    said = "nothing"
+    try:
+        on_all_ranks(body)
+    except (RunError, DataError) as error:
+        said = f"{type(error).__name__}: {error}"
+    return {"said": said, "value": str(on_all_ranks(lambda: 5 + rank()))}
+
+
+def test_a_failure_on_any_rank_is_raised_on_all(tmp_path: Path) -> None:
+    first, second = run_on_ranks(failing_on_the_second, 2, tmp_path)
+    assert first.texts == {"said": "RunError: rank 1: cannot read part 7", "value": "5"}
+    assert second.texts == {"said": "DataError: cannot read part 7", "value": "6"}
