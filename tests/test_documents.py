@@ -19,6 +19,7 @@ from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
+from data.published_files import save_cifar
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,7 +38,7 @@ def run_command(words: list[str]) -> tuple[int, str]:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> Path:
-    """A folder with `photos/` in two classes and the SimCLR run that README's report command names."""
+    """A folder with `photos/` in two classes, a small CIFAR-10, and the SimCLR run that README's report names."""
     monkeypatch.chdir(tmp_path)
     for name in ("cats", "dogs"):
         folder = tmp_path / "photos" / name
@@ -45,6 +46,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Ge
         for number in range(20):
             pixels = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{number}.png")
+    save_cifar(tmp_path / "data", rng, num_classes=10)
     code, output = run_command(["train", "--data", "digits", "--out", "runs/simclr", "--epochs", "1"])
     assert code == 0, output
     return tmp_path
