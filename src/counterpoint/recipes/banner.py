@@ -31,7 +31,9 @@ def _samples(assembled: Assembled) -> str:
     tail = ""
     if is_thinned(settings.source):
         sizes = assembled.class_counts
-        tail = f" (classes cut to {max(sizes):,} ... {min(sizes):,} samples)"
+        unknown = 0 if source.labels is None else int((source.labels[assembled.split.train] < 0).sum())
+        without = f"; {unknown:,} without label left out" if unknown else ""
+        tail = f" (classes cut to {max(sizes):,} ... {min(sizes):,} samples{without})"
     return (
         f"{settings.method} on {source.name}: {samples}; {assembled.num_train:,} to train on{tail}{held_out}; "
         f"labels: {labels}"
