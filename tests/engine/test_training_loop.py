@@ -147,6 +147,17 @@ def test_checkpoints_come_at_the_start_every_few_epochs_and_at_the_end(folder: R
     assert steps == [5 * BATCHES, 4 * BATCHES, 2 * BATCHES, 0]
 
 
+@pytest.mark.parametrize(
+    ("every", "saved"), [(2, [0, 2, 4, 6, 8, 10, 12, 14, 15]), (6, [0, 6, 12, 15]), (9, [0, 9, 15])]
+)
+def test_checkpoints_come_every_few_steps_wherever_an_epoch_ends(
+    folder: RunFolder, every: int, saved: list[int]
+) -> None:
+    train(job_for(folder, checkpoint_steps=every, checkpoint_every=5))
+    steps = [int(path.name.removeprefix("step-")) for path in list_checkpoints(folder.checkpoints)]
+    assert steps == saved[::-1]
+
+
 def test_the_same_seed_gives_the_same_bits_and_another_gives_others(tmp_path: Path) -> None:
     runs = [create_run(tmp_path / name, overwrite=False) for name in "abc"]
     first, second, other = (train(job_for(run, seed=seed)) for run, seed in zip(runs, (0, 0, 1), strict=True))

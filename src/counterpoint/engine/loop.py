@@ -159,7 +159,8 @@ def _end_epoch(
     on_first_rank(lambda: _write_record(job, record))
     display.epoch_done(record)
     state.position, state.log = position, EpochLog()
-    if is_last or position.epoch % job.pace.checkpoint_every == 0:
+    is_due = position.epoch % job.pace.checkpoint_every == 0 or _is_due(job, position.step)
+    if is_last or is_due:
         _save(job, prepared, state)
 
 
@@ -241,12 +242,17 @@ def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopSt
     return LoopState(position, EpochLog(**restored.snapshot.log), unproven=position.step)
 
 
+def _is_due(job: TrainingJob, step: int) -> bool:
+    """Whether a checkpoint is asked for after so many steps."""
+    every = job.pace.checkpoint_steps
+    return every is not None and step % every == 0
+
+
 def _maybe_leave(
     job: TrainingJob, prepared: Prepared, state: LoopState, stop_code: int, *, is_epoch_end: bool = False
 ) -> None:
     """Save within an epoch if it is time, or if a signal asked to stop: then leave."""
-    every = job.pace.checkpoint_steps
-    if stop_code or (every is not None and state.position.step % every == 0 and not is_epoch_end):
+    if stop_code or (_is_due(job, state.position.step) and not is_epoch_end):
         _save(job, prepared, state)
     if stop_code:
         raise InterruptedRunError(

@@ -1,5 +1,7 @@
 """What long work shows: a bar on a terminal, plain lines elsewhere, nothing when quiet."""
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -76,6 +78,15 @@ class EpochRecord:
         return f" ({words})" if words else ""
 
 
+class _LastingConsole(Console):
+    """Falls silent where nobody reads any more, instead of ending the run as rich does."""
+
+    def on_broken_pipe(self) -> None:
+        """The reader of standard error is gone (`| head`, a closed terminal): training goes on."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
 class Reporter:
     """Shows progress on stderr.
 
@@ -85,7 +96,7 @@ class Reporter:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
-        self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self._console = _LastingConsole(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Show one line of plain text."""
