@@ -1,5 +1,7 @@
 """Ranks from the variables that torchrun and SLURM set; the values are as their manuals print them."""
 
+from dataclasses import replace
+
 import pytest
 
 from counterpoint.core.errors import UsageError
@@ -29,13 +31,14 @@ SLURM = {
 
 def test_torchrun() -> None:
     expected = Ranks(5, 1, 8, 4, 1, "10.0.0.7", 29400, "torchrun", restarts=2)
-    assert read_ranks(TORCHRUN) == expected
-    assert read_ranks({**SLURM, **TORCHRUN}) == expected  # torchrun inside a SLURM job
+    assert without_launch(read_ranks(TORCHRUN)) == expected
+    assert without_launch(read_ranks({**SLURM, **TORCHRUN})) == expected  # torchrun inside a SLURM job
+    assert read_ranks({**SLURM, **TORCHRUN, "SLURM_RESTART_COUNT": "3"}).restarts == 5
 
 
 def test_srun() -> None:
     port = 15_000 + 1234567 % 20_000
-    assert read_ranks(SLURM) == Ranks(3, 1, 5, 2, 1, "gpu007", port, "slurm")
+    assert without_launch(read_ranks(SLURM)) == Ranks(3, 1, 5, 2, 1, "gpu007", port, "slurm")
     assert read_ranks({**SLURM, "SLURM_STEP_NODELIST": "gpu008"}).address == "gpu008"
     assert read_ranks({**SLURM, "MASTER_ADDR": "::1", "MASTER_PORT": "4000"}).port == 4000
     assert read_ranks({**SLURM, "SLURM_GPUS_PER_TASK": "1"}).has_own_gpus
@@ -53,7 +56,19 @@ def test_srun() -> None:
     ],
 )
 def test_one_process(environment: dict[str, str]) -> None:
-    assert read_ranks(environment) == Ranks()
+    assert without_launch(read_ranks(environment)) == Ranks()
+
+
+def test_a_restart_knows_its_own_launch() -> None:
+    job = {"SLURM_JOB_ID": "17"}
+    assert read_ranks({**job, "SLURM_RESTART_COUNT": "2"}).restarts == 2  # a requeued job of one process
+    assert read_ranks(job).launch == read_ranks({**job, "SLURM_RESTART_COUNT": "2"}).launch != ""
+    assert read_ranks(job).launch != read_ranks({"SLURM_JOB_ID": "18"}).launch
+    assert read_ranks({}).launch == ""
+
+
+def without_launch(ranks: Ranks) -> Ranks:
+    return replace(ranks, launch="")
 
 
 @pytest.mark.parametrize(

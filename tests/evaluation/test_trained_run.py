@@ -11,9 +11,8 @@ from torch import Tensor, nn
 import counterpoint as cp
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.trained_run import TrainedRun, open_trained, read_resolved, untrained_backbone
+from counterpoint.evaluation.trained_run import TrainedRun, open_trained, read_resolved, untrained_backbone, view_drawer
 from counterpoint.nn.encoders import build_encoder
-from counterpoint.recipes.assembly import view_drawer
 
 QUIET = Reporter(quiet=True)
 

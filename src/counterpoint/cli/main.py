@@ -39,9 +39,11 @@ def main(words: Sequence[str] | None = None) -> int:
         return _complain(f"counterpoint {name}", error, error.exit_code)
     except CounterpointError as error:
         return _complain(f"counterpoint {name}", error, FAILED if isinstance(error, TrainingError) else USAGE)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left, as with `| head`
-        return OK
+    except BrokenPipeError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if name in ("train", "resume"):  # some other pipe: a run that is broken off has failed
+            return _complain(f"counterpoint {name}", error, FAILED)
+        return OK  # the reader left, as with `| head`
     except OSError as error:
         return _complain(f"counterpoint {name}", error, FAILED)
     except KeyboardInterrupt:

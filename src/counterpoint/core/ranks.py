@@ -1,6 +1,9 @@
 """Which of several processes this one is, as torchrun or SLURM says in the environment."""
 
+import hashlib
+import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,7 +27,8 @@ class Ranks:
         port: where rank 0 listens.
         launcher: torchrun, slurm or none.
         has_own_gpus: each process is shown its own GPUs only, so that its first is number 0.
-        restarts: how often torchrun has started these processes anew.
+        restarts: how often torchrun has started these processes anew, or SLURM their job.
+        launch: hash of what a restart has in common with the start; empty where nothing restarts. Only rank 0's counts.
     """
 
     rank: int = 0
@@ -37,6 +41,7 @@ class Ranks:
     launcher: str = "none"
     has_own_gpus: bool = False
     restarts: int = 0
+    launch: str = ""
 
 
 def read_ranks(environment: Mapping[str, str]) -> Ranks:
@@ -66,7 +71,7 @@ def read_ranks(environment: Mapping[str, str]) -> Ranks:
         return _checked(_from_torchrun(environment))
     if _is_task_of_several(environment):
         return _checked(_from_slurm(environment))
-    return Ranks()
+    return Ranks(restarts=_number(environment, "SLURM_RESTART_COUNT", 0), launch=_launch(environment))
 
 
 def first_host(node_list: str) -> str:
@@ -112,7 +117,8 @@ def _from_torchrun(environment: Mapping[str, str]) -> Ranks:
         address=environment["MASTER_ADDR"],
         port=_number(environment, "MASTER_PORT"),
         launcher="torchrun",
-        restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
+        restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0) + _number(environment, "SLURM_RESTART_COUNT", 0),
+        launch=_launch(environment),
     )
 
 
@@ -142,7 +148,19 @@ def _from_slurm(environment: Mapping[str, str]) -> Ranks:
         launcher="slurm",
         has_own_gpus="SLURM_GPUS_PER_TASK" in environment,
         restarts=_number(environment, "SLURM_RESTART_COUNT", 0),
+        launch=_launch(environment),
     )
+
+
+def _launch(environment: Mapping[str, str]) -> str:
+    """A job keeps its number when SLURM starts it again; torchrun outlives the processes that it starts again."""
+    if "SLURM_JOB_ID" in environment:
+        what = f"slurm {environment['SLURM_JOB_ID']}"
+    elif "TORCHELASTIC_RUN_ID" in environment:
+        what = f"torchrun {environment['TORCHELASTIC_RUN_ID']} {socket.gethostname()} {os.getppid()}"
+    else:
+        return ""
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:

@@ -24,6 +24,7 @@ from counterpoint.data.manifest import (
     Row,
     manifest_path,
     read_manifest,
+    stamp_of,
     write_manifest,
 )
 from counterpoint.data.source import Progress, Source, fingerprint
@@ -102,7 +103,8 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     others = [Skipped(remark.name, remark.reason) for remark in listing.remarks if not remark.is_lost]
     bad = [Skipped(row.name, row.reason) for row in rows if row.status != "ok"] + lost
     _check_share_of_bad(name, bad, len(rows) + len(lost), settings.max_bad)
-    manifest = Manifest(tuple(rows), known.now, tuple(listing.remarks))
+    stamps = {**{remark.file: stamp_of(remark.file) for remark in listing.remarks}, **known.now}
+    manifest = Manifest(tuple(rows), stamps, tuple(listing.remarks))
     complaint = "" if manifest == cached.manifest else write_manifest(path, manifest)
     changes = "" if cached.manifest is None else _changes(rows, known)
     if remarks := "; ".join(text for text in (changes, cached.complaint, complaint) if text):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-NOT_THERE = "the file is gone"
+NOT_THERE = "no such file"
 
 
 @dataclass(frozen=True)

@@ -54,12 +54,21 @@ def describe_loss(method: Method, views: tuple[Tensor, Tensor], ids_N: Tensor) -
     suspect = _suspect_view(views)
     if suspect is None and not is_sharded(method):  # a look at shards is a collective, and this rank may look alone
         suspect = _suspect_weight(method) or _suspect_layer(method, views[0])
+    if suspect is None and is_sharded(method):
+        where = "views are finite, the loss is not; shards are not searched"
+        return Diagnosis(NOWHERE, f"{where}; samples {named_ids(ids_N)}")
     if suspect is None:
         return Diagnosis(NOWHERE, f"representations are finite, the loss is not; samples {named_ids(ids_N)}")
     rows = sorted({row % len(ids_N) for row in suspect.rows})
     affected = ids_N[rows] if rows else ids_N
     text = f"the first tensor that is not finite is {suspect.name}; samples {named_ids(affected)}"
     return Diagnosis(suspect.depth, text)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed, on a GPU, in one of its libraries, or on the CPU."""
+    words = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in words or "ALLOC_FAILED" in words
 
 
 def describe_memory(error: Exception, batch_size: int, chunk_size: int | None) -> str:

@@ -2,18 +2,24 @@
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.dist import ranks_that_differ, world_size
-from counterpoint.core.errors import CounterpointError, InterruptedRunError, LoneTrainingError, RunError
-from counterpoint.core.first_rank import on_all_ranks, on_first_rank
+from counterpoint.core.errors import (
+    CounterpointError,
+    InterruptedRunError,
+    LoneTrainingError,
+    RunError,
+    first_line,
+)
+from counterpoint.core.first_rank import on_all_ranks, on_first_rank, told_by_first_rank
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position, Snapshot, list_checkpoints, restore_checkpoint, save_checkpoint
-from counterpoint.engine.hooks import EpochEnd
+from counterpoint.engine.hooks import EpochEnd, Logger
 from counterpoint.engine.interrupt import StopRequest, stop_on_signals
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.progress import EpochRecord, Reporter, TrainingDisplay
@@ -66,17 +72,22 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
         TrainingError: a step cannot be taken.
         RunError: a checkpoint cannot be written, or none can be read.
     """
+    if world_size() > 1 and ranks_that_differ(weights_digest(job.method.state_dict())):
+        raise RunError(
+            "the ranks begin with different weights; seed torch before you build your own encoder"
+        )
     prepared = Prepared(*job.engine.setup(job.method, job.optimizer))
     job.method.train()
     state = _restore(job, prepared, reporter) if resume else LoopState()
     if not resume:
         _save(job, prepared, state)
     showing = reporter.training(job.pace.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
-    with torch.random.fork_rng(), stop_on_signals() as stop, showing as display:
+    with torch.random.fork_rng(_devices(job)), stop_on_signals() as stop, showing as display:
         while state.position.epoch < job.pace.num_epochs:
             _run_epoch(job, prepared, state, display, stop)
     for logger in job.loggers:
-        logger.close()
+        if note := _tried(logger, logger.close):
+            reporter.say(note)
     weights = job.engine.full_state(prepared.module, prepared.optimizer).model
     return weights if job.average is None else {**weights, **job.average.tensors()}
 
@@ -93,8 +104,13 @@ def replay_step(job: TrainingJob, restored: Snapshot) -> StepRecord:
     _load(job, prepared, restored)
     position = restored.position
     batch = next(iter(job.loader.epoch(position.epoch, first_batch=position.batch)))
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(_devices(job)):
         return _step_record(job, prepared, position, take_step(job, prepared, batch, position))
+
+
+def _devices(job: TrainingJob) -> list[torch.device]:
+    """GPUs whose random numbers are the caller's, too."""
+    return [job.engine.device] if job.engine.device.type == "cuda" else []
 
 
 def _run_epoch(
@@ -156,7 +172,7 @@ def _end_epoch(
     moment = EpochEnd(position.epoch, position.step, is_last, job.method)
     measured = {name: value for measure in job.measurements for name, value in measure(moment).items()}
     record = _record(job, state, measured, steps_here)
-    on_first_rank(lambda: _write_record(job, record))
+    on_first_rank(lambda: state.notes.extend(_write_record(job, record)))
     display.epoch_done(record)
     state.position, state.log = position, EpochLog()
     is_due = position.epoch % job.pace.checkpoint_every == 0 or _is_due(job, position.step)
@@ -164,12 +180,21 @@ def _end_epoch(
         _save(job, prepared, state)
 
 
-def _write_record(job: TrainingJob, record: EpochRecord) -> None:
-    """Append to the metrics and the timings, and tell the loggers."""
+def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
+    """Append to the metrics and the timings, and tell the loggers; returns what of that went wrong."""
     job.folder.append_metrics(record.metrics())
     job.folder.append_timings(record.timings())
-    for logger in job.loggers:
-        logger({**record.metrics(), **record.timings()})
+    figures = {**record.metrics(), **record.timings()}
+    return [note for logger in job.loggers if (note := _tried(logger, lambda logger=logger: logger(figures)))]
+
+
+def _tried(logger: Logger, act: Callable[[], None]) -> str:
+    """Let a logger do something; what it raises ends no run, since the figures are in ``metrics.jsonl``, too."""
+    try:
+        act()
+    except Exception as error:  # of a foreign library: its network, its disk, its server
+        return f"{type(logger).__name__}: {first_line(error)}; metrics.jsonl has the figures"
+    return ""
 
 
 def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], steps_here: int) -> EpochRecord:
@@ -222,7 +247,7 @@ def _load(job: TrainingJob, prepared: Prepared, snapshot: Snapshot) -> None:
 
 def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopState:
     """Load the newest valid checkpoint and drop metrics written after it."""
-    if not list_checkpoints(job.folder.checkpoints):  # killed before the first one was whole
+    if told_by_first_rank(lambda: "none" if _has_nothing_saved(job) else "") == "none":
         reporter.say("no checkpoint was saved yet; starting from the beginning")
         on_first_rank(lambda: job.folder.truncate_metrics(0))
         state = LoopState()
@@ -246,6 +271,11 @@ def _is_due(job: TrainingJob, step: int) -> bool:
     """Whether a checkpoint is asked for after so many steps."""
     every = job.pace.checkpoint_steps
     return every is not None and step % every == 0
+
+
+def _has_nothing_saved(job: TrainingJob) -> bool:
+    """Whether the run was killed before its first checkpoint was whole."""
+    return not list_checkpoints(job.folder.checkpoints) and not job.folder.read_metrics()
 
 
 def _maybe_leave(

@@ -99,8 +99,11 @@ class Reporter:
         self._console = _LastingConsole(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Show one line of plain text."""
-        self._console.print(Text(text))
+        """Show one line of plain text. What cannot be shown (a full disk behind standard error) ends no run."""
+        try:
+            self._console.print(Text(text))
+        except OSError:
+            self._console.quiet = True
 
     @contextmanager
     def bar(self, title: str, total: int) -> Iterator[Callable[[], None]]:

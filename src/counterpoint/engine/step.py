@@ -14,7 +14,7 @@ from counterpoint.core.dist import gather_rows, gather_texts, rank, world_size
 from counterpoint.core.errors import LoneTrainingError, NonFiniteError, TrainingError
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position
-from counterpoint.engine.forensics import describe_loss, describe_memory, named_ids
+from counterpoint.engine.forensics import describe_loss, describe_memory, is_out_of_memory, named_ids
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.optimisers import set_learning_rate
 
@@ -78,10 +78,12 @@ def take_step(
     try:
         loss, code = _backward(job, prepared.module, _prepare(job, batch, position.epoch), position, asked)
         update = job.engine.update(prepared.module, prepared.optimizer, clip=job.pace.clip)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         raise LoneTrainingError(describe_memory(error, len(batch.ids), job.pace.chunk_size)) from None
     if update.nonfinite is not None:
-        detail = f"samples {named_ids(batch.ids)}"
+        detail = f"samples {'; '.join(map(named_ids, gather_rows(batch.ids).chunk(world_size())))}"
         raise TrainingError(_stopped(position, f"the gradient of {update.nonfinite} is not finite", detail))
     job.method.after_step((position.step + 1) / job.num_steps)
     if job.average is not None:

@@ -16,6 +16,7 @@ from counterpoint.evaluation.intervals import Proportion, wilson
 from counterpoint.evaluation.knn import knn_predict
 from counterpoint.evaluation.linear_probe import probe_predict
 from counterpoint.evaluation.trained_run import DEFAULT_HOLDOUT, TrainedRun, open_trained, untrained_backbone
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 KNN, PROBE = "knn", "linear probe"
 MIN_QUERIES = 10
@@ -180,15 +181,16 @@ def _labelled_positions(trained: TrainedRun) -> tuple[Tensor, Tensor]:
 def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[str, Any]:
     """What a reader must know about the samples."""
     held_out, status = float(trained.settings.source.holdout), trained.folder.read_status()
+    seen = (status.get("split_fingerprint"), status.get("data_fingerprint"))
+    is_other = seen != (trained.split.fingerprint, trained.source.fingerprint)
     share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
     if not trained.is_own_data:
         how = f"other data than trained on; {share} are queries"
     elif held_out == 0:
-        how = f"{share} are queries; the encoder has seen them in training, without labels"
-    elif trained.split.fingerprint != status.get("split_fingerprint"):
-        how = f"{share} are queries; by other labels than in training, so that the encoder has seen some of them"
-    elif trained.source.fingerprint != status.get("data_fingerprint"):
-        how = f"{share} are queries; the data changed since training, so that the encoder may have seen some of them"
+        learned = "with" if METHODS[trained.settings.method].needs_labels else "without"
+        how = f"{share} are queries; the encoder has seen them in training, {learned} labels"
+    elif is_other:
+        how = f"{share} are queries; data or labels are not those of training: the encoder may have seen some of them"
     else:
         how = f"{share}, held out of training"
     names = list(trained.source.class_names)

@@ -144,8 +144,10 @@ class Assembled:
     def _levels(self) -> Levels:
         """What the loss curve is read against."""
         is_nonnegative = self.settings.output.nonnegative != "none"
+        chance = self.loss.chance(self.loss_batch)
         floor = self.loss.floor(self.loss_batch, nonnegative=is_nonnegative)
-        return Levels(_level(self.loss.chance(self.loss_batch)), _level(floor))
+        # Where collapse is the lowest loss (BYOL, SimSiam), what looks all alike is no level to come down from.
+        return Levels(_level(chance) if chance > floor else None, _level(floor))
 
     def _measurements(self, average: WeightAverage | None) -> tuple[Measurement, ...]:
         """What joins each epoch's record."""

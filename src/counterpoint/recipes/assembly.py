@@ -26,6 +26,7 @@ from counterpoint.recipes.assembled import Assembled
 from counterpoint.recipes.resolve import Resolution, method_of, resolve, resolve_widths
 
 STATISTICS_SAMPLES = 10_000  # samples from which mean and deviation are taken, at most
+STATISTICS_CHUNK = 256
 
 
 def assemble(resolution: Resolution, source: Source, placement: Placement, module: nn.Module | None) -> Assembled:
@@ -47,7 +48,7 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, modul
     split = split_source(len(source), source.labels, float(settings.source.holdout))
     thinned = thin(split.train, source.labels, settings.source, source.class_names)
     settings = resolve(resolution, source, len(thinned.positions), placement).settings
-    _check_engine(settings, placement)
+    _check_engine(settings, placement, len(thinned.positions))
     order = build_order(
         thinned.positions, source.labels, int(settings.batch_size), settings.seed, settings.source.sampling
     )
@@ -63,10 +64,16 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, modul
     )
 
 
-def _check_engine(settings: TrainSettings, placement: Placement) -> None:
-    """Shards are not averaged, and every rank and every sub-batch gets equally many samples."""
+def _check_engine(settings: TrainSettings, placement: Placement, num_train: int) -> None:
+    """Shards are not averaged, queues fit the data, and every rank and every sub-batch gets equally many samples."""
     if settings.engine.strategy == "fsdp" and settings.engine.average != "none":
         raise UsageError("engine.average needs whole weights on each rank; use --engine.strategy ddp with it")
+    asked = settings.target.queue_size
+    if method_of(settings).queue_size is not None and asked != "auto" and asked > num_train:
+        raise UsageError(
+            f"target.queue_size must be at most the number of training samples, {num_train}, got {asked}: a longer "
+            "queue holds the anchor's own key"
+        )
     size, ranks, parts = int(settings.batch_size), placement.world_size, settings.engine.accumulate
     if size % (ranks * parts) or size // parts < 2:
         shares = f"{ranks} ranks" + (f" x {parts} sub-batches" if parts > 1 else "")
@@ -170,9 +177,18 @@ def channel_statistics(source: Source, train: Tensor) -> tuple[tuple[float, ...]
     A constant channel gets deviation 1, so that it becomes zero rather than NaN.
     """
     chosen = train[torch.linspace(0, len(train) - 1, min(len(train), STATISTICS_SAMPLES)).long()].tolist()
-    samples = source.store.fetch(chosen)
-    values = to_unit_float(samples).double() if source.kind == "images" else samples.double()
-    axes = (0, 2, 3) if values.ndim == 4 else (0,)
-    std = values.std(dim=axes)
-    std = torch.where(std > 1e-8 * values.abs().amax(dim=axes).clamp(min=1e-30), std, 1.0)
-    return tuple(values.mean(dim=axes).tolist()), tuple(std.tolist())
+    count, mean, squares, largest = 0, torch.zeros(1), torch.zeros(1), torch.zeros(1)
+    for first in range(0, len(chosen), STATISTICS_CHUNK):
+        samples = source.store.fetch(chosen[first : first + STATISTICS_CHUNK])
+        values = (to_unit_float(samples) if source.kind == "images" else samples).double()
+        values = values.movedim(1, 0).flatten(1)  # channels or features, then everything else
+        own, own_mean = values.shape[1], values.mean(dim=1)
+        # Source: chan1983, Eq. 1.5: sums of squares of two parts, merged.
+        squares = squares + (values - own_mean[:, None]).square().sum(dim=1)
+        squares = squares + (own_mean - mean).square() * (count * own / (count + own))
+        mean = mean + (own_mean - mean) * (own / (count + own))
+        largest = torch.maximum(largest, values.abs().amax(dim=1))
+        count += own
+    std = (squares / (count - 1)).sqrt()
+    std = torch.where(std > 1e-8 * largest.clamp(min=1e-30), std, 1.0)
+    return tuple(mean.tolist()), tuple(std.tolist())

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.dist import barrier, is_first_rank, is_lost_contact, world_size
-from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, TrainingError
+from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, TrainingError, first_line
 from counterpoint.core.files import remove_leftovers
 from counterpoint.core.first_rank import on_first_rank
 from counterpoint.core.run_lock import lock_run
@@ -62,7 +62,7 @@ def _take(folder: RunFolder, held: contextlib.ExitStack, reporter: Reporter) -> 
 
 
 def first_status(assembled: Assembled) -> dict[str, Any]:
-    """First content of ``run.json``."""
+    """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
     settings, source = assembled.resolution.settings, assembled.source
     return {
         "status": "running",
@@ -84,6 +84,7 @@ def first_status(assembled: Assembled) -> dict[str, Any]:
         "device": settings.engine.device,
         "precision": settings.engine.precision,
         "world_size": world_size(),
+        "launch": assembled.placement.ranks.launch,
         "num_threads": torch.get_num_threads(),
         "num_parameters": assembled.num_parameters,
         "negatives_per_anchor": assembled.num_negatives,
@@ -117,7 +118,8 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
         if world_size() == 1 or not is_lost_contact(error):
             raise
         raise LoneTrainingError(
-            "lost contact with another rank, whose own message says why; torchrun --max-restarts N starts all again"
+            f"lost contact with another rank, whose own message may say why ({first_line(error)}); torchrun "
+            "--max-restarts N starts all again"
         ) from None
     finally:
         seconds = round(seconds_before + time.perf_counter() - started, 2)

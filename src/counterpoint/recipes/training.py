@@ -1,5 +1,6 @@
 """Train a run, and go on with one: from settings to a run folder with an encoder in it."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,10 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from counterpoint.core.dist import is_first_rank
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.dist import broadcast_text, is_first_rank, ranks_that_differ
+from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import write_text
-from counterpoint.core.first_rank import on_all_ranks, on_first_rank
+from counterpoint.core.first_rank import on_all_ranks, on_first_rank, told_by_first_rank
+from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder, create_run, open_run
 from counterpoint.core.settings import TrainSettings
@@ -29,6 +31,9 @@ from counterpoint.recipes.changes import continued_settings
 from counterpoint.recipes.given import Given, open_given
 from counterpoint.recipes.resolve import Resolution, resolve_holdout
 from counterpoint.recipes.running import execute, first_status
+
+GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
+CREATED = "created"  # status of a run whose folder is being made
 
 
 def train(
@@ -97,15 +102,15 @@ def train_from(
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     placement = place(settings.engine.device, settings.engine.precision)
-    is_restarted = placement.ranks.restarts > 0  # a rank was lost, and the launcher started all of them again
     with ranks_joined(placement):
         reporter = reporter if is_first_rank() else Reporter(quiet=True)
-        if (resume or is_restarted) and folder.status.exists():
+        way = told_by_first_rank(lambda: _way(folder, placement.ranks, resume=resume, overwrite=overwrite))
+        if way == GO_ON:
             known = continued_settings(folder, settings, allow_changed=allow_changed)
             return _continue(folder, given, known, placement, reporter)
-        on_first_rank(lambda: None if overwrite else _refuse_existing(folder))
         resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
-        on_first_rank(lambda: _create(folder, settings, resolution, assembled, overwrite=overwrite))
+        _check_alike(job, assembled)
+        on_first_rank(lambda: _create(folder, settings, resolution, assembled, overwrite=way == REPLACE))
         return execute(job, given, assembled, reporter)
 
 
@@ -161,10 +166,12 @@ def _continue(
     folder: RunFolder, given: Given, settings: TrainSettings, placement: Placement, reporter: Reporter
 ) -> Run:
     """Go on with a run."""
-    if folder.read_status()["status"] == "finished" and is_saved(folder):
+    is_done = folder.read_status()["status"] == "finished" and is_saved(folder)
+    if told_by_first_rank(lambda: "done" if is_done else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return Run(folder.path, given.data, given.labels, given.encoder)
     resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
+    _check_alike(job, assembled)
     on_all_ranks(lambda: _refuse_other_data(folder, assembled))
     on_first_rank(lambda: _keep_changes(folder, settings, resolution))
     return execute(job, given, assembled, reporter, is_resumed=True)
@@ -180,10 +187,18 @@ def _assemble(
     return resolution, assembled, assembled.job(folder)
 
 
-def _refuse_existing(folder: RunFolder) -> None:
-    """Raise where something stands already, before the data are read."""
+def _way(folder: RunFolder, ranks: Ranks, *, resume: bool, overwrite: bool) -> str:
+    """Whether to go on with what stands in the folder, to replace it, or to begin; raises before the data are read."""
+    status = folder.read_status() if folder.status.exists() else {}
+    has_begun = status.get("status", CREATED) != CREATED  # else it was killed while its folder was being made
+    is_own = ranks.restarts > 0 and ranks.launch != "" and status.get("launch", ranks.launch) == ranks.launch
+    if has_begun and (resume or is_own):
+        return GO_ON
+    if overwrite or (status and not has_begun and (resume or is_own)):
+        return REPLACE
     if folder.path.exists() and any(folder.path.iterdir() if folder.path.is_dir() else [1]):
-        create_run(folder.path, overwrite=False)
+        create_run(folder.path, overwrite=False)  # says what to do about it
+    return BEGIN
 
 
 def _create(
@@ -206,6 +221,19 @@ def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
     if folder.resolved.exists():
         reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
     write_text(folder.resolved, dump_yaml({**resolved, "reasons": reasons}))
+
+
+def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
+    """All ranks must have the same settings, samples and preparation: machines may hold copies of different age."""
+    facts, card = {**job.facts, "num_threads": None}, assembled.encoder.card
+    odd = ranks_that_differ(json.dumps([facts, assembled.split.fingerprint, card.mean, card.std]))
+    if odd:
+        numbers = ", ".join(map(str, odd))
+        raise DataError(
+            f"rank {numbers} sees other data or settings than rank 0 (rank 0's data have the fingerprint "
+            f"{broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device and "
+            "engine.precision where machines are unlike"
+        )
 
 
 def _keep_changes(folder: RunFolder, settings: TrainSettings, resolution: Resolution) -> None:
