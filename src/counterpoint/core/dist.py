@@ -10,12 +10,14 @@ order. Without an initialised process group, or with a group of one, all functio
 # W ranks, N samples per rank, M columns (keys), D features
 
 import datetime
+import os
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
+from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from counterpoint.core.ranks import Ranks
 
@@ -39,7 +41,7 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
         torch.cuda.set_device(device)  # nccl takes the current one
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
-        init_method=f"tcp://{_in_brackets(ranks.address)}:{ranks.port}" if ranks.launcher == "slurm" else "env://",
+        store=_meeting_point(ranks, timeout),
         rank=ranks.rank,
         world_size=ranks.world_size,
         timeout=datetime.timedelta(seconds=timeout),
@@ -252,9 +254,21 @@ def check_equal_batches(x_ND: Tensor, labels_N: Tensor | None = None) -> None:
         raise ValueError(f"labels must be given on all ranks or on none, got {given} {where}; pass them everywhere")
 
 
-def _in_brackets(address: str) -> str:
-    """An address that stands before a port; numbers of the sixth version hold colons themselves."""
-    return f"[{address}]" if ":" in address else address
+def _meeting_point(ranks: Ranks, timeout: float) -> Store:
+    """Where ranks leave their addresses for each other.
+
+    torchrun keeps its store when it starts the ranks again, and in it the addresses of those that are gone: each start
+    has names of its own.
+    """
+    is_kept_by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = TCPStore(
+        ranks.address,
+        ranks.port,
+        ranks.world_size,
+        is_master=ranks.rank == 0 and not is_kept_by_torchrun,
+        timeout=datetime.timedelta(seconds=timeout),
+    )
+    return PrefixStore(f"start-{ranks.restarts}", store)
 
 
 def _listed(values: list[Any]) -> str:

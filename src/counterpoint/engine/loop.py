@@ -73,9 +73,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
         RunError: a checkpoint cannot be written, or none can be read.
     """
     if world_size() > 1 and ranks_that_differ(weights_digest(job.method.state_dict())):
-        raise RunError(
-            "the ranks begin with different weights; seed torch before you build your own encoder"
-        )
+        raise RunError("the ranks begin with different weights; seed torch before you build your own encoder")
     prepared = Prepared(*job.engine.setup(job.method, job.optimizer))
     job.method.train()
     state = _restore(job, prepared, reporter) if resume else LoopState()
