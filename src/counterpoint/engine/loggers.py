@@ -129,7 +129,7 @@ def _summary_writer(path: Path, first_step: int) -> Any:
 
 def _wandb_run(folder: RunFolder, identity: str) -> Any:
     """A run of Weights & Biases, new or gone on with, that shows our settings."""
-    import wandb  # deferred: optional, and takes a second
+    import wandb  # deferred: only where it is asked for  # pyright: ignore[reportMissingImports]
 
     config = read_yaml_mapping(folder.resolved) if folder.resolved.exists() else {}
     try:
