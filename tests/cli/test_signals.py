@@ -76,6 +76,7 @@ def test_ctrl_c_before_the_first_step_leaves_no_traceback(tmp_path: Path) -> Non
     """While torch is loaded and data are read nothing can be saved; the line says so and the code is the shell's."""
     code = (
         "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits none\n"
         "from counterpoint.cli import main as entry\n"
         "def interrupted(*words): signal.raise_signal(signal.SIGINT)\n"
         "entry.build_parser = interrupted\n"

@@ -109,8 +109,8 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All whole lines of ``metrics.jsonl``, each with the timings of its step; a torn last line is left out."""
-        timings = {record["step"]: record for record in _records(self.timings)}
-        return [{**timings.get(record["step"], {}), **record} for record in _records(self.metrics)]
+        timings = {record.get("step"): record for record in _records(self.timings)}
+        return [{**timings.get(record.get("step"), {}), **record} for record in _records(self.metrics)]
 
     def truncate_metrics(self, last_step: int) -> None:
         """Drop the lines after a step, so that a resumed run logs each epoch once."""

@@ -17,6 +17,7 @@ from counterpoint.data.decisions import NUM_DRAWS, Decisions, decide, rows_of
 from counterpoint.data.presets import ViewPlan
 from counterpoint.data.row_changes import Change, change_rows
 from counterpoint.data.spatial import affine, gaussian_blur
+from counterpoint.data.thread_parts import in_parts
 
 # Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
 CPU_CHUNK, DEVICE_CHUNK = 1 << 18, 1 << 26
@@ -87,8 +88,13 @@ class ViewDrawer:
             views = self._vector_views(samples, ids_B.to(samples.device), epoch, view_B.to(samples.device))
             return views if finish is None else finish(views)
         ids_B, view_B = ids_B.cpu(), view_B.cpu()
-        uniforms_BK = uniform(self.seed, epoch, ids_B, PURPOSE_VIEW + view_B, NUM_DRAWS)
-        return image_views(samples, self.plan, uniforms_BK, is_second_B=view_B % 2 == 1, finish=finish)
+
+        def draw(rows: slice) -> Tensor:
+            uniforms_BK = uniform(self.seed, epoch, ids_B[rows], PURPOSE_VIEW + view_B[rows], NUM_DRAWS)
+            return image_views(samples[rows], self.plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish)
+
+        is_on_cpu = samples.device.type == "cpu"
+        return in_parts(draw, len(samples)) if is_on_cpu else draw(slice(0, len(samples)))
 
     def _vector_views(self, samples_BD: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
         """Add noise in units of each feature's deviation, then set some features to their mean; always a new tensor."""
