@@ -24,7 +24,7 @@ from counterpoint.data.source import Source
 from data import shard_files as files
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
-parquet = pytest.importorskip("pyarrow.parquet")
+parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra `search`)")
 NUM_ROWS = 23
 NAMES = ["zebra", "ant", "mole"]
 

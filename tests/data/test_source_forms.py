@@ -15,7 +15,7 @@ from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import Source
 from counterpoint.data.sources import FILE_OPENERS, KNOWN_FORMS, open_source
 
-arrow = pytest.importorskip("pyarrow")
+arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra `search`)")
 
 
 @contextmanager

@@ -72,7 +72,10 @@ def record(epoch: int, loss: float, **more: float | None) -> dict[str, float | i
 
 def curves(folder: RunFolder) -> dict[str, list[tuple[int, float]]]:
     """Every curve that TensorBoard shows."""
-    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulators = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="tensorboard is not installed (extra `tensorboard`)",
+    )
     events = accumulators.EventAccumulator(str(folder.path / "tensorboard"))
     events.Reload()
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
@@ -82,7 +85,7 @@ def curves(folder: RunFolder) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_tensorboard_reads_back_what_was_logged(folder: RunFolder) -> None:
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed (extra `tensorboard`)")
     logger = TensorBoardLogger(folder)
     assert not (folder.path / "tensorboard").exists()  # nothing before the first record
     logger(record(1, 2.5, floor=None, knn20=0.5))
@@ -94,7 +97,7 @@ def test_tensorboard_reads_back_what_was_logged(folder: RunFolder) -> None:
 
 
 def test_a_resumed_run_shows_no_epoch_twice_in_tensorboard(folder: RunFolder) -> None:
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed (extra `tensorboard`)")
     killed = TensorBoardLogger(folder)
     for epoch in (1, 2, 3, 4):
         killed(record(epoch, float(epoch)))
@@ -119,7 +122,7 @@ def test_each_record_is_flushed(folder: RunFolder, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_folder_that_cannot_be_written_is_named(folder: RunFolder) -> None:
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed (extra `tensorboard`)")
     (folder.path / "tensorboard").write_text("in the way", encoding="utf-8")
     with pytest.raises(RunError, match=r"cannot write .*tensorboard: "):
         TensorBoardLogger(folder)(record(1, 1.0))

@@ -40,5 +40,5 @@ cp.report(run)
 
 
 def test_train_resume_load_verify_evaluate_diagnose_embed_and_report_unpickle_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra `search`)")
     assert run_watched(LIFE, tmp_path) == []

@@ -72,7 +72,10 @@ def test_buffers_are_taken_over() -> None:
 
 
 def test_a_module_without_weights_can_be_followed() -> None:
-    MomentumCopy(nn.Identity()).follow(nn.Identity(), 0.9)
+    copy = MomentumCopy(nn.Identity())
+    copy.follow(nn.Identity(), 0.9)
+    assert not copy.state_dict()
+    assert torch.equal(copy(torch.eye(2)), torch.eye(2))
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.1, float("nan")])

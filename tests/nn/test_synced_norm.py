@@ -222,7 +222,7 @@ def test_a_layer_with_ways_of_its_own_is_refused_by_name() -> None:
 
 
 def test_timms_layer_keeps_its_activation() -> None:
-    timm = pytest.importorskip("timm.layers")
+    timm = pytest.importorskip("timm.layers", reason="timm is not installed (extra `vision`)")
     layer = timm.BatchNormAct2d(C).double()
     x = batch_of("maps", 0, torch.float64, 0.0) - 1
     expected = copy.deepcopy(layer)(x)
