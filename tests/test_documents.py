@@ -19,6 +19,7 @@ from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
+from counterpoint.recipes.theory_runs import CATALOGUE as FIGURES
 from data.published_files import save_cifar
 
 ROOT = Path(__file__).parent.parent
@@ -60,6 +61,8 @@ def test_every_command_of_the_readme_runs(workplace: Path) -> None:
         words = shlex.split(command)[1:]
         if words[0] == "train":
             words += ["--epochs", "1"]  # the last one counts: the command is tested, not the patience
+        if words[0] == "reproduce":
+            words += ["--quick"]
         code, output = run_command(words)
         assert code == 0, f"{command}\n{output}"
     assert (workplace / "runs" / "report.html").stat().st_size > 10_000
@@ -107,6 +110,7 @@ def test_every_cited_key_is_in_the_bibliography_and_every_entry_is_cited() -> No
         ("losses", LOSSES),
         ("views", PRESETS),
         ("checks", CHECKS),
+        ("figures", FIGURES),
     ],
 )
 def test_every_choice_is_listed(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from counterpoint.cli.arguments import Parser, add_settings
+from counterpoint.cli.theory_flags import GEOMETRY, REPRODUCE, geometry_flags, reproduce_flags
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 LEVELS = ("note", "warning", "severe")
@@ -35,7 +36,7 @@ def build_parser(name: str) -> Parser:
 
 def overview() -> str:
     """Help of the command itself."""
-    lines = [f"  {name:<10}{verb.summary}" for name, verb in VERBS.items()]
+    lines = [f"  {name:<11}{verb.summary}" for name, verb in VERBS.items()]
     return "\n".join(
         [
             "usage: counterpoint VERB ...",
@@ -124,7 +125,10 @@ def _preview(parser: Parser) -> None:
 
 def _list(parser: Parser) -> None:
     parser.add_argument(
-        "what", nargs="?", metavar="WHAT", help="data, methods, encoders, losses, views or checks (default: all)"
+        "what",
+        nargs="?",
+        metavar="WHAT",
+        help="data, methods, encoders, losses, views, checks or figures (default: all)",
     )
 
 
@@ -205,8 +209,10 @@ VERBS: Mapping[str, Verb] = {
         "  counterpoint preview --data photos/ --views.crop-scale 0.5,1 --out views.png",
         _preview,
     ),
+    "geometry": Verb("the geometry that minimises a loss for your class proportions", GEOMETRY, geometry_flags),
+    "reproduce": Verb("make a figure of one of the papers again", REPRODUCE, reproduce_flags),
     "list": Verb(
-        "list data sets, methods, encoders, losses, view presets, checks",
+        "list data sets, methods, encoders, losses, view presets, checks, figures",
         "List what can be chosen by name.\n\nexample:\n  counterpoint list encoders",
         _list,
     ),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.cli.arguments import settings_from
+from counterpoint.cli.geometry_verb import run_geometry
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.rundir import Run
@@ -162,6 +163,7 @@ HANDLERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "verify": _verify,
     "report": _report,
     "preview": _preview,
+    "geometry": run_geometry,
     "list": _list,
     "demo": _demo,
 }

@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Block, Pairing
+from counterpoint.losses.class_level import ClassLevel, LogOfSum, not_covered
 from counterpoint.losses.family import check_temperature
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.logit_scale import LogitScale
@@ -128,6 +130,18 @@ class CrossModal(Loss):
         gap = Pairing("cross-view").least_mean_gap(n, nonnegative=nonnegative or self.nonnegative)
         return math.log1p(num_negatives * math.exp(self.scale.value * gap))
 
+    def class_level(self) -> LogOfSum:
+        """See ``Loss.class_level``; at the present scale, for encoders that give both kinds one representation.
+
+        Their class means are then shared, and each direction is InfoNCE over the other kind: Lemma 1 of imbalanced2026
+        holds for both. Encoders whose class means differ between the kinds are not covered by the bound.
+        """
+        if not self.normalize:
+            raise not_covered(self.card.name, "its vectors have no fixed length (normalize=False)")
+        if self.nonnegative:
+            raise not_covered(self.card.name, "its ReLU allows no negative entry; use nonnegative=False")
+        return LogOfSum(self.card.name, scale=self.scale.value)
+
     def _prepared(self, z0: Tensor, z1: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """Checked, non-negative and of unit length, each where asked for."""
         if not self.nonnegative:
@@ -194,6 +208,12 @@ class CrossModalSpectral(Loss):
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
         """Minus 2 mu, attained by orthogonal vectors (these need no negative entry); minus infinity without a ball."""
         return self.spectral.floor(n, nonnegative=nonnegative or self.nonnegative)
+
+    def class_level(self) -> ClassLevel:
+        """See ``SpectralContrastive.class_level``; orthogonal classes, which are optimal, need no negative entry."""
+        if self.spectral.mu is None:
+            raise not_covered(self.card.name, "its vectors have no fixed length (mu=None)")
+        return replace(self.spectral.class_level(), name=self.card.name)
 
 
 def _nonnegative(z0: Tensor, z1: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:

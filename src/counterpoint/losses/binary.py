@@ -22,6 +22,7 @@ from counterpoint.kernels.one_pass import reduce_total
 from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
+from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.family import check_temperature
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -112,6 +113,27 @@ class BinaryContrast(Loss):
         self.num_negatives(n)
         highest = 1.0 / self.temperature if self.normalize else math.inf
         return self._at(highest, 0.0 if nonnegative else -highest / (n - 1))
+
+    def class_level(self) -> ClassLevel:
+        """See ``Loss.class_level``.
+
+        p is decreasing, so that positives cost at least p(1/tau): no cosine exceeds 1. q is convex: given the classes,
+        Jensen's inequality puts the product of two class means into it. Lemma 1 of imbalanced2026 then holds pair by
+        pair, though the loss is no function of gaps.
+        """
+        if not self.normalize:
+            raise not_covered(self.card.name, "its vectors have no fixed length (normalize=False)")
+        with torch.enable_grad():
+            best = torch.tensor(1.0 / self.temperature, dtype=torch.float64, requires_grad=True)
+            (slope,) = torch.autograd.grad(self.attract(best), best)
+        return Separable(
+            self.card.name,
+            self.repel,
+            1.0 / self.temperature,
+            attract=float(self.attract(best.detach())),
+            attract_slope=float(slope) / self.temperature,
+            is_mean=True,
+        )
 
     def _scores(self, z0: Tensor, z1: Tensor, part: Part | None) -> PairScores:
         """All 2n vectors, or those of a part, against the vectors of other samples."""

@@ -47,6 +47,8 @@ class DCLW(Loss):
     -0.3069
     """
 
+    why_no_class_level = "the weights of its positives depend on the whole batch"
+
     def __init__(self, temperature: float = 0.1, sigma: float = 0.5, *, backpropagate_weights: bool = False) -> None:
         super().__init__()
         self.decoupled = DCL(temperature)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from counterpoint.losses.attention import Attention
 from counterpoint.losses.blocks import Affine, make_blocks
+from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, Part
 from counterpoint.losses.pair_loss import PairLoss, reduce_block
@@ -115,6 +116,18 @@ class HardNegatives(Loss):
         sum; phi increases.
         """
         return self.loss.floor(n, nonnegative=nonnegative)
+
+    def class_level(self) -> LogOfSum:
+        """See ``Loss.class_level``: the risk of collapsed classes, which is not convex.
+
+        Weights rise with the exponential they weigh, so that by Chebyshev's sum inequality xi_i is at least the plain
+        sum; phi increases. No encoder therefore does better than the wrapped loss's risk (Lemma 1 of imbalanced2026),
+        which is the lower bound here; that collapsed classes are optimal is not proved.
+        """
+        plain = self.loss.class_level()
+        if not isinstance(plain, LogOfSum):
+            raise not_covered(self.card.name, "its sum is not inside a logarithm")
+        return replace(plain, name=self.card.name, hardness=self.beta)
 
     def _phi(self, log_xi_A: Tensor) -> Tensor:
         """Phi per anchor."""

@@ -17,6 +17,7 @@ from counterpoint.kernels.contract import PairMask
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
+from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.drawn_negatives import draw_negatives, drawn_entropy, drawn_products
 from counterpoint.losses.family import check_temperature
 from counterpoint.losses.inputs import prepare_views
@@ -172,6 +173,23 @@ class GeneralizedContrastive(Loss):
         if nonnegative and takes_all:
             gap = -(n - 1) / n
         return math.log1p(math.exp(gap / self.temperature))
+
+    def class_level(self) -> LogOfSum:
+        """See ``Loss.class_level``; k and the pool of negatives are the loss's own.
+
+        Lemma 1 of imbalanced2026 as it stands: each positive's term is convex in the gaps and increasing in each, so
+        that Jensen's inequality puts the means of the gaps into it, and no product with a positive exceeds 1; the mean
+        over positives keeps both.
+        """
+        if self.normalize == "none":
+            raise not_covered(self.card.name, "its vectors have no fixed length (normalize='none')")
+        return LogOfSum(
+            self.card.name,
+            scale=1.0 / self.temperature,
+            is_mean=True,
+            num_negatives=self.num_draws,
+            supervised=self.supervised,
+        )
 
     def _vectors(self, z0: Tensor, z1: Tensor, labels: Tensor | None, part: Part | None) -> LabelledVectors:
         """Both views at the length asked for, with classes that leave every anchor a negative."""

@@ -53,6 +53,11 @@ class AlphaCL(Loss):
     tensor(-1.)
     """
 
+    why_no_class_level = (
+        "its gradient, with alpha held fixed, is that of no function; take the pairwise loss with this alpha, which is "
+        "InfoNCE for Entropy"
+    )
+
     def __init__(
         self,
         rule: AlphaRule | None = None,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.transforms import without_autocast
+from counterpoint.losses.class_level import ClassLevel, not_covered
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,12 @@ class Loss(nn.Module, ABC):
     Attributes:
         card: what the loss is.
         uses_labels: it learns from labels where they are given.
+        why_no_class_level: why ``class_level`` raises, where it does.
     """
 
     card: LossCard
     uses_labels: bool = False
+    why_no_class_level: str = "its value is no expectation over an anchor and its negatives"
 
     def __call__(self, *views: Any, **named: Any) -> Tensor:
         """Run ``forward`` in the precision of its inputs, whatever autocast says, and let no NaN pass.
@@ -131,6 +134,14 @@ class Loss(nn.Module, ABC):
             n: samples per batch, >= 2.
             nonnegative: the embedding has no negative entries.
         """
+
+    def class_level(self) -> ClassLevel:
+        """What the loss asks of whole classes, from which ``theory`` computes the geometry that minimises it.
+
+        Raises:
+            UsageError: the loss has no class-level risk; says why, and which losses have one.
+        """
+        raise not_covered(self.card.name, self.why_no_class_level)
 
 
 def is_finite(value: Tensor) -> bool:

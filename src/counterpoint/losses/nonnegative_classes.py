@@ -60,6 +60,7 @@ class NonNegativeCrossEntropy(Loss):
     )
 
     uses_labels = True
+    why_no_class_level = "it compares vectors with the weights of classes, not with each other"
 
     def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
         super().__init__()

@@ -20,9 +20,11 @@ from counterpoint.kernels import dense, small_batch
 from counterpoint.kernels.contract import PairFunction, PerAnchor
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.one_pass import reduce_total
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, SOFTPLUS
 from counterpoint.kernels.select import Choice, is_free, note
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of, make_blocks, own_sample
+from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pairs import Elementwise, Phi, Psi, user_phi, user_psi
@@ -147,6 +149,39 @@ class PairLoss(Loss):
         if self.psi.is_convex and self.phi.is_convex:
             return self._total(n, self._at_gap(n, self.pairing.least_mean_gap(n, nonnegative=nonnegative)))
         return self._total(n, self._at_gap(n, -1.0 if nonnegative else -2.0))
+
+    def class_level(self) -> ClassLevel:
+        r"""See ``Loss.class_level``; a sum over anchors (``reduction="sum"``) counts as their mean.
+
+        Lemma 1 of imbalanced2026 holds where phi(sum psi) is convex in the k gaps and increasing in each: given the
+        classes, Jensen's inequality puts the means of the gaps into it, and a gap's mean is at least a_ij - 1. The
+        logarithm of epsilon plus a sum of exponentials is (Lemma 5; epsilon = 0 too, though not strictly), and so is
+        a sum of convex increasing functions.
+        """
+        psi, name = self.psi, self.card.name
+        if not self.pairing.normalize:
+            raise not_covered(name, "its vectors have no fixed length (normalize=False)")
+        if self.phi.logarithm is not None and psi.function.in_log_domain:
+            phi = self.phi.logarithm
+            return LogOfSum(name, phi.epsilon, phi.factor, psi.scale, psi.margin)
+        if not self.phi.is_linear:
+            raise not_covered(
+                name, f"phi = {self.phi.formula} is neither a sum nor the logarithm of one of exponentials"
+            )
+        if not psi.is_convex:
+            raise not_covered(name, f"psi = {psi.formula} is not convex, or not known to be")
+        factor = float(self.phi.of_sum(torch.ones((), dtype=torch.float64)))
+        is_hinge, is_strict = psi.function is HINGE, psi.function in (EXPONENTIAL, SOFTPLUS)
+        return Separable(
+            name,
+            psi.function,
+            psi.scale,
+            psi.margin,
+            factor,
+            is_gap=True,
+            is_strictly_convex=is_strict,
+            is_smooth=not is_hinge,
+        )
 
     def _statistics(self, block: Block) -> list[Tensor]:
         """Sum (or its logarithm) of each anchor of a block: rows, then own columns."""

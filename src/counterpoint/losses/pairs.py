@@ -36,38 +36,11 @@ class Psi:
 
 
 @dataclass(frozen=True)
-class Phi:
-    r"""What is applied to each anchor's sum xi.
-
-    Attributes:
-        of_sum: phi as a function of xi.
-        formula: phi as a formula in x, the sum.
-        of_log_sum: phi as a function of log xi, for exponential psi; None: ``of_sum`` after exp.
-        slope_of_log_sum: derivative of ``of_log_sum``, for the shortcut of small batches; None: they do without.
-        is_linear: phi(x) = factor * x: loss and gradient then take one pass over the pairs.
-        is_convex: phi(c psi(x)) is convex in x for every c > 0 where psi is: allows the tighter bound of ``floor``.
-    """
-
-    of_sum: Elementwise
-    formula: str
-    of_log_sum: Elementwise | None = None
-    slope_of_log_sum: Elementwise | None = None
-    is_linear: bool = False
-    is_convex: bool = True
-
-    def of_statistic(self, statistic_N: Tensor, *, is_log: bool) -> Tensor:
-        """Phi per anchor, from the sums or from their logarithms."""
-        if not is_log:
-            return self.of_sum(statistic_N)
-        return self.of_sum(statistic_N.exp()) if self.of_log_sum is None else self.of_log_sum(statistic_N)
-
-
-@dataclass(frozen=True)
-class _LogPlus:
+class LogPlus:
     """The function phi(x) = factor * log(epsilon + x), in the log domain."""
 
     epsilon: float
-    factor: float
+    factor: float = 1.0
 
     def of_sum(self, xi: Tensor) -> Tensor:
         """As a function of the sum."""
@@ -90,19 +63,48 @@ class _LogPlus:
         return share if self.factor == 1 else self.factor * share
 
 
+@dataclass(frozen=True)
+class Phi:
+    r"""What is applied to each anchor's sum xi.
+
+    Attributes:
+        of_sum: phi as a function of xi.
+        formula: phi as a formula in x, the sum.
+        of_log_sum: phi as a function of log xi, for exponential psi; None: ``of_sum`` after exp.
+        slope_of_log_sum: derivative of ``of_log_sum``, for the shortcut of small batches; None: they do without.
+        is_linear: phi(x) = factor * x: loss and gradient then take one pass over the pairs.
+        is_convex: phi(c psi(x)) is convex in x for every c > 0 where psi is: allows the tighter bound of ``floor``.
+        logarithm: the epsilon and factor of phi, where it is factor * log(epsilon + x).
+    """
+
+    of_sum: Elementwise
+    formula: str
+    of_log_sum: Elementwise | None = None
+    slope_of_log_sum: Elementwise | None = None
+    is_linear: bool = False
+    is_convex: bool = True
+    logarithm: LogPlus | None = None
+
+    def of_statistic(self, statistic_N: Tensor, *, is_log: bool) -> Tensor:
+        """Phi per anchor, from the sums or from their logarithms."""
+        if not is_log:
+            return self.of_sum(statistic_N)
+        return self.of_sum(statistic_N.exp()) if self.of_log_sum is None else self.of_log_sum(statistic_N)
+
+
 def log_plus(epsilon: float, factor: float = 1.0) -> Phi:
     """Return phi(x) = factor * log(epsilon + x), computed in the log domain where psi is exp."""
     formula = f"log({epsilon:g} + x)" if epsilon else "log(x)"
-    phi = _LogPlus(epsilon, factor)
-    return Phi(phi.of_sum, formula if factor == 1 else f"{factor:g} {formula}", phi.of_log_sum, phi.slope_of_log_sum)
+    phi, formula = LogPlus(epsilon, factor), formula if factor == 1 else f"{factor:g} {formula}"
+    return Phi(phi.of_sum, formula, phi.of_log_sum, phi.slope_of_log_sum, logarithm=phi)
 
 
 LINEAR = Phi(identity, "x", is_linear=True)
 
 # What torch offers of the family's phi, kept in the log domain with an exponential psi.
 LOG_PHI: dict[Elementwise, Phi] = {
-    torch.log: Phi(torch.log, "log(x)", identity, torch.ones_like, is_convex=False),
-    torch.log1p: Phi(torch.log1p, "log(1 + x)", softplus, torch.sigmoid, is_convex=False),
+    torch.log: Phi(torch.log, "log(x)", identity, torch.ones_like, is_convex=False, logarithm=LogPlus(0.0)),
+    torch.log1p: Phi(torch.log1p, "log(1 + x)", softplus, torch.sigmoid, is_convex=False, logarithm=LogPlus(1.0)),
 }
 
 

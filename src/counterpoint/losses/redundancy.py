@@ -57,6 +57,8 @@ class BarlowTwins(Loss):
         fused="no pairs",
     )
 
+    why_no_class_level = "it compares features over the batch: no vector has negatives"
+
     def __init__(self, lambda_: float = 0.005, variance_epsilon: float = 1e-5) -> None:
         super().__init__()
         check_weight(lambda_, "lambda_", hint="zbontar2021 uses 0.005")
@@ -128,6 +130,8 @@ class VICReg(Loss):
         second_derivative="true",
         fused="no pairs",
     )
+
+    why_no_class_level = "it compares features over the batch: no vector has negatives"
 
     def __init__(
         self, similarity: float = 25.0, variance: float = 25.0, covariance: float = 1.0, variance_epsilon: float = 1e-4

@@ -63,6 +63,8 @@ class Regression(Loss):
         fused="no pairs",
     )
 
+    why_no_class_level = "it has no negatives"
+
     def __init__(self, form: Form = "cosine", detach_target: bool = True) -> None:
         super().__init__()
         check_choice(form, "form", FORMS)

@@ -16,6 +16,7 @@ from counterpoint.kernels.one_pass import reduce_total
 from counterpoint.kernels.pair_functions import SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
+from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.logit_scale import LogitScale
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -142,6 +143,18 @@ class SigmoidPair(Loss):
             return _softplus(-t * c - b) + num_negatives * _softplus(t * negative + b)
 
         return _least_of_convex(bound)
+
+    def class_level(self) -> ClassLevel:
+        """See ``Loss.class_level``; at the present scale and bias, for one representation of both kinds of data.
+
+        log(1 + e^-s) is decreasing, so that positives cost at least its value at cosine 1; log(1 + e^s) is convex, and
+        Jensen's inequality puts the cosine of two class means into it: Lemma 1 of imbalanced2026, pair by pair.
+        """
+        if not self.normalize:
+            raise not_covered(self.card.name, "its vectors have no fixed length (normalize=False)")
+        t, b = self.scale.value, self._bias
+        slope = -t / (1 + math.exp(min(t + b, 700.0)))
+        return Separable(self.card.name, SOFTPLUS, t, b, attract=_softplus(-t - b), attract_slope=slope)
 
     @property
     def _bias(self) -> float:

@@ -45,6 +45,8 @@ class SparsityPenalty(Loss):
     7.0
     """
 
+    why_no_class_level = "its l1 norm depends on the axes, not on inner products alone"
+
     def __init__(self, loss: Loss, weight: float = 0.01, *, normalize: bool = True) -> None:
         super().__init__()
         if not isinstance(loss, Loss):

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import into_ball
+from counterpoint.kernels.pair_functions import SQUARE
+from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -79,6 +81,18 @@ class SpectralContrastive(Loss):
         negative entry.
         """
         return -math.inf if self.mu is None else -2 * self.mu
+
+    def class_level(self) -> ClassLevel:
+        """See ``Loss.class_level``; class means are in units of the ball's radius sqrt(mu).
+
+        -2 s is decreasing and no inner product exceeds mu, so that positives cost at least -2 mu; the square is convex,
+        and Jensen's inequality puts the product of two class means into it. Orthogonal classes are optimal.
+        """
+        if self.mu is None:
+            raise not_covered(self.card.name, "its vectors have no fixed length (mu=None)")
+        return Separable(
+            self.card.name, SQUARE, self.mu, attract=-2 * self.mu, attract_slope=-2 * self.mu, is_mean=True
+        )
 
 
 def _square_sum_of_others(z0: Tensor, z1: Tensor, own_N: Tensor) -> Tensor:

@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from counterpoint.kernels import dense
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.losses.attention import Attention, attention_of
+from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.family import InfoNCE, check_temperature
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
@@ -112,6 +114,17 @@ class SupCon(Loss):
         self.nt_xent.num_negatives(n)
         return self.factor * self.nt_xent.floor(n, nonnegative=nonnegative)
 
+    def class_level(self) -> LogOfSum:
+        r"""See ``Loss.class_level``: that of NT-Xent, vectors of the anchor's class being in its denominator.
+
+        An anchor's term is log sum exp of all its cosines less the mean over positives: convex, so that Jensen's
+        inequality puts mean cosines into it, given the classes. Once more, over the exponentials of the P positives, it
+        leaves at least :math:`\log(P + \sum_j e^{(a_{ij} - c)/\tau})`, where c is their mean cosine, at most 1.
+        """
+        phi = self.nt_xent.class_level()
+        assert isinstance(phi, LogOfSum)
+        return replace(phi, name=self.card.name, factor=self.factor)
+
 
 class MultiPositive(Loss):
     r"""Several positives per anchor, summed inside the logarithm: one good positive is enough.
@@ -141,6 +154,7 @@ class MultiPositive(Loss):
     """
 
     uses_labels = True
+    why_no_class_level = "positives are summed inside its logarithm, in numbers that the batch decides"
 
     def __init__(self, temperature: float = 0.1) -> None:
         super().__init__()

@@ -1,0 +1,72 @@
+"""Flags and help of the verbs about theory. Loads without torch, so that help is instant."""
+
+from counterpoint.cli.arguments import Parser
+
+DRAWING = "geometry.html"
+FIGURES_FOLDER = "runs/reproduce"
+
+GEOMETRY = """Compute the geometry that minimises a contrastive loss for your class proportions: where a perfect
+encoder puts the classes, with a certificate, and whether small classes merge. Without --loss it is the InfoNCE of the
+paper on imbalanced classes (mean over the negatives, temperature 1); a loss by name is taken as it trains (sum over its
+negatives, its temperature). The page it draws opens from disk.
+
+examples:
+  counterpoint geometry 0.5 0.25 0.25 --negatives 512 --supervised
+  counterpoint geometry 5000 400 60 --normalize --loss infonce --temperature 0.2 --negatives 510
+  counterpoint geometry 1/3 1/3 1/3 --threshold"""
+
+REPRODUCE = """Make a figure of one of the papers again: what the paper says, what comes out here, whether both agree,
+and the figure drawn. Without a figure, list those that can be made. FIGURE.json has the numbers, FIGURE.html the
+drawing.
+
+examples:
+  counterpoint reproduce
+  counterpoint reproduce directclr-fig6
+  counterpoint reproduce imbalanced-fig1 --data cifar10 --seed 1"""
+
+
+def geometry_flags(parser: Parser) -> None:
+    """Add the arguments of ``counterpoint geometry``."""
+    parser.add_argument(
+        "proportions", metavar="SHARE", nargs="+", help="share of each class: 0.25 or 1/4; with --normalize also counts"
+    )
+    parser.add_argument("--normalize", action="store_true", help="divide the shares by their sum")
+    parser.add_argument(
+        "--negatives", metavar="K", help="negatives of each anchor, or inf (default: the loss's own number, else inf)"
+    )
+    parser.add_argument("--supervised", action="store_true", help="negatives are of other classes only")
+    parser.add_argument(
+        "--loss",
+        metavar="NAME",
+        help="a member of the loss catalogue, see `counterpoint list losses` (default: the paper's)",
+    )
+    parser.add_argument("--temperature", type=float, metavar="T", help="of the loss (default: the loss's own)")
+    parser.add_argument(
+        "--loss-options", metavar="X", help='further arguments of the loss, such as "{margin: 0.5}" for triplet'
+    )
+    parser.add_argument(
+        "--dimension", type=int, metavar="D", help="of the embedding; below classes - 1 nothing can be certified"
+    )
+    parser.add_argument("--nonnegative", action="store_true", help="the embedding has no negative entries")
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-8, metavar="GAP", help="relative duality gap to stop at (default 1e-8)"
+    )
+    parser.add_argument(
+        "--threshold",
+        action="store_true",
+        help="also the share of one majority class above which the others, all equal, merge, with the paper's bounds",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts; draws only if --out is given")
+    parser.add_argument("--out", metavar="FILE", help=f"HTML file with the drawing (default {DRAWING})")
+
+
+def reproduce_flags(parser: Parser) -> None:
+    """Add the arguments of ``counterpoint reproduce``."""
+    parser.add_argument("figure", metavar="FIGURE", nargs="?", help="which one (default: list them)")
+    parser.add_argument(
+        "--out", default=FIGURES_FOLDER, metavar="FOLDER", help=f"where both files go (default {FIGURES_FOLDER})"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random (default 0)")
+    parser.add_argument("--quick", action="store_true", help="a reduced size that takes seconds")
+    parser.add_argument("--data", metavar="DATA", help="images, where the figure is about images (default: the digits)")
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")

@@ -1,0 +1,181 @@
+"""Three classes of pictures in chosen proportions, and a small encoder that puts them into the plane."""
+
+# N samples, B samples of a batch, C channels, H height, W width, D dimensions of the plane
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.errors import DataError
+from counterpoint.core.numerics import into_ball
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.order import EpochOrder
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+from counterpoint.engine.progress import Reporter
+from counterpoint.engine.schedules import Schedule
+from counterpoint.losses.imbalanced import GeneralizedContrastive
+from counterpoint.nn.encoders import build_encoder, feature_width
+from counterpoint.nn.projectors import ProjectorDetails, build_projector
+
+Progress = Callable[[str], None]
+BUNDLED = "digits"
+CIFAR_CLASSES = ("bird", "automobile", "airplane")  # imbalanced2026, section 7.1: the majority first
+MOST_SAMPLES = 3000
+PLANE = 2
+HEAD = ProjectorDetails(norm="batch")
+HEAD_WIDTH = 512
+NUM_LINES = 5  # of progress per training
+
+
+@dataclass(frozen=True)
+class ClassSamples:
+    """Standardised samples of a few classes.
+
+    Attributes:
+        samples: images (n, c, h, w) or vectors (n, d).
+        labels: 0 for the first class asked for, and so on, (n,).
+        class_names: in that order.
+        origin: what they are, for people.
+    """
+
+    samples: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...]
+    origin: str
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Samples of each class."""
+        return tuple(torch.bincount(self.labels).tolist())
+
+
+@dataclass(frozen=True)
+class PlanePlan:
+    """How an encoder is trained.
+
+    Attributes:
+        epochs: passes over the samples.
+        batch_size: samples per batch, or all where there are fewer.
+        learning_rate: of Adam at first; falls to zero along a cosine.
+        num_negatives: k draws for each anchor.
+        encoder: ``convnet`` or ``mlp``, which takes pictures as rows of pixels.
+        seed: of weights, order and draws.
+    """
+
+    epochs: int
+    batch_size: int = 512
+    learning_rate: float = 1e-3
+    num_negatives: int = 512
+    encoder: str = "convnet"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PlaneEmbedding:
+    """Where an encoder puts the samples.
+
+    Attributes:
+        before: at initialisation, (n, 2).
+        after: once trained, (n, 2).
+        loss: mean of the last epoch.
+    """
+
+    before: Tensor
+    after: Tensor
+    loss: float
+
+
+def take_classes(data: str | None, ratio: Sequence[int]) -> ClassSamples:
+    """Take the first samples of a few classes, in a fixed ratio: as many as there are, at most 3000 in all.
+
+    Args:
+        data: any source with labels; None is the bundled digits. Of CIFAR-10 the paper's bird, automobile and airplane
+            are taken, of others the first classes.
+        ratio: size of each class over that of the smallest.
+
+    Raises:
+        UsageError: no such data.
+        DataError: no labels, or a class is too small for the ratio.
+    """
+    source = open_source(data or BUNDLED, SourceSettings(), progress=Reporter(quiet=True).bar)
+    if source.labels is None or len(source.class_names) < len(ratio):
+        raise DataError(f"{source.name} must have labels of at least {len(ratio)} classes for this figure")
+    is_cifar = set(CIFAR_CLASSES) <= set(source.class_names)
+    names = CIFAR_CLASSES if is_cifar else source.class_names[: len(ratio)]
+    members = [(source.labels == source.class_names.index(name)).nonzero()[:, 0] for name in names]
+    unit = min(MOST_SAMPLES // sum(ratio), *(len(m) // share for m, share in zip(members, ratio, strict=True)))
+    if unit < 2:
+        sizes = ", ".join(f"{len(m)} of {name}" for m, name in zip(members, names, strict=True))
+        raise DataError(f"{source.name} has too few samples for classes in the ratio {tuple(ratio)}: {sizes}")
+    chosen = torch.cat([m[: unit * share] for m, share in zip(members, ratio, strict=True)])
+    labels_N = torch.repeat_interleave(torch.arange(len(ratio)), unit * torch.tensor(ratio))
+    return ClassSamples(_standardised(source, chosen), labels_N, names, f"{len(chosen)} samples of {source.name}")
+
+
+def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, progress: Progress) -> PlaneEmbedding:
+    """Train an encoder with Eq. 20 of imbalanced2026 and say where its samples were before and are after.
+
+    The network is an encoder with a head Linear, BatchNorm, ReLU, Linear to two dimensions; vectors longer than 1 are
+    shortened to 1. Each sample has one view, so that a batch is given as both views of the loss: every sample then
+    counts twice everywhere, which leaves means over anchors and positives as they are, and each anchor is given two
+    independent draws of its k negatives, whose losses are averaged.
+
+    Args:
+        taken: the samples.
+        plan: sizes and rates.
+        supervised: negatives are of other classes (SCL), or of all (UCL).
+        progress: takes a line from time to time.
+    """
+    samples = taken.samples.flatten(1) if plan.encoder == "mlp" else taken.samples
+    network = _build(plan, tuple(samples.shape[1:]))
+    before_ND = _embed(network, samples)
+    loss = GeneralizedContrastive(plan.num_negatives, supervised, "ball", seed=plan.seed)
+    order = EpochOrder(torch.arange(len(samples)), min(plan.batch_size, len(samples)), plan.seed)
+    num_steps = plan.epochs * order.batches_per_epoch
+    schedule = Schedule(plan.learning_rate, num_steps, num_warmup=0)
+    optimiser = torch.optim.Adam(network.parameters(), lr=plan.learning_rate)
+    setting, mean = ("SCL" if supervised else "UCL"), float("nan")
+    for epoch in range(plan.epochs):
+        batches = enumerate(order.batches(epoch), start=epoch * order.batches_per_epoch)
+        losses = []
+        for step, batch_B in batches:
+            optimiser.param_groups[0]["lr"] = schedule(step)
+            z_BD = network(samples[batch_B])
+            value = loss(z_BD, z_BD, taken.labels[batch_B], step=step)
+            optimiser.zero_grad()
+            value.backward()
+            optimiser.step()
+            losses.append(float(value.detach()))
+        mean = sum(losses) / len(losses)
+        if epoch % max(1, plan.epochs // NUM_LINES) == 0 or epoch == plan.epochs - 1:
+            progress(f"{setting}: epoch {epoch + 1} of {plan.epochs}, loss {mean:.4f}")
+    return PlaneEmbedding(before_ND, _embed(network, samples), mean)
+
+
+def _build(plan: PlanePlan, in_shape: tuple[int, ...]) -> nn.Module:
+    """Encoder and head; the same weights for the same seed, whatever was drawn before."""
+    with torch.random.fork_rng():
+        torch.manual_seed(plan.seed)
+        encoder = build_encoder(plan.encoder, in_shape)
+        width = feature_width(encoder, in_shape)
+        head = build_projector("mlp", width, hidden=HEAD_WIDTH, features=PLANE, details=HEAD)
+    return nn.Sequential(encoder, head)
+
+
+@torch.no_grad()
+def _embed(network: nn.Module, samples: Tensor) -> Tensor:
+    """All samples as the loss sees them, BatchNorm having the statistics of just these samples."""
+    return into_ball(network(samples), 1.0)
+
+
+def _standardised(source: Source, chosen: Tensor) -> Tensor:
+    """The chosen samples, with mean 0 and deviation 1 per channel or feature."""
+    samples = source.store.fetch(chosen.tolist())
+    samples = to_unit_float(samples) if source.kind == "images" else samples
+    axes = [axis for axis in range(samples.ndim) if axis != 1]
+    deviation = samples.std(axes, correction=0, keepdim=True)
+    return (samples - samples.mean(axes, keepdim=True)) / deviation.clamp(min=1e-6)

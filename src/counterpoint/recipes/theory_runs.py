@@ -1,0 +1,142 @@
+"""Figures of the papers, made again: a catalogue by name, and the run that writes the numbers of one.
+
+Drawing is left to ``report``, which reads the same record.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.core.files import read_json, write_json
+from counterpoint.engine.progress import Reporter
+from counterpoint.recipes import alphacl_figures, directclr_figures, imbalanced_figures, ncl_figures
+from counterpoint.theory.reproduction import Reproduction
+
+MARKS = {"name", "source", "claims", "panels"}  # of a file of ours
+
+
+class FigureFunction(Protocol):
+    """Makes one figure again; see ``theory.reproduction`` for what it returns."""
+
+    def __call__(
+        self, *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ..., data: str | None = None
+    ) -> Reproduction:
+        """Compute the figure; ``quick`` is a reduced size that takes seconds, ``data`` matters where images do."""
+        ...
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that can be made again: a sentence about it, and the function that does it."""
+
+    summary: str
+    make: FigureFunction
+
+
+CATALOGUE: Mapping[str, Figure] = {
+    "alphacl-fig2": Figure(
+        "five linear layers under fixed importance: the objective reaches the largest eigenvalue, each weight rank 1",
+        alphacl_figures.figure_2,
+    ),
+    "alphacl-fig3": Figure(
+        "two layers with ReLU: filters specialise, where a linear network finds one direction", alphacl_figures.figure_3
+    ),
+    "directclr-fig4": Figure("two linear layers: their singular vectors align", directclr_figures.directclr_fig4),
+    "directclr-fig5": Figure(
+        "two linear layers: the lowest singular values stay low", directclr_figures.directclr_fig5
+    ),
+    "directclr-fig6": Figure(
+        "more layers, or ReLU: more dimensions of the embedding collapse", directclr_figures.directclr_fig6
+    ),
+    "directclr-section4": Figure(
+        "one linear layer: augmentation stronger than the data's variance collapses dimensions",
+        directclr_figures.directclr_section4,
+    ),
+    "imbalanced-fig1": Figure(
+        "three classes of images, one twice as large: samples collapse to the optimal geometry",
+        imbalanced_figures.figure_1,
+    ),
+    "imbalanced-fig2": Figure(
+        "three classes of images, one with nine tenths: the two minorities merge", imbalanced_figures.figure_2
+    ),
+    "ncl-fig6": Figure(
+        "features of contrastive and of non-negative contrastive learning side by side", ncl_figures.figure_6
+    ),
+}
+
+
+def reproduce(
+    figure: str,
+    *,
+    out: str | Path,
+    seed: int = 0,
+    quick: bool = False,
+    data: str | None = None,
+    quiet: bool = False,
+) -> Reproduction:
+    """Make a figure of a paper again and write its numbers to ``out/FIGURE.json``.
+
+    Args:
+        figure: a name of the catalogue.
+        out: folder, made if need be; an earlier result of the same name is replaced.
+        seed: of everything random, >= 0.
+        quick: a reduced size that shows the shape of the result within seconds.
+        data: images to use, where the figure is about images.
+        quiet: show no progress.
+
+    Returns:
+        The record with the paper's claims beside ours.
+
+    Raises:
+        UsageError: an unknown figure (names the nearest), or a seed below 0.
+        DataError: the images cannot be used.
+        RunError: ``out`` cannot be written, or holds another file of that name.
+    """
+    if figure not in CATALOGUE:
+        raise unknown_name("figure", figure, CATALOGUE)
+    if seed < 0:
+        raise UsageError(f"seed must be a whole number >= 0, got {seed}")
+    target = numbers_file(figure, out)
+    check_folder(Path(out))
+    _check_numbers(target)
+    record = CATALOGUE[figure].make(seed=seed, quick=quick, progress=Reporter(quiet=quiet).say, data=data)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_json(target, record.to_dict())
+    return record
+
+
+def numbers_file(figure: str, out: str | Path) -> Path:
+    """Where the numbers of a figure go."""
+    return Path(out) / f"{figure}.json"
+
+
+def check_folder(folder: Path) -> None:
+    """Require that a folder exists or can be made, before time is spent on what goes into it.
+
+    Raises:
+        RunError: a file stands there or above, or nothing may be written.
+    """
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise RunError(f"cannot write into {folder}: {nearest} is a file; choose another --out")
+    if not os.access(nearest, os.W_OK):
+        raise RunError(f"cannot write into {folder}: {nearest} is read-only; choose another --out")
+
+
+def _check_numbers(target: Path) -> None:
+    """Refuse to replace anything but an earlier result."""
+    if not target.exists():
+        return
+    found = None if target.is_dir() else _read(target)
+    if not isinstance(found, dict) or not found.keys() >= MARKS:
+        raise RunError(f"{target} exists and holds no reproduced figure, so it stays as it is; choose another --out")
+
+
+def _read(target: Path) -> object:
+    try:
+        return read_json(target)
+    except RunError:
+        return None

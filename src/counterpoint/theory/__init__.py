@@ -1,0 +1,1 @@
+"""What the papers prove, as functions: optimal geometry, thresholds, and the dynamics of learning."""

@@ -1,0 +1,309 @@
+r"""Representation learning with a deep linear network is PCA of the contrastive covariance.
+
+With :math:`z = W_L \cdots W_1 x`, alpha held fixed and :math:`X_\alpha = C_\alpha[x]`, the max player solves
+
+.. math:: \max\ 2 E = \operatorname{tr}(W X_\alpha W^\top), \qquad W = W_L \cdots W_1,\quad \|W_l\|_F = 1,
+
+whose local maxima are all global, of rank one, and worth :math:`\lambda_{max}(X_\alpha)` (alphacl2022, Theorem 3).
+"""
+
+# L layers, D inputs, T steps; weights W_l have shape (n_l, n_{l-1}), first layer first
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_positive
+from counterpoint.core.errors import UsageError
+
+SYMMETRIC = 1e-9  # asymmetry that rounding explains, relative to the largest entry
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """How the layers of a deep linear network changed while the energy rose.
+
+    Attributes:
+        objective_T: 2 E before each step, and after the last.
+        singular_TL2: the two largest singular values of each layer at the same times (0 where there is one only).
+        largest_eigenvalue: lambda_max(X_alpha), the global maximum.
+        weights: the layers at the end.
+    """
+
+    objective_T: Tensor
+    singular_TL2: Tensor
+    largest_eigenvalue: float
+    weights: tuple[Tensor, ...]
+
+    @property
+    def ratio(self) -> Tensor:
+        """At each time, the objective as a share of its maximum."""
+        return self.objective_T / self.largest_eigenvalue
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How close layers are to W_l = v_l v_{l-1}^T with unit vectors v.
+
+    Attributes:
+        vectors: v_0 to v_L; v_0 is the first layer's leading input direction.
+        residual: largest ``|W_l - v_l v_{l-1}^T|_F``; 0 for an aligned-rank-1 solution (Definition 4).
+        unevenness: largest ``||[v_l]_k| - 1/sqrt(n_l)|`` over inner layers; 0 for an aligned-uniform solution
+            (Definition 5).
+    """
+
+    vectors: tuple[Tensor, ...]
+    residual: float
+    unevenness: float
+
+
+def twice_energy(x_alpha_DD: Tensor, weights: Sequence[Tensor]) -> float:
+    r"""The objective :math:`2 E = \operatorname{tr}(W X_\alpha W^\top)` of a deep linear network.
+
+    Source: alphacl2022, Eq. 11.
+
+    Args:
+        x_alpha_DD: contrastive covariance of the input, symmetric.
+        weights: the layers, first one first.
+
+    Raises:
+        ValueError: a matrix that is not symmetric and finite, or layers that do not fit.
+
+    >>> twice_energy(torch.diag(torch.tensor([3.0, 1.0])), [torch.tensor([[1.0, 0.0]])])
+    3.0
+    """
+    x_DD, layers = _checked(x_alpha_DD, weights)
+    return float(_objective(x_DD, layers))
+
+
+def layer_velocities(x_alpha_DD: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    r"""The gradient of E by each layer: what gradient descent on the loss adds to it.
+
+    .. math:: \dot W_l = W_{>l}^\top W_{>l} W_l\, C_\alpha[f_{l-1}], \qquad
+        C_\alpha[f_{l-1}] = W_{<l} X_\alpha W_{<l}^\top
+
+    By Euler's theorem :math:`\langle W_l, \dot W_l \rangle = 2 E` for every l (Eq. 30). Along the flow
+    :math:`W_l W_l^\top - W_{l+1}^\top W_{l+1}` does not change.
+
+    Source: alphacl2022, Lemma 1. Differs from Eq. 27 of its proof, which lacks a minus sign.
+
+    Args:
+        x_alpha_DD: contrastive covariance of the input, symmetric.
+        weights: the layers, first one first.
+
+    Raises:
+        ValueError: as in ``twice_energy``.
+
+    >>> layer_velocities(torch.eye(2), [torch.tensor([[2.0, 0.0]])])[0]
+    tensor([[2., 0.]], dtype=torch.float64)
+    """
+    x_DD, layers = _checked(x_alpha_DD, weights)
+    return _velocities(x_DD, layers)
+
+
+def draw_layers(widths: Sequence[int], *, generator: torch.Generator, per_filter: bool = False) -> tuple[Tensor, ...]:
+    """Gaussian layers that meet the constraint.
+
+    Args:
+        widths: n_0 (inputs) to n_L.
+        generator: source of randomness.
+        per_filter: as in ``ascend``.
+
+    Raises:
+        ValueError: fewer than two widths, or one below 1.
+
+    >>> layers = draw_layers([3, 4, 2], generator=torch.Generator().manual_seed(0))
+    >>> [tuple(layer.shape) for layer in layers], round(float(layers[0].norm()), 12)
+    ([(4, 3), (2, 4)], 1.0)
+    """
+    if len(widths) < 2 or min(widths) < 1:
+        raise UsageError(f"widths must be at least two numbers >= 1, from inputs to outputs, got {list(widths)}")
+    shapes = zip(widths[1:], widths[:-1], strict=True)
+    layers = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    return _constrained(layers, per_filter)
+
+
+def ascend(
+    x_alpha_DD: Tensor, weights: Sequence[Tensor], *, num_steps: int = 500, step: float = 0.05, per_filter: bool = False
+) -> Ascent:
+    r"""Raise the energy of a deep linear network under its constraint, all layers at once.
+
+    Each step adds ``step`` times the velocities over the largest layer's norm, then scales every layer back to
+    :math:`\|W_l\|_F = 1`; with ``per_filter`` every row of the layers below the last to :math:`1/\sqrt{n_l}`, which
+    makes their Frobenius norms 1 too. Dividing by the norm matters: at a random start the velocities are smaller by
+    orders of magnitude than near the optimum, and a plain small step stalls there.
+
+    Source: alphacl2022, Eq. 11, Theorem 3, Corollary 3 and Fig. 2, whose code is not public: the step is our choice.
+
+    Args:
+        x_alpha_DD: contrastive covariance of the input, symmetric, with a positive eigenvalue.
+        weights: where to start, first layer first; they are scaled to the constraint.
+        num_steps: how many steps, >= 1.
+        step: length of a step, > 0.
+        per_filter: what BatchNorm conserves instead of what l2 and LayerNorm do.
+
+    Returns:
+        The trajectory. Almost every start ends at ``largest_eigenvalue``.
+
+    Raises:
+        ValueError: no positive eigenvalue (the supremum is then 0 and nothing is learned), a layer or row of zeros, or
+            as in ``twice_energy``.
+
+    >>> start = draw_layers([2, 3, 3], generator=torch.Generator().manual_seed(0))
+    >>> made = ascend(torch.diag(torch.tensor([2.0, -1.0])), start)
+    >>> round(float(made.objective_T[-1]), 6)
+    2.0
+    """
+    check_positive(step, "step", hint="0.05 is a good length")
+    if num_steps < 1:
+        raise UsageError(f"num_steps must be >= 1, got {num_steps}; 500 is enough for 5 layers")
+    x_DD, layers = _checked(x_alpha_DD, weights)
+    largest = float(torch.linalg.eigvalsh(x_DD)[-1])
+    if largest <= 0:
+        raise UsageError(f"X_alpha must have a positive eigenvalue, got {largest:g} as the largest; nothing is learned")
+    layers = _constrained(layers, per_filter)
+    path = [layers]
+    for _ in range(num_steps):
+        velocities = _velocities(x_DD, layers)
+        scale = step / max(torch.finfo(x_DD.dtype).tiny, *(float(v.norm()) for v in velocities))
+        layers = _constrained([w + scale * v for w, v in zip(layers, velocities, strict=True)], per_filter)
+        path.append(layers)
+    objective_T = torch.stack([_objective(x_DD, there) for there in path])
+    singular_LT2 = [_two_singular(torch.stack(layer_T)) for layer_T in zip(*path, strict=True)]
+    return Ascent(objective_T, torch.stack(singular_LT2, dim=1), largest, layers)
+
+
+def alignment(weights: Sequence[Tensor]) -> Alignment:
+    """Measure how far layers are from one direction handed on from layer to layer.
+
+    Source: alphacl2022, Definitions 4 and 5, Lemma 9.
+
+    Args:
+        weights: the layers, first one first.
+
+    Raises:
+        ValueError: layers that do not fit.
+
+    >>> made = alignment([torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]])])
+    >>> made.residual, round(made.unevenness, 4)  # v_1 = (1, 0) is aligned, and as uneven as can be
+    (0.0, 0.7071)
+    """
+    layers = [layer.double() for layer in weights]
+    _check_chain(layers)
+    vectors = [torch.linalg.svd(layers[0]).Vh[0]]
+    for layer in layers:
+        image = layer @ vectors[-1]
+        vectors.append(image / image.norm() if bool(image.norm() > 0) else image)
+    pairs = zip(layers, vectors[1:], vectors[:-1], strict=True)
+    residual = max(float((w - torch.outer(out, into)).norm()) for w, out, into in pairs)
+    inner = vectors[1:-1]
+    unevenness = max((float((v.abs() - 1 / math.sqrt(len(v))).abs().max()) for v in inner), default=0.0)
+    return Alignment(tuple(vectors), residual, unevenness)
+
+
+def pca_energy(x_alpha_DD: Tensor, num_components: int) -> float:
+    r"""The largest E over maps with orthonormal rows: half the sum of the leading eigenvalues.
+
+    .. math:: \max_{W W^\top = I} \tfrac12 \operatorname{tr}(W X_\alpha W^\top)
+        = \tfrac12 \sum_{k \le K} \lambda_k(X_\alpha)
+
+    Source: alphacl2022, Corollary 2.
+
+    Args:
+        x_alpha_DD: contrastive covariance of the input, symmetric.
+        num_components: K, from 1 to d.
+
+    Raises:
+        ValueError: a matrix that is not symmetric and finite, or K out of range.
+
+    >>> pca_energy(torch.diag(torch.tensor([3.0, 1.0, -2.0])), 2)
+    2.0
+    """
+    x_DD, _ = _checked(x_alpha_DD, [torch.eye(len(x_alpha_DD))])
+    if not 1 <= num_components <= len(x_DD):
+        raise UsageError(f"num_components must be from 1 to {len(x_DD)}, got {num_components}")
+    return 0.5 * float(torch.linalg.eigvalsh(x_DD)[-num_components:].sum())
+
+
+def _velocities(x_DD: Tensor, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Lemma 1, from the products below and above each layer."""
+    below = _products(layers)
+    above = torch.eye(len(layers[-1]), dtype=x_DD.dtype)
+    velocities: list[Tensor] = []
+    for index in reversed(range(len(layers))):
+        velocities.append(above.T @ below[-1] @ x_DD @ below[index].T)
+        above = above @ layers[index]
+    return tuple(reversed(velocities))
+
+
+def _products(layers: Sequence[Tensor]) -> list[Tensor]:
+    """W_{<1} = I, W_1, W_2 W_1, up to the whole product."""
+    products = [torch.eye(layers[0].shape[1], dtype=layers[0].dtype)]
+    for layer in layers:
+        products.append(layer @ products[-1])
+    return products
+
+
+def _constrained(layers: Sequence[Tensor], per_filter: bool) -> tuple[Tensor, ...]:
+    """Scale layers to the constraint set."""
+    scaled: list[Tensor] = []
+    for index, layer in enumerate(layers):
+        rows = per_filter and index < len(layers) - 1
+        norm = layer.norm(dim=1, keepdim=True) * math.sqrt(len(layer)) if rows else layer.norm()
+        if not bool((norm > 0).all()):
+            raise UsageError(
+                f"layer {index + 1} has {'a row of zeros' if rows else 'nothing but zeros'}, which no scaling mends"
+            )
+        scaled.append(layer / norm)
+    return tuple(scaled)
+
+
+def _objective(x_DD: Tensor, layers: Sequence[Tensor]) -> Tensor:
+    """tr(W X W^T)."""
+    full = _products(layers)[-1]
+    return ((full @ x_DD) * full).sum()
+
+
+def _two_singular(layer_TKD: Tensor) -> Tensor:
+    """The two largest singular values at each time, 0 where there is one only."""
+    value_TS = torch.linalg.svdvals(layer_TKD)[:, :2]
+    return torch.cat([value_TS, value_TS.new_zeros(len(value_TS), 2 - value_TS.shape[1])], dim=1)
+
+
+def _checked(x_alpha_DD: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Check and bring to float64."""
+    x_DD, layers = check_symmetric(x_alpha_DD), [layer.double() for layer in weights]
+    _check_chain(layers)
+    if layers[0].shape[1] != len(x_DD):
+        raise UsageError(f"the first layer takes {layers[0].shape[1]} inputs, X_alpha has {len(x_DD)}")
+    return x_DD, layers
+
+
+def check_symmetric(x_alpha_DD: Tensor) -> Tensor:
+    """Require a finite symmetric matrix, and return it in float64, symmetric to the last bit.
+
+    Raises:
+        ValueError: not square, not finite, or not symmetric.
+    """
+    if x_alpha_DD.ndim != 2 or x_alpha_DD.shape[0] != x_alpha_DD.shape[1]:
+        raise UsageError(f"X_alpha must be a square matrix, got shape {tuple(x_alpha_DD.shape)}")
+    x_DD = x_alpha_DD.double()
+    if not bool(torch.isfinite(x_DD).all()):
+        raise UsageError("X_alpha must be finite, but holds NaN or infinity")
+    asymmetry = float((x_DD - x_DD.T).abs().max())
+    if asymmetry > SYMMETRIC * float(x_DD.abs().max()):
+        raise UsageError(f"X_alpha must be symmetric, but differs from its transpose by {asymmetry:.3g}")
+    return 0.5 * (x_DD + x_DD.T)
+
+
+def _check_chain(layers: Sequence[Tensor]) -> None:
+    """Require matrices that can be multiplied one after the other."""
+    if not layers or any(layer.ndim != 2 for layer in layers):
+        raise UsageError(f"weights must be at least one matrix, got shapes {[tuple(layer.shape) for layer in layers]}")
+    for index, (lower, upper) in enumerate(pairwise(layers), start=1):
+        if upper.shape[1] != len(lower):
+            raise UsageError(f"layer {index + 1} takes {upper.shape[1]} inputs, but layer {index} gives {len(lower)}")

@@ -1,0 +1,91 @@
+"""An adaptive integrator for matrices that move together, such as the layers of a network."""
+
+# T times; S numbers of the whole state
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.integrate import solve_ivp
+from torch import Tensor
+
+from counterpoint.core.checks import check_features, check_positive
+from counterpoint.core.errors import UsageError
+
+State = tuple[Tensor, ...]
+TOLERANCE = 1e-11  # keeps quadratic invariants to about 1e-10 over the flows of the papers
+
+
+@dataclass(frozen=True)
+class FlowPath:
+    """Where the matrices were.
+
+    Attributes:
+        times_T: increasing, as asked.
+        states: the matrices at each time, as many as times.
+        num_evaluations: how often the velocity was asked for.
+    """
+
+    times_T: Tensor
+    states: tuple[State, ...]
+    num_evaluations: int
+
+
+def integrate(
+    velocity: Callable[[State], Sequence[Tensor]],
+    start: Sequence[Tensor],
+    times_T: Tensor,
+    *,
+    tolerance: float = TOLERANCE,
+) -> FlowPath:
+    r"""Solve :math:`\dot S = v(S)` from ``times_T[0]`` on by an explicit Runge-Kutta pair of order 8 (DOP853).
+
+    Args:
+        velocity: of the matrices, shaped as they are.
+        start: matrices at the first time, taken in float64.
+        times_T: at least 2 increasing times.
+        tolerance: > 0, of each step's error, relative and absolute.
+
+    Raises:
+        UsageError: fewer than 2 times, or not increasing; or the flow leaves every bound before the last time.
+
+    >>> path = integrate(lambda state: [-state[0]], [torch.ones(1, 1)], torch.tensor([0.0, 1.0]))
+    >>> round(float(path.states[-1][0]), 9)
+    0.367879441
+    """
+    check_positive(tolerance, "tolerance", hint="common values are 1e-6 to 1e-12")
+    for place, matrix in enumerate(start, start=1):
+        check_features(matrix, f"start matrix {place}", min_rows=1)
+    times_T = times_T.detach().double().cpu()
+    if times_T.ndim != 1 or len(times_T) < 2 or not bool((times_T.diff() > 0).all()):
+        raise UsageError("times must be at least 2 numbers that increase; use torch.linspace(0, end, 50)")
+    shapes = [tuple(matrix.shape) for matrix in start]
+
+    asked = [float(times_T[0])]
+
+    def flat_velocity(time: float, flat_S: np.ndarray) -> np.ndarray:
+        asked.append(time)
+        return _flat(velocity(_state(flat_S, shapes)))
+
+    with np.errstate(over="ignore", invalid="ignore"):  # a flow that blows up is reported below
+        solved = solve_ivp(
+            flat_velocity, (float(times_T[0]), float(times_T[-1])), _flat(start), method="DOP853",
+            t_eval=times_T.numpy(), rtol=max(tolerance, 3e-14), atol=tolerance,
+        )  # fmt: skip
+    if not solved.success or not np.isfinite(solved.y).all():
+        raise UsageError(f"the flow grows without bound or stiffens after time {max(asked):.4g}; ask for earlier times")
+    states = tuple(_state(solved.y[:, place], shapes) for place in range(len(times_T)))
+    return FlowPath(times_T, states, int(solved.nfev))
+
+
+def _flat(matrices: Sequence[Tensor]) -> np.ndarray:
+    """All entries in one vector."""
+    return torch.cat([matrix.detach().double().reshape(-1) for matrix in matrices]).numpy()
+
+
+def _state(flat_S: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> State:
+    """Matrices of these shapes from one vector."""
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    parts = torch.from_numpy(np.array(flat_S, dtype=np.float64)).split(sizes)
+    return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))

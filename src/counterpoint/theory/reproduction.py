@@ -1,0 +1,201 @@
+"""What reproducing a figure of a paper yields: claims set beside our numbers, and panels to draw.
+
+Plain numbers and texts only. A figure function in ``recipes`` fills a ``Reproduction`` and ``report`` draws it; its
+text and JSON forms are here, so that all say the same.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+TEXT_WIDTH = 100
+COLUMN_LIMITS = (46, 22, 22, 7)  # largest widths of the table's columns; longer texts are wrapped
+TITLES = ("claim", "paper", "ours", "verdict")
+VERDICTS = {True: "agrees", False: "differs", None: "-"}
+
+
+def ignore(line: str) -> None:
+    """Take a line of progress and do nothing: the default of every figure function."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of a paper beside what we found.
+
+    Attributes:
+        what: the quantity or statement, with its setting.
+        paper: the printed value, or what the text says.
+        ours: our value.
+        agrees: whether both agree; None where the paper prints nothing that could be compared.
+        note: explains a difference, or how the agreement was judged.
+    """
+
+    what: str
+    paper: str | float
+    ours: float | str
+    agrees: bool | None
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """``agrees``, ``differs``, or ``-`` where nothing can be compared."""
+        return VERDICTS[self.agrees]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Named values by position: a line in a LinePanel, a cloud of points in a PointPanel; NaN leaves a gap."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+    def __post_init__(self) -> None:
+        """Keep plain floats, whatever was given (lists, arrays, tensors)."""
+        object.__setattr__(self, "x", _floats(self.x))
+        object.__setattr__(self, "y", _floats(self.y))
+        if len(self.x) != len(self.y):
+            raise ValueError(f"series {self.name!r} has {len(self.x)} positions and {len(self.y)} values")
+
+
+@dataclass(frozen=True)
+class LinePanel:
+    """Lines over one horizontal axis; on a logarithmic axis values <= 0 are left out."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = False
+
+
+@dataclass(frozen=True)
+class PointPanel:
+    """Points in a plane, one series per class."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+
+
+@dataclass(frozen=True)
+class MatrixPanel:
+    """A matrix drawn as a heat map with its numbers.
+
+    Attributes:
+        title: what it is.
+        values: rows of numbers.
+        row_labels: a name per row.
+        column_labels: a name per column.
+    """
+
+    title: str
+    values: Sequence[Sequence[float]]
+    row_labels: Sequence[str]
+    column_labels: Sequence[str]
+
+    def __post_init__(self) -> None:
+        """Keep plain floats, and require a name per row and column."""
+        values = tuple(_floats(row) for row in self.values)
+        object.__setattr__(self, "values", values)
+        shapes = {len(row) for row in values}
+        if len(values) != len(self.row_labels) or shapes != {len(self.column_labels)}:
+            labels = f"{len(self.row_labels)} row and {len(self.column_labels)} column labels"
+            raise ValueError(f"matrix {self.title!r} has {len(values)} rows of length {sorted(shapes)}, but {labels}")
+
+
+Panel = LinePanel | PointPanel | MatrixPanel
+KINDS: Mapping[type, str] = {LinePanel: "lines", PointPanel: "points", MatrixPanel: "matrix"}
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A figure of a paper, made again.
+
+    Attributes:
+        name: as in ``counterpoint reproduce NAME``.
+        title: what the figure shows.
+        source: bib key and figure, such as ``imbalanced2026, Fig. 1``.
+        claims: the paper's statements beside ours.
+        panels: what to draw.
+        remarks: what a reader must know to compare: scale, differences of set-up, what the paper leaves open.
+        settings: sizes, seeds and rates that the numbers depend on.
+
+    >>> claim = Claim("largest eigenvalue", 2.0, 2.0004, True)
+    >>> made = Reproduction("toy-fig1", "A toy", "mio2021, Fig. 1", [claim], [], settings={"seed": "0"})
+    >>> made.agrees, made.to_dict()["claims"][0]["ours"]
+    (True, 2.0004)
+    """
+
+    name: str
+    title: str
+    source: str
+    claims: Sequence[Claim]
+    panels: Sequence[Panel]
+    remarks: Sequence[str] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no claim differs."""
+        return all(claim.agrees is not False for claim in self.claims)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data for JSON; each panel names its kind."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "source": self.source,
+            "agrees": self.agrees,
+            "claims": [asdict(claim) for claim in self.claims],
+            "panels": [{"kind": KINDS[type(panel)], **asdict(panel)} for panel in self.panels],
+            "remarks": list(self.remarks),
+            "settings": {name: str(value) for name, value in self.settings.items()},
+        }
+
+    def __str__(self) -> str:
+        """A table of the claims, then remarks and settings."""
+        parts = [f"{self.title} ({self.source})", "", *_claim_lines(self.claims)]
+        for remark in self.remarks:
+            parts += ["", *textwrap.wrap(remark, TEXT_WIDTH)]
+        if self.settings:
+            settings = ", ".join(f"{name} {value}" for name, value in self.settings.items())
+            parts += ["", *textwrap.wrap(f"Settings: {settings}", TEXT_WIDTH)]
+        return "\n".join(parts)
+
+
+def written(value: str | float) -> str:
+    """Write a value of a claim: texts as they are, numbers with five digits.
+
+    >>> written(-0.626519), written("falls"), written(512)
+    ('-0.62652', 'falls', '512')
+    """
+    return value if isinstance(value, str) else f"{value:.5g}"
+
+
+def _claim_lines(claims: Sequence[Claim]) -> list[str]:
+    """Set the claims as a table of four columns, a note under its claim."""
+    cells = [(claim.what, written(claim.paper), written(claim.ours), claim.verdict) for claim in claims]
+    widths = [min(limit, max(len(row[place]) for row in (TITLES, *cells))) for place, limit in enumerate(COLUMN_LIMITS)]
+    lines = _wrapped_row(TITLES, widths)
+    lines.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
+    for row, claim in zip(cells, claims, strict=True):
+        lines += _wrapped_row(row, widths)
+        lines += textwrap.wrap(claim.note, TEXT_WIDTH - 4, initial_indent="    ", subsequent_indent="    ")
+    return lines
+
+
+def _wrapped_row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Set one row; a cell wider than its column goes on in the next line."""
+    wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, widths, strict=True)]
+    lines = zip_longest(*wrapped, fillvalue="")
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _floats(values: Sequence[float]) -> tuple[float, ...]:
+    """Plain floats of any sequence of numbers."""
+    return tuple(float(value) for value in values)

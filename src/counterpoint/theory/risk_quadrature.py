@@ -1,0 +1,153 @@
+r"""Nodes of the integral over s, and exp(-s x) at all of them for many x at once.
+
+The integrand, in :math:`v = \log s`, is analytic for :math:`|\mathrm{Im}\, v| < \pi/2`: the trapezoidal rule of step h
+errs by about :math:`e^{-\pi^2/h}`. Nodes follow from bounds of x alone, never from the Gram matrix, so that the risk is
+smooth in it. Where s x is moderate, exp(-s x) is a short Chebyshev series in x, which is summed over negatives once for
+all nodes; where the series would be long, every node takes its own exponentials.
+"""
+
+# B rows of a block, C classes, Q nodes, M basis functions of x
+
+import math
+from typing import Protocol
+
+import numpy as np
+import torch
+from scipy.special import ive
+from torch import Tensor
+
+STEP = 0.26  # e^(-pi^2 / h) = 3e-17; second derivatives lose a few digits of that
+VANISHED = 38.0  # e^-38 = 3e-17
+BEGINNING = 1e-6  # of s (epsilon + k x) at the first node: what lies left of it is of the size of its square
+NEGLIGIBLE = 1e-17  # coefficient of a series that is left out
+LONGEST_SERIES = 64
+EPSILON = 2.0**-52
+LEAST = 1e-300
+
+
+class Basis(Protocol):
+    """Functions of x that make up exp(-s x) at every node.
+
+    Attributes:
+        coefficients_QM: of exp(-s_q x).
+    """
+
+    coefficients_QM: Tensor
+
+    def values(self, x_BC: Tensor) -> Tensor:
+        """The functions at x, (B, M, C)."""
+        ...
+
+    def log_mean(self, weights_BC: Tensor, x_BC: Tensor, values_BMC: Tensor) -> Tensor:
+        """Log of the weighted mean of exp(-s x) over a row, (B, Q), accurate where it is close to 0."""
+        ...
+
+    def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
+        """Sum over nodes of weight times exp(-2 s_q x), (B, C)."""
+        ...
+
+
+class ChebyshevBasis:
+    """Chebyshev polynomials between the bounds of x; as many as exp(-2 s x) takes, for the sum of squares.
+
+    Args:
+        s_Q: nodes.
+        low: least x.
+        high: largest x.
+    """
+
+    def __init__(self, s_Q: Tensor, low: float, high: float) -> None:
+        self.middle, self.half = 0.5 * (high + low), max(0.5 * (high - low), LEAST)
+        self.length = series_length(2 * float(s_Q[-1]) * self.half)
+        order_M = torch.arange(self.length, dtype=s_Q.dtype)
+        angle_M = math.pi * (order_M + 0.5) / self.length
+        to_series_MM = (2.0 / self.length) * torch.outer(order_M, angle_M).cos()  # discrete cosine transform
+        to_series_MM[0] /= 2
+        exponent_QM = -torch.outer(s_Q, self.middle + self.half * angle_M.cos())
+        self._less_one_QM = torch.expm1(exponent_QM) @ to_series_MM.T
+        self._squares_QM = torch.exp(2 * exponent_QM) @ to_series_MM.T
+        self.coefficients_QM = self._less_one_QM.clone()
+        self.coefficients_QM[:, 0] += 1
+
+    def values(self, x_BC: Tensor) -> Tensor:
+        """See ``Basis``: T_0 ... T_(M-1) by their recurrence."""
+        t_BC = (x_BC - self.middle) / self.half
+        values_BMC = t_BC.new_empty(len(t_BC), self.length, t_BC.shape[1])
+        values_BMC[:, 0] = 1.0
+        if self.length > 1:
+            values_BMC[:, 1] = t_BC
+        for n in range(2, self.length):
+            values_BMC[:, n] = 2 * t_BC * values_BMC[:, n - 1] - values_BMC[:, n - 2]
+        return values_BMC
+
+    def log_mean(self, weights_BC: Tensor, x_BC: Tensor, values_BMC: Tensor) -> Tensor:
+        """See ``Basis``: the mean less 1 has its own series, whose constant term is not rounded at 1."""
+        less_one_BQ = row_sums(values_BMC, weights_BC) @ self._less_one_QM.T
+        return torch.log1p(less_one_BQ.clamp(min=EPSILON - 1))
+
+    def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
+        """See ``Basis``."""
+        return combined(values_BMC, weights_BQ @ self._squares_QM)
+
+
+class ExponentialBasis:
+    """exp(-s_q x) of every node itself.
+
+    Args:
+        s_Q: nodes.
+    """
+
+    def __init__(self, s_Q: Tensor) -> None:
+        self.s_Q = s_Q
+        self.coefficients_QM = torch.eye(len(s_Q), dtype=s_Q.dtype)
+
+    def values(self, x_BC: Tensor) -> Tensor:
+        """See ``Basis``."""
+        return torch.mul(-self.s_Q[:, None], x_BC[:, None]).exp_()
+
+    def log_mean(self, weights_BC: Tensor, x_BC: Tensor, values_BMC: Tensor) -> Tensor:
+        """See ``Basis``: each way of taking the logarithm where it is the accurate one."""
+        less_one_BQ = row_sums(torch.mul(-self.s_Q[:, None], x_BC[:, None]).expm1_(), weights_BC)
+        small_BQ = row_sums(values_BMC, weights_BC).clamp(min=LEAST).log()
+        return torch.where(less_one_BQ > -0.5, torch.log1p(less_one_BQ.clamp(min=-0.5)), small_BQ)
+
+    def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
+        """See ``Basis``."""
+        return combined(values_BMC.square(), weights_BQ)
+
+
+def row_sums(values_BMC: Tensor, weights_BC: Tensor) -> Tensor:
+    """Sum of each basis function over a row with weights, (B, M)."""
+    return (values_BMC @ weights_BC[:, :, None])[:, :, 0]
+
+
+def combined(values_BMC: Tensor, coefficients_BM: Tensor) -> Tensor:
+    """Sum of basis functions with coefficients of their row, (B, C)."""
+    return (coefficients_BM[:, None] @ values_BMC)[:, 0]
+
+
+def choose_basis(s_Q: Tensor, low: float, high: float) -> Basis:
+    """The shorter of the two."""
+    length = series_length(float(s_Q[-1]) * (high - low))
+    if length <= min(LONGEST_SERIES, len(s_Q)):
+        return ChebyshevBasis(s_Q, low, high)
+    return ExponentialBasis(s_Q)
+
+
+def series_length(half_width: float) -> int:
+    r"""Terms of the Chebyshev series of exp(-z (1 + t)) on [-1, 1], whose coefficients are 2 I_n(z) exp(-z).
+
+    >>> series_length(0.0)
+    1
+    """
+    if half_width > LONGEST_SERIES**2:
+        return LONGEST_SERIES**2
+    sizes = 2 * ive(np.arange(4 * LONGEST_SERIES), half_width)
+    return int(np.count_nonzero(sizes > NEGLIGIBLE))
+
+
+def integration_nodes(num_terms: int, epsilon: float, low: float, high: float) -> Tensor:
+    """Values of s for a sum of k terms between two bounds, from where the integrand begins to where it has vanished."""
+    first, last = BEGINNING / (epsilon + num_terms * high), VANISHED / (epsilon + num_terms * low)
+    num_nodes = max(1, math.ceil(math.log(last / first) / STEP))
+    return torch.exp(math.log(first) + STEP * torch.arange(num_nodes + 1, dtype=torch.float64))

@@ -1,0 +1,168 @@
+r"""What anchors of each class risk, as functions of their cosines with the other classes: value and two derivatives.
+
+Row i of the Gram matrix holds the cosines of class i with all classes; :math:`r_{ij}` is the probability that a
+negative of an anchor of class i is of class j. Each F_i is a function of row i alone; ``class_risk`` weighs and adds.
+"""
+
+# C classes; row i belongs to anchors of class i
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from counterpoint.kernels.pair_functions import softplus
+from counterpoint.losses.class_level import LogOfSum, Separable
+
+
+@dataclass(frozen=True)
+class RowsAt:
+    """F_i, its slopes and its second derivatives, for all rows at one Gram matrix.
+
+    Attributes:
+        value_C: F_i.
+        slope_CC: derivative of F_i for a_ij.
+        diagonal_CC: second derivative of F_i for a_ij.
+        product: from directions V to the Hessian of each F_i times row i of V.
+        length_slope_C: derivative of F_i for |mu_i|^2, positives being independent given their class.
+    """
+
+    value_C: Tensor
+    slope_CC: Tensor
+    diagonal_CC: Tensor
+    product: Callable[[Tensor], Tensor]
+    length_slope_C: Tensor
+
+
+class Rows(Protocol):
+    """F_i for all rows, given the record of a loss, the weights of negatives and their number."""
+
+    def value(self, gram_CC: Tensor) -> Tensor:
+        """F_i for all rows, (C,)."""
+        ...
+
+    def at(self, gram_CC: Tensor) -> RowsAt:
+        """F_i and its derivatives for all rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class SeparableRows:
+    r"""Mean over single negatives, which is the same for any number of them.
+
+    .. math:: F_i = p + f \sum_j r_{ij}\, q(s\,(a_{ij} - g) + m)
+
+    Attributes:
+        record: of the loss.
+        weights_CC: r.
+        attract: weight of the positive's p: 1, or 0 where infinitely many negatives drown it.
+        factor: f, which includes the number of negatives for a sum over them.
+    """
+
+    record: Separable
+    weights_CC: Tensor
+    attract: float
+    factor: float
+
+    def value(self, gram_CC: Tensor) -> Tensor:
+        """See ``Rows``."""
+        mean_C = (self.weights_CC * self.record.repel.value(self._scores(gram_CC))).sum(1)
+        return self.attract * self.record.attract + self.factor * mean_C
+
+    def at(self, gram_CC: Tensor) -> RowsAt:
+        """See ``Rows``."""
+        record, u_CC = self.record, self._scores(gram_CC)
+        weight_CC = self.factor * record.scale * self.weights_CC
+        slope_CC = weight_CC * record.repel.slope(u_CC)
+        curvature_CC = weight_CC * record.scale * record.repel.curvature(u_CC)
+        if record.is_gap:
+            length_slope_C = gap_length_slope(slope_CC)
+        else:
+            length_slope_C = self.attract * record.attract_slope + slope_CC.diagonal()
+        return RowsAt(self.value(gram_CC), slope_CC, curvature_CC, lambda v: curvature_CC * v, length_slope_C)
+
+    def _scores(self, gram_CC: Tensor) -> Tensor:
+        """Argument of q."""
+        return self.record.scale * (gram_CC - float(self.record.is_gap)) + self.record.margin
+
+
+@dataclass(frozen=True)
+class LogMeanRows:
+    r"""Infinitely many negatives: the logarithm of an expectation, imbalanced2026, Eq. 10.
+
+    .. math:: F_i = f \log(\epsilon + e^{\ell_i}), \qquad \ell_i = \log \sum_j r_{ij} e^{u_{ij}}
+
+    and with hardness beta :math:`\ell_i = \log\sum_j r_{ij} e^{(1+\beta) u_{ij}} - \log\sum_j r_{ij}
+    e^{\beta u_{ij}}`. A sum over k negatives grows with log k: F is then the limit of the risk less f log k, which
+    leaves no epsilon.
+
+    Attributes:
+        record: of the loss.
+        weights_CC: r.
+    """
+
+    record: LogOfSum
+    weights_CC: Tensor
+
+    @property
+    def epsilon(self) -> float:
+        """What is left of epsilon."""
+        return self.record.epsilon if self.record.is_mean else 0.0
+
+    def value(self, gram_CC: Tensor) -> Tensor:
+        """See ``Rows``."""
+        record, u_CC = self.record, log_terms(self.record, gram_CC)
+        level_C = self._tilted(u_CC, 1 + record.hardness).logsumexp(1)
+        if record.hardness:
+            level_C = level_C - self._tilted(u_CC, record.hardness).logsumexp(1)
+        if not self.epsilon:
+            return record.factor * level_C
+        offset = math.log(self.epsilon)
+        return record.factor * (offset + softplus(level_C - offset))
+
+    def at(self, gram_CC: Tensor) -> RowsAt:
+        """See ``Rows``; with p and q the shares in the two sums, the slope of l is (1 + beta) p - beta q."""
+        record, beta, u_CC = self.record, self.record.hardness, log_terms(self.record, gram_CC)
+        sharp_CC = self._tilted(u_CC, 1 + beta)
+        p_CC, level_C = (1 + beta) * sharp_CC.softmax(1), sharp_CC.logsumexp(1)
+        q_CC = torch.zeros_like(p_CC)
+        if beta:
+            blunt_CC = self._tilted(u_CC, beta)
+            q_CC, level_C = beta * blunt_CC.softmax(1), level_C - blunt_CC.logsumexp(1)
+        share_C1 = torch.ones_like(level_C)[:, None]
+        if self.epsilon:
+            share_C1 = torch.sigmoid(level_C - math.log(self.epsilon))[:, None]
+        tilt_CC = p_CC - q_CC
+        slope_CC = record.factor * record.scale * share_C1 * tilt_CC
+        scale_C1 = record.factor * record.scale**2 * share_C1
+
+        def hessian_on(v_CC: Tensor, dot: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+            own_CC = ((1 + beta) * p_CC - beta * q_CC) * v_CC - p_CC * dot(p_CC, v_CC) + q_CC * dot(q_CC, v_CC)
+            return scale_C1 * (own_CC + (1 - share_C1) * tilt_CC * dot(tilt_CC, v_CC))
+
+        diagonal_CC = hessian_on(torch.ones_like(p_CC), torch.mul)
+        return RowsAt(
+            self.value(gram_CC), slope_CC, diagonal_CC, lambda v: hessian_on(v, _row_dot), gap_length_slope(slope_CC)
+        )
+
+    def _tilted(self, u_CC: Tensor, power: float) -> Tensor:
+        """Add log r to a power of the terms."""
+        return self.weights_CC.log() + power * u_CC
+
+
+def log_terms(record: LogOfSum, gram_CC: Tensor) -> Tensor:
+    """u, the exponents of the terms, for classes met as negatives."""
+    return record.scale * (gram_CC - 1) + record.margin
+
+
+def gap_length_slope(slope_CC: Tensor) -> Tensor:
+    """Slope for |mu_i|^2 where all terms are gaps a_ij - |mu_i|^2: a colliding class has the gap 0 at any length."""
+    return slope_CC.diagonal() - slope_CC.sum(1)
+
+
+def _row_dot(x_CC: Tensor, v_CC: Tensor) -> Tensor:
+    """Inner product of corresponding rows, (C, 1)."""
+    return (x_CC * v_CC).sum(1, keepdim=True)

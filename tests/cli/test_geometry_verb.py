@@ -1,0 +1,184 @@
+"""`counterpoint geometry`: what it prints and draws; bad input in one line with nothing written."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from counterpoint.cli.main import main
+from recipes.folder_snapshot import snapshot
+
+PAPER = ["geometry", "0.5", "0.25", "0.25"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    """What the command prints as JSON."""
+    assert main(["geometry", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "majority", "minority"), [([], -0.6265, -0.2151), (["--supervised"], -0.6860, -0.0588)]
+)
+def test_the_geometries_of_the_paper(
+    flags: list[str], majority: float, minority: float, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*PAPER, "--negatives", "512", *flags]) == 0
+    said = capsys.readouterr().out
+    found = [float(word) for word in re.findall(r"-?0\.\d{4}\b", said.split("degrees")[0])]
+    assert found[:2] == pytest.approx([majority, majority], abs=2e-4)
+    assert sorted(found)[-1] == pytest.approx(minority, abs=2e-4)
+    (degrees,) = re.findall(r"No classes merge: the closest two, 2 and 3, are ([\d.]+)° apart\.", said)
+    assert float(degrees) == pytest.approx(math.degrees(math.acos(minority)), abs=0.02)
+    kind = "other classes" if flags else "any class"
+    for words in ("risk ", "lower bound ", "duality gap ", "rank         2 of at most 2", f"negatives 512, of {kind}"):
+        assert words in said
+    assert said.endswith("Drawn in geometry.html.\n")
+    assert "Optimal geometry of 3 classes" in (folder / "geometry.html").read_text()
+
+
+def test_json_holds_the_certificate_and_draws_only_where_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = told(capsys, "1/3", "1/3", "1/3")
+    assert found["gram"][0] == pytest.approx([1.0, -0.5, -0.5], abs=1e-6)
+    assert found["angles"][0] == pytest.approx([0.0, 120.0, 120.0], abs=1e-3)
+    assert found["lower_bound"] <= found["risk"] <= found["lower_bound"] + 1e-8 * abs(found["risk"])
+    assert found["duality_gap"] == pytest.approx(found["risk"] - found["lower_bound"], abs=1e-12)
+    assert (found["rank"], found["merged"]) == (2, [])
+    assert list(folder.iterdir()) == []
+    told(capsys, "1/3", "1/3", "1/3", "--out", "drawn.html")
+    assert [path.name for path in folder.iterdir()] == ["drawn.html"]
+
+
+def test_small_classes_merge_beside_a_large_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "0.96", "0.02", "0.02")["merged"] == [[2, 3]]
+    assert main(["geometry", "0.96", "0.02", "0.02"]) == 0
+    assert "Classes 2 and 3 merge; the others stay apart." in capsys.readouterr().out
+
+
+def test_counts_are_normalised_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "200", "100", "100", "--normalize")
+    assert found["proportions"] == [0.5, 0.25, 0.25]
+    assert found["gram"] == told(capsys, "0.5", "0.25", "0.25")["gram"]
+
+
+def test_infinity_is_the_default_number_of_negatives(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, *PAPER[1:])["gram"] == told(capsys, *PAPER[1:], "--negatives", "inf")["gram"]
+
+
+def test_a_loss_by_name_with_its_temperature_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    sharp = told(capsys, *PAPER[1:], "--loss", "infonce", "--temperature", "0.2", "--negatives", "510")
+    assert sharp["question"]["temperature"] == "0.2"
+    assert sharp["gram"] != told(capsys, *PAPER[1:], "--negatives", "510")["gram"]
+    option = ["--loss", "infonce", "--loss-options", "{temperature: 0.2}", "--negatives", "510"]
+    assert told(capsys, *PAPER[1:], *option)["gram"] == sharp["gram"]
+    # The paper's own loss at temperature 1, said in two ways.
+    plain = told(capsys, *PAPER[1:])
+    assert told(capsys, *PAPER[1:], "--temperature", "1")["risk"] == pytest.approx(plain["risk"], abs=1e-10)
+
+
+def test_nonnegative_classes_are_orthogonal_and_few_dimensions_have_no_certificate(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    orthogonal = told(capsys, *PAPER[1:], "--nonnegative")
+    assert orthogonal["gram"][0] == pytest.approx([1.0, 0.0, 0.0], abs=1e-8)
+    line = told(capsys, *PAPER[1:], "--dimension", "1")
+    assert line["rank"] == 1
+    assert line["is_certified"] is False
+
+
+def test_the_threshold_stands_beside_the_papers_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PAPER, "--threshold"]) == 0
+    said = capsys.readouterr().out
+    for words in ("With one majority class, the 2 minority classes merge", ">= 0.9002", "0.9292"):
+        assert words in said
+    threshold = told(capsys, *PAPER[1:], "--threshold", "--supervised")["threshold"]
+    assert threshold["majority_share"] == pytest.approx(0.7511, abs=5e-5)
+    assert threshold["bound_stated"] == pytest.approx(0.9438, abs=5e-5)
+
+
+def test_of_many_classes_the_first_are_printed_and_the_page_stays_small(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["geometry", *("1" for _ in range(40)), "--normalize"]) == 0
+    said = capsys.readouterr().out
+    assert "12 of 40 rows and columns" in said
+    assert max(len(line) for line in said.splitlines()) < 130
+    assert (folder / "geometry.html").stat().st_size < 4_000_000
+
+
+BAD = {
+    "nothing": ("", ["SHARE"]),
+    "one class": ("1", ["2"]),
+    "a sum below 1": ("0.5 0.25 0.2", ["proportions must sum to 1, got 0.95", "--normalize"]),
+    "counts": ("50 25 25", ["proportions must sum to 1, got 100", "--normalize"]),
+    "a share below 0": ("1.5 -0.5", ["> 0"]),
+    "a share of 0": ("1 0", ["> 0"]),
+    "a count of 0": ("5 0 --normalize", ["> 0"]),
+    "counts of nothing": ("0 0 --normalize", ["> 0"]),
+    "no number": ("half half", ["0.25 or 1/4", "'half'"]),
+    "division by nothing": ("1/0 1/2", ["'1/0'"]),
+    "not finite": ("nan 0.5", ["finite"]),
+    "infinite": ("inf 1 --normalize", ["finite"]),
+    "no negatives": ("0.5 0.5 --negatives 0", ["--negatives", "'0'", "512"]),
+    "half a negative": ("0.5 0.5 --negatives 1.5", ["--negatives", "'1.5'"]),
+    "negatives in words": ("0.5 0.5 --negatives many", ["--negatives", "'many'"]),
+    "unknown loss": ("0.5 0.5 --loss infonec", ["unknown loss 'infonec'", "did you mean 'infonce'"]),
+    "a loss that is not covered": ("0.5 0.5 --loss barlow-twins", ["no class-level risk", "InfoNCE"]),
+    "a temperature below 0": ("0.5 0.5 --loss infonce --temperature -1", ["temperature must be > 0", "-1"]),
+    "a temperature of a loss without": ("0.5 0.5 --loss spectral --temperature 1", ["takes no temperature"]),
+    "an unknown option": ("0.5 0.5 --loss triplet --loss-options {margni:1}", ["takes no margni", "margin"]),
+    "options of no shape": ("0.5 0.5 --loss triplet --loss-options 3", ["--loss-options", "{margin: 0.5}"]),
+    "options that are not YAML": ("0.5 0.5 --loss triplet --loss-options {", ["--loss-options", "YAML"]),
+    "dimension 0": ("0.5 0.5 --dimension 0", ["dimension", "0"]),
+    "tolerance 0": ("0.5 0.5 --tolerance 0", ["tolerance", "0"]),
+    "threshold of two classes": ("0.5 0.5 --threshold", ["3"]),
+    "unknown flag": ("0.5 0.5 --suprevised", ["unknown flag --suprevised", "'--supervised'"]),
+    "over another file": ("0.5 0.5 --out thesis.html", ["thesis.html exists", "--out"]),
+    "over a folder": ("0.5 0.5 --out thesis", ["thesis is a folder"]),
+    "into a missing folder": ("0.5 0.5 --out nowhere/new.html", ["nowhere"]),
+    "below a file": ("0.5 0.5 --out thesis.html/new.html", ["thesis.html"]),
+}
+
+
+@pytest.mark.parametrize(("words", "complaints"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line_and_nothing_is_touched(
+    folder: Path, words: str, complaints: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "thesis").mkdir()
+    (folder / "thesis.html").write_text("<p>years of work")
+    before = snapshot(folder)
+    try:
+        code = main(["geometry", *words.split()])
+    except SystemExit as stop:  # argparse leaves so
+        code = stop.code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.err.startswith("counterpoint geometry: error: ")
+    for complaint in complaints:
+        assert complaint in captured.err
+    assert code == 2
+    assert snapshot(folder) == before
+
+
+def test_a_file_of_ours_in_the_default_place_is_replaced_and_another_is_not(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["geometry", "0.5", "0.5"]) == 0
+    assert main(["geometry", "0.5", "0.25", "0.25"]) == 0
+    assert "3 classes" in (folder / "geometry.html").read_text()
+    (folder / "geometry.html").write_text("mine")
+    capsys.readouterr()
+    assert main(["geometry", "0.5", "0.5"]) == 2
+    assert "geometry.html exists" in capsys.readouterr().err
+    assert (folder / "geometry.html").read_text() == "mine"

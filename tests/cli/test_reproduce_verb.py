@@ -1,0 +1,151 @@
+"""`counterpoint reproduce`: figures by name, a table, two files; bad input in one line with nothing written."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from counterpoint.cli.main import main
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.recipes import theory_runs
+from counterpoint.recipes.theory_runs import CATALOGUE, Figure, reproduce
+from counterpoint.theory.reproduction import Claim, LinePanel, Reproduction, Series, ignore
+from recipes.folder_snapshot import snapshot
+
+FAST = ("directclr-fig4", "alphacl-fig2")
+
+
+def toy(
+    *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ignore, data: str | None = None
+) -> Reproduction:
+    """A figure that takes no time and tells what it was given."""
+    progress("half way")
+    claims = [Claim("sum of two and two", 4.0, 4.0, True), Claim("colour", "blue", "green", False, "the lamp is green")]
+    panels = [LinePanel("Line", "x", "y", [Series("a", [0.0, 1.0], [1.0, 2.0])])]
+    settings = {"seed": str(seed), "quick": str(quick), "data": str(data)}
+    return Reproduction("toy-fig1", "A toy", "mio2021, Fig. 1", claims, panels, settings=settings)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(theory_runs.CATALOGUE, "toy-fig1", Figure("a toy", toy))  # type: ignore[index]
+    return tmp_path
+
+
+def test_without_a_figure_all_are_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == list(CATALOGUE)
+    assert all(len(line.split()) > 4 for line in listed)
+
+
+def test_the_catalogue_has_the_figures_of_four_papers() -> None:
+    figures = {"alphacl": (2, 3), "directclr": (4, 5, 6), "imbalanced": (1, 2), "ncl": (6,)}
+    assert {f"{paper}-fig{number}" for paper, numbers in figures.items() for number in numbers} <= set(CATALOGUE)
+
+
+def test_a_figure_prints_its_table_and_writes_numbers_and_page(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "toy-fig1", "--seed", "3", "--quick", "--data", "digits"]) == 0
+    captured = capsys.readouterr()
+    assert "half way" in captured.err
+    assert "the lamp is green" in captured.out
+    assert captured.out.endswith("Drawn in runs/reproduce/toy-fig1.html.\n")
+    told = json.loads((folder / "runs/reproduce/toy-fig1.json").read_text())
+    assert told["settings"] == {"seed": "3", "quick": "True", "data": "digits"}
+    assert told["agrees"] is False
+    assert "the lamp is green" in (folder / "runs/reproduce/toy-fig1.html").read_text()
+    assert main(["reproduce", "toy-fig1", "--quiet"]) == 0  # replaces both
+    assert capsys.readouterr().err == ""
+
+
+def test_json_for_scripts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "toy-fig1", "--json", "-q", "--out", "deep/er"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((folder / "deep/er/toy-fig1.json").read_text())
+    assert (folder / "deep/er/toy-fig1.html").exists()
+
+
+BAD = {
+    "unknown figure": ("directclr-fig7", ["unknown figure 'directclr-fig7'", "did you mean 'directclr-fig"]),
+    "a figure far from any": ("zzz", ["unknown figure 'zzz'", "alphacl-fig2"]),
+    "a name that leads elsewhere": ("../toy-fig1", ["unknown figure"]),
+    "seed below 0": ("toy-fig1 --seed -1", ["seed must be a whole number >= 0, got -1"]),
+    "seed in words": ("toy-fig1 --seed many", ["--seed", "'many'"]),
+    "unknown flag": ("toy-fig1 --quik", ["unknown flag --quik", "'--quick'"]),
+    "two figures": ("toy-fig1 toy-fig1", ["unexpected word 'toy-fig1'"]),
+    "out is a file": ("toy-fig1 --out notes.md", ["notes.md is a file", "--out"]),
+    "out is below a file": ("toy-fig1 --out notes.md/new", ["notes.md is a file"]),
+    "another page there": ("toy-fig1 --out pages", ["pages/toy-fig1.html exists", "--out"]),
+    "other numbers there": ("toy-fig1 --out numbers", ["numbers/toy-fig1.json exists", "--out"]),
+    "a damaged file there": ("toy-fig1 --out damaged", ["damaged/toy-fig1.json exists"]),
+    "folders there": ("toy-fig1 --out folders", ["folders/toy-fig1.json exists"]),
+}
+
+
+@pytest.mark.parametrize(("words", "complaints"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line_and_nothing_is_touched(
+    folder: Path, words: str, complaints: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "notes.md").write_text("hello")
+    for name, file, text in (
+        ("pages", "toy-fig1.html", "<p>mine"),
+        ("numbers", "toy-fig1.json", "[1]"),
+        ("damaged", "toy-fig1.json", "{"),
+    ):
+        (folder / name).mkdir()
+        (folder / name / file).write_text(text)
+    (folder / "folders" / "toy-fig1.json").mkdir(parents=True)
+    before = snapshot(folder)
+    try:
+        code = main(["reproduce", *words.split(), "-q"])
+    except SystemExit as stop:  # argparse leaves so
+        code = stop.code
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, "")
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("counterpoint reproduce: error: ")
+    for complaint in complaints:
+        assert complaint in captured.err
+    assert snapshot(folder) == before
+
+
+def test_the_function_refuses_what_the_command_refuses(folder: Path) -> None:
+    with pytest.raises(UsageError, match="unknown figure"):
+        reproduce("toy", out=folder)
+    (folder / "toy-fig1.json").write_text("{}")
+    with pytest.raises(RunError, match="holds no reproduced figure"):
+        reproduce("toy-fig1", out=folder, quiet=True)
+    assert (folder / "toy-fig1.json").read_text() == "{}"
+
+
+def check_figure(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A figure at reduced size: sound, the same again, and no claim that differs without a word why."""
+    out = folder / "out"
+    assert main(["reproduce", name, "--quick", "--out", str(out), "-q"]) == 0
+    printed = capsys.readouterr().out
+    told = json.loads((out / f"{name}.json").read_text())
+    assert told["name"] == name
+    assert told["claims"]
+    assert told["panels"]
+    assert told["source"].split(",")[0] in (Path(__file__).parents[2] / "docs" / "references.bib").read_text()
+    for claim in told["claims"]:
+        assert claim["what"].split()[0] in printed
+        assert claim["agrees"] is not False or claim["note"], f"{claim['what']} differs; its note must say why"
+    assert (out / f"{name}.html").stat().st_size < 8_000_000
+    again = reproduce(name, out=out, quick=True, quiet=True)
+    assert json.loads(json.dumps(again.to_dict(), default=str))["claims"] == told["claims"]
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_fast_figure_through_the_command(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check_figure(name, folder, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(CATALOGUE) - set(FAST)))
+def test_a_slow_figure_through_the_command(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check_figure(name, folder, capsys)

@@ -1,0 +1,135 @@
+import math
+
+import pytest
+
+from counterpoint.core.errors import UsageError
+from counterpoint.losses.imbalanced import GeneralizedContrastive
+from counterpoint.theory.collapse_bounds import collapse_bounds, condition_18, corollary_6, share_text
+from counterpoint.theory.minority_collapse import collapse_threshold
+from oracles import collapse_oracle
+
+NUMBERS = [1, 2, 5, 64, 512]
+
+
+@pytest.mark.parametrize(("num_classes", "k"), [(3, 1), (3, 2), (3, 6), (4, 4), (5, 3)])
+@pytest.mark.parametrize("share", [0.4, 0.7, 0.9292, 0.97])
+def test_condition_18_is_what_all_labels_give(num_classes: int, k: int, share: float) -> None:
+    expected = collapse_oracle.condition_18(share, num_classes, k)
+    assert condition_18(share, num_classes, num_negatives=k) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
+def test_condition_18_of_many_negatives_nears_that_of_infinitely_many(share: float) -> None:
+    limit = condition_18(share, 3)
+    errors = [abs(condition_18(share, 3, num_negatives=k) - limit) for k in (10**3, 10**5)]
+    assert errors[1] < errors[0] / 50
+
+
+def test_the_stated_thresholds() -> None:
+    assert corollary_6(3) == pytest.approx(0.9292, abs=5e-5)
+    assert collapse_bounds(3, supervised=True).stated == pytest.approx(0.9438, abs=5e-5)
+    beta = 1 / (1 + 1 / (4 * 4 * (1 + 3 * math.exp(2))))  # main text
+    assert corollary_6(3) == pytest.approx((1 - math.sqrt(1 - beta**2)) / beta, rel=1e-12)
+    printed_in_appendix = 1 / (1 + 2 / (4 * 4 * (1 + 3 * math.exp(2))))
+    assert (1 - math.sqrt(1 - printed_in_appendix**2)) / printed_in_appendix == pytest.approx(0.9014, abs=5e-5)
+    assert all(corollary_6(c) < corollary_6(c - 1) for c in range(4, 20))  # "tau_C <= tau_3"
+
+
+@pytest.mark.parametrize(("k", "expected"), [(1, 0.9438), (2, 0.9668), (5, 0.9842), (64, 0.9986), (512, 0.9998)])
+def test_condition_18_first_holds_above_the_stated_threshold(k: int, expected: float) -> None:
+    bounds = collapse_bounds(3, num_negatives=k)
+    assert bounds.stated is not None
+    assert bounds.exact is not None
+    assert condition_18(bounds.stated, 3, num_negatives=k) > bounds.stated  # it does not hold there
+    assert not bounds.is_stated_proved
+    assert expected - 2e-4 < bounds.exact < expected + 5e-5  # found before on a grid of 2e-4
+    assert condition_18(bounds.exact, 3, num_negatives=k) == pytest.approx(bounds.exact, rel=1e-12)
+    above = [bounds.exact + (1 - bounds.exact) * x for x in (1e-6, 0.01, 0.3, 0.9, 0.999)]
+    below = [bounds.exact * x for x in (0.05, 0.5, 0.9, 1 - 1e-6)]
+    assert all(condition_18(share, 3, num_negatives=k) < share for share in above)
+    assert all(condition_18(share, 3, num_negatives=k) > share for share in below)
+
+
+@pytest.mark.parametrize("k", NUMBERS)
+def test_the_bounds_are_in_order(k: int) -> None:
+    bounds = collapse_bounds(3, num_negatives=k)
+    assert bounds.exact is not None
+    assert collapse_threshold(3, num_negatives=k).share < bounds.exact <= bounds.worst_case + 1e-12
+
+
+def test_condition_18_never_holds_with_infinitely_many_negatives() -> None:
+    assert collapse_bounds(3).exact is None
+    assert collapse_bounds(3).worst_case == 1
+    assert all(condition_18(1 - 10**-x, 3) > 1 - 10**-x for x in (0.1, 1, 3, 6, 9))
+
+
+def test_the_true_threshold_is_below_what_corollary_6_states() -> None:
+    for num_classes in (3, 10, 100):
+        assert collapse_threshold(num_classes).share < corollary_6(num_classes)
+
+
+def test_the_steps_of_corollary_6_lead_to_a_false_statement_at_another_temperature() -> None:
+    """At temperature 0.5 they give a share at which the risk along Lemma 8's curve still falls away from a = -1."""
+    share, shares = corollary_6(3, temperature=0.5), None
+    assert share == pytest.approx(0.9728, abs=5e-5)
+    assert collapse_threshold(3, loss=GeneralizedContrastive(temperature=0.5)).share > share + 0.01
+    shares = collapse_oracle.one_majority(share, 3)
+    merged, apart = (
+        collapse_oracle.risk(collapse_oracle.curve(a, 3), shares, math.inf, False, temperature=0.5)
+        for a in (-1.0, -0.99)
+    )
+    assert apart < merged
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 0.2])
+def test_the_supervised_condition_is_sufficient(temperature: float) -> None:
+    loss = GeneralizedContrastive(temperature=temperature)
+    threshold = collapse_threshold(3, loss=loss, supervised=True)
+    assert threshold.bounds is not None
+    assert threshold.bounds.exact is not None
+    assert threshold.share < threshold.bounds.exact
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_equation_52_and_the_bound_on_it_in_the_proof_of_corollary_6(k: int) -> None:
+    share = 0.9292
+    probability = collapse_oracle.probability_of_event_1(share, 3, k)
+    assert probability == pytest.approx(share * (1 - share**k) + (1 - share) * share**k, rel=1e-12)
+    printed = share * (1 - share) ** k + (1 - share) * share**k
+    assert abs(printed - probability) > 0.05
+    assert probability > 2 * share * (1 - share)  # the proof needs the opposite
+
+
+def test_the_other_step_in_the_proof_of_corollary_6() -> None:
+    """It takes Pr(Bin(k, 1 - lambda_1) >= k/2) to be at least 1/2."""
+    share, k = 0.9292, 64
+    tail = sum(math.comb(k, n) * (1 - share) ** n * share ** (k - n) for n in range(k // 2, k + 1))
+    assert tail < 1e-18
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_the_lipschitz_constant_of_infonce(k: int) -> None:
+    """Delta_2 = 1 / (2 sqrt k), reached where all gaps are 0; the proof of Corollary 7 prints 1 / (2 sqrt 2)."""
+    largest = math.hypot(*collapse_oracle.infonce_slope([0.0] * k))
+    assert largest == pytest.approx(1 / (2 * math.sqrt(k)), rel=1e-14)
+    assert math.hypot(*collapse_oracle.infonce_slope([-2.0] + [0.0] * (k - 1))) < largest
+
+
+def test_bounds_say_what_they_are_worth() -> None:
+    assert "states 0.9292, which its proof does not reach" in str(collapse_bounds(3, num_negatives=64))
+    assert "from a majority share of 0.9986 on" in str(collapse_bounds(3, num_negatives=64))
+    assert "at no share" in str(collapse_bounds(3))
+    assert "which it proves" in str(collapse_bounds(3, supervised=True))
+    assert "states" not in str(collapse_bounds(3, temperature=0.5))
+    assert share_text(0.5) == "0.5000"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"num_classes": 2}, {"num_negatives": 0}, {"num_negatives": 1.5}, {"temperature": 1e-3}]
+)
+def test_bad_settings_are_refused(wrong: dict[str, float]) -> None:
+    settings = {"num_classes": 3, **wrong}
+    with pytest.raises(UsageError, match="must be"):
+        collapse_bounds(int(settings.pop("num_classes")), **settings)
+    with pytest.raises(UsageError, match="share must be between"):
+        condition_18(1.0, 3)

@@ -1,0 +1,136 @@
+import math
+
+import pytest
+import torch
+
+from counterpoint.core.errors import UsageError
+from counterpoint.losses.family import InfoNCE
+from counterpoint.losses.hard_negatives import HardNegatives
+from counterpoint.losses.imbalanced import GeneralizedContrastive
+from counterpoint.losses.spectral import SpectralContrastive
+from counterpoint.theory.class_risk import class_risk
+from counterpoint.theory.geometry import optimal_geometry
+from counterpoint.theory.phase import curve, phase_diagram
+from counterpoint.theory.rebalancing import rebalance, simplex_deviation
+
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("proportions", "settings"),
+    [
+        ([0.6, 0.2, 0.2], {}),
+        ([0.95, 0.03, 0.02], {"supervised": True}),
+        ([0.4, 0.3, 0.2, 0.1], {"num_negatives": 4, "deviation": 0.01}),
+        ([0.7, 0.2, 0.1], {"loss": GeneralizedContrastive(temperature=0.5), "deviation": 0.2}),
+    ],
+)
+def test_the_sampling_plan_keeps_to_the_deviation_and_uses_it_up(
+    proportions: list[float], settings: dict[str, object]
+) -> None:
+    plan = rebalance(proportions, **settings)  # type: ignore[arg-type]
+    sampling, allowed = plan.sampling, settings.pop("deviation", 0.05)
+    geometry = optimal_geometry(sampling.proportions_C, **settings)  # type: ignore[arg-type]
+    assert simplex_deviation(geometry.gram) == pytest.approx(sampling.deviation, abs=1e-7)
+    assert 0.99 * allowed < sampling.deviation <= allowed < plan.deviation_before
+    assert 0 < sampling.exponent < 1
+    power_C = plan.proportions_C**sampling.exponent
+    torch.testing.assert_close(sampling.proportions_C, power_C / power_C.sum(), rtol=1e-12, atol=0)
+
+
+def test_repeat_factors_keep_the_length_of_an_epoch() -> None:
+    plan = rebalance([0.8, 0.15, 0.05])
+    repeats_C = plan.sampling.repeat_factors_C
+    assert float(plan.proportions_C @ repeats_C) == pytest.approx(1, rel=1e-12)
+    torch.testing.assert_close(plan.proportions_C * repeats_C, plan.sampling.proportions_C, rtol=1e-12, atol=0)
+    assert bool((repeats_C.diff() > 0).all())  # rarer classes are drawn more often
+
+
+def test_a_minority_that_was_merged_comes_apart() -> None:
+    plan = rebalance([0.95, 0.025, 0.025])
+    assert plan.before.merged_classes == [[1, 2]]
+    assert plan.sampling.geometry.merged_classes == []
+    assert float(plan.sampling.geometry.gram[1, 2]) == pytest.approx(-0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("proportions", "settings"),
+    [([0.4, 0.35, 0.25], {}), ([0.49, 0.3, 0.21], {"supervised": True}), ([0.45, 0.3, 0.25], {"num_negatives": 3})],
+)
+def test_three_classes_below_one_half_have_exact_anchor_weights(
+    proportions: list[float], settings: dict[str, object]
+) -> None:
+    plan = rebalance(proportions, deviation=0.01, **settings)  # type: ignore[arg-type]
+    weighting = plan.weighting
+    assert weighting.is_exact
+    assert weighting.deviation < 1e-6
+    assert float(weighting.anchor_weights_C.sum()) == pytest.approx(1, rel=1e-12)
+    risk = class_risk(plan.proportions_C, anchor_weights=weighting.anchor_weights_C, **settings)  # type: ignore[arg-type]
+    gradient_CC = risk.at(curve(-0.5, 3)).gradient_CC
+    between = gradient_CC[[0, 0, 1], [1, 2, 2]]
+    assert float(between.max() - between.min()) < 1e-12 * float(between.max())
+
+
+def test_exact_weights_in_closed_form() -> None:
+    """k infinite: w_i = lambda_i (1 + D_i) x_i with x_i + x_j in proportion to 1 / (lambda_i lambda_j)."""
+    shares = [0.4, 0.35, 0.25]
+    far = math.exp(-1.5)
+    inverse = [1 / s for s in shares]
+    x = [inverse[0] * (inverse[1] + inverse[2]) - inverse[1] * inverse[2]]
+    x.append(inverse[1] * (inverse[0] + inverse[2]) - inverse[0] * inverse[2])
+    x.append(inverse[2] * (inverse[0] + inverse[1]) - inverse[0] * inverse[1])
+    weights = [s * (1 + s + (1 - s) * far) * v for s, v in zip(shares, x, strict=True)]
+    expected = [w / sum(weights) for w in weights]
+    plan = rebalance(shares)
+    assert plan.weighting.anchor_weights_C.tolist() == pytest.approx(expected, rel=1e-10)
+    sample_C = plan.weighting.anchor_weights_C / plan.proportions_C
+    torch.testing.assert_close(plan.weighting.sample_weights_C, sample_C, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("proportions", [[0.6, 0.2, 0.2], [0.3, 0.25, 0.2, 0.15, 0.1]])
+def test_where_no_weights_are_exact_the_plan_says_how_near_they_come(proportions: list[float]) -> None:
+    plan = rebalance(proportions)
+    weighting = plan.weighting
+    assert not weighting.is_exact
+    assert plan.allowed < weighting.deviation <= plan.deviation_before
+    assert f"{weighting.deviation:.3g} from it, the nearest that was found" in str(plan)
+
+
+def test_the_text_says_what_to_do() -> None:
+    text = str(rebalance([0.6, 0.2, 0.2]))
+    assert text.startswith("the optimum is 0.475 from the simplex (0.05 allowed)")
+    assert "sample in proportion to lambda^0.1" in text
+    assert "the simplex, exactly" in str(rebalance([0.4, 0.35, 0.25]))
+    many = torch.full((9,), 0.08)
+    many[0] = 0.36
+    assert ", ...)" in str(rebalance(many))
+
+
+@pytest.mark.parametrize("proportions", [[0.25] * 4, [0.9, 0.1], [0.34, 0.33, 0.33]])
+def test_nothing_to_do(proportions: list[float]) -> None:
+    plan = rebalance(proportions)
+    assert str(plan).startswith("nothing to do")
+    assert plan.sampling.exponent == 1
+    assert torch.equal(plan.sampling.repeat_factors_C, torch.ones(len(proportions), dtype=torch.float64))
+
+
+def test_the_deviation_grows_with_the_exponent_where_classes_differ_in_size_only() -> None:
+    shares = [0.9**g / (0.9**g + 2 * 0.05**g) for g in torch.linspace(0, 1, 21).tolist()]
+    diagram = phase_diagram(shares, [1, INF])
+    assert bool((diagram.minority_cosine_KUT.diff(dim=-1) >= 0).all())
+
+
+@pytest.mark.parametrize(
+    ("proportions", "settings", "message"),
+    [
+        ([0.5, 0.6], {}, "must sum to 1"),
+        ([1.0], {}, "at least 2 classes"),
+        ([0.5, 0.3, 0.2], {"deviation": 0.0}, "deviation must be between 0 and 2"),
+        ([0.5, 0.3, 0.2], {"loss": HardNegatives(InfoNCE(), beta=1.0)}, "no convex class-level risk"),
+        ([0.5, 0.3, 0.2], {"loss": SpectralContrastive()}, "even with equal classes"),
+        ([0.5, 0.3, 0.2], {"num_negatives": 0}, "num_negatives must be"),
+    ],
+)
+def test_bad_input(proportions: list[float], settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        rebalance(proportions, **settings)  # type: ignore[arg-type]
