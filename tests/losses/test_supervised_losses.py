@@ -100,6 +100,19 @@ def test_the_peer_gives_nothing_for_a_single_class_where_the_equation_still_repe
     assert_matches(WithLabels(SupCon(0.1), labels), truth_of(oracle.sup_con_out, labels, 0.1), z0, z1)
 
 
+def test_several_threads_give_the_same_bits_each_time() -> None:
+    generator = torch.Generator().manual_seed(0)
+    z0, z1 = (torch.randn(512, 128, generator=generator).requires_grad_() for _ in range(2))
+    labels = torch.randint(10, (512,), generator=generator)
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        gradients = [torch.autograd.grad(SupCon()(z0, z1, labels), z0)[0] for _ in range(30)]
+    finally:
+        torch.set_num_threads(num_threads)
+    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients[1:])
+
+
 def test_the_base_temperature_scales_the_loss() -> None:
     z0, z1 = draw_views()
     labels = torch.tensor(LABELS["uneven"])

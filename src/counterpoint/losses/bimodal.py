@@ -157,8 +157,8 @@ class CrossModalSpectral(Loss):
         + \frac{1}{n(n-1)} \sum_i \sum_{j \ne i} \langle x_i, y_j\rangle^2
 
     z0 holds x (images), z1 holds y (texts). Non-negative features make it an asymmetric non-negative matrix
-    factorisation, whose features are identifiable. Computed through two D x D matrices, never pairs:
-    ``SpectralContrastive`` after an optional ReLU.
+    factorisation, whose features are identifiable up to order and scale. Computed through two D x D matrices, never
+    pairs: ``SpectralContrastive`` after an optional ReLU.
 
     Source: ncl2024, appendix C, Eq. 11, and Eq. 12 for the non-negative version. Differs from the paper in the ball of
         radius sqrt(mu), without which long orthogonal vectors have no least loss; mu=None is the paper's.

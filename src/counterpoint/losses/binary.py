@@ -119,7 +119,8 @@ class BinaryContrast(Loss):
 
         p is decreasing, so that positives cost at least p(1/tau): no cosine exceeds 1. q is convex: given the classes,
         Jensen's inequality puts the product of two class means into it. Lemma 1 of imbalanced2026 then holds pair by
-        pair, though the loss is no function of gaps.
+        pair, but unit class means need not be best: where negatives may share the anchor's class, shorter ones repel
+        themselves less (``own_slope_C`` of the risk is then positive).
         """
         if not self.normalize:
             raise not_covered(self.card.name, "its vectors have no fixed length (normalize=False)")

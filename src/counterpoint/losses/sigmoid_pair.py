@@ -148,7 +148,8 @@ class SigmoidPair(Loss):
         """See ``Loss.class_level``; at the present scale and bias, for one representation of both kinds of data.
 
         log(1 + e^-s) is decreasing, so that positives cost at least its value at cosine 1; log(1 + e^s) is convex, and
-        Jensen's inequality puts the cosine of two class means into it: Lemma 1 of imbalanced2026, pair by pair.
+        Jensen's inequality puts the product of two class means into it: Lemma 1 of imbalanced2026, pair by pair. Unit
+        class means need not be best where negatives may share the anchor's class: shorter ones repel themselves less.
         """
         if not self.normalize:
             raise not_covered(self.card.name, "its vectors have no fixed length (normalize=False)")

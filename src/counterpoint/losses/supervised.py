@@ -224,7 +224,9 @@ def _mean_distance_from_own(vectors: LabelledVectors) -> Tensor:
     all_MD, anchors_AD = vectors.all_MD, vectors.anchors()
     sums_CD = all_MD.new_zeros(len(vectors.counts_C), all_MD.shape[1]).index_add(0, vectors.class_M, all_MD)
     num_positives_A1 = (vectors.num_same() - 1)[:, None]
-    mean_positive_AD = (sums_CD[vectors.classes()] - anchors_AD) / num_positives_A1
+    # Indexing by repeated places would add their gradients in whichever order threads come.
+    own_sum_AD = sums_CD.index_select(0, vectors.classes())
+    mean_positive_AD = (own_sum_AD - anchors_AD) / num_positives_A1
     other_view_AD = all_MD.roll(len(all_MD) // 2, dims=0)[vectors.index_A]
     return (anchors_AD * (other_view_AD - mean_positive_AD)).sum(1).mean()
 
