@@ -101,6 +101,21 @@ def test_every_cited_key_is_in_the_bibliography_and_every_entry_is_cited() -> No
     assert set(cited) == keys, {"not in the bibliography": set(cited) - keys, "never cited": keys - set(cited)}
 
 
+def test_every_check_that_the_page_on_theory_names_exists() -> None:
+    page = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    defined: set[str] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        defined |= set(re.findall(r"^def (test_\w+)\(", path.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert len(named) > 40
+    assert named <= defined, named - defined
+
+
+def test_every_figure_is_on_the_page_on_theory() -> None:
+    page = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    assert [name for name in FIGURES if f"| `{name}` |" not in page] == []
+
+
 @pytest.mark.parametrize(
     ("title", "catalogue"),
     [

@@ -77,6 +77,8 @@ BAD = {
     "seed in words": ("toy-fig1 --seed many", ["--seed", "'many'"]),
     "unknown flag": ("toy-fig1 --quik", ["unknown flag --quik", "'--quick'"]),
     "two figures": ("toy-fig1 toy-fig1", ["unexpected word 'toy-fig1'"]),
+    "data that are not there": ("imbalanced-fig1 --quick --data nowhere", ["no such file or folder", "nowhere"]),
+    "data without pictures": ("ncl-fig6 --quick --data notes.md", ["notes.md"]),
     "out is a file": ("toy-fig1 --out notes.md", ["notes.md is a file", "--out"]),
     "out is below a file": ("toy-fig1 --out notes.md/new", ["notes.md is a file"]),
     "another page there": ("toy-fig1 --out pages", ["pages/toy-fig1.html exists", "--out"]),

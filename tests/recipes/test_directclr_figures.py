@@ -60,7 +60,7 @@ def test_a_seed_repeats_and_another_differs() -> None:
 def test_fig6_at_full_size_has_the_known_numbers_of_live_dimensions() -> None:
     claims = {claim.what: claim.ours for claim in figures.directclr_fig6().claims}
     depth = str(claims["released loss: live dimensions for L = 1, 2, 3, 4"]).split(", ")
-    assert depth[0] == "16"
-    assert depth[1] in ("12", "13")
-    assert depth[2:] == ["7", "4"]
+    counts = [{int(count) for count in counts.split("-")} for counts in depth]
+    for seen, known in zip(counts, ({16}, {12, 13}, {7, 8}, {4, 5}), strict=True):
+        assert seen <= known
     assert claims["released loss: live dimensions with ReLU, L = 2"] == 15

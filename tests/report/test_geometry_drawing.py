@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from page_scan import PageScan
@@ -63,11 +64,11 @@ def test_the_page_tells_certificate_question_and_proportions() -> None:
 
 
 def test_more_than_two_dimensions_are_shown_by_their_principal_axes() -> None:
-    plane = class_plane(solve(*[0.2] * 5).means)
+    plane = class_plane(solve(*[0.2] * 5).means.numpy())
     assert plane.share == pytest.approx(0.5, abs=1e-6)  # a simplex of five spreads evenly over four dimensions
     assert "Their first two principal axes, which hold 50" in page(solve(*[0.2] * 5))
-    assert class_plane(solve(0.5, 0.5).means).share == pytest.approx(1.0)
-    assert class_plane(torch.ones(1, 3, dtype=torch.float64)).points_C2.shape == (3, 2)
+    assert class_plane(solve(0.5, 0.5).means.numpy()).share == pytest.approx(1.0)
+    assert class_plane(np.ones((1, 3))).points_C2.shape == (3, 2)
 
 
 def test_without_a_certificate_the_page_says_so() -> None:

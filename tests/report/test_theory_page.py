@@ -205,6 +205,16 @@ def test_a_plane_has_one_scale_for_both_axes() -> None:
     assert wide == pytest.approx(high, rel=0.01)
 
 
+def test_points_in_the_unit_disc_are_drawn_from_minus_one_to_one() -> None:
+    def ticks(*points: tuple[float, float]) -> list[str]:
+        panel = PointPanel("t", "x", "y", [Series("a", [x for x, _ in points], [y for _, y in points])])
+        return re.findall(r'class="tick [^"]*">([^<]+)<', point_figure(panel, 300.0))
+
+    assert ticks((0.2, 0.97), (-0.2, -0.97)) == ["−1.0", "−0.5", "0", "0.5", "1.0"] * 2
+    assert "−1.0" not in ticks((0.2, 1.7), (0.3, 0.1))
+    assert "−1.0" not in ticks((0.2, 0.3), (0.3, 0.1))
+
+
 def test_classes_of_points_have_a_legend() -> None:
     drawn = point_figure(points(), 300.0)
     assert re.findall(r'class="label">([^<]+)<', drawn) == ["cats", "dogs"]

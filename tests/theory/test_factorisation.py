@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
+from counterpoint.losses.bimodal import CrossModalSpectral
 from counterpoint.losses.spectral import SpectralContrastive
 from counterpoint.theory.cooccurrence import Cooccurrence, LatentModel, cooccurrence, paired_cooccurrence
 from counterpoint.theory.factorisation import (
@@ -86,6 +87,20 @@ def test_the_loss_that_trains_has_the_population_loss_as_its_expectation() -> No
         chance = float(pairs.joint_XY[a, b] * pairs.joint_XY[c, d])
         expected += chance * float(loss(f_XK[[a, c]], f_XK[[b, d]]))
     assert_identity(spectral_loss(pairs, f_XK), expected)
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_the_loss_that_trains_two_encoders_has_theirs(nonnegative: bool) -> None:
+    """The same for Eq. 11, and for Eq. 12, whose features are those after the ReLU."""
+    first, second = draw(2, 3, 5, unique=False), draw(2, 2, 6, unique=False, prior=draw(2, 3, 5, unique=False).prior)
+    pairs, f_XK, g_YK = paired_cooccurrence(first.model, second.model), first.features(2), second.features(2)
+    loss = CrossModalSpectral(nonnegative=nonnegative, mu=None)
+    expected = 0.0
+    for a, b, c, d in product(range(3), range(2), range(3), range(2)):
+        chance = float(pairs.joint_XY[a, b] * pairs.joint_XY[c, d])
+        expected += chance * float(loss(f_XK[[a, c]], g_YK[[b, d]]))
+    f_XK, g_YK = (z.relu() if nonnegative else z for z in (f_XK, g_YK))
+    assert_identity(spectral_loss(pairs, f_XK, g_YK), expected)
 
 
 @given(any_models, widths)

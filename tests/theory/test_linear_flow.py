@@ -236,6 +236,10 @@ def test_mistakes_are_explained() -> None:
         draw_views(ToyData(isotropic_noise(2, 1.0)), 1, generator=torch.Generator())
     with pytest.raises(UsageError, match="times must be at least 2 numbers that increase"):
         linear_flow(torch.eye(2), views, DistanceInfoNCE(), torch.tensor([1.0, 0.0]))
+    with pytest.raises(
+        UsageError, match=r"20 evaluations led to time .* only; ask for earlier times or a larger tolerance"
+    ):
+        integrate(lambda state: [-state[0]], [torch.eye(2)], torch.tensor([0.0, 50.0]), max_evaluations=20)
     with pytest.raises(ValueError, match="weight must be finite"):
         covariance_gap(torch.full((2, 2), torch.nan), views, DistanceInfoNCE())
     with pytest.raises(UsageError, match="both views must have one shape"):

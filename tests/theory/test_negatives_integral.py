@@ -13,6 +13,7 @@ from torch import Tensor
 from counterpoint.theory import negatives_integral
 from counterpoint.theory.negatives_integral import LogSumIntegral
 from counterpoint.theory.risk_quadrature import (
+    LONGEST_SERIES,
     Basis,
     ChebyshevBasis,
     ExponentialBasis,
@@ -83,10 +84,11 @@ def test_terms_that_are_all_alike_leave_no_expectation() -> None:
     assert_numbers(slope, [5 / 6, 5 / 6])
 
 
+@pytest.mark.parametrize("is_fine", [False, True])
 @pytest.mark.parametrize("basis", [ChebyshevBasis, ExponentialBasis], ids=["series", "exponentials"])
-def test_both_bases_hold(basis: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    def chosen(s_Q: Tensor, low: float, high: float) -> Basis:
-        return ChebyshevBasis(s_Q, low, high) if basis is ChebyshevBasis else ExponentialBasis(s_Q)
+def test_both_bases_hold(basis: type, is_fine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(s_Q: Tensor, low: float, high: float, _: int) -> Basis:
+        return ChebyshevBasis(s_Q, low, high) if basis is ChebyshevBasis else ExponentialBasis(s_Q, is_fine=is_fine)
 
     monkeypatch.setattr(negatives_integral, "choose_basis", chosen)
     x, bounds = terms([1.0, -0.63, 0.2], 0.4)
@@ -95,10 +97,11 @@ def test_both_bases_hold(basis: type, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_shorter_basis_is_chosen() -> None:
-    many = choose_basis(integration_nodes(512, 1.0, math.exp(-2) / 512, 1 / 512), math.exp(-2) / 512, 1 / 512)
+    many = choose_basis(integration_nodes(512, 1.0, math.exp(-2) / 512, 1 / 512), math.exp(-2) / 512, 1 / 512, 512)
     assert isinstance(many, ChebyshevBasis)
     assert many.length < 12
-    assert isinstance(choose_basis(integration_nodes(8, 0.0, math.exp(-20), 1.0), math.exp(-20), 1.0), ExponentialBasis)
+    few = choose_basis(integration_nodes(8, 0.0, math.exp(-20), 1.0), math.exp(-20), 1.0, 8)
+    assert isinstance(few, ExponentialBasis)
 
 
 def test_a_long_sum_takes_exponentials_where_a_series_would_round_too_coarsely() -> None:
@@ -111,7 +114,7 @@ def test_a_long_sum_takes_exponentials_where_a_series_would_round_too_coarsely()
 def test_the_length_of_a_series_makes_it_exact(half_width: float) -> None:
     length = series_length(half_width)
     if half_width > 1e4:
-        assert length > negatives_integral.SERIES_CEILING**0.5
+        assert length > LONGEST_SERIES
         return
     t = torch.linspace(-1, 1, 201, dtype=torch.float64)
     basis = ChebyshevBasis(torch.ones(1, dtype=torch.float64), 0.0, 2 * half_width)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -69,7 +69,7 @@ def flow_of(network: Network, seed: int, *, widths: Sequence[int] = (3, 4, 3), e
     return gradient_flow(draw_weights(seed, widths), loss_on(network, seed, widths[0]), torch.linspace(0, end, 5))
 
 
-@settings(max_examples=6)
+@settings(max_examples=4, phases=[Phase.generate])  # a flow is too slow to shrink
 @given(activation=st.sampled_from([linear, squared]), normalisation=st.sampled_from([l2_norm, layer_norm]), seed=seeds)
 def test_lemma_7_layers_below_l2_and_layer_norm_keep_their_norms(
     activation: Callable[[Tensor], Tensor], normalisation: Callable[[Tensor], Tensor], seed: int
@@ -102,7 +102,7 @@ def test_lemma_7_gradients_are_orthogonal_to_the_layers_they_move(
 
 @pytest.mark.parametrize("normalisation", [l2_norm, layer_norm])
 def test_lemma_7_across_kinks(normalisation: Callable[[Tensor], Tensor]) -> None:
-    found = drifts(flow_of(Network(leaky, normalisation), 3, end=0.2))
+    found = drifts(flow_of(Network(leaky, normalisation), 3, end=0.1))
     assert float(found.layer_norms_L.max()) < CONSERVED
     assert float(found.filter_norms_L.min()) > MOVED
 
@@ -128,7 +128,7 @@ def test_lemma_11_filters_below_batch_norm_keep_their_norms(activation: Callable
     assert float(found.layer_norms_L[2]) > MOVED
 
 
-@settings(max_examples=4)
+@settings(max_examples=4, phases=[Phase.generate])  # a flow is too slow to shrink
 @given(seed=seeds)
 def test_neighbouring_linear_layers_stay_balanced(seed: int) -> None:
     """Section 4.1, for a loss whose alpha moves along."""
@@ -171,7 +171,7 @@ def test_a_step_of_descent_lengthens_by_its_own_square() -> None:
     assert float((w.detach() * gradient).sum().abs()) < 1e-14
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(seed=seeds, k=st.integers(3, 6), is_centred=st.booleans())
 def test_lemma_6_the_jacobian_is_a_projection_over_a_length(seed: int, k: int, is_centred: bool) -> None:
     x = draw(seed, k)

@@ -171,6 +171,17 @@ def test_only_directions_that_outgrow_the_constant_align() -> None:
 
 
 @NAMES
+def test_the_flow_with_relu_lowers_the_loss_and_keeps_the_balance_of_each_hidden_unit(name: str) -> None:
+    """ReLU is homogeneous unit by unit: of what linear layers conserve the diagonal remains."""
+    network, views = network_of(2, 3, 5, is_rectified=True), views_of(8, 3, 5)
+    flow = gradient_flow(network, views, CATALOGUE[name], torch.linspace(0, 0.2, 4), tolerance=1e-6)
+    assert bool((flow.losses_T.diff() < 0).all())
+    (before_DD,), (after_DD,) = conserved(network.weights), conserved(flow.last.weights)
+    assert float((after_DD - before_DD).diagonal().abs().max()) < 1e-6
+    assert conservation_drift(network.weights, flow.last.weights) > 1e-3
+
+
+@NAMES
 def test_the_start_of_the_flow_falls_as_the_gradient_says(name: str) -> None:
     network, views = network_of(3, 3, 9), views_of(9, 3, 9)
     loss, step = CATALOGUE[name], 1e-5

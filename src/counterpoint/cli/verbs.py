@@ -9,6 +9,7 @@ from typing import Any
 
 from counterpoint.cli.arguments import settings_from
 from counterpoint.cli.geometry_verb import run_geometry
+from counterpoint.cli.reproduce_verb import run_reproduce
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.rundir import Run
@@ -26,6 +27,7 @@ from counterpoint.nn.encoders import TIMM_PREFIX
 from counterpoint.recipes.given import Given
 from counterpoint.recipes.inspection import diagnose
 from counterpoint.recipes.preview import preview
+from counterpoint.recipes.theory_runs import CATALOGUE as FIGURES
 from counterpoint.recipes.training import resume, train_from
 from counterpoint.recipes.verification import verify
 from counterpoint.report.page import report
@@ -119,6 +121,7 @@ def _list(flags: argparse.Namespace) -> int:
         "losses": {name: str(loss.__doc__).splitlines()[0] for name, loss in LOSSES.items()},
         "views": {name: _changes(plan) for name, plan in PRESETS.items()},
         "checks": {name: str(check.__doc__).splitlines()[0] for name, check in CHECKS.items()},
+        "figures": {name: figure.summary for name, figure in FIGURES.items()},
     }
     if flags.what is not None and flags.what not in catalogues:
         raise unknown_name("list", flags.what, catalogues)
@@ -164,6 +167,7 @@ HANDLERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "report": _report,
     "preview": _preview,
     "geometry": run_geometry,
+    "reproduce": run_reproduce,
     "list": _list,
     "demo": _demo,
 }

@@ -2,87 +2,35 @@
 
 # N samples, C classes
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from counterpoint.recipes.plane_embeddings import (
-    ClassSamples,
-    PlaneEmbedding,
-    PlanePlan,
-    Progress,
-    embed_in_plane,
-    take_classes,
+from counterpoint.recipes.imbalanced_claims import (
+    NUM_NEGATIVES,
+    Outcome,
+    Printed,
+    distance_claim,
+    geometry_claims,
+    measure_outcome,
+    merging_claim,
+    threshold_claims,
+    triangle_claim,
 )
-from counterpoint.theory.collapse_bounds import collapse_bounds
-from counterpoint.theory.geometry import Geometry, optimal_geometry
-from counterpoint.theory.minority_collapse import collapse_threshold
-from counterpoint.theory.reproduction import (
-    Claim,
-    MatrixPanel,
-    Panel,
-    PointPanel,
-    Reproduction,
-    Series,
-    ignore,
-)
-from counterpoint.theory.unconstrained_features import class_means, within_class_variance
+from counterpoint.recipes.plane_embeddings import ClassSamples, PlanePlan, Progress, embed_in_plane, take_classes
+from counterpoint.theory.reproduction import MatrixPanel, Panel, PointPanel, Reproduction, Series, ignore
 
-NUM_NEGATIVES = 512
-PRINTED_TOLERANCE = 0.015  # the paper's solver stopped near the optimum; its values fit k = 5 to 12 better than 512
-TRAINED_TOLERANCE = 0.03  # of a small network, from the exact optimum; the paper's own is 0.01 off
-COLLAPSED_VARIANCE = 0.01  # of unit vectors
-LEGS_SHARE = 0.1  # an isosceles triangle's legs differ by less than this share of what they differ from the base
-MERGED = 0.999  # cosine of classes that have merged, or nearly
 MOST_POINTS = 250  # drawn of each class
 LARGE_SIDE = 16  # pixels; larger pictures go to the perceptron, which learns them by heart in a minute
-EPOCHS = {"convnet": 60, "mlp": 60}
-QUICK_EPOCHS = 40
-
-
-@dataclass(frozen=True)
-class Printed:
-    """The paper's numbers for one setting.
-
-    Attributes:
-        majority: cosine of the majority with a minority, by CVX.
-        minorities: cosine of the two minorities, by CVX.
-        trained: entries 12, 13 and 23 of the network's Gram matrix.
-    """
-
-    majority: float
-    minorities: float
-    trained: tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A trained network beside the optimum of its setting.
-
-    Attributes:
-        setting: SCL (negatives of other classes) or UCL (of all).
-        embedding: where the samples were and are.
-        gram: inner products of the trained class means, (c, c).
-        variances: within-class variance before and after.
-        optimum: what theory says for the same proportions and number of negatives.
-        printed: what the paper says.
-    """
-
-    setting: str
-    embedding: PlaneEmbedding
-    gram: Tensor
-    variances: tuple[float, float]
-    optimum: Geometry
-    printed: Printed
-
-
-FIGURE_1 = {
+EPOCHS = {"convnet": 60, "mlp": 100}
+QUICK_EPOCHS = {"convnet": 40, "mlp": 15}
+FIGURE_1: Mapping[str, Printed] = {
     "SCL": Printed(-0.6889, -0.0480, (-0.6884, -0.6910, -0.0485)),
     "UCL": Printed(-0.6284, -0.2105, (-0.6301, -0.6271, -0.2097)),
 }
-FIGURE_2 = {
+FIGURE_2: Mapping[str, Printed] = {
     "SCL": Printed(-1.0, 1.0, (-1.0, -1.0, 1.0)),
     "UCL": Printed(-1.0, 1.0, (-0.9997, -0.9997, 0.9999)),
 }
@@ -102,13 +50,13 @@ def figure_1(
         data: CIFAR-10 in any form that training takes, or other labelled samples; None is the bundled digits.
     """
     taken, plan, outcomes = _experiment((2, 1, 1), FIGURE_1, _Run(seed, quick, progress, data))
-    claims = [claim for outcome in outcomes for claim in _geometry_claims(outcome)]
-    claims += [_triangle_claim(outcome) for outcome in outcomes]
+    claims = [claim for outcome in outcomes for claim in geometry_claims(outcome)]
+    claims += [triangle_claim(outcome) for outcome in outcomes]
     return Reproduction(
         "imbalanced-fig1",
         "Three classes with shares 1/2, 1/4 and 1/4 collapse to their means",
         "imbalanced2026, Fig. 1",
-        [*claims, _distance_claim(*outcomes)],
+        [*claims, distance_claim(*outcomes)],
         _panels(taken, outcomes),
         remarks=[_scale_remark(taken, plan), VIEW_REMARK, PRINTED_REMARK],
         settings=_settings(taken, plan),
@@ -129,12 +77,12 @@ def figure_2(
         data: CIFAR-10 in any form that training takes, or other labelled samples; None is the bundled digits.
     """
     taken, plan, outcomes = _experiment((18, 1, 1), FIGURE_2, _Run(seed, quick, progress, data))
-    claims = [claim for outcome in outcomes for claim in _geometry_claims(outcome)]
+    claims = [claim for outcome in outcomes for claim in geometry_claims(outcome)]
     return Reproduction(
         "imbalanced-fig2",
         "Of three classes with shares 0.9, 0.05 and 0.05 the minorities merge",
         "imbalanced2026, Fig. 2",
-        [*claims, *map(_merging_claim, outcomes), *_threshold_claims()],
+        [*claims, *map(merging_claim, outcomes), *threshold_claims()],
         _panels(taken, outcomes),
         remarks=[_scale_remark(taken, plan), VIEW_REMARK, BOUNDARY_REMARK],
         settings=_settings(taken, plan),
@@ -151,7 +99,7 @@ PRINTED_REMARK = (
     "of SCL fit k = 5 to 7 and those of UCL about k = 12, and neither matrix has rank 2 as it should."
 )
 BOUNDARY_REMARK = (
-    "In UCL a majority share of 0.9 lies on the boundary: minorities merge from 0.90005 on with k = 512 and from 0.9002 "
+    "In UCL a share of 0.9 lies on the boundary: minorities merge from 0.90005 on with k = 512 and from 0.9002 "
     "on without limit, so that the optimum is not quite the paper's matrix of ones. The risk is nearly flat there, and "
     "training stops anywhere close by."
 )
@@ -168,7 +116,7 @@ class _Run:
 
 
 def _experiment(
-    ratio: Sequence[int], printed: dict[str, Printed], run: _Run
+    ratio: Sequence[int], printed: Mapping[str, Printed], run: _Run
 ) -> tuple[ClassSamples, PlanePlan, list[Outcome]]:
     """Train in both settings."""
     taken = take_classes(run.data, ratio)
@@ -176,114 +124,13 @@ def _experiment(
     is_large = taken.samples.ndim == 2 or max(taken.samples.shape[2:]) > LARGE_SIDE
     encoder = "mlp" if is_large else "convnet"
     plan = PlanePlan(
-        QUICK_EPOCHS if run.quick else EPOCHS[encoder], num_negatives=NUM_NEGATIVES, encoder=encoder, seed=run.seed
+        (QUICK_EPOCHS if run.quick else EPOCHS)[encoder], num_negatives=NUM_NEGATIVES, encoder=encoder, seed=run.seed
     )
     outcomes = []
     for setting, numbers in printed.items():
         embedding = embed_in_plane(taken, plan, supervised=setting == "SCL", progress=run.progress)
-        outcomes.append(_outcome(setting, numbers, taken, embedding))
+        outcomes.append(measure_outcome(setting, numbers, taken, embedding))
     return taken, plan, outcomes
-
-
-def _outcome(setting: str, printed: Printed, taken: ClassSamples, embedding: PlaneEmbedding) -> Outcome:
-    """Measure a trained network."""
-    shares_C = torch.tensor(taken.counts, dtype=torch.float64) / len(taken.labels)
-    before_ND, after_ND = embedding.before.double(), embedding.after.double()
-    means_CD = class_means(after_ND, taken.labels)
-    variances = (within_class_variance(before_ND, taken.labels), within_class_variance(after_ND, taken.labels))
-    optimum = optimal_geometry(shares_C, num_negatives=NUM_NEGATIVES, supervised=setting == "SCL")
-    return Outcome(setting, embedding, means_CD @ means_CD.T, variances, optimum, printed)
-
-
-def _geometry_claims(outcome: Outcome) -> list[Claim]:
-    """The optimum beside CVX, the trained network beside the paper's, and the collapse."""
-    setting, printed, optimal_CC = outcome.setting, outcome.printed, outcome.optimum.gram
-    ours, trained = _corner(optimal_CC), _corner(outcome.gram)
-    deviation, printed_deviation = _deviation(trained, ours), _deviation(printed.trained, ours)
-    before, after = outcome.variances
-    return [
-        _value_claim(f"{setting}: optimal cosine of majority and minority", printed.majority, ours[0]),
-        _value_claim(f"{setting}: optimal cosine of the two minorities", printed.minorities, ours[2]),
-        Claim(
-            f"{setting}: Gram matrix of the trained class means, entries 12, 13, 23",
-            _triple(printed.trained),
-            _triple(trained),
-            deviation <= TRAINED_TOLERANCE,
-            f"Largest difference from the exact optimum {deviation:.4f} (agreement: at most {TRAINED_TOLERANCE}); that of "
-            f"the paper's network {printed_deviation:.4f}.",
-        ),
-        Claim(
-            f"{setting}: all samples of a class nearly collapse to its mean",
-            "within-class variance nearly 0",
-            f"{after:.2g}, before training {before:.2g}",
-            after <= COLLAPSED_VARIANCE,
-        ),
-    ]
-
-
-def _value_claim(what: str, printed: float, ours: float) -> Claim:
-    """A value of the optimum beside the printed one."""
-    note = f"Agreement within {PRINTED_TOLERANCE}." if abs(printed - ours) > 1e-4 else ""
-    return Claim(what, printed, ours, abs(printed - ours) <= PRINTED_TOLERANCE, note)
-
-
-def _triangle_claim(outcome: Outcome) -> Claim:
-    """Isosceles, as the minorities are of one size, and not equilateral, as the majority is not."""
-    first, second, third = _corner(outcome.gram)
-    legs, base = abs(first - second), abs((first + second) / 2 - third)
-    return Claim(
-        f"{outcome.setting}: the trained means form an isosceles, not an equilateral triangle",
-        "yes",
-        f"cosines of the legs differ by {legs:.4f}, base and legs by {base:.4f}",
-        legs <= LEGS_SHARE * base,
-    )
-
-
-def _distance_claim(scl: Outcome, ucl: Outcome) -> Claim:
-    """The sentence about Fig. 1 that the paper's own matrices contradict."""
-    apart, printed = (
-        [(2 - 2 * cosine) ** 0.5 for cosine in cosines]
-        for cosines in (
-            (_corner(ucl.gram)[2], _corner(scl.gram)[2]),
-            (ucl.printed.trained[2], scl.printed.trained[2]),
-        )
-    )
-    return Claim(
-        "the two minorities are much nearer to each other in UCL than in SCL",
-        "yes (text of 7.1)",
-        f"no: distance {apart[0]:.3f} in UCL, {apart[1]:.3f} in SCL",
-        apart[0] < apart[1],
-        f"The paper's own matrices say the contrary of its text: {printed[0]:.3f} in UCL, {printed[1]:.3f} in SCL.",
-    )
-
-
-def _merging_claim(outcome: Outcome) -> Claim:
-    """Whether the minorities merge at this share, and from which on they do."""
-    cosine = float(outcome.optimum.gram[1, 2])
-    exact = collapse_threshold(3, num_negatives=NUM_NEGATIVES, supervised=outcome.setting == "SCL").share
-    return Claim(
-        f"{outcome.setting}: the minorities' optimal means at a majority share of 0.9",
-        "one vector, or nearly",
-        f"cosine {cosine:.5f}; one vector from {exact:.5f} on",
-        cosine >= MERGED,
-        "The paper has sufficient conditions only; the share from which minorities merge is exact.",
-    )
-
-
-def _threshold_claims() -> list[Claim]:
-    """The sufficient thresholds that 7.2 names."""
-    claims = []
-    for setting, printed, note in (
-        ("UCL", 0.9239, "Section 7.2 prints 0.9239; Corollary 6 itself gives 0.9292 for three classes."),
-        ("SCL", 0.9438, ""),
-    ):
-        supervised = setting == "SCL"
-        stated = collapse_bounds(3, num_negatives=NUM_NEGATIVES, supervised=supervised).stated
-        assert stated is not None
-        corollary = f"Corollary {7 if supervised else 6}"
-        what = f"{setting}: majority share that {corollary} calls sufficient for merging"
-        claims.append(Claim(what, printed, stated, abs(printed - stated) < 1e-4, note))
-    return claims
 
 
 def _panels(taken: ClassSamples, outcomes: Sequence[Outcome]) -> list[Panel]:
@@ -331,18 +178,3 @@ def _settings(taken: ClassSamples, plan: PlanePlan) -> dict[str, str]:
         "learning rate": f"{plan.learning_rate:g}",
         "seed": str(plan.seed),
     }
-
-
-def _corner(gram_CC: Tensor) -> tuple[float, float, float]:
-    """Entries 12, 13 and 23."""
-    return float(gram_CC[0, 1]), float(gram_CC[0, 2]), float(gram_CC[1, 2])
-
-
-def _deviation(entries: Sequence[float], optimal: Sequence[float]) -> float:
-    """Largest difference."""
-    return max(abs(a - b) for a, b in zip(entries, optimal, strict=True))
-
-
-def _triple(values: Sequence[float]) -> str:
-    """Three cosines, written out."""
-    return ", ".join(f"{value:.4f}" for value in values)

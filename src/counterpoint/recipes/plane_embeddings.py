@@ -2,6 +2,7 @@
 
 # N samples, B samples of a batch, C channels, H height, W width, D dimensions of the plane
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -138,22 +139,20 @@ def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, pr
     num_steps = plan.epochs * order.batches_per_epoch
     schedule = Schedule(plan.learning_rate, num_steps, num_warmup=0)
     optimiser = torch.optim.Adam(network.parameters(), lr=plan.learning_rate)
-    setting, mean = ("SCL" if supervised else "UCL"), float("nan")
-    for epoch in range(plan.epochs):
-        batches = enumerate(order.batches(epoch), start=epoch * order.batches_per_epoch)
-        losses = []
-        for step, batch_B in batches:
-            optimiser.param_groups[0]["lr"] = schedule(step)
-            z_BD = network(samples[batch_B])
-            value = loss(z_BD, z_BD, taken.labels[batch_B], step=step)
-            optimiser.zero_grad()
-            value.backward()
-            optimiser.step()
-            losses.append(float(value.detach()))
-        mean = sum(losses) / len(losses)
-        if epoch % max(1, plan.epochs // NUM_LINES) == 0 or epoch == plan.epochs - 1:
-            progress(f"{setting}: epoch {epoch + 1} of {plan.epochs}, loss {mean:.4f}")
-    return PlaneEmbedding(before_ND, _embed(network, samples), mean)
+    setting, losses = ("SCL" if supervised else "UCL"), deque(maxlen=order.batches_per_epoch)
+    batches = (batch_B for epoch in range(plan.epochs) for batch_B in order.batches(epoch))
+    for step, batch_B in enumerate(batches):
+        optimiser.param_groups[0]["lr"] = schedule(step)
+        z_BD = network(samples[batch_B])
+        value = loss(z_BD, z_BD, taken.labels[batch_B], step=step)
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+        losses.append(float(value.detach()))
+        epoch, place = divmod(step + 1, order.batches_per_epoch)
+        if place == 0 and (epoch % max(1, plan.epochs // NUM_LINES) == 0 or epoch == plan.epochs):
+            progress(f"{setting}: epoch {epoch} of {plan.epochs}, loss {sum(losses) / len(losses):.4f}")
+    return PlaneEmbedding(before_ND, _embed(network, samples), sum(losses) / len(losses))
 
 
 def _build(plan: PlanePlan, in_shape: tuple[int, ...]) -> nn.Module:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from counterpoint.core.files import write_text
 from counterpoint.report.chart_frame import ChartText
@@ -40,7 +40,7 @@ class ClassPlane:
         share: part of the means' squared length that lies in the plane.
     """
 
-    points_C2: Tensor
+    points_C2: NDArray[np.float64]
     share: float
 
 
@@ -92,9 +92,9 @@ def merge_words(geometry: Geometry) -> str:
     if merged:
         rest = "; the others stay apart" if len(merged) < num_groups else ""
         return f"Classes {'; classes '.join(merged)} merge{rest}."
-    away_CC = geometry.angles + 360.0 * torch.eye(len(geometry.gram), dtype=torch.float64)
+    away_CC = geometry.angles.numpy() + 360.0 * np.eye(len(geometry.gram))
     first, second = divmod(int(away_CC.argmin()), len(away_CC))
-    return f"No classes merge: the closest two, {first + 1} and {second + 1}, are {float(away_CC.min()):.2f}° apart."
+    return f"No classes merge: the closest two, {first + 1} and {second + 1}, are {away_CC.min():.2f}° apart."
 
 
 def spread_words(geometry: Geometry) -> str:
@@ -107,24 +107,22 @@ def spread_words(geometry: Geometry) -> str:
     )
 
 
-def class_plane(means_DC: Tensor) -> ClassPlane:
+def class_plane(means_DC: NDArray[np.float64]) -> ClassPlane:
     """Project class means on their first two principal axes through the origin, turned so that class 1 points up."""
-    _, values, axes = torch.linalg.svd(means_DC, full_matrices=False)
+    _, values, axes = np.linalg.svd(means_DC, full_matrices=False)
     kept = min(RANK_OF_A_PLANE, len(values))
-    points_C2 = torch.zeros(means_DC.shape[1], 2, dtype=torch.float64)
+    points_C2 = np.zeros((means_DC.shape[1], 2))
     points_C2[:, :kept] = (values[:kept, None] * axes[:kept]).T
-    share = float((values[:kept] ** 2).sum() / (values**2).sum())
-    return ClassPlane(_upright(points_C2), share)
+    return ClassPlane(_upright(points_C2), float((values[:kept] ** 2).sum() / (values**2).sum()))
 
 
-def _upright(points_C2: Tensor) -> Tensor:
+def _upright(points_C2: NDArray[np.float64]) -> NDArray[np.float64]:
     """Turn class 1 to the top, and mirror the plane so that the first class off that line lies to the right."""
-    x, y = points_C2[0].tolist()
+    x, y = points_C2[0]
     turn = math.pi / 2 - math.atan2(y, x)
-    rotation = torch.tensor([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]], dtype=torch.float64)
-    turned_C2 = points_C2 @ rotation
-    off_line = (turned_C2[:, 0].abs() > 1e-6).nonzero()
-    if len(off_line) and float(turned_C2[int(off_line[0]), 0]) < 0:
+    turned_C2 = points_C2 @ np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
+    off_line = np.flatnonzero(np.abs(turned_C2[:, 0]) > 1e-6)
+    if len(off_line) and turned_C2[off_line[0], 0] < 0:
         turned_C2[:, 0] *= -1
     return turned_C2
 
@@ -173,7 +171,7 @@ def _pictures(geometry: Geometry) -> Markup:
 
 def _plane_figure(geometry: Geometry) -> Markup:
     """Draw one spoke per group of classes that coincide."""
-    plane = class_plane(geometry.means)
+    plane = class_plane(geometry.means.numpy())
     points = plane.points_C2.tolist()
     spokes = [Spoke(_class_names(group), *points[group[0]]) for group in class_groups(geometry)]
     note = "All of their length lies in this plane."

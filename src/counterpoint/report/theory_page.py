@@ -1,5 +1,6 @@
 """From a reproduced figure to one HTML file: what the paper says beside what we found, and the figure drawn again."""
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,7 +12,7 @@ from counterpoint.report.levels import GLYPHS
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.theory_document import TheorySection, check_theory_target, theory_document
 from counterpoint.report.theory_panels import MAX_AT_ENDS, panel_figure
-from counterpoint.report.wording import MINUS
+from counterpoint.report.wording import number
 from counterpoint.theory.reproduction import Claim, LinePanel, Panel, Reproduction, written
 
 LEVEL_OF_VERDICT = {True: "good", False: "warning", None: "note"}
@@ -87,7 +88,7 @@ def _what(claim: Claim) -> Markup:
 
 
 def _value(value: str | float) -> str:
-    return value if isinstance(value, str) else written(value).replace("-", MINUS)
+    return number(value, 5) if isinstance(value, float | int) and math.isfinite(value) else written(value)
 
 
 def _verdict(claim: Claim) -> Markup:

@@ -21,6 +21,7 @@ MAX_LINES = 18  # in one chart; of more, so many are drawn
 MAX_ROWS, MAX_COLUMNS = 60, 40  # of a table of numbers
 MAX_POINTS = 2000  # drawn of one cloud
 CHART_HEIGHT = 330.0
+DISC_EDGE = 0.9  # length beyond which a point counts as at the edge of the unit disc
 ONE_SCALE = 3.0  # ranges of a plane's axes that differ by a smaller factor share one scale
 
 
@@ -74,8 +75,9 @@ def line_figure(panel: LinePanel, width: float) -> Markup:
 def point_figure(panel: PointPanel, width: float) -> Markup:
     """Draw clouds of points; both axes share one scale where their ranges are alike."""
     clouds = [_cloud(series, series_style(place)) for place, series in enumerate(panel.series)]
-    x_axis = linear_axis(panel.x_label, [x for series in panel.series for x in series.x])
-    y_axis = linear_axis(panel.y_label, [y for series in panel.series for y in series.y])
+    ends = [-1.0, 1.0] if _is_disc(panel) else []
+    x_axis = linear_axis(panel.x_label, [*ends, *(x for series in panel.series for x in series.x)])
+    y_axis = linear_axis(panel.y_label, [*ends, *(y for series in panel.series for y in series.y)])
     names = [series.name for series in panel.series]
     words = ChartText(panel.title, f"{panel.y_label} over {panel.x_label}: {', '.join(names)}.")
     legend = [list(zip((cloud.style for cloud in clouds), names, strict=True))] if len(names) > 1 else []
@@ -86,6 +88,13 @@ def point_figure(panel: PointPanel, width: float) -> Markup:
     is_thinned = any(len(series.x) > MAX_POINTS for series in panel.series)
     note = f"At most {number(MAX_POINTS)} points of each class are drawn." if is_thinned else ""
     return figure(panel.title, note, draw, width, None)
+
+
+def _is_disc(panel: PointPanel) -> bool:
+    """Whether the points lie in the unit disc and reach its edge: such planes are all drawn from -1 to 1."""
+    points = [point for series in panel.series for point in zip(series.x, series.y, strict=True)]
+    lengths = [length for length in (math.hypot(*point) for point in points) if math.isfinite(length)]
+    return bool(lengths) and DISC_EDGE < max(lengths) <= 1 + 1e-6
 
 
 def _place_names(names: Sequence[str], room: float) -> _Names:

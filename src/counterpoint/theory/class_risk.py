@@ -20,6 +20,7 @@ than any collapsed geometry.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -228,7 +229,7 @@ def _risk(record: ClassLevel, weights_CC: Tensor, anchor_weights_C: Tensor, k: f
             is_smooth=record.is_smooth,
         )
     if record.hardness:
-        plain = _risk(replace(record, hardness=0.0), weights_CC, anchor_weights_C, k)
+        plain = _risk(record.plain, weights_CC, anchor_weights_C, k)
         rows = LogMeanRows(record, weights_CC) if math.isinf(k) else hard_sum_rows(record, weights_CC, int(k))
         return ClassRisk(record.name, anchor_weights_C, rows, is_convex=False, is_strictly_convex=False, lower=plain)
     if math.isinf(k):
@@ -259,14 +260,10 @@ def _number(num_negatives: float | None) -> float:
     """A whole number or infinity."""
     if num_negatives is None:
         return math.inf
-    is_number = isinstance(num_negatives, int | float) and not isinstance(num_negatives, bool)
-    if (
-        not is_number
-        or not num_negatives >= 1
-        or num_negatives not in (math.inf, math.floor(min(num_negatives, 2**53)))
-    ):
-        raise UsageError(f"num_negatives must be a whole number >= 1 or math.inf, got {num_negatives!r}; 512 is common")
-    return float(num_negatives)
+    is_number = isinstance(num_negatives, Real) and not isinstance(num_negatives, bool)
+    if is_number and num_negatives >= 1 and (num_negatives == math.inf or num_negatives % 1 == 0):
+        return float(num_negatives)
+    raise UsageError(f"num_negatives must be a whole number >= 1 or math.inf, got {num_negatives!r}; 512 is common")
 
 
 def _anchor_weights(proportions_C: Tensor, anchor_weights: Tensor | None) -> Tensor:

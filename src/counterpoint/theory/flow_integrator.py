@@ -14,6 +14,7 @@ from counterpoint.core.checks import check_features, check_positive
 from counterpoint.core.errors import UsageError
 
 State = tuple[Tensor, ...]
+MAX_EVALUATIONS = 200_000  # flows of the papers take a few thousand
 TOLERANCE = 1e-11  # keeps quadratic invariants to about 1e-10 over the flows of the papers
 
 
@@ -38,6 +39,7 @@ def integrate(
     times_T: Tensor,
     *,
     tolerance: float = TOLERANCE,
+    max_evaluations: int = MAX_EVALUATIONS,
 ) -> FlowPath:
     r"""Solve :math:`\dot S = v(S)` from ``times_T[0]`` on by an explicit Runge-Kutta pair of order 8 (DOP853).
 
@@ -46,9 +48,11 @@ def integrate(
         start: matrices at the first time, taken in float64.
         times_T: at least 2 increasing times.
         tolerance: > 0, of each step's error, relative and absolute.
+        max_evaluations: of the velocity, before giving up.
 
     Raises:
-        UsageError: fewer than 2 times, or not increasing; or the flow leaves every bound before the last time.
+        UsageError: fewer than 2 times, or not increasing; the flow leaves every bound before the last time, or takes
+            too many steps.
 
     >>> path = integrate(lambda state: [-state[0]], [torch.ones(1, 1)], torch.tensor([0.0, 1.0]))
     >>> round(float(path.states[-1][0]), 9)
@@ -66,6 +70,9 @@ def integrate(
 
     def flat_velocity(time: float, flat_S: np.ndarray) -> np.ndarray:
         asked.append(time)
+        if len(asked) > max_evaluations:
+            remedy = "ask for earlier times or a larger tolerance"
+            raise UsageError(f"{max_evaluations} evaluations led to time {max(asked):.4g} only; {remedy}")
         return _flat(velocity(_state(flat_S, shapes)))
 
     with np.errstate(over="ignore", invalid="ignore"):  # a flow that blows up is reported below

@@ -68,7 +68,8 @@ def gradient_flow(
     r"""Follow :math:`\dot W_l = -dL/dW_l` with all weights alpha recomputed at each moment.
 
     Args:
-        network: at the first time. With ReLU the velocity jumps where a unit switches, which costs many small steps.
+        network: at the first time. With ReLU the velocity jumps where a unit switches for a
+            sample, and where it jumps back the flow slides along that edge: the integrator may give up.
         views: fixed; the flow knows no batches.
         loss: of the embeddings.
         times_T: at least 2 increasing times; the first is the start's.

@@ -64,8 +64,10 @@ class Geometry:
 
     @property
     def relative_gap(self) -> float:
-        """The gap as a share of the risk's size."""
-        return self.duality_gap / max(abs(self.risk), torch.finfo(torch.float64).tiny)
+        """The gap as a share of the risk's size; infinite where only the risk is 0."""
+        if self.duality_gap == 0:
+            return 0.0
+        return self.duality_gap / abs(self.risk) if self.risk else math.inf
 
     @property
     def angles(self) -> Tensor:

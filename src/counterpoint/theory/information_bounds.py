@@ -14,7 +14,7 @@ so that 1 - v3 is a lower bound of the mutual information I (that of nguyen2010)
 Jensen-Shannon divergence.
 """
 
-# X values of the first view, Y of the second, M = 2N vectors of a batch
+# X values of the first view, Y of the second
 
 import math
 from dataclasses import dataclass
@@ -25,46 +25,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import UsageError
-
-
-@dataclass(frozen=True)
-class MioTerms:
-    r"""The parts of which MIO's losses are sums.
-
-    Attributes:
-        attraction: :math:`-E_+ s`.
-        own_repulsion: :math:`E_+ \ln(1 + e^s)`, by which v1 pushes positives apart.
-        softplus: :math:`E_- \ln(1 + e^s)`.
-        exponential: :math:`E_- e^s`.
-    """
-
-    attraction: float
-    own_repulsion: float
-    softplus: float
-    exponential: float
-
-    @property
-    def v1(self) -> float:
-        """Binary cross-entropy: mio2021, Eq. 11, which equals Eq. 2, as ln(1 + e^-s) = -s + ln(1 + e^s)."""
-        return self.attraction + self.own_repulsion + self.softplus
-
-    @property
-    def v2(self) -> float:
-        """Without the positives' repulsion: mio2021, Eq. 12 and 13. At most v1."""
-        return self.attraction + self.softplus
-
-    @property
-    def v3(self) -> float:
-        """With exponentials: mio2021, Eq. 17 and 18. More than v2, as ln(1 + x) < x."""
-        return self.attraction + self.exponential
-
-
-@dataclass(frozen=True)
-class PairCounts:
-    """Pairs in a batch: 2N positives and 2N (2N - 2) negatives."""
-
-    positives: int
-    negatives: int
+from counterpoint.theory.mio_terms import check_scores, pair_laws
 
 
 @dataclass(frozen=True)
@@ -120,89 +81,11 @@ def information(joint_XY: Tensor) -> Information:
     >>> round(information(torch.eye(2) / 2).mutual / math.log(2), 12)
     1.0
     """
-    joint_XY, product_XY = _laws(joint_XY)
+    laws = pair_laws(joint_XY)
+    joint_XY, product_XY = laws.joint_XY, laws.product_XY
     middle_XY = (joint_XY + product_XY) / 2
     jensen_shannon = (_divergence(joint_XY, middle_XY) + _divergence(product_XY, middle_XY)) / 2
     return Information(_divergence(joint_XY, product_XY), _divergence(product_XY, joint_XY), jensen_shannon)
-
-
-def population_terms(scores_XY: Tensor, joint_XY: Tensor) -> MioTerms:
-    r"""Exact parts of MIO's losses for scores on a discrete joint distribution.
-
-    .. math:: E_+ g(s) = \sum_{xy} p(x, y)\, g(s_{xy}), \qquad E_- g(s) = \sum_{xy} p(x) p(y)\, g(s_{xy})
-
-    Source: mio2021, Eq. 2, 11, 13 and 17. Positives have the joint law, negatives the product of its margins.
-
-    Args:
-        scores_XY: s = C / tau, finite.
-        joint_XY: probabilities, summing to 1.
-
-    Raises:
-        UsageError: not a joint distribution, or scores of another shape.
-
-    >>> terms = population_terms(torch.zeros(2, 2), torch.eye(2) / 2)
-    >>> terms.v3, round(terms.v1 / math.log(2), 12)
-    (1.0, 2.0)
-    """
-    joint_XY, product_XY = _laws(joint_XY)
-    _check_scores(scores_XY, joint_XY.shape)
-    s_XY = scores_XY.detach().double()
-    return MioTerms(
-        attraction=-float((joint_XY * s_XY).sum()),
-        own_repulsion=float((joint_XY * F.softplus(s_XY)).sum()),
-        softplus=float((product_XY * F.softplus(s_XY)).sum()),
-        exponential=float((product_XY * s_XY.exp()).sum()),
-    )
-
-
-def batch_terms(similarity_MM: Tensor, *, temperature: float) -> MioTerms:
-    r"""Parts of MIO's losses in a batch, from the similarities of all its 2N vectors, first views before second.
-
-    .. math:: E_+ g = \frac1N \sum_{n=1}^{N} g(C_{nn'}/\tau), \qquad
-        E_- g = \frac{1}{T_N} \sum_{n=1}^{2N} \sum_{m \ne n, n'} g(C_{nm}/\tau)
-
-    Source: mio2021, Eq. 4, 11, 12 and 18, with n' = (n + N) mod 2N. Differs from Eq. 3 as printed, whose first exponent
-        lacks its minus sign; with it Eq. 2, 3, 4 and 11 are one.
-
-    Args:
-        similarity_MM: C, symmetric, (2n, 2n), n >= 2.
-        temperature: tau > 0.
-
-    Raises:
-        UsageError: another shape.
-
-    >>> terms = batch_terms(torch.eye(2).repeat(2, 2), temperature=1.0)
-    >>> terms.attraction, terms.v3
-    (-1.0, 0.0)
-    """
-    check_positive(temperature, "temperature", hint="mio2021 uses 0.2")
-    size = len(similarity_MM)
-    if similarity_MM.shape != (size, size) or size < 4 or size % 2:
-        raise UsageError(f"similarities must be (2n, 2n) with n >= 2, got {tuple(similarity_MM.shape)}")
-    s_MM = similarity_MM.detach().double() / temperature
-    place_M = torch.arange(size)
-    is_own_MM = place_M[:, None] % (size // 2) == place_M % (size // 2)
-    positive_N = s_MM.diagonal(size // 2)
-    negative_P = s_MM[~is_own_MM]
-    return MioTerms(
-        attraction=-float(positive_N.mean()),
-        own_repulsion=float(F.softplus(positive_N).mean()),
-        softplus=float(F.softplus(negative_P).mean()),
-        exponential=float(negative_P.exp().mean()),
-    )
-
-
-def pair_counts(num_samples: int) -> PairCounts:
-    r"""Positive and negative pairs of N samples in two views, :math:`T_N = 4N^2 - 4N = 2N(2N - 2) = T_P^2 - 2 T_P`.
-
-    Source: mio2021, section 2.1.
-
-    >>> pair_counts(128)
-    PairCounts(positives=256, negatives=65024)
-    """
-    if num_samples < 2:
-        raise UsageError(f"num_samples must be >= 2, got {num_samples}; a single sample has no negatives")
-    return PairCounts(2 * num_samples, 4 * num_samples**2 - 4 * num_samples)
 
 
 def best_scores(joint_XY: Tensor, *, version: int, largest: float = math.inf) -> Tensor:
@@ -231,8 +114,8 @@ def best_scores(joint_XY: Tensor, *, version: int, largest: float = math.inf) ->
         raise UsageError(f"version must be 1, 2 or 3, got {version}")
     if not largest > 0:
         raise UsageError(f"largest must be > 0, got {largest}; unit vectors have 1 / temperature")
-    joint_XY, product_XY = _laws(joint_XY)
-    ratio_XY = torch.where(product_XY > 0, joint_XY / product_XY, 1.0)
+    laws = pair_laws(joint_XY)
+    ratio_XY = torch.where(laws.product_XY > 0, laws.joint_XY / laws.product_XY, 1.0)
     if version == 2:
         return torch.logit(ratio_XY.clamp(max=1.0)).clamp(-largest, largest)
     return ratio_XY.log().clamp(-largest, largest)
@@ -272,39 +155,22 @@ def tangent_surrogate(scores_XY: Tensor, joint_XY: Tensor, *, at_XY: Tensor) -> 
     Raises:
         UsageError: not a joint distribution, or scores of another shape.
 
+    >>> from counterpoint.theory.mio_terms import population_terms
     >>> scores, joint = torch.tensor([[2.0, -1.0], [0.0, 1.0]]), torch.eye(2) / 2
     >>> touching = tangent_surrogate(scores, joint, at_XY=scores)
     >>> abs(touching - population_terms(scores, joint).v2) < 1e-12
     True
     """
-    joint_XY, product_XY = _laws(joint_XY)
-    _check_scores(scores_XY, joint_XY.shape)
-    _check_scores(at_XY, joint_XY.shape)
+    laws = pair_laws(joint_XY)
+    check_scores(scores_XY, laws.joint_XY.shape)
+    check_scores(at_XY, laws.joint_XY.shape)
     s_XY, t_XY = scores_XY.double(), at_XY.double()
     # (e^s - e^t) / (1 + e^t) without large numbers where both are large
     rise_XY = torch.sigmoid(t_XY) * torch.expm1(s_XY - t_XY)
-    return float((product_XY * (F.softplus(t_XY) + rise_XY)).sum() - (joint_XY * s_XY).sum())
-
-
-def _laws(joint_XY: Tensor) -> tuple[Tensor, Tensor]:
-    """The joint distribution and the product of its margins, checked, in float64."""
-    joint_XY = joint_XY.detach().double()
-    if joint_XY.ndim != 2 or not bool(torch.isfinite(joint_XY).all()) or bool((joint_XY < 0).any()):
-        raise UsageError(f"joint must be a matrix of probabilities, got shape {tuple(joint_XY.shape)}")
-    total = float(joint_XY.sum())
-    if abs(total - 1) > 1e-6:
-        raise UsageError(f"joint must sum to 1, got {total:.6g}; divide by the sum")
-    joint_XY = joint_XY / total
-    return joint_XY, joint_XY.sum(dim=1)[:, None] * joint_XY.sum(dim=0)
+    return float((laws.product_XY * (F.softplus(t_XY) + rise_XY)).sum() - (laws.joint_XY * s_XY).sum())
 
 
 def _divergence(p_XY: Tensor, q_XY: Tensor) -> float:
     """KL(p || q); infinite where p has what q lacks."""
     terms_XY = torch.special.xlogy(p_XY, p_XY) - torch.special.xlogy(p_XY, q_XY)
     return max(0.0, float(terms_XY.sum()))
-
-
-def _check_scores(scores_XY: Tensor, shape: torch.Size) -> None:
-    """Require finite scores, one per pair."""
-    if scores_XY.shape != shape or not bool(torch.isfinite(scores_XY).all()):
-        raise UsageError(f"scores must be finite and of shape {tuple(shape)}, got {tuple(scores_XY.shape)}")

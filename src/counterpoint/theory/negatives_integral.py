@@ -23,14 +23,12 @@ from torch import Tensor
 from counterpoint.theory.risk_quadrature import (
     STEP,
     Basis,
-    ExponentialBasis,
     choose_basis,
     combined,
     integration_nodes,
     row_sums,
 )
 
-SERIES_CEILING = 1e4  # of k times the rounding of a series in units of float64: beyond it the k-th power shows it
 KEPT_NUMBERS = 1 << 26  # values of the basis that are kept for products with the Hessian: 512 MiB
 BLOCK_NUMBERS = 1 << 20  # values of the basis that are computed at a time: 8 MiB
 
@@ -83,9 +81,7 @@ class LogSumIntegral:
     @cached_property
     def basis(self) -> Basis:
         """What exp(-s x) is made of."""
-        if self.num_terms * min(1.0, float(self.nodes[-1]) * self.high) > SERIES_CEILING:
-            return ExponentialBasis(self.nodes)
-        return choose_basis(self.nodes, self.low, self.high)
+        return choose_basis(self.nodes, self.low, self.high, self.num_terms)
 
     def value(self, x_CC: Tensor) -> Tensor:
         """The expectation for each row, (C,)."""
@@ -134,10 +130,10 @@ class LogSumIntegral:
         slope_BC = kr_BC * (first_B1 + combined(block.values_BMC, once_BQ @ self.basis.coefficients_QM))
         own_BC = -kr_BC * combined(block.values_BMC, (once_BQ * s_Q) @ self.basis.coefficients_QM)
         diagonal_BC = own_BC + kr_BC**2 * (second_B1 - self.basis.sum_of_squares(block.values_BMC, pairs_BQ))
-        kept_BMC = block.values_BMC if is_kept else None
+        x_BC, kept_BMC = block.x_BC, block.values_BMC if is_kept else None  # the block itself would keep its basis
 
         def product(direction_BC: Tensor) -> Tensor:
-            values_BMC = self.basis.values(block.x_BC) if kept_BMC is None else kept_BMC
+            values_BMC = self.basis.values(x_BC) if kept_BMC is None else kept_BMC
             weighted_BC = kr_BC * direction_BC
             dot_BQ = row_sums(values_BMC, weighted_BC) @ self.basis.coefficients_QM.T
             joint_BC = combined(values_BMC, (pairs_BQ * dot_BQ) @ self.basis.coefficients_QM)

@@ -185,9 +185,7 @@ def gradient_flow(
         nonlocal num_evaluations
         num_evaluations += 1
         if num_evaluations > MAX_EVALUATIONS:
-            raise UsageError(
-                "no headway: the flow grows without bound or slides along a kink; ask for earlier times"
-            )
+            raise UsageError("no headway: the flow grows without bound or slides along a kink; ask for earlier times")
         leaves = [layer.detach().requires_grad_() for layer in layers]
         return [-slope for slope in torch.autograd.grad(loss_of_weights(leaves), leaves)]
 

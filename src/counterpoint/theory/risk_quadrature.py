@@ -21,8 +21,11 @@ VANISHED = 38.0  # e^-38 = 3e-17
 BEGINNING = 1e-6  # of s (epsilon + k x) at the first node: what lies left of it is of the size of its square
 NEGLIGIBLE = 1e-17  # coefficient of a series that is left out
 LONGEST_SERIES = 64
+SERIES_CEILING = 1e4  # of k times what a series rounds, in units of float64's own rounding
+POWER_CEILING = 1000  # of k, for a mean close to 1 that is rounded there
 EPSILON = 2.0**-52
 LEAST = 1e-300
+FAINTEST = -350.0  # squares of exponentials above it are normal numbers; processors are slow at others
 
 
 class Basis(Protocol):
@@ -39,7 +42,7 @@ class Basis(Protocol):
         ...
 
     def log_mean(self, weights_BC: Tensor, x_BC: Tensor, values_BMC: Tensor) -> Tensor:
-        """Log of the weighted mean of exp(-s x) over a row, (B, Q), accurate where it is close to 0."""
+        """Log of the weighted mean of exp(-s x) over a row, (B, Q)."""
         ...
 
     def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
@@ -95,25 +98,28 @@ class ExponentialBasis:
 
     Args:
         s_Q: nodes.
+        is_fine: the logarithm of a mean close to 1 is that of what it lacks, exact to its last digit.
     """
 
-    def __init__(self, s_Q: Tensor) -> None:
-        self.s_Q = s_Q
+    def __init__(self, s_Q: Tensor, *, is_fine: bool) -> None:
+        self.s_Q, self.is_fine = s_Q, is_fine
         self.coefficients_QM = torch.eye(len(s_Q), dtype=s_Q.dtype)
 
     def values(self, x_BC: Tensor) -> Tensor:
         """See ``Basis``."""
-        return torch.mul(-self.s_Q[:, None], x_BC[:, None]).exp_()
+        return torch.mul(-self.s_Q[:, None], x_BC[:, None]).clamp_(min=FAINTEST).exp_()
 
     def log_mean(self, weights_BC: Tensor, x_BC: Tensor, values_BMC: Tensor) -> Tensor:
         """See ``Basis``: each way of taking the logarithm where it is the accurate one."""
+        log_BQ = row_sums(values_BMC, weights_BC).clamp(min=LEAST).log()
+        if not self.is_fine:
+            return log_BQ
         less_one_BQ = row_sums(torch.mul(-self.s_Q[:, None], x_BC[:, None]).expm1_(), weights_BC)
-        small_BQ = row_sums(values_BMC, weights_BC).clamp(min=LEAST).log()
-        return torch.where(less_one_BQ > -0.5, torch.log1p(less_one_BQ.clamp(min=-0.5)), small_BQ)
+        return torch.where(less_one_BQ > -0.5, torch.log1p(less_one_BQ.clamp(min=-0.5)), log_BQ)
 
     def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
         """See ``Basis``."""
-        return combined(values_BMC.square(), weights_BQ)
+        return combined(values_BMC * values_BMC, weights_BQ)
 
 
 def row_sums(values_BMC: Tensor, weights_BC: Tensor) -> Tensor:
@@ -126,12 +132,13 @@ def combined(values_BMC: Tensor, coefficients_BM: Tensor) -> Tensor:
     return (coefficients_BM[:, None] @ values_BMC)[:, 0]
 
 
-def choose_basis(s_Q: Tensor, low: float, high: float) -> Basis:
-    """The shorter of the two."""
-    length = series_length(float(s_Q[-1]) * (high - low))
-    if length <= min(LONGEST_SERIES, len(s_Q)):
+def choose_basis(s_Q: Tensor, low: float, high: float, num_terms: int) -> Basis:
+    """The shorter one whose rounding a power of k terms does not show."""
+    last = float(s_Q[-1])
+    is_exact = num_terms * min(1.0, last * high) <= SERIES_CEILING
+    if is_exact and series_length(last * (high - low)) <= min(LONGEST_SERIES, len(s_Q)):
         return ChebyshevBasis(s_Q, low, high)
-    return ExponentialBasis(s_Q)
+    return ExponentialBasis(s_Q, is_fine=num_terms > POWER_CEILING)
 
 
 def series_length(half_width: float) -> int:
