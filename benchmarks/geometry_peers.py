@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from counterpoint.theory.class_risk import class_risk
-from counterpoint.theory.geometry import optimal_geometry
+from counterpoint.theory.geometry.class_risk import class_risk
+from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 
 Array = NDArray[np.float64]
 OURS = "counterpoint"

@@ -25,6 +25,7 @@ from counterpoint.core.version import __version__
 
 if TYPE_CHECKING:
     from counterpoint import losses as losses
+    from counterpoint import theory as theory
     from counterpoint.diagnostics.findings import Findings as Findings
     from counterpoint.evaluation.protocol import Evaluation as Evaluation
     from counterpoint.evaluation.protocol import evaluate as evaluate
@@ -79,6 +80,7 @@ __all__ = [
     "preview",
     "report",
     "resume",
+    "theory",
     "train",
     "verify",
 ]
@@ -86,8 +88,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name from its module at first use."""
-    if name == "losses":
-        return import_module("counterpoint.losses")
+    if name in ("losses", "theory"):
+        return import_module(f"counterpoint.{name}")
     if name not in _DEFERRED:
         raise AttributeError(f"module 'counterpoint' has no attribute {name!r}")
     value = getattr(import_module(_DEFERRED[name]), name)

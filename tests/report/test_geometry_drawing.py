@@ -19,7 +19,7 @@ from counterpoint.report.geometry_drawing import (
     render_geometry,
     write_geometry,
 )
-from counterpoint.theory.geometry import Geometry, optimal_geometry
+from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 
 QUESTION = {"loss": "InfoNCE", "negatives": "512"}
 

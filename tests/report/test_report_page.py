@@ -267,7 +267,7 @@ def test_settings_that_differ_are_marked(make_run):
 
 
 def test_report_imports_only_core_numpy_pillow_records_of_theory_and_the_standard_library():
-    records = ("counterpoint.theory.reproduction", "counterpoint.theory.geometry")
+    records = ("counterpoint.theory.reproduction", "counterpoint.theory.geometry.optimal_geometry")
     allowed = ("counterpoint.core.", "counterpoint.report.", "numpy", "PIL", *records)
     package = Path(page_module.__file__).parent
     foreign = set()

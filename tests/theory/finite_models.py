@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.theory.cooccurrence import LatentModel
+from counterpoint.theory.factors.cooccurrence import LatentModel
 
 
 @dataclass(frozen=True)

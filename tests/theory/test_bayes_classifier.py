@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.bayes_classifier import bayes_weights, classify, label_posterior
-from counterpoint.theory.cooccurrence import LatentModel, cooccurrence
-from counterpoint.theory.factorisation import source_features, spectral_features
-from counterpoint.theory.identifiability import match_features
-from counterpoint.theory.nonnegative_solver import nonnegative_features
+from counterpoint.theory.factors.bayes_classifier import bayes_weights, classify, label_posterior
+from counterpoint.theory.factors.cooccurrence import LatentModel, cooccurrence
+from counterpoint.theory.factors.factorisation import source_features, spectral_features
+from counterpoint.theory.factors.identifiability import match_features
+from counterpoint.theory.factors.nonnegative_solver import nonnegative_features
 from oracles import ncl_theory_oracle as oracle
 from theory.finite_models import Drawn, any_models, draw
 from tolerances import assert_close

@@ -18,7 +18,7 @@ from counterpoint.losses.build import build_loss
 from counterpoint.losses.class_level import COVERED, LogOfSum, Separable
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.pairs import LINEAR, Psi
-from counterpoint.theory.class_risk import class_risk
+from counterpoint.theory.geometry.class_risk import class_risk
 from oracles import class_risk_oracle as oracle
 from oracles.number_checks import assert_numbers
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from counterpoint import losses
 from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.class_risk import class_risk, negative_weights, smooth_hinge
+from counterpoint.theory.geometry.class_risk import class_risk, negative_weights, smooth_hinge
 from oracles import class_risk_oracle as oracle
 from oracles.number_checks import assert_numbers
 

@@ -4,8 +4,8 @@ import pytest
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.imbalanced import GeneralizedContrastive
-from counterpoint.theory.collapse_bounds import collapse_bounds, condition_18, corollary_6, share_text
-from counterpoint.theory.minority_collapse import collapse_threshold
+from counterpoint.theory.collapse.collapse_bounds import collapse_bounds, condition_18, corollary_6, share_text
+from counterpoint.theory.collapse.minority_collapse import collapse_threshold
 from oracles import collapse_oracle
 
 NUMBERS = [1, 2, 5, 64, 512]

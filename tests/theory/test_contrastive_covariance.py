@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterpoint import losses
 from counterpoint.losses import AlphaCL, Pairing, PairLoss
-from counterpoint.theory.contrastive_covariance import (
+from counterpoint.theory.energy.contrastive_covariance import (
     contrastive_covariance,
     energy,
     gap_costs,

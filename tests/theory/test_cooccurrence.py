@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.cooccurrence import LatentModel, cooccurrence, group_members, paired_cooccurrence
-from counterpoint.theory.factorisation import second_moment, source_features
+from counterpoint.theory.factors.cooccurrence import LatentModel, cooccurrence, group_members, paired_cooccurrence
+from counterpoint.theory.factors.factorisation import second_moment, source_features
 from oracles import ncl_theory_oracle as oracle
 from theory.finite_models import Drawn, any_models, draw, paired_models
 from tolerances import assert_close

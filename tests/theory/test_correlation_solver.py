@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.class_risk import RiskAt, class_risk
-from counterpoint.theory.correlation_descent import descend, point_at
-from counterpoint.theory.correlation_face import finish_on_face
-from counterpoint.theory.correlation_solver import factor_of, minimise_over_correlations, simplex
-from counterpoint.theory.dual_certificate import certify
-from counterpoint.theory.merging import coinciding, merge_what_coincides
+from counterpoint.theory.geometry.class_risk import RiskAt, class_risk
+from counterpoint.theory.geometry.correlation_descent import descend, point_at
+from counterpoint.theory.geometry.correlation_face import finish_on_face
+from counterpoint.theory.geometry.correlation_solver import factor_of, minimise_over_correlations, simplex
+from counterpoint.theory.geometry.dual_certificate import certify
+from counterpoint.theory.geometry.merging import coinciding, merge_what_coincides
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.theory.contrastive_covariance import contrastive_covariance
-from counterpoint.theory.deep_linear import (
+from counterpoint.theory.energy.contrastive_covariance import contrastive_covariance
+from counterpoint.theory.energy.deep_linear import (
     alignment,
     ascend,
     draw_layers,

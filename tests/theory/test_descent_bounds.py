@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.descent_bounds import (
+from counterpoint.theory.bounds.descent_bounds import (
     constant_step_bound,
     cosine_gradient_bound,
     cosine_step_sums,

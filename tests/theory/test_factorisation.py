@@ -11,8 +11,8 @@ from torch import Tensor
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.bimodal import CrossModalSpectral
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.cooccurrence import Cooccurrence, LatentModel, cooccurrence, paired_cooccurrence
-from counterpoint.theory.factorisation import (
+from counterpoint.theory.factors.cooccurrence import Cooccurrence, LatentModel, cooccurrence, paired_cooccurrence
+from counterpoint.theory.factors.factorisation import (
     constant,
     evaluate_features,
     factorisation_error,

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.flow_network import decaying_weight
-from counterpoint.theory.weight_alignment import alignment_blocks, alignment_matrix, live_alignment
+from counterpoint.theory.flows.flow_network import decaying_weight
+from counterpoint.theory.flows.weight_alignment import alignment_blocks, alignment_matrix, live_alignment
 from tolerances import assert_close
 
 few = settings(max_examples=20)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.flow_network import decaying_weight
-from counterpoint.theory.flow_singular_values import (
+from counterpoint.theory.flows.flow_network import decaying_weight
+from counterpoint.theory.flows.flow_singular_values import (
     Factors,
     alignment_rate,
     factor_rates,
     factors,
     singular_value_rates,
 )
-from counterpoint.theory.two_layer_flow import aligned_rates, two_layer_velocity
+from counterpoint.theory.flows.two_layer_flow import aligned_rates, two_layer_velocity
 from oracles import flow_oracle
 from tolerances import assert_close
 

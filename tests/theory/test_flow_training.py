@@ -7,13 +7,19 @@ import torch
 
 from counterpoint.core.errors import TrainingError, UsageError
 from counterpoint.diagnostics.spectra import covariance_spectrum
-from counterpoint.theory.flow_losses import CATALOGUE, DistanceInfoNCE, ProductInfoNCE
-from counterpoint.theory.flow_network import ToyNetwork, decaying_network, embed, network_gradient
-from counterpoint.theory.flow_spectrum import live_dimensions, log_spectrum
-from counterpoint.theory.flow_training import Descent, NetworkPath, gradient_descent, gradient_flow
-from counterpoint.theory.toy_augmentations import ToyData, block_noise, draw_views, gaussian_points, isotropic_noise
-from counterpoint.theory.two_layer_flow import conservation_drift
-from counterpoint.theory.weight_alignment import live_alignment
+from counterpoint.theory.flows.flow_losses import CATALOGUE, DistanceInfoNCE, ProductInfoNCE
+from counterpoint.theory.flows.flow_network import ToyNetwork, decaying_network, embed, network_gradient
+from counterpoint.theory.flows.flow_spectrum import live_dimensions, log_spectrum
+from counterpoint.theory.flows.flow_training import Descent, NetworkPath, gradient_descent, gradient_flow
+from counterpoint.theory.flows.toy_augmentations import (
+    ToyData,
+    block_noise,
+    draw_views,
+    gaussian_points,
+    isotropic_noise,
+)
+from counterpoint.theory.flows.two_layer_flow import conservation_drift
+from counterpoint.theory.flows.weight_alignment import live_alignment
 from oracles import feature_measures
 from tolerances import assert_close
 

@@ -9,7 +9,7 @@ import torch
 
 from counterpoint import losses
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.geometry import Geometry, optimal_geometry
+from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 from oracles import cvx_geometry
 from oracles.cvx_geometry import LogSum, PairSum, Problem
 

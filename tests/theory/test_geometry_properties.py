@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoint import losses
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.geometry import Geometry, optimal_geometry
+from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 from oracles import cvx_geometry
 from oracles.cvx_geometry import LogSum, PairSum, Problem
 

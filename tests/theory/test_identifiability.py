@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.cooccurrence import LatentModel, cooccurrence, paired_cooccurrence
-from counterpoint.theory.factorisation import evaluate_features, source_features, spectral_features
-from counterpoint.theory.identifiability import identifiability, match_features, unique_features, unique_views
+from counterpoint.theory.factors.cooccurrence import LatentModel, cooccurrence, paired_cooccurrence
+from counterpoint.theory.factors.factorisation import evaluate_features, source_features, spectral_features
+from counterpoint.theory.factors.identifiability import identifiability, match_features, unique_features, unique_views
 from theory.finite_models import Drawn, draw, identifiable_models
 from tolerances import assert_close
 

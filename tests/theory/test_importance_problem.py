@@ -12,7 +12,7 @@ from torch import Tensor
 from counterpoint import losses
 from counterpoint.losses import PairLoss
 from counterpoint.losses.alpha_rules import Entropy
-from counterpoint.theory.importance_problem import ImportanceProblem, importance_problem
+from counterpoint.theory.energy.importance_problem import ImportanceProblem, importance_problem
 from oracles import alphacl_theory_oracle as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close

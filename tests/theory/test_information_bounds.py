@@ -13,9 +13,14 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.binary import MIOv1, MIOv2, MIOv3
-from counterpoint.theory.cooccurrence import cooccurrence
-from counterpoint.theory.information_bounds import best_scores, information, least_surrogate_gap, tangent_surrogate
-from counterpoint.theory.mio_terms import MioTerms, batch_terms, pair_counts, population_terms
+from counterpoint.theory.bounds.information_bounds import (
+    best_scores,
+    information,
+    least_surrogate_gap,
+    tangent_surrogate,
+)
+from counterpoint.theory.bounds.mio_terms import MioTerms, batch_terms, pair_counts, population_terms
+from counterpoint.theory.factors.cooccurrence import cooccurrence
 from oracles import mio_bounds_oracle as oracle
 from theory.finite_models import draw
 from tolerances import assert_close

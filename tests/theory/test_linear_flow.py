@@ -11,18 +11,18 @@ from scipy.linalg import expm
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses import InfoNCE
-from counterpoint.theory.flow_integrator import integrate
-from counterpoint.theory.flow_losses import CATALOGUE, DistanceInfoNCE, ProductInfoNCE
-from counterpoint.theory.flow_network import ToyNetwork
-from counterpoint.theory.flow_training import gradient_flow
-from counterpoint.theory.linear_flow import (
+from counterpoint.theory.flows.flow_integrator import integrate
+from counterpoint.theory.flows.flow_losses import CATALOGUE, DistanceInfoNCE, ProductInfoNCE
+from counterpoint.theory.flows.flow_network import ToyNetwork
+from counterpoint.theory.flows.flow_training import gradient_flow
+from counterpoint.theory.flows.linear_flow import (
     covariance_gap,
     fixed_gap_flow,
     gap_directions,
     linear_flow,
     singular_value_ceilings,
 )
-from counterpoint.theory.toy_augmentations import (
+from counterpoint.theory.flows.toy_augmentations import (
     ToyData,
     ToyViews,
     block_noise,

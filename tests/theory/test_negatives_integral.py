@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.theory import negatives_integral
-from counterpoint.theory.negatives_integral import LogSumIntegral
-from counterpoint.theory.risk_quadrature import (
+from counterpoint.theory.geometry.negatives_integral import LogSumIntegral
+from counterpoint.theory.geometry.optimal_geometry import negatives_integral
+from counterpoint.theory.geometry.risk_quadrature import (
     LONGEST_SERIES,
     Basis,
     ChebyshevBasis,

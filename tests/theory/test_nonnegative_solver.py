@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.cooccurrence import Cooccurrence, cooccurrence, paired_cooccurrence
-from counterpoint.theory.factorisation import constant, source_features
-from counterpoint.theory.identifiability import match_features
-from counterpoint.theory.nonnegative_solver import nonnegative_features
+from counterpoint.theory.factors.cooccurrence import Cooccurrence, cooccurrence, paired_cooccurrence
+from counterpoint.theory.factors.factorisation import constant, source_features
+from counterpoint.theory.factors.identifiability import match_features
+from counterpoint.theory.factors.nonnegative_solver import nonnegative_features
 from theory.finite_models import Drawn, any_models, draw, identifiable_models, paired_models
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint import losses
-from counterpoint.theory import norm_conservation
-from counterpoint.theory.norm_conservation import (
+from counterpoint.theory.energy import norm_conservation
+from counterpoint.theory.energy.norm_conservation import (
     Drifts,
     LayerFlow,
     Network,

@@ -7,10 +7,10 @@ from counterpoint.core.errors import UsageError
 from counterpoint.losses.decoupled import DCL
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.class_risk import class_risk
-from counterpoint.theory.correlation_solver import minimise_over_correlations
-from counterpoint.theory.minority_collapse import one_majority
-from counterpoint.theory.phase import curve, minority_optimum, phase_diagram
+from counterpoint.theory.collapse.minority_collapse import one_majority
+from counterpoint.theory.collapse.phase import curve, minority_optimum, phase_diagram
+from counterpoint.theory.geometry.class_risk import class_risk
+from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations
 from oracles import collapse_oracle
 
 INF = math.inf

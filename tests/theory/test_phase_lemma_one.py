@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from counterpoint.theory.class_risk import class_risk
+from counterpoint.theory.geometry.class_risk import class_risk
 from oracles import collapse_oracle
 
 LEAST = math.log(1 + (1 + math.exp(-2)) / 2)  # S(A*) of two equal classes at opposite vectors, k infinite

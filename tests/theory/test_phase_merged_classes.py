@@ -5,8 +5,8 @@ import torch
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.class_risk import class_risk
-from counterpoint.theory.merged_classes import (
+from counterpoint.theory.geometry.class_risk import class_risk
+from counterpoint.theory.geometry.merged_classes import (
     MergedRisk,
     dual_matrix,
     least_eigenvalue,

@@ -9,10 +9,10 @@ from counterpoint.losses.family import InfoNCE
 from counterpoint.losses.hard_negatives import HardNegatives
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.class_risk import class_risk
-from counterpoint.theory.geometry import optimal_geometry
-from counterpoint.theory.merged_classes import dual_matrix
-from counterpoint.theory.minority_collapse import collapse_threshold, one_majority
+from counterpoint.theory.collapse.minority_collapse import collapse_threshold, one_majority
+from counterpoint.theory.geometry.class_risk import class_risk
+from counterpoint.theory.geometry.merged_classes import dual_matrix
+from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 from oracles import collapse_oracle
 
 INF = math.inf

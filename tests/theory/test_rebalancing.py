@@ -8,10 +8,10 @@ from counterpoint.losses.family import InfoNCE
 from counterpoint.losses.hard_negatives import HardNegatives
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.class_risk import class_risk
-from counterpoint.theory.geometry import optimal_geometry
-from counterpoint.theory.phase import curve, phase_diagram
-from counterpoint.theory.rebalancing import rebalance, simplex_deviation
+from counterpoint.theory.collapse.phase import curve, phase_diagram
+from counterpoint.theory.collapse.rebalancing import rebalance, simplex_deviation
+from counterpoint.theory.geometry.class_risk import class_risk
+from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 
 INF = math.inf
 

@@ -6,11 +6,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.theory.contrastive_covariance import contrastive_covariance
-from counterpoint.theory.deep_linear import twice_energy
-from counterpoint.theory.relu_optima import ascend_sticky, best_two_modes, describe_first_layer
-from counterpoint.theory.relu_single_node import follow_single_node
-from counterpoint.theory.two_layer_relu import draw_mixture, mode_spectrum
+from counterpoint.theory.energy.contrastive_covariance import contrastive_covariance
+from counterpoint.theory.energy.deep_linear import twice_energy
+from counterpoint.theory.energy.relu_optima import ascend_sticky, best_two_modes, describe_first_layer
+from counterpoint.theory.energy.relu_single_node import follow_single_node
+from counterpoint.theory.energy.two_layer_relu import draw_mixture, mode_spectrum
 
 seeds = st.integers(0, 2**31)
 STRONG = torch.tensor([[0.5, -1.0], [-1.0, 0.7]], dtype=torch.float64)  # augmentation lowered the diagonal

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.flow_losses import CATALOGUE
-from counterpoint.theory.flow_network import ToyNetwork, decaying_network, embed, network_gradient, product
-from counterpoint.theory.flow_singular_values import factors
-from counterpoint.theory.flow_training import gradient_flow
-from counterpoint.theory.linear_flow import covariance_gap
-from counterpoint.theory.toy_augmentations import ToyData, ToyViews, draw_views, isotropic_noise
-from counterpoint.theory.two_layer_flow import (
+from counterpoint.theory.flows.flow_losses import CATALOGUE
+from counterpoint.theory.flows.flow_network import ToyNetwork, decaying_network, embed, network_gradient, product
+from counterpoint.theory.flows.flow_singular_values import factors
+from counterpoint.theory.flows.flow_training import gradient_flow
+from counterpoint.theory.flows.linear_flow import covariance_gap
+from counterpoint.theory.flows.toy_augmentations import ToyData, ToyViews, draw_views, isotropic_noise
+from counterpoint.theory.flows.two_layer_flow import (
     aligned_growth,
     aligned_rates,
     conservation_drift,
@@ -22,7 +22,7 @@ from counterpoint.theory.two_layer_flow import (
     two_layer_flow,
     two_layer_velocity,
 )
-from counterpoint.theory.weight_alignment import alignment_matrix
+from counterpoint.theory.flows.weight_alignment import alignment_matrix
 from oracles import flow_oracle
 from tolerances import assert_close
 

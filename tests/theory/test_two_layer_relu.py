@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint import losses
-from counterpoint.theory.contrastive_covariance import contrastive_covariance, energy, weigh
-from counterpoint.theory.deep_linear import twice_energy
-from counterpoint.theory.two_layer_relu import (
+from counterpoint.theory.energy.contrastive_covariance import contrastive_covariance, energy, weigh
+from counterpoint.theory.energy.deep_linear import twice_energy
+from counterpoint.theory.energy.two_layer_relu import (
     ModeMixture,
     as_mixture,
     draw_mixture,

@@ -15,8 +15,8 @@ from torch.nn.functional import softplus
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses import GeneralizedContrastive, InfoNCE, MIOv1, SpectralContrastive, Triplet
-from counterpoint.theory.feature_training import FeatureTraining, class_partners, epoch_batches, whole_samples
-from counterpoint.theory.unconstrained_features import (
+from counterpoint.theory.features.feature_training import FeatureTraining, class_partners, epoch_batches, whole_samples
+from counterpoint.theory.features.unconstrained_features import (
     FeatureSimulation,
     class_means,
     simulate_features,

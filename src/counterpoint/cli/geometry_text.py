@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor
 
 from counterpoint.report.geometry_drawing import merge_words, spread_words
-from counterpoint.theory.geometry import Geometry
-from counterpoint.theory.minority_collapse import CollapseThreshold
+from counterpoint.theory.collapse.minority_collapse import CollapseThreshold
+from counterpoint.theory.geometry.optimal_geometry import Geometry
 
 # C classes
 

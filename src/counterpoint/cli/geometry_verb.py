@@ -20,9 +20,9 @@ from counterpoint.losses.build import build_loss
 from counterpoint.losses.loss import Loss
 from counterpoint.report.geometry_drawing import write_geometry
 from counterpoint.report.theory_document import check_theory_target
-from counterpoint.theory.class_risk import PAPER
-from counterpoint.theory.geometry import optimal_geometry
-from counterpoint.theory.minority_collapse import CollapseThreshold, collapse_threshold
+from counterpoint.theory.collapse.minority_collapse import CollapseThreshold, collapse_threshold
+from counterpoint.theory.geometry.class_risk import PAPER
+from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 
 PAPER_LOSS = "generalized-contrastive"  # the paper's InfoNCE, at any temperature
 PAPER_NAME = "InfoNCE (imbalanced2026, Eq. 23)"

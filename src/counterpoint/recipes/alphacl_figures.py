@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.losses.family import InfoNCE
-from counterpoint.theory.contrastive_covariance import contrastive_covariance
-from counterpoint.theory.deep_linear import Alignment, Ascent, alignment, ascend, draw_layers
-from counterpoint.theory.relu_optima import StickyAscent, ascend_sticky, describe_first_layer
+from counterpoint.theory.energy.contrastive_covariance import contrastive_covariance
+from counterpoint.theory.energy.deep_linear import Alignment, Ascent, alignment, ascend, draw_layers
+from counterpoint.theory.energy.relu_optima import StickyAscent, ascend_sticky, describe_first_layer
+from counterpoint.theory.energy.two_layer_relu import draw_mixture
 from counterpoint.theory.reproduction import Claim, LinePanel, MatrixPanel, Reproduction, Series, ignore
-from counterpoint.theory.two_layer_relu import draw_mixture
 
 DEPTH, WIDTH, NUM_SAMPLES = 5, 10, 32
 MODES, HIDDEN, OUTPUTS = 10, 10, 20

@@ -12,15 +12,21 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from counterpoint.theory.flow_losses import DistanceInfoNCE, FlowLoss, ProductInfoNCE
-from counterpoint.theory.flow_network import ToyNetwork, decaying_network, embed
-from counterpoint.theory.flow_spectrum import live_dimensions, log_spectrum
-from counterpoint.theory.flow_training import Descent, NetworkPath, gradient_descent, gradient_flow
-from counterpoint.theory.linear_flow import covariance_gap, gap_directions
+from counterpoint.theory.flows.flow_losses import DistanceInfoNCE, FlowLoss, ProductInfoNCE
+from counterpoint.theory.flows.flow_network import ToyNetwork, decaying_network, embed
+from counterpoint.theory.flows.flow_spectrum import live_dimensions, log_spectrum
+from counterpoint.theory.flows.flow_training import Descent, NetworkPath, gradient_descent, gradient_flow
+from counterpoint.theory.flows.linear_flow import covariance_gap, gap_directions
+from counterpoint.theory.flows.toy_augmentations import (
+    ToyData,
+    block_noise,
+    draw_views,
+    gaussian_points,
+    isotropic_noise,
+)
+from counterpoint.theory.flows.two_layer_flow import conservation_drift
+from counterpoint.theory.flows.weight_alignment import alignment_blocks, alignment_matrix, live_alignment
 from counterpoint.theory.reproduction import Claim, LinePanel, MatrixPanel, Reproduction, Series, ignore
-from counterpoint.theory.toy_augmentations import ToyData, block_noise, draw_views, gaussian_points, isotropic_noise
-from counterpoint.theory.two_layer_flow import conservation_drift
-from counterpoint.theory.weight_alignment import alignment_blocks, alignment_matrix, live_alignment
 
 NUM_DIMS = 16
 NUM_POINTS = 10_000

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from counterpoint.recipes.plane_embeddings import ClassSamples, PlaneEmbedding
-from counterpoint.theory.collapse_bounds import collapse_bounds
-from counterpoint.theory.geometry import Geometry, optimal_geometry
-from counterpoint.theory.minority_collapse import collapse_threshold
+from counterpoint.theory.collapse.collapse_bounds import collapse_bounds
+from counterpoint.theory.collapse.minority_collapse import collapse_threshold
+from counterpoint.theory.features.unconstrained_features import class_means, within_class_variance
+from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 from counterpoint.theory.reproduction import Claim
-from counterpoint.theory.unconstrained_features import class_means, within_class_variance
 
 NUM_NEGATIVES = 512
 PRINTED_TOLERANCE = 0.015  # the paper's solver stopped near the optimum; its values fit k = 5 to 12 better than 512

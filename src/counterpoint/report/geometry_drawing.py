@@ -21,7 +21,7 @@ from counterpoint.report.theory_document import TheorySection, check_theory_targ
 from counterpoint.report.theory_matrix import matrix_figure
 from counterpoint.report.theory_plane import Spoke, unit_plane
 from counterpoint.report.wording import count, listing, number, percent
-from counterpoint.theory.geometry import Geometry
+from counterpoint.theory.geometry.optimal_geometry import Geometry
 from counterpoint.theory.reproduction import MatrixPanel
 
 # C classes, D dimensions

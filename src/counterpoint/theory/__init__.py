@@ -1,1 +1,41 @@
-"""What the papers prove, as functions: optimal geometry, thresholds, and the dynamics of learning."""
+"""What the papers prove, as functions: optimal geometry, thresholds, and the dynamics of learning.
+
+Here stand the questions a practitioner asks; the modules below have the rest::
+
+    geometry   what a loss asks of classes, the best class means, and the certificate
+    collapse   when minority classes merge, and what brings them apart
+    features   unconstrained features trained with our losses
+    flows      dimensional collapse in linear and ReLU networks (directclr2022)
+    energy     pairwise importance, deep linear and two-layer ReLU networks (alphacl2022)
+    factors    contrast as matrix factorisation (ncl2024)
+    bounds     information and convergence bounds (mio2021)
+"""
+
+from counterpoint.theory.collapse.collapse_bounds import CollapseBounds, collapse_bounds
+from counterpoint.theory.collapse.minority_collapse import CollapseThreshold, collapse_threshold
+from counterpoint.theory.collapse.phase import PhaseDiagram, phase_diagram
+from counterpoint.theory.collapse.rebalancing import RebalancingPlan, rebalance
+from counterpoint.theory.features.feature_training import FeatureTraining
+from counterpoint.theory.features.unconstrained_features import FeatureSimulation, simulate_features
+from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
+from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations
+from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
+
+__all__ = [
+    "ClassRisk",
+    "CollapseBounds",
+    "CollapseThreshold",
+    "FeatureSimulation",
+    "FeatureTraining",
+    "Geometry",
+    "PhaseDiagram",
+    "RebalancingPlan",
+    "class_risk",
+    "collapse_bounds",
+    "collapse_threshold",
+    "minimise_over_correlations",
+    "optimal_geometry",
+    "phase_diagram",
+    "rebalance",
+    "simulate_features",
+]

@@ -1,0 +1,1 @@
+"""Mutual information and convergence bounds of binary contrastive losses (mio2021)."""

@@ -1,0 +1,1 @@
+"""Unconstrained features trained with our losses, beside the optimum."""

@@ -1,0 +1,1 @@
+"""Dynamics of linear and ReLU networks under augmentation (directclr2022): dimensional collapse."""

@@ -1,0 +1,284 @@
+r"""The class-level risk S(A): what a loss comes to where all vectors of a class are one unit vector.
+
+.. math:: S(A) = \sum_i w_i \sum_{j_1 \dots j_k} \Big(\prod_t r_{i j_t}\Big)\, \psi(a_{i j_1} - 1, \dots, a_{i j_k} - 1)
+
+A is the Gram matrix of the class means, w_i the weight of class i as anchor (its proportion), and :math:`r_{ij}` the
+probability that a negative of class i is of class j: :math:`\lambda_j`, or :math:`\lambda_j/(1-\lambda_i)` for
+:math:`j \ne i` where negatives are of other classes. The expectation over k negatives is exact: in closed form where
+the loss is a sum over pairs or k is infinite, else one integral per row (``negatives_integral``).
+
+The least S over unit diagonals bounds a loss of gaps for every encoder in the unit ball where negatives are of other
+classes, or where positives are independent given their class: by Lemma 1 of imbalanced2026 the class means enter
+through :math:`a_{ij} - 1` or :math:`a_{ij} - |\mu_i|^2`, and A + diag(1 - |mu_i|^2) has no larger gap. Differs from
+Corollary 3 of the paper, which claims the bound for any positives: where negatives may share the class of an anchor
+whose positive is tied to it (two views of a sample), spreading a class lowers the terms of collisions and can do better
+than any collapsed geometry.
+"""
+
+# C classes
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import NonFiniteError, UsageError
+from counterpoint.kernels.contract import PairFunction
+from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable
+from counterpoint.losses.loss import Loss
+from counterpoint.theory.geometry.risk_log_sums import hard_sum_rows, log_sum_rows
+from counterpoint.theory.geometry.risk_rows import LogMeanRows, Rows, SeparableRows
+
+PAPER = LogOfSum("the paper's InfoNCE", is_mean=True)  # imbalanced2026, Eq. 23
+SYMMETRY_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class RiskAt:
+    r"""The risk and its derivatives at one Gram matrix.
+
+    With :math:`\langle X, Y\rangle = \sum_{ij} X_{ij} Y_{ij}` and a symmetric change D whose diagonal is zero,
+    :math:`S(A + D) = S + \langle G, D\rangle + \frac12 \langle D, H[D]\rangle + \dots`
+
+    Attributes:
+        value: S.
+        gradient_CC: G, symmetric, with zero diagonal.
+        curvature: H, from a symmetric direction to a symmetric matrix with zero diagonal.
+        curvature_diagonal_CC: what multiplies D_ij in H[D]_ij; all of H where S is a sum over entries.
+        own_slope_C: derivative of S for :math:`|\mu_i|^2`, positives being independent given their class. Where it is
+            negative, together with what the constraint adds, a class does better collapsed than spread.
+    """
+
+    value: float
+    gradient_CC: Tensor
+    curvature: Callable[[Tensor], Tensor]
+    curvature_diagonal_CC: Tensor
+    own_slope_C: Tensor
+
+
+@dataclass(frozen=True)
+class ClassRisk:
+    """S as a function of the Gram matrix; made by ``class_risk``.
+
+    Attributes:
+        name: of the loss.
+        anchor_weights_C: w.
+        rows: the risk of each row.
+        is_convex: S is convex on all symmetric matrices.
+        is_strictly_convex: strictly; its minimiser is then unique.
+        is_smooth: S has a continuous gradient.
+        lower: a convex risk that is nowhere above this one, where this one is not convex.
+    """
+
+    name: str
+    anchor_weights_C: Tensor
+    rows: Rows
+    is_convex: bool = True
+    is_strictly_convex: bool = True
+    is_smooth: bool = True
+    lower: "ClassRisk | None" = None
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.anchor_weights_C)
+
+    def value(self, gram_CC: Tensor) -> float:
+        """S at a Gram matrix, whose diagonal counts as 1.
+
+        Raises:
+            ValueError: not a finite symmetric matrix of this size.
+        """
+        return float(self.anchor_weights_C @ self.rows.value(self._checked(gram_CC)))
+
+    def at(self, gram_CC: Tensor) -> RiskAt:
+        """S and its derivatives at a Gram matrix, whose diagonal counts as 1.
+
+        Raises:
+            ValueError: not a finite symmetric matrix of this size.
+        """
+        rows, w_C1 = self.rows.at(self._checked(gram_CC)), self.anchor_weights_C[:, None]
+        return RiskAt(
+            float(self.anchor_weights_C @ rows.value_C),
+            _between_classes(w_C1 * rows.slope_CC),
+            lambda direction_CC: _between_classes(w_C1 * rows.product(_between_classes(direction_CC))),
+            _between_classes(w_C1 * rows.diagonal_CC),
+            self.anchor_weights_C * rows.length_slope_C,
+        )
+
+    def smoothed(self, width: float) -> "tuple[ClassRisk, float]":
+        r"""A risk with a continuous second derivative, nowhere below this one, and how far above it is at most.
+
+        The hinge :math:`[u]_+` becomes :math:`h(3/16 + t/2 + 3t^2/8 - t^4/16)` with t = u/h between -h and h.
+
+        Args:
+            width: h > 0, of the scaled and shifted gap.
+        """
+        if self.is_smooth:
+            return self, 0.0
+        assert isinstance(self.rows, SeparableRows)
+        record = replace(self.rows.record, repel=smooth_hinge(width), is_smooth=True)
+        slack = self.rows.factor * float(self.anchor_weights_C.sum()) * 3 * width / 16
+        return replace(self, rows=replace(self.rows, record=record), is_smooth=True), slack
+
+    def _checked(self, gram_CC: Tensor) -> Tensor:
+        """The matrix in float64 with unit diagonal."""
+        size = self.num_classes
+        if gram_CC.shape != (size, size):
+            raise UsageError(f"gram must have shape ({size}, {size}), one row per class, got {tuple(gram_CC.shape)}")
+        gram_CC = gram_CC.detach().to(self.anchor_weights_C)
+        if not bool(torch.isfinite(gram_CC).all()):
+            raise NonFiniteError("gram must be finite, but holds NaN or infinity")
+        if float((gram_CC - gram_CC.mT).abs().max()) > SYMMETRY_TOLERANCE:
+            raise UsageError("gram must be symmetric; take (gram + gram.T) / 2")
+        return gram_CC.clone().fill_diagonal_(1.0)
+
+
+def class_risk(
+    proportions_C: Tensor,
+    *,
+    loss: Loss | None = None,
+    num_negatives: float | None = None,
+    supervised: bool = False,
+    anchor_weights: Tensor | None = None,
+) -> ClassRisk:
+    r"""The class-level risk of a loss.
+
+    Infinitely many negatives leave a loss that sums over them no finite risk. Its value is then the limit of the risk
+    less factor * log k for a logarithm of the sum, and of the risk divided by k for a plain sum; the minimiser is the
+    limit of the minimisers.
+
+    Source: imbalanced2026, Eq. 10 (k infinite), 14 and appendix A.18 (negatives of other classes).
+
+    Args:
+        proportions_C: share of each class, float64 (C,), positive, of sum 1.
+        loss: one of ``counterpoint.losses``, taken as it trains; None is the paper's InfoNCE of Eq. 23,
+            log(1 + mean of k exponentials) at temperature 1.
+        num_negatives: k >= 1, or math.inf; None is the loss's own number, or infinity.
+        supervised: negatives are of other classes than the anchor.
+        anchor_weights: weight of each class as anchor, >= 0; None is its proportion.
+
+    Raises:
+        UsageError: a loss without class-level risk (says why), k < 1 or not whole, weights of another shape or sign.
+
+    >>> risk = class_risk(torch.full((2,), 0.5, dtype=torch.float64), supervised=True)
+    >>> opposite = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+    >>> abs(risk.value(opposite) - math.log(1 + math.exp(-2))) < 1e-15
+    True
+    """
+    record = PAPER if loss is None else _record(loss)
+    k = _number(record.num_negatives if num_negatives is None else num_negatives)
+    weights_CC = negative_weights(proportions_C, supervised=supervised or record.supervised)
+    anchor_weights_C = _anchor_weights(proportions_C, anchor_weights)
+    return _risk(record, weights_CC, anchor_weights_C, k)
+
+
+def negative_weights(proportions_C: Tensor, *, supervised: bool) -> Tensor:
+    r"""Probability that a negative of an anchor of class i (row) is of class j: lambda_j or lambda_j / (1 - lambda_i).
+
+    >>> negative_weights(torch.tensor([0.5, 0.25, 0.25]), supervised=True)
+    tensor([[0.0000, 0.5000, 0.5000],
+            [0.6667, 0.0000, 0.3333],
+            [0.6667, 0.3333, 0.0000]])
+    """
+    weights_CC = proportions_C.expand(len(proportions_C), -1).clone()
+    if not supervised:
+        return weights_CC
+    weights_CC.fill_diagonal_(0.0)
+    return weights_CC / weights_CC.sum(1, keepdim=True)
+
+
+def smooth_hinge(width: float) -> PairFunction:
+    """The hinge, its corner rounded off within ``width`` on either side; at most 3/16 of the width above it.
+
+    Raises:
+        UsageError: width <= 0 or not finite.
+
+    >>> smooth_hinge(0.5).value(torch.tensor([-0.5, 0.0, 0.5]))
+    tensor([0.0000, 0.0938, 0.5000])
+    """
+    if not 0 < width < math.inf:
+        raise UsageError(f"width must be > 0 and finite, got {width}; 1e-3 of the margin is common")
+
+    def value(u: Tensor) -> Tensor:
+        t = (u / width).clamp(-1, 1)
+        return torch.relu(u - width) + width * (3 / 16 + t / 2 + 3 * t**2 / 8 - t**4 / 16)
+
+    def slope(u: Tensor) -> Tensor:
+        t = (u / width).clamp(-1, 1)
+        return 0.5 + 0.75 * (t - t**3 / 3)
+
+    def curvature(u: Tensor) -> Tensor:
+        t = (u / width).clamp(-1, 1)
+        return 0.75 * (1 - t**2) / width
+
+    return PairFunction(f"hinge rounded by {width:g}", value, slope, curvature)
+
+
+def _risk(record: ClassLevel, weights_CC: Tensor, anchor_weights_C: Tensor, k: float) -> ClassRisk:
+    """The risk of a record, with its convex lower bound where it needs one."""
+    if isinstance(record, Separable):
+        return ClassRisk(
+            record.name,
+            anchor_weights_C,
+            _separable_rows(record, weights_CC, k),
+            is_strictly_convex=record.is_strictly_convex,
+            is_smooth=record.is_smooth,
+        )
+    if record.hardness:
+        plain = _risk(record.plain, weights_CC, anchor_weights_C, k)
+        rows = LogMeanRows(record, weights_CC) if math.isinf(k) else hard_sum_rows(record, weights_CC, int(k))
+        return ClassRisk(record.name, anchor_weights_C, rows, is_convex=False, is_strictly_convex=False, lower=plain)
+    if math.isinf(k):
+        rows = LogMeanRows(record, weights_CC)
+        is_offset = rows.epsilon > 0
+    else:
+        rows, is_offset = log_sum_rows(record, weights_CC, int(k)), record.epsilon > 0
+    # Without epsilon the logarithm is linear along equal changes of all gaps; a collision, of gap 0, prevents them.
+    is_strict = is_offset or (k > 1 and float(weights_CC.diagonal().min()) > 0)
+    return ClassRisk(record.name, anchor_weights_C, rows, is_strictly_convex=is_strict)
+
+
+def _separable_rows(record: Separable, weights_CC: Tensor, k: float) -> SeparableRows:
+    """A sum over k negatives is k times their mean; over infinitely many, the limit of the sum / k."""
+    if record.is_mean or math.isinf(k):
+        return SeparableRows(record, weights_CC, float(record.is_mean), record.factor)
+    return SeparableRows(record, weights_CC, 1.0, k * record.factor)
+
+
+def _record(loss: Loss) -> ClassLevel:
+    """What the loss does to classes."""
+    if not isinstance(loss, Loss):
+        raise UsageError(f"loss must be one of counterpoint.losses or None, got {type(loss).__name__}; build it first")
+    return loss.class_level()
+
+
+def _number(num_negatives: float | None) -> float:
+    """A whole number or infinity."""
+    if num_negatives is None:
+        return math.inf
+    is_number = isinstance(num_negatives, Real) and not isinstance(num_negatives, bool)
+    if is_number and num_negatives >= 1 and (num_negatives == math.inf or num_negatives % 1 == 0):
+        return float(num_negatives)
+    raise UsageError(f"num_negatives must be a whole number >= 1 or math.inf, got {num_negatives!r}; 512 is common")
+
+
+def _anchor_weights(proportions_C: Tensor, anchor_weights: Tensor | None) -> Tensor:
+    """Weights of anchors in float64."""
+    if anchor_weights is None:
+        return proportions_C.double()
+    weights_C = torch.as_tensor(anchor_weights).to(proportions_C).double()
+    if weights_C.shape != proportions_C.shape:
+        shapes = f"{tuple(proportions_C.shape)}, got {tuple(weights_C.shape)}"
+        raise UsageError(f"anchor_weights must be one per class, shape {shapes}")
+    if not bool(torch.isfinite(weights_C).all()) or float(weights_C.min()) < 0 or float(weights_C.sum()) == 0:
+        raise UsageError(f"anchor_weights must be >= 0, finite and not all 0, got {weights_C.tolist()}")
+    return weights_C
+
+
+def _between_classes(matrix_CC: Tensor) -> Tensor:
+    """Symmetric part without diagonal."""
+    return (0.5 * (matrix_CC + matrix_CC.mT)).fill_diagonal_(0.0)

@@ -1,0 +1,186 @@
+r"""Descent on the factor of a correlation matrix: A = V V^T with rows of V on the unit sphere.
+
+Trust-region Newton on the product of spheres: the Newton system is solved by conjugate gradients, preconditioned row by
+row and cut off at the border of the region. A saddle of the factor is no trap once V has as many columns as the rank
+of the optimum needs (Burer and Monteiro).
+"""
+
+# C classes, R columns of the factor
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterpoint.theory.geometry.class_risk import RiskAt
+from counterpoint.theory.geometry.dual_certificate import multipliers
+
+_MOST_PRODUCTS = 500  # Hessian-vector products per step
+_EPSILON = torch.finfo(torch.float64).eps
+_KEEP = 1e-7  # singular values below this share of the largest are dropped: they change the risk by its square
+
+
+@dataclass(frozen=True)
+class Point:
+    """A factor and the risk there.
+
+    Attributes:
+        factor_CR: V, rows of unit length.
+        gram_CC: V V^T.
+        at: value and derivatives of the risk.
+        multipliers_C: y of the unit-length constraints.
+        slope_CR: Riemannian gradient, 2 (G + diag(y)) V.
+    """
+
+    factor_CR: Tensor
+    gram_CC: Tensor
+    at: RiskAt
+    multipliers_C: Tensor
+    slope_CR: Tensor
+
+    @property
+    def relative_slope(self) -> float:
+        """Length of the gradient as a share of that of its two parts, which cancel at the optimum."""
+        size = max(float(self.multipliers_C.norm()), 1e-6 * float(self.at.gradient_CC.norm()))
+        return float(self.slope_CR.norm()) / max(2 * size, 1e-300)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Where a descent ended.
+
+    Attributes:
+        point: the last point.
+        iterations: Newton steps taken.
+    """
+
+    point: Point
+    iterations: int
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step of the trust-region problem, the change its model predicts, and whether the border cut it off."""
+
+    step_CR: Tensor
+    model_change: float
+    is_cut: bool
+    length: float
+
+
+def point_at(risk: Callable[[Tensor], RiskAt], factor_CR: Tensor) -> Point:
+    """Evaluate the risk at a factor, whose rows are brought to unit length."""
+    factor_CR = factor_CR / factor_CR.norm(dim=1, keepdim=True)
+    gram_CC = factor_CR @ factor_CR.T
+    gram_CC.fill_diagonal_(1.0)
+    at = risk(gram_CC)
+    y_C = multipliers(at.gradient_CC, gram_CC)
+    return Point(factor_CR, gram_CC, at, y_C, 2 * (at.gradient_CC @ factor_CR + y_C[:, None] * factor_CR))
+
+
+def descend(
+    risk: Callable[[Tensor], RiskAt], factor_CR: Tensor, *, slope: float, most_iterations: int = 300
+) -> Descent:
+    """Minimise the risk over factors of a given shape, to a stationary point.
+
+    Args:
+        risk: from a correlation matrix to value and derivatives.
+        factor_CR: start, (C, R); columns that vanish on the way are dropped.
+        slope: relative length of the gradient at which to stop.
+        most_iterations: Newton steps.
+
+    Returns:
+        The last point; check its ``relative_slope``.
+    """
+    point, radius = point_at(risk, factor_CR), 1.0
+    largest_radius = 4 * math.sqrt(len(factor_CR))
+    for iteration in range(most_iterations):
+        if point.relative_slope <= slope:
+            return Descent(point, iteration)
+        step = _trust_region_step(point, radius)
+        trial = point_at(risk, point.factor_CR + step.step_CR)
+        rounding = 10 * _EPSILON * max(abs(point.at.value), float(point.multipliers_C.abs().sum()))
+        agreement = (point.at.value - trial.at.value + rounding) / (rounding - step.model_change)
+        if -step.model_change < 0.01 * rounding and trial.relative_slope >= point.relative_slope:
+            return Descent(point, iteration)  # as far as rounding lets the value tell
+        if agreement < 0.25:
+            radius = 0.25 * min(radius, step.length)
+        elif agreement > 0.75 and step.is_cut:
+            radius = min(2 * radius, largest_radius)
+        if agreement > 0.05:
+            point = _with_fewer_columns(risk, trial)
+    return Descent(point, most_iterations)
+
+
+def _trust_region_step(point: Point, radius: float) -> _Step:
+    """Minimise the quadratic model within the radius by conjugate gradients (Steihaug and Toint)."""
+    scale_C1 = _preconditioner(point)
+    step_CR, product_CR = torch.zeros_like(point.factor_CR), torch.zeros_like(point.factor_CR)
+    residual_CR = point.slope_CR
+    solved_CR = residual_CR / scale_C1
+    direction_CR = -solved_CR
+    energy = first_energy = _dot(residual_CR, solved_CR)
+    target = first_energy * min(0.1, point.relative_slope) ** 2
+    for _ in range(_MOST_PRODUCTS):
+        curved_CR = _hessian_product(point, direction_CR)
+        curvature = _dot(direction_CR, curved_CR)
+        length = energy / curvature if curvature > 0 else math.inf
+        if curvature <= 0 or float((step_CR + length * direction_CR).norm()) >= radius:
+            length = _to_border(step_CR, direction_CR, radius)
+            step_CR, product_CR = step_CR + length * direction_CR, product_CR + length * curved_CR
+            return _Step(step_CR, _model(point, step_CR, product_CR), True, radius)
+        step_CR, product_CR = step_CR + length * direction_CR, product_CR + length * curved_CR
+        residual_CR = residual_CR + length * curved_CR
+        solved_CR = residual_CR / scale_C1
+        energy, last = _dot(residual_CR, solved_CR), energy
+        if energy <= target:
+            break
+        direction_CR = (energy / last) * direction_CR - solved_CR
+    return _Step(step_CR, _model(point, step_CR, product_CR), False, float(step_CR.norm()))
+
+
+def _hessian_product(point: Point, change_CR: Tensor) -> Tensor:
+    """Riemannian Hessian of the risk times a tangent vector."""
+    factor_CR, at = point.factor_CR, point.at
+    gram_change_CC = change_CR @ factor_CR.T
+    gram_change_CC = gram_change_CC + gram_change_CC.T
+    gram_change_CC.fill_diagonal_(0.0)
+    product_CR = at.gradient_CC @ change_CR + point.multipliers_C[:, None] * change_CR
+    product_CR = 2 * (product_CR + at.curvature(gram_change_CC) @ factor_CR)
+    return product_CR - (product_CR * factor_CR).sum(dim=1, keepdim=True) * factor_CR
+
+
+def _preconditioner(point: Point) -> Tensor:
+    """Mean curvature of each row, from its multiplier and the diagonal of the risk's Hessian; (C, 1), positive."""
+    spread_CC = point.at.curvature_diagonal_CC * (1 - point.gram_CC.square())
+    scale_C = point.multipliers_C.abs() + spread_CC.sum(dim=1) / max(point.factor_CR.shape[1] - 1, 1)
+    return 2 * scale_C.clamp_min(1e-12 * float(scale_C.max()) + 1e-300)[:, None]
+
+
+def _to_border(step_CR: Tensor, direction_CR: Tensor, radius: float) -> float:
+    """How far to go along a direction to reach the border of the region."""
+    along, length = _dot(step_CR, direction_CR), _dot(direction_CR, direction_CR)
+    missing = max(radius**2 - _dot(step_CR, step_CR), 0.0)
+    return (-along + math.sqrt(along**2 + length * missing)) / length
+
+
+def _model(point: Point, step_CR: Tensor, product_CR: Tensor) -> float:
+    """Predicted change of the risk."""
+    return _dot(point.slope_CR, step_CR) + 0.5 * _dot(step_CR, product_CR)
+
+
+def _with_fewer_columns(risk: Callable[[Tensor], RiskAt], point: Point) -> Point:
+    """Drop directions that no class uses any more, after turning the factor to its principal axes."""
+    num_columns = point.factor_CR.shape[1]
+    squares_R, axes_RR = torch.linalg.eigh(point.factor_CR.T @ point.factor_CR)
+    is_used_R = squares_R > (_KEEP**2) * squares_R[-1]
+    if int(is_used_R.sum()) == num_columns:
+        return point
+    return point_at(risk, point.factor_CR @ axes_RR[:, is_used_R])
+
+
+def _dot(left: Tensor, right: Tensor) -> float:
+    """Inner product of two matrices."""
+    return float(torch.dot(left.flatten(), right.flatten()))

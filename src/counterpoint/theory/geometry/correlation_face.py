@@ -1,0 +1,154 @@
+r"""Finish on the face of correlation matrices of rank C - 1, where the dual certificate has rank one.
+
+At the optimum :math:`Z = G + \mathrm{diag}(y) \succeq 0` and Z A = 0. Where A has rank C - 1, Z has rank one, so that
+
+.. math:: G_{ij} = z_i z_j \; (i \ne j), \qquad A z = 0, \qquad A_{ii} = 1
+
+with a vector z > 0 in place of a factor of A. Newton's method solves these equations; its linear systems are symmetric,
+and the Schur complement of the Hessian's diagonal preconditions them with one C x C factorisation.
+"""
+
+# C classes
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.sparse.linalg import LinearOperator, minres
+from torch import Tensor
+
+from counterpoint.theory.geometry.class_risk import RiskAt
+
+_MOST_PRODUCTS = 200  # Hessian products per Newton step
+_FARTHEST = 2.0  # change of log z per step
+_ROUNDING = 1e-14
+
+
+@dataclass(frozen=True)
+class FaceFinish:
+    """Where Newton's method ended.
+
+    Attributes:
+        gram_CC: A, of unit diagonal; positive semi-definite up to rounding where the method converged to the optimum.
+        iterations: Newton steps taken.
+    """
+
+    gram_CC: Tensor
+    iterations: int
+
+
+@dataclass(frozen=True)
+class _Residual:
+    """What is missing in the two equations.
+
+    Attributes:
+        outer_CC: z z^T with zero diagonal.
+        pairs_CC: G log(z z^T / G), to first order z z^T - G; nearly linear in A where the risk is made of exponentials.
+        means_C: -A z.
+        size: the larger of both, relative.
+    """
+
+    outer_CC: Tensor
+    pairs_CC: Tensor
+    means_C: Tensor
+    size: float
+
+
+def finish_on_face(
+    risk: Callable[[Tensor], RiskAt], gram_CC: Tensor, *, most_iterations: int = 15
+) -> FaceFinish | None:
+    """Solve the optimality conditions of rank C - 1 from a matrix nearby.
+
+    Args:
+        risk: from a matrix of unit diagonal to value and derivatives; increasing in every entry.
+        gram_CC: start, (C, C).
+        most_iterations: Newton steps.
+
+    Returns:
+        The solution, or None where the method does not apply (a gradient or curvature that is not positive) or goes
+        astray; whoever calls must certify it.
+    """
+    at, log_z_C = risk(gram_CC), None
+    for iteration in range(most_iterations):
+        if not (_is_positive(at.gradient_CC) and _is_positive(at.curvature_diagonal_CC)):
+            return None
+        log_z_C = _nearest_log_z(at.gradient_CC) if log_z_C is None else log_z_C
+        residual = _residual_of(at.gradient_CC, gram_CC, log_z_C.exp())
+        if residual.size <= _ROUNDING:
+            return FaceFinish(gram_CC, iteration)
+        step = _newton_step(at, gram_CC, log_z_C.exp(), residual)
+        if step is None:
+            return None
+        gram_change_CC, log_z_change_C = step
+        length = min(1.0, 1.0 / float(gram_change_CC.abs().max()), _FARTHEST / float(log_z_change_C.abs().max()))
+        gram_CC, log_z_C = gram_CC + length * gram_change_CC, log_z_C + length * log_z_change_C
+        if float(gram_CC.abs().max()) > 3:
+            return None
+        at = risk(gram_CC)
+    return FaceFinish(gram_CC, most_iterations)
+
+
+def _is_positive(matrix_CC: Tensor) -> bool:
+    """Whether all entries off the diagonal are positive and finite."""
+    off_CC = matrix_CC.clone().fill_diagonal_(1.0)
+    return bool((off_CC > 0).all()) and bool(torch.isfinite(off_CC).all())
+
+
+def _nearest_log_z(gradient_CC: Tensor) -> Tensor:
+    """The z whose products are nearest to the gradient's entries, by least squares of logarithms."""
+    num_classes = len(gradient_CC)
+    sums_C = gradient_CC.clone().fill_diagonal_(1.0).log().sum(dim=1)  # (C - 2) log z_i + sum_j log z_j
+    total = float(sums_C.sum()) / (2 * (num_classes - 1))
+    return (sums_C - total) / (num_classes - 2) if num_classes > 2 else 0.5 * sums_C
+
+
+def _residual_of(gradient_CC: Tensor, gram_CC: Tensor, z_C: Tensor) -> _Residual:
+    """What is missing in both equations."""
+    outer_CC = torch.outer(z_C, z_C).fill_diagonal_(0.0)
+    log_ratio_CC = (outer_CC / gradient_CC).fill_diagonal_(1.0).log()
+    pairs_CC = gradient_CC * log_ratio_CC
+    means_C = -(gram_CC @ z_C)
+    relative = max(float(log_ratio_CC.abs().max()), float((means_C.abs() / (gram_CC.abs() @ z_C)).max()))
+    return _Residual(outer_CC, pairs_CC, means_C, relative)
+
+
+def _newton_step(at: RiskAt, gram_CC: Tensor, z_C: Tensor, residual: _Residual) -> tuple[Tensor, Tensor] | None:
+    r"""Changes of A and of log z.
+
+    With X the change of A and w that of log z,
+
+    .. math:: -H X + z_i z_j (w_i + w_j) = -R, \qquad 2 z \circ (X z) + 2 z \circ A (z \circ w) = 2 z \circ r.
+
+    Unknowns are scaled by the diagonal of H and by the Cholesky factor of the Schur complement it leaves.
+    """
+    num_classes, outer_CC = len(z_C), residual.outer_CC
+    diagonal_CC = at.curvature_diagonal_CC
+    scale_CC = torch.where(diagonal_CC > 0, diagonal_CC, torch.inf).rsqrt()
+    weight_CC = (outer_CC * scale_CC).square()
+    schur_CC = 2 * (torch.diag(weight_CC.sum(dim=1)) + weight_CC + gram_CC * torch.outer(z_C, z_C))
+    lower_CC, failed = torch.linalg.cholesky_ex(schur_CC)
+    if int(failed):
+        return None
+
+    def unscale(unknowns: np.ndarray) -> tuple[Tensor, Tensor]:
+        flat = torch.from_numpy(np.ascontiguousarray(unknowns))
+        change_CC = scale_CC * flat[: num_classes**2].view(num_classes, num_classes)
+        w_C1 = torch.linalg.solve_triangular(lower_CC.T, flat[num_classes**2 :, None], upper=True)
+        return change_CC, w_C1[:, 0]
+
+    def scale(pairs_CC: Tensor, means_C: Tensor) -> np.ndarray:
+        solved_C1 = torch.linalg.solve_triangular(lower_CC, means_C[:, None], upper=False)
+        return torch.cat([(scale_CC * pairs_CC).flatten(), solved_C1[:, 0]]).numpy()
+
+    def multiply(unknowns: np.ndarray) -> np.ndarray:
+        change_CC, w_C = unscale(unknowns)
+        pairs_CC = outer_CC * (w_C[:, None] + w_C[None, :]) - at.curvature(change_CC)
+        return scale(pairs_CC, 2 * z_C * (change_CC @ z_C + gram_CC @ (z_C * w_C)))
+
+    size = num_classes**2 + num_classes
+    operator = LinearOperator((size, size), multiply, dtype=float)  # pyright: ignore[reportCallIssue]
+    right = scale(-residual.pairs_CC, 2 * z_C * residual.means_C)
+    unknowns, _ = minres(operator, right, rtol=1e-2 * min(1.0, residual.size), maxiter=_MOST_PRODUCTS)
+    change_CC, w_C = unscale(unknowns)
+    return 0.5 * (change_CC + change_CC.T), w_C

@@ -1,0 +1,179 @@
+"""How each kind of problem is solved: convex, with a corner, of few dimensions, not convex, non-negative features."""
+
+# C classes, D dimensions, R columns of a factor
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from counterpoint.theory.geometry.class_risk import ClassRisk, RiskAt
+from counterpoint.theory.geometry.correlation_descent import descend
+from counterpoint.theory.geometry.correlation_solver import Solution, minimise_over_correlations, simplex
+from counterpoint.theory.geometry.dual_certificate import certify
+from counterpoint.theory.geometry.merging import merge_what_coincides
+from counterpoint.theory.geometry.risk_rows import SeparableRows
+
+CERTIFIED = "optimal: no unit class means have a smaller risk"
+_NUM_STARTS = 8
+_WIDTHS = tuple(10.0**-power for power in range(1, 8))  # of the rounded corner
+_FIXED_WIDTH = 1e-5  # where no certificate is sought
+_CORNER_SLOPE = 1e-9
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer and what is known of it.
+
+    Attributes:
+        factor_CR: class means as rows.
+        risk: S of them.
+        lower_bound: no unit class means have a smaller risk.
+        status: what kind of answer it is.
+        iterations: Newton steps.
+    """
+
+    factor_CR: Tensor
+    risk: float
+    lower_bound: float
+    status: str
+    iterations: int
+
+
+def solve_convex(risk: ClassRisk, tolerance: float) -> Found:
+    """Least S over all correlation matrices."""
+    if not risk.is_smooth:
+        return _solve_with_corner(risk, tolerance)
+    solution = minimise_over_correlations(risk, tolerance=tolerance)
+    solution = merge_what_coincides(risk, solution, tolerance)
+    return _found(solution, CERTIFIED if solution.is_certified else _short_of(tolerance, solution.relative_gap))
+
+
+def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> Found:
+    """A local optimum in fewer than C - 1 dimensions, the best of some starts, beside the bound for all dimensions."""
+    whole = solve_convex(risk, tolerance)
+    smooth, _ = risk.smoothed(_FIXED_WIDTH)
+    axes_CR = _padded(whole.factor_CR, dimension)[:, :dimension]
+    tries = [minimise_over_correlations(smooth, rank=dimension, start=start) for start in _starts(axes_CR)]
+    best = min(tries, key=lambda solution: solution.value)
+    status = (
+        f"local optimum, the best of {len(tries)} starts: below {risk.num_classes - 1} dimensions the problem is not "
+        "convex and no certificate exists; the lower bound is that of any dimension"
+    )
+    iterations = whole.iterations + sum(solution.iterations for solution in tries)
+    return Found(best.factor_CR, risk.value(best.gram_CC), whole.lower_bound, status, iterations)
+
+
+def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> Found:
+    """A local optimum of a risk that is not convex, beside the bound of its convex minorant."""
+    assert risk.lower is not None
+    whole = solve_convex(risk.lower, tolerance)
+    columns = min(dimension, risk.num_classes)
+    axes_CR = _padded(whole.factor_CR, columns)[:, :columns]
+    tries = [minimise_over_correlations(risk, rank=columns, start=start) for start in _starts(axes_CR)]
+    best = min(tries, key=lambda solution: solution.value)
+    status = (
+        f"local optimum, the best of {len(tries)} starts: the risk of {risk.name} is not convex in the Gram matrix and "
+        f"no certificate exists; the lower bound is that of {risk.lower.name} without weights, which is nowhere above"
+    )
+    iterations = whole.iterations + sum(solution.iterations for solution in tries)
+    return Found(best.factor_CR, best.value, whole.lower_bound, status, iterations)
+
+
+def solve_nonnegative(risk: ClassRisk, dimension: int) -> Found:
+    """Non-negative class means: orthonormal where there is room (imbalanced2026, Theorem 1), else a local optimum."""
+    orthonormal_CC = torch.eye(risk.num_classes, dtype=torch.float64)
+    least = (risk.lower or risk).value(orthonormal_CC)
+    if dimension >= risk.num_classes:
+        value = risk.value(orthonormal_CC)
+        status = (
+            "optimal: cosines of non-negative means are at least 0, and the risk rises with each (Theorem 1)"
+            if value == least
+            else f"orthonormal, which is optimal for the loss without weights; {risk.name} may have a better one"
+        )
+        return Found(orthonormal_CC, value, least, status, 0)
+    smooth, _ = risk.smoothed(_FIXED_WIDTH)
+    generator = np.random.default_rng(0)
+    starts = [generator.random((risk.num_classes, dimension)) for _ in range(_NUM_STARTS)]
+    tries = [_descend_nonnegative(smooth.at, start) for start in starts]
+    best = min(tries, key=lambda factor_CR: risk.value(factor_CR @ factor_CR.T))
+    status = (
+        f"local optimum, the best of {len(tries)} starts: fewer than C = {risk.num_classes} dimensions hold no "
+        "orthonormal non-negative means and no certificate exists; the lower bound is that of orthonormal ones"
+    )
+    return Found(best, risk.value(best @ best.T), least, status, 0)
+
+
+def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Found:
+    """Round the corner off more and more, until the rounded risk's slopes certify the answer of the sharp one."""
+    factor_CR, bound, iterations, value = simplex(risk.num_classes), -math.inf, 0, math.inf
+    best_CR, scale = factor_CR, 1.0
+    for width in _WIDTHS:
+        smooth, slack = risk.smoothed(width)
+        descent = descend(smooth.at, factor_CR, slope=_CORNER_SLOPE)
+        factor_CR, iterations = descent.point.factor_CR, iterations + descent.iterations
+        gram_CC, at = descent.point.gram_CC, descent.point.at
+        tangent = _tangent_value(smooth, gram_CC)
+        bound = max(bound, certify(replace(at, value=tangent), gram_CC).lower_bound)
+        if risk.value(gram_CC) < value:
+            best_CR, value, scale = factor_CR, risk.value(gram_CC), max(abs(risk.value(gram_CC)), slack / width)
+        if value - bound <= tolerance * scale:
+            return Found(best_CR, value, bound, f"{CERTIFIED}, though others may have the same", iterations)
+    return Found(best_CR, value, bound, _short_of(tolerance, (value - bound) / scale), iterations)
+
+
+def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
+    """Sum of q'(u) u, the value of lines through the corner that are nowhere above the hinge: slopes are in [0, 1]."""
+    assert isinstance(smooth.rows, SeparableRows)
+    record = smooth.rows.record
+    u_CC = record.scale * (gram_CC - float(record.is_gap)) + record.margin
+    slope_CC = smooth.rows.at(gram_CC).slope_CC / record.scale
+    return float(smooth.anchor_weights_C @ (slope_CC * u_CC).sum(dim=1))
+
+
+def _found(solution: Solution, status: str) -> Found:
+    return Found(solution.factor_CR, solution.value, solution.lower_bound, status, solution.iterations)
+
+
+def _short_of(tolerance: float, gap: float) -> str:
+    """Say that the tolerance was not reached."""
+    return f"the certified relative gap is {gap:.1e}, not the {tolerance:.0e} asked for"
+
+
+def _starts(axes_CR: Tensor) -> list[Tensor]:
+    """The principal axes of a related optimum, turned a little off their symmetry, and some random factors."""
+    generator = torch.Generator().manual_seed(0)
+    noise = [torch.randn(axes_CR.shape, generator=generator, dtype=torch.float64) for _ in range(_NUM_STARTS)]
+    return [axes_CR + 1e-3 * noise[0], *noise[1:]]
+
+
+def _padded(factor_CR: Tensor, num_columns: int) -> Tensor:
+    """At least so many columns, the new ones 0."""
+    missing = max(0, num_columns - factor_CR.shape[1])
+    return torch.nn.functional.pad(factor_CR, (0, missing))
+
+
+def _descend_nonnegative(risk: Callable[[Tensor], RiskAt], start_CR: np.ndarray) -> Tensor:
+    """Descend over factors without negative entries, rows brought to unit length."""
+
+    def unit(entries: np.ndarray) -> tuple[Tensor, Tensor]:
+        factor_CR = torch.from_numpy(entries).view(start_CR.shape)
+        length_C1 = factor_CR.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        return factor_CR / length_C1, length_C1
+
+    def value_and_slope(entries: np.ndarray) -> tuple[float, np.ndarray]:
+        factor_CR, length_C1 = unit(entries)
+        at = risk(factor_CR @ factor_CR.T)
+        slope_CR = 2 * at.gradient_CC @ factor_CR
+        slope_CR = (slope_CR - (slope_CR * factor_CR).sum(1, keepdim=True) * factor_CR) / length_C1
+        return at.value, slope_CR.flatten().numpy()
+
+    bounds = [(0.0, None)] * start_CR.size
+    result = minimize(
+        value_and_slope, start_CR.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-14}
+    )
+    return unit(result.x)[0]

@@ -1,0 +1,242 @@
+r"""The geometry of a perfect encoder: class means that minimise a loss for given class proportions."""
+
+# C classes, D dimensions
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import UsageError
+from counterpoint.losses.loss import Loss
+from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
+from counterpoint.theory.geometry.dual_certificate import multipliers
+from counterpoint.theory.geometry.geometry_cases import (
+    Found,
+    solve_convex,
+    solve_few_dimensions,
+    solve_nonnegative,
+    solve_not_convex,
+)
+from counterpoint.theory.geometry.merging import coinciding
+
+_SUM_TOLERANCE = 1e-6
+_MERGED = 1 - 1e-6  # cosine of classes that share one vector
+_VANISHES = 1e-8  # eigenvalue, as a share of the largest
+_MOST_SHOWN = 12
+_SPREAD = "encoders that spread a class out do better still, since its vectors repel each other as negatives"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    r"""Optimal class means and how sure they are.
+
+    Attributes:
+        gram: cosines between class means, float64 (C, C).
+        means: the class means as columns, (D, C): ``means.T @ means`` is ``gram``. Any rotation of them is as good.
+        risk: class-level risk S of ``gram``: what the loss of an encoder comes to that maps each class to its mean.
+        rank: dimensions that the means need.
+        lower_bound: no unit class means have a smaller risk, in any dimension.
+        duality_gap: ``risk`` less ``lower_bound``, >= 0.
+        status: what is known, in words.
+        iterations: Newton steps taken.
+        proportions: share of each class, (C,).
+        is_certified: the gap is within the tolerance asked for.
+        is_collapse_optimal: collapsing each class to its mean is best among all encoders whose positives are drawn
+            independently from the anchor's class. False, which a loss may be that is no function of gaps (MIO,
+            sigmoid), says that classes of unit means are not the whole story: spread out they do better.
+    """
+
+    gram: Tensor
+    means: Tensor
+    risk: float
+    rank: int
+    lower_bound: float
+    duality_gap: float
+    status: str
+    iterations: int
+    proportions: Tensor
+    is_certified: bool
+    is_collapse_optimal: bool
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap as a share of the risk's size; infinite where only the risk is 0."""
+        if self.duality_gap == 0:
+            return 0.0
+        return self.duality_gap / abs(self.risk) if self.risk else math.inf
+
+    @property
+    def angles(self) -> Tensor:
+        """Angles between class means in degrees, (C, C)."""
+        return torch.rad2deg(torch.acos(self.gram.clamp(-1, 1)))
+
+    @property
+    def merged_classes(self) -> list[list[int]]:
+        """Groups of two or more classes, numbered from 0, that share one vector."""
+        groups_C = coinciding(self.gram, _MERGED).tolist()
+        groups = [[place for place, group in enumerate(groups_C) if group == name] for name in sorted(set(groups_C))]
+        return [group for group in groups if len(group) > 1]
+
+    def __str__(self) -> str:
+        """The matrix, the certificate and whether classes merge."""
+        gap = f"lower bound {self.lower_bound:.10g}, gap {self.duality_gap:.1e}"
+        return "\n".join(
+            [
+                f"{len(self.gram)} classes, rank {self.rank}, risk {self.risk:.10g} ({gap})",
+                self.status,
+                _merging(self.merged_classes),
+                *_matrix_lines(self.gram),
+            ]
+        )
+
+
+def optimal_geometry(  # noqa: PLR0913 (its signature is published)
+    proportions: Sequence[float] | np.ndarray | Tensor,
+    *,
+    loss: Loss | None = None,
+    num_negatives: float | None = None,
+    supervised: bool = False,
+    dimension: int | None = None,
+    nonnegative: bool = False,
+    tolerance: float = 1e-8,
+) -> Geometry:
+    r"""Class means that minimise a loss, given how frequent the classes are.
+
+    .. math:: \min_A S(A) \quad \text{over} \quad A \succeq 0, \; A_{ii} = 1
+
+    with the class-level risk S of the loss (``class_risk``): by imbalanced2026, Lemmas 1 to 4 and Theorem 2, no encoder
+    of unit-length features whose positives are drawn independently from the anchor's class does better, and in C - 1
+    dimensions one does as well. The problem is convex; every answer carries a lower bound from its dual, whatever
+    method found it. Equal proportions give equal rows (Theorem 3), balanced classes a simplex (Corollary 5).
+
+    Below C - 1 dimensions, and for losses whose risk is not convex (hard negatives), the answer is a local optimum;
+    ``status`` says so.
+
+    Source: imbalanced2026, Eq. 7, 10, 14, 15 and Theorem 1; A.18 for negatives of other classes.
+
+    Args:
+        proportions: share of each class, > 0, of sum 1; at least 2.
+        loss: one of ``counterpoint.losses``, taken as it trains (InfoNCE sums over its negatives, at its temperature);
+            None is the paper's: the mean over k negatives, temperature 1.
+        num_negatives: k >= 1 negatives per anchor, or ``math.inf``; None is the loss's own number, or infinity.
+        supervised: negatives are of other classes (SCL); else of all, the anchor's own included (UCL).
+        dimension: of the features; None leaves it free.
+        nonnegative: features have no negative entries (NCL).
+        tolerance: certified gap as a share of the risk, > 0.
+
+    Raises:
+        UsageError: proportions that are no proportions (offers the normalised ones), k < 1, dimension < 1, tolerance <=
+            0, or a loss without class-level risk (says why).
+
+    Permuting the classes permutes the answer.
+
+    >>> geometry = optimal_geometry([0.5, 0.25, 0.25], num_negatives=512)
+    >>> [round(float(cosine), 4) for cosine in (geometry.gram[0, 1], geometry.gram[1, 2])]
+    [-0.6265, -0.2151]
+    """
+    proportions_C = check_proportions(proportions)
+    num_classes = len(proportions_C)
+    if dimension is not None and (isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1):
+        raise UsageError(
+            f"dimension must be a whole number >= 1, got {dimension!r}; C - 1 = {num_classes - 1} suffices"
+        )
+    if not 0 < tolerance < math.inf:
+        raise UsageError(f"tolerance must be > 0, got {tolerance}; 1e-8 is common")
+    risk = class_risk(proportions_C, loss=loss, num_negatives=num_negatives, supervised=supervised)
+    found = _solve(risk, num_classes if dimension is None else dimension, nonnegative=nonnegative, tolerance=tolerance)
+    return _geometry(risk, found, proportions_C, dimension)
+
+
+def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:
+    """Class proportions as float64 (C,).
+
+    Raises:
+        UsageError: fewer than 2, not finite, not positive, or not of sum 1.
+
+    >>> check_proportions([2, 1, 1])
+    Traceback (most recent call last):
+    counterpoint.core.errors.UsageError: proportions must sum to 1, got 4; divided by their sum they are 0.5, 0.25, 0.25
+    """
+    try:
+        proportions_C = torch.as_tensor(proportions, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"proportions must be numbers, one per class, got {proportions!r}") from error
+    if proportions_C.ndim != 1 or len(proportions_C) < 2:
+        raise UsageError(f"proportions must be one per class for at least 2 classes, got {_few(proportions_C)}")
+    if not bool(torch.isfinite(proportions_C).all()):
+        raise UsageError(f"proportions must be finite, got {_few(proportions_C)}")
+    if float(proportions_C.min()) <= 0:
+        raise UsageError(
+            f"proportions must be > 0, got {float(proportions_C.min()):g}; leave out classes that do not occur"
+        )
+    total = float(proportions_C.sum())
+    if abs(total - 1) > _SUM_TOLERANCE:
+        offer = _few(proportions_C / total)
+        raise UsageError(f"proportions must sum to 1, got {total:g}; divided by their sum they are {offer}")
+    return proportions_C / total
+
+
+def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> Found:
+    """The way that fits the problem."""
+    if nonnegative:
+        return solve_nonnegative(risk, dimension)
+    if not risk.is_convex:
+        return solve_not_convex(risk, dimension, tolerance)
+    if dimension < risk.num_classes - 1:
+        return solve_few_dimensions(risk, dimension, tolerance)
+    found = solve_convex(risk, tolerance)
+    # Only a loss that does not rise with every cosine (spectral) may need all C dimensions.
+    return found if found.factor_CR.shape[1] <= dimension else solve_few_dimensions(risk, dimension, tolerance)
+
+
+def _geometry(risk: ClassRisk, found: Found, proportions_C: Tensor, dimension: int | None) -> Geometry:
+    """The record."""
+    gram_CC = (found.factor_CR @ found.factor_CR.T).clamp(-1, 1).fill_diagonal_(1.0)
+    gram_CC = 0.5 * (gram_CC + gram_CC.T)
+    eigenvalues_C = torch.linalg.eigvalsh(gram_CC)
+    rank = int((eigenvalues_C > _VANISHES * eigenvalues_C[-1]).sum())
+    num_rows = rank if dimension is None else dimension
+    means_DC = torch.nn.functional.pad(found.factor_CR, (0, max(0, num_rows - found.factor_CR.shape[1])))
+    at = risk.at(gram_CC)
+    y_C = multipliers(at.gradient_CC, gram_CC)
+    is_collapsed = bool((at.own_slope_C <= y_C + 1e-9 * float(y_C.abs().max())).all())
+    status = found.status if is_collapsed else f"{found.status}; {_SPREAD}"
+    return Geometry(
+        gram=gram_CC,
+        means=means_DC[:, :num_rows].T,
+        risk=found.risk,
+        rank=rank,
+        lower_bound=min(found.lower_bound, found.risk),
+        duality_gap=max(0.0, found.risk - found.lower_bound),
+        status=status,
+        iterations=found.iterations,
+        proportions=proportions_C,
+        is_certified=found.status.startswith("optimal"),
+        is_collapse_optimal=is_collapsed,
+    )
+
+
+def _few(values: Tensor) -> str:
+    """The first values as text."""
+    flat = values.flatten().tolist()
+    text = ", ".join(f"{value:.6g}" for value in flat[:_MOST_SHOWN])
+    return f"{text}, ..." if len(flat) > _MOST_SHOWN else text or "none"
+
+
+def _merging(groups: list[list[int]]) -> str:
+    """Say which classes merge."""
+    if not groups:
+        return "no two classes merge"
+    return "; ".join("classes " + ", ".join(map(str, group)) + " merge into one vector" for group in groups)
+
+
+def _matrix_lines(gram_CC: Tensor) -> list[str]:
+    """Rows of the matrix, as many as a screen holds."""
+    shown = gram_CC[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
+    lines = ["  ".join(f"{value:8.4f}" for value in row) for row in shown]
+    more = len(gram_CC) - len(shown)
+    return [*lines, f"... and {more} more classes"] if more > 0 else lines
