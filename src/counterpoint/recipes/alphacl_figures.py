@@ -58,10 +58,14 @@ def figure_2(
             "magnitude smaller than near the optimum.",
         ),
         settings={
-            "seed": str(seed), "starts": str(num_starts), "steps": str(num_steps), "layers": str(DEPTH),
-            "width": str(WIDTH), "samples": str(NUM_SAMPLES),
+            "seed": str(seed),
+            "starts": str(num_starts),
+            "steps": str(num_steps),
+            "layers": str(DEPTH),
+            "width": str(WIDTH),
+            "samples": str(NUM_SAMPLES),
         },
-    )  # fmt: skip
+    )
 
 
 def figure_3(
@@ -101,11 +105,19 @@ def figure_3(
             "Assumption 1 does not hold for those.",
         ),
         settings={
-            "seed": str(seed), "starts": str(num_starts), "iterations": str(num_iterations), "modes": str(MODES),
-            "hidden": str(HIDDEN), "outputs": str(OUTPUTS), "batch": str(BATCH), "temperature": str(TEMPERATURE),
-            "rate": str(RATE), "momentum": "0.9", "noise": str(NOISE),
+            "seed": str(seed),
+            "starts": str(num_starts),
+            "iterations": str(num_iterations),
+            "modes": str(MODES),
+            "hidden": str(HIDDEN),
+            "outputs": str(OUTPUTS),
+            "batch": str(BATCH),
+            "temperature": str(TEMPERATURE),
+            "rate": str(RATE),
+            "momentum": "0.9",
+            "noise": str(NOISE),
         },
-    )  # fmt: skip
+    )
 
 
 # --- Fig. 2
@@ -132,7 +144,7 @@ def _claims_2(runs: Sequence[Ascent], filters: Sequence[Alignment]) -> list[Clai
         Claim("largest singular value, any layer, end", 1.0, first, first >= 0.999, "judged at 0.999"),
         Claim("second singular value, any layer, end", 0.0, second, second <= 0.05, "judged at 0.05"),
         Claim("per-filter norms: distance of |v_l| from 1/sqrt(n)", 0.0, uneven, uneven <= 0.01, "Corollary 3"),
-    ]  # fmt: skip
+    ]
 
 
 def _panels_2(runs: Sequence[Ascent]) -> list[LinePanel]:
@@ -278,10 +290,13 @@ def _fixed_claims(fixed: Sequence[_Fixed]) -> list[Claim]:
     return [
         Claim("rank of W1, linear, alpha fixed", "1", _listed(linear), set(linear) == {1}, "Theorem 3"),
         Claim(
-            "W1, ReLU, alpha fixed", "one mode, or rank > 1", f"{modes} (rank {_listed(relu)})", holds,
+            "W1, ReLU, alpha fixed",
+            "one mode, or rank > 1",
+            f"{modes} (rank {_listed(relu)})",
+            holds,
             "Theorem 6; modes are numbered from the largest magnitude",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _ends(fixed: Sequence[_Fixed]) -> list[tuple[Tensor, Tensor]]:
@@ -298,15 +313,20 @@ def _trained_claims(trained: dict[str, list[_Trained]]) -> list[Claim]:
         Claim("rank of W1, ReLU, released set-up", more, _listed(ranks[RELEASED.name]), min(ranks[RELEASED.name]) > 1),
         Claim("rank of W1, ReLU, layers of norm 1", more, _listed(ranks[UNIT.name]), min(ranks[UNIT.name]) > 1),
         Claim(
-            "rank of W1, linear, layers of norm 1", "1 while alpha is fixed", _listed(ranks[LINEAR.name]), None,
+            "rank of W1, linear, layers of norm 1",
+            "1 while alpha is fixed",
+            _listed(ranks[LINEAR.name]),
+            None,
             "alpha moves here, and Theorem 3 says nothing about that: rank above 1 is not the mark of ReLU",
         ),
         Claim(
-            "concentration: ReLU released, ReLU norm 1, linear", "-",
-            ", ".join(f"{sharp[setting.name]:.3f}" for setting in SETTINGS), None,
+            "concentration: ReLU released, ReLU norm 1, linear",
+            "-",
+            ", ".join(f"{sharp[setting.name]:.3f}" for setting in SETTINGS),
+            None,
             "1 where every node sees one mode; the released script prints it, the paper does not",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -6,38 +6,26 @@ Each with the released loss and with the paper's Eq. 2, because their outcomes d
 # D dimensions, T recorded times
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from counterpoint.theory.flows.flow_losses import DistanceInfoNCE, FlowLoss, ProductInfoNCE
-from counterpoint.theory.flows.flow_network import ToyNetwork, decaying_network, embed
-from counterpoint.theory.flows.flow_spectrum import live_dimensions, log_spectrum
-from counterpoint.theory.flows.flow_training import Descent, NetworkPath, gradient_descent, gradient_flow
-from counterpoint.theory.flows.linear_flow import covariance_gap, gap_directions
+from counterpoint.recipes.directclr_claims import alignment_claims, depth_claims, growth_claims, strength_claims
+from counterpoint.recipes.directclr_toys import NUM_DIMS, NUM_POINTS, STRONG, Toy, make_toys
+from counterpoint.theory.flows.flow_network import decaying_network
+from counterpoint.theory.flows.flow_spectrum import live_dimensions
+from counterpoint.theory.flows.flow_training import Descent, NetworkPath, gradient_flow
 from counterpoint.theory.flows.toy_augmentations import (
-    ToyData,
     block_noise,
     draw_views,
-    gaussian_points,
-    isotropic_noise,
 )
 from counterpoint.theory.flows.two_layer_flow import conservation_drift
-from counterpoint.theory.flows.weight_alignment import alignment_blocks, alignment_matrix, live_alignment
+from counterpoint.theory.flows.weight_alignment import alignment_matrix
 from counterpoint.theory.reproduction import Claim, LinePanel, MatrixPanel, Reproduction, Series, ignore
 
-NUM_DIMS = 16
-NUM_POINTS = 10_000
-WEAK, STRONG = 0.001, 1.5  # noise of the released toys
 DEPTHS = (1, 2, 3, 4)
 NUM_STARTS = 3
-# Eq. 2 is a sum over the batch, so its rate is smaller; it has settled after a tenth of the time.
-RELEASED = Descent(rate=0.01, num_steps=10_000, batch_size=128, num_records=51)
-EQ_2 = Descent(rate=0.001, num_steps=2_000, batch_size=128, num_records=51)
-QUICK_RELEASED = Descent(rate=0.05, num_steps=2_000, batch_size=64, num_records=21)
-QUICK_EQ_2 = Descent(rate=0.002, num_steps=1_000, batch_size=64, num_records=21)
 ONE_LAYER = Descent(rate=0.001, num_steps=10_000, batch_size=128, num_records=2)
 QUICK_ONE_LAYER = Descent(rate=0.01, num_steps=1_000, batch_size=64, num_records=2)
 FLOW_TIME = 1.0
@@ -46,46 +34,6 @@ TWO_LOSSES = (
     "the batch; Eq. 2 has squared distances, negatives from the same view and a sum. The paper does not say which drew "
     "its figures."
 )
-
-
-@dataclass(frozen=True)
-class _Toy:
-    """One loss on one data model: how to train on it, and what to call it."""
-
-    name: str
-    loss: FlowLoss
-    data: ToyData
-    descent: Descent
-    seed: int
-    progress: Callable[[str], None]
-
-    def train(self, start: ToyNetwork) -> NetworkPath:
-        """SGD from a start, each run with batches of the same seed."""
-        kind = "ReLU" if start.is_rectified else "linear"
-        self.progress(f"{self.name}: {self.descent.num_steps} steps, {kind}, depth {start.depth}")
-        generator = torch.Generator().manual_seed(self.seed + 1)
-        return gradient_descent(start, self.data, self.loss, descent=self.descent, generator=generator)
-
-    def start(self, depth: int, *, is_rectified: bool = False) -> ToyNetwork:
-        """The released start, the same for the first layers of every depth."""
-        generator = torch.Generator().manual_seed(self.seed + 2)
-        return decaying_network(depth, NUM_DIMS, generator=generator, is_rectified=is_rectified)
-
-    def spectrum(self, network: ToyNetwork) -> Tensor:
-        """Log spectrum (d,) of the embedded points."""
-        assert self.data.points_PD is not None
-        return log_spectrum(embed(network, self.data.points_PD))
-
-
-def _toys(seed: int, quick: bool, progress: Callable[[str], None], noise_DD: Tensor | None = None) -> tuple[_Toy, _Toy]:
-    """Both losses, the released one first."""
-    points_PD = gaussian_points(NUM_POINTS, NUM_DIMS, generator=torch.Generator().manual_seed(seed))
-    data = ToyData(isotropic_noise(NUM_DIMS, WEAK) if noise_DD is None else noise_DD, points_PD)
-    released, eq_2 = (QUICK_RELEASED, QUICK_EQ_2) if quick else (RELEASED, EQ_2)
-    return (
-        _Toy("released loss", ProductInfoNCE(), data, released, seed, progress),
-        _Toy("Eq. 2", DistanceInfoNCE(), data, eq_2, seed, progress),
-    )
 
 
 def directclr_fig4(
@@ -100,49 +48,24 @@ def directclr_fig4(
         data: not used, the data is drawn.
     """
     claims, panels = [], []
-    toys = _toys(seed, quick, progress)
+    toys = make_toys(seed, quick, progress)
     for toy in toys:
         last = toy.train(toy.start(2)).last
-        claims += _alignment_claims(toy, last)
+        claims += alignment_claims(toy, last)
         panels.append(_matrix(f"|V2ᵀ U1| after training, {toy.name}", alignment_matrix(*last.weights)))
     return Reproduction(
-        "directclr-fig4", "Neighbouring layers align", "directclr2022, Fig. 4", claims, panels,
+        "directclr-fig4",
+        "Neighbouring layers align",
+        "directclr2022, Fig. 4",
+        claims,
+        panels,
         remarks=[
             TWO_LOSSES,
             "The flow conserves W1 W1ᵀ - W2ᵀ W2. The proof of Theorem 2 takes it for 0 once the layers have grown, "
             "which holds for directions that have outgrown it; the others need not align.",
         ],
         settings=_settings(toys),
-    )  # fmt: skip
-
-
-def _alignment_claims(toy: _Toy, last: ToyNetwork) -> list[Claim]:
-    """Identity one by one, as a subspace and in blocks."""
-    below_DD, above_DD = last.weights
-    num_live = live_dimensions(toy.spectrum(last))
-    diagonal_D = alignment_matrix(below_DD, above_DD).diagonal()
-    cosines_K = live_alignment(below_DD, above_DD, num_live)
-    block = alignment_blocks(below_DD, above_DD)[0]
-    lowest, mean_live = float(cosines_K[-1]), float(diagonal_D[:num_live].mean())
-    mean_all = float(diagonal_D.mean())
-    return [
-        Claim(
-            f"{toy.name}: smallest cosine between the {num_live} live directions of both layers, as subspaces",
-            1.0, lowest, lowest > 0.98, "agrees above 0.98",
-        ),
-        Claim(
-            f"{toy.name}: share of the leading block of nearly equal singular values ({block.last} of 16) inside it",
-            1.0, block.share, block.share > 0.95, "agrees above 0.95; section 5.3 expects a block-diagonal |A|",
-        ),
-        Claim(
-            f"{toy.name}: mean of |A|'s diagonal over the {num_live} live directions", 1.0, mean_live, mean_live > 0.95,
-            "agrees above 0.95; vectors of nearly equal singular values are arbitrary within their block",
-        ),
-        Claim(
-            f"{toy.name}: mean of |A|'s diagonal over all 16", 1.0, mean_all, mean_all > 0.95,
-            "small directions have not outgrown what the flow conserves",
-        ),
-    ]  # fmt: skip
+    )
 
 
 def directclr_fig5(
@@ -157,53 +80,28 @@ def directclr_fig5(
         data: not used, the data is drawn.
     """
     claims, panels = [], []
-    toys = _toys(seed, quick, progress)
+    toys = make_toys(seed, quick, progress)
     for toy in toys:
         path = toy.train(toy.start(2))
-        claims += _growth_claims(toy, path)
+        claims += growth_claims(toy, path)
         panels += _growth_panels(toy, path)
     flow_claim, flow_panel = _flow_parts(toys[1], quick)
     return Reproduction(
-        "directclr-fig5", "Small singular values stay behind", "directclr2022, Fig. 5",
-        [*claims, *flow_claim], [*panels, flow_panel],
+        "directclr-fig5",
+        "Small singular values stay behind",
+        "directclr2022, Fig. 5",
+        [*claims, *flow_claim],
+        [*panels, flow_panel],
         remarks=[
             TWO_LOSSES,
             "A singular value's rate holds the other layer's value squared (Theorem 3): what starts small stays small, "
             "and the large ones have made the loss flat before its turn comes.",
         ],
         settings=_settings(toys),
-    )  # fmt: skip
+    )
 
 
-def _growth_claims(toy: _Toy, path: NetworkPath) -> list[Claim]:
-    """How far the lowest singular values stay behind."""
-    spectrum_D = toy.spectrum(path.last)
-    num_live = live_dimensions(spectrum_D)
-    claims = []
-    for layer in (0, 1):
-        before_D, after_D = (torch.linalg.svdvals(network.weights[layer]) for network in (path.networks[0], path.last))
-        ratio = float(after_D[num_live:].max() / after_D[:num_live].min()) if num_live < NUM_DIMS else 1.0
-        gain_D = after_D - before_D
-        lag = float(gain_D[-3:].abs().max() / gain_D.max())
-        claims += [
-            Claim(
-                f"{toy.name}: W{layer + 1}, largest collapsed over smallest live singular value",
-                "significantly smaller", ratio, ratio < 0.35, "agrees below 0.35",
-            ),
-            Claim(
-                f"{toy.name}: W{layer + 1}, gain of the three smallest over the largest gain",
-                "significantly slower", lag, lag < 0.35, "agrees below 0.35",
-            ),
-        ]  # fmt: skip
-    drift = conservation_drift(path.networks[0].weights, path.last.weights)
-    return [
-        *claims,
-        Claim(f"{toy.name}: live dimensions of the embedding", "below 16", num_live, num_live < NUM_DIMS),
-        Claim(f"{toy.name}: change of W1 W1ᵀ - W2ᵀ W2 by SGD", "0 for the flow", drift, None, "finite steps drift"),
-    ]
-
-
-def _growth_panels(toy: _Toy, path: NetworkPath) -> list[LinePanel]:
+def _growth_panels(toy: Toy, path: NetworkPath) -> list[LinePanel]:
     """Fig. 5a, b, c."""
     steps = (path.times_T / toy.descent.rate).tolist()
     layers = [torch.stack([torch.linalg.svdvals(net.weights[layer]) for net in path.networks]) for layer in (0, 1)]
@@ -215,7 +113,7 @@ def _growth_panels(toy: _Toy, path: NetworkPath) -> list[LinePanel]:
     ]
 
 
-def _flow_parts(toy: _Toy, quick: bool) -> tuple[list[Claim], LinePanel]:
+def _flow_parts(toy: Toy, quick: bool) -> tuple[list[Claim], LinePanel]:
     """The same start by the adaptive integrator, on views that stay."""
     num_samples, end = (48, 0.25 * FLOW_TIME) if quick else (128, FLOW_TIME)
     toy.progress(f"{toy.name}: gradient flow on {num_samples} samples")
@@ -244,18 +142,22 @@ def directclr_fig6(
         data: not used, the data is drawn.
     """
     claims, panels = [], []
-    toys = _toys(seed, quick, progress)
+    toys = make_toys(seed, quick, progress)
     for toy in toys:
         starts = [replace(toy, seed=seed + 100 * start) for start in range(1 if quick else NUM_STARTS)]
         spectra = [[one.spectrum(one.train(one.start(depth)).last) for depth in DEPTHS] for one in starts]
         rectified_D = toy.spectrum(toy.train(toy.start(2, is_rectified=True)).last)
-        claims += _depth_claims(toy, spectra, rectified_D)
+        claims += depth_claims(toy, spectra, rectified_D)
         panels += [
             _spectra(f"Depth, {toy.name}", [f"L = {depth}" for depth in DEPTHS], spectra[0]),
             _spectra(f"Two layers, {toy.name}", ["linear", "ReLU"], [spectra[0][1], rectified_D]),
         ]
     return Reproduction(
-        "directclr-fig6", "More layers, fewer dimensions", "directclr2022, Fig. 6", claims, panels,
+        "directclr-fig6",
+        "More layers, fewer dimensions",
+        "directclr2022, Fig. 6",
+        claims,
+        panels,
         remarks=[
             TWO_LOSSES,
             "The paper released no code for this figure; start and training are those of its two-layer toy. Dimensions "
@@ -264,31 +166,7 @@ def directclr_fig6(
             "products count it although all samples share it, and W2 learns to map it to 0. Eq. 2 does not see it.",
         ],
         settings=_settings(toys),
-    )  # fmt: skip
-
-
-def _depth_claims(toy: _Toy, spectra: Sequence[Sequence[Tensor]], rectified_D: Tensor) -> list[Claim]:
-    """Collapse by depth, over starts, and with ReLU."""
-    live = [[live_dimensions(spectrum_D) for spectrum_D in of_start] for of_start in spectra]
-    rectified, linear = live_dimensions(rectified_D), live[0][1]
-    one_layer = min(of_start[0] for of_start in live)
-    falls = all(deep < shallow for of_start in live for shallow, deep in pairwise(of_start))
-    by_depth = ", ".join(_range(of_depth) for of_depth in zip(*live, strict=True))
-    # "Similar": ReLU leaves no more than half of the collapse undone.
-    is_similar = NUM_DIMS - rectified >= (NUM_DIMS - linear) / 2
-    return [
-        Claim(f"{toy.name}: live dimensions with one layer", "no collapse", one_layer, one_layer >= NUM_DIMS - 1,
-              "agrees at 15 or 16"),
-        Claim(f"{toy.name}: live dimensions for L = 1, 2, 3, 4", "fall with depth", by_depth, falls,
-              f"starts: {len(live)}; the drawn one is the first"),
-        Claim(f"{toy.name}: live dimensions with ReLU, L = 2", f"similar to linear ({linear})", rectified, is_similar,
-              "agrees if at least half as many dimensions collapse as without ReLU"),
-    ]  # fmt: skip
-
-
-def _range(counts: Sequence[int]) -> str:
-    """One number, or the least and the largest."""
-    return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)}-{max(counts)}"
+    )
 
 
 def directclr_section4(
@@ -305,14 +183,17 @@ def directclr_section4(
     spectra, claims = {}, []
     for label, scale in (("noise 0.01", 0.01), (f"noise {STRONG}", STRONG)):
         noise_DD = block_noise(NUM_DIMS, scale, first=NUM_DIMS // 2)
-        toy, _ = _toys(seed, quick, progress, noise_DD)
+        toy, _ = make_toys(seed, quick, progress, noise_DD)
         toy = replace(toy, descent=QUICK_ONE_LAYER if quick else ONE_LAYER)
         start = decaying_network(1, NUM_DIMS, generator=torch.Generator().manual_seed(seed + 2), decay=0.0)
         path = toy.train(start)
         spectra[label] = toy.spectrum(path.last)
-        claims += _strength_claims(toy, path, label)
+        claims += strength_claims(toy, path, label)
     return Reproduction(
-        "directclr-section4", "Strong augmentation in one layer", "directclr2022, section 4", claims,
+        "directclr-section4",
+        "Strong augmentation in one layer",
+        "directclr2022, section 4",
+        claims,
         [_spectra("One layer, noise on 8 of 16 inputs", list(spectra), list(spectra.values()))],
         remarks=[
             "Theorem 1 holds X fixed. Along the true flow X changes with W and tends to 0 before W does: noisy "
@@ -321,34 +202,7 @@ def directclr_section4(
             "The released layer has a bias and torch's default start; here it has no bias and starts orthogonal.",
         ],
         settings=_settings([toy]),
-    )  # fmt: skip
-
-
-def _strength_claims(toy: _Toy, path: NetworkPath, label: str) -> list[Claim]:
-    """How far the noisy half lies below the clean half, and the signs of X at the start and at zero weight."""
-    spectrum_D = toy.spectrum(path.last)
-    half = NUM_DIMS // 2
-    gap = float(spectrum_D[:half].mean() - spectrum_D[half:].mean())
-    views = draw_views(toy.data, 2_000, generator=torch.Generator().manual_seed(toy.seed + 3))
-    start_DD = path.networks[0].weights[0]
-    at_start, at_zero = (
-        gap_directions(covariance_gap(scale * start_DD, views, toy.loss).gap).num_vanishing for scale in (1, 0)
     )
-    is_strong = label.endswith(str(STRONG))
-    expected = "low-rank" if is_strong else "full rank"
-    live = live_dimensions(spectrum_D)
-    return [
-        Claim(f"{label}: upper less lower half of the log spectrum", "> 0" if is_strong else "0", gap,
-              gap > 1.5 if is_strong else gap < 1.0, "agrees above 1.5 with strong noise, below 1 with weak"),
-        Claim(f"{label}: live dimensions", expected, live, live == half if is_strong else live == NUM_DIMS,
-              "lower by the gap above, not vanished" if is_strong else ""),
-        Claim(
-            f"{label}: negative eigenvalues of X at the start", "some" if is_strong else "not said",
-            at_start, at_start >= half if is_strong else None,
-            "agrees at 8 or more" if is_strong else "the start is longer than the optimum: clean directions shrink too",
-        ),
-        Claim(f"{label}: negative eigenvalues of X at zero weight", "not said", at_zero, None),
-    ]  # fmt: skip
 
 
 def _ranked(title: str, x_label: str, y_label: str, x: Sequence[float], values_TD: Tensor) -> LinePanel:
@@ -370,7 +224,7 @@ def _matrix(title: str, values_DD: Tensor) -> MatrixPanel:
     return MatrixPanel(title, values_DD.tolist(), ranks, ranks)
 
 
-def _settings(toys: Sequence[_Toy]) -> dict[str, str]:
+def _settings(toys: Sequence[Toy]) -> dict[str, str]:
     """Sizes and rates."""
     common = {"dimensions": str(NUM_DIMS), "points": str(NUM_POINTS), "seed": str(toys[0].seed)}
     for toy in toys:

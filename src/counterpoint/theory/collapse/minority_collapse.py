@@ -230,9 +230,17 @@ def _threshold(
     gram_CC, dual_CC = _merged(setting, proportions_C, group)
     share, minority_share, above = place
     return CollapseThreshold(
-        share, minority_share, proportions_C, group, gram_CC, above, setting.num_negatives, setting.supervised,
-        least_eigenvalue(dual_CC), bounds,
-    )  # fmt: skip
+        share,
+        minority_share,
+        proportions_C,
+        group,
+        gram_CC,
+        above,
+        setting.num_negatives,
+        setting.supervised,
+        least_eigenvalue(dual_CC),
+        bounds,
+    )
 
 
 def _bounds(setting: _Setting, num_classes: int) -> CollapseBounds | None:

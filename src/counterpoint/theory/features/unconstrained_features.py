@@ -88,15 +88,17 @@ class FeatureSimulation:
         width = WIDTH * len(self.gram)
         rows = zip(self.gram.tolist(), self.optimum.gram.tolist(), strict=True)
         expected = "to collapse" if self.optimum.is_collapse_optimal else "to stay apart, as a shorter mean costs less"
-        return "\n".join([
-            f"Free features of {len(self.features)} samples in {self.features.shape[1]} dimensions, class shares "
-            f"({shares}), after {self.history[-1].step} steps",
-            f"{'trained means: Gram matrix':<{width}}    optimum",
-            *(f"{_row(trained):<{width}}    {_row(optimal)}" for trained, optimal in rows),
-            f"largest difference {self.deviation:.2g}, within-class variance {self.variance:.2g}",
-            f"risk of the means {self.risk:.6f}, lower bound {self.optimum.lower_bound:.6f}; loss {self.loss:.6f}",
-            f"theory expects the samples of a class {expected}",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"Free features of {len(self.features)} samples in {self.features.shape[1]} dimensions, class shares "
+                f"({shares}), after {self.history[-1].step} steps",
+                f"{'trained means: Gram matrix':<{width}}    optimum",
+                *(f"{_row(trained):<{width}}    {_row(optimal)}" for trained, optimal in rows),
+                f"largest difference {self.deviation:.2g}, within-class variance {self.variance:.2g}",
+                f"risk of the means {self.risk:.6f}, lower bound {self.optimum.lower_bound:.6f}; loss {self.loss:.6f}",
+                f"theory expects the samples of a class {expected}",
+            ]
+        )
 
 
 def simulate_features(

@@ -77,9 +77,14 @@ def integrate(
 
     with np.errstate(over="ignore", invalid="ignore"):  # a flow that blows up is reported below
         solved = solve_ivp(
-            flat_velocity, (float(times_T[0]), float(times_T[-1])), _flat(start), method="DOP853",
-            t_eval=times_T.numpy(), rtol=max(tolerance, 3e-14), atol=tolerance,
-        )  # fmt: skip
+            flat_velocity,
+            (float(times_T[0]), float(times_T[-1])),
+            _flat(start),
+            method="DOP853",
+            t_eval=times_T.numpy(),
+            rtol=max(tolerance, 3e-14),
+            atol=tolerance,
+        )
     if not solved.success or not np.isfinite(solved.y).all():
         raise UsageError(f"the flow grows without bound or stiffens after time {max(asked):.4g}; ask for earlier times")
     states = tuple(_state(solved.y[:, place], shapes) for place in range(len(times_T)))
