@@ -98,6 +98,7 @@ def test_cvxpy_is_not_asked_for_finitely_many_negatives() -> None:
     reason = geometry_peers.why_not(Task(10, 512), "cvxpy, SCS")
     assert reason.startswith("left out: its risk would be a sum of")
     assert geometry.solve_apart(Task(10, 512), "cvxpy, SCS", 1.0).remark == reason
+    assert "1e421 terms" in geometry_peers.why_not(Task(1000, 512), "cvxpy, SCS")  # more than a float holds
     assert not geometry_peers.why_not(Task(10, 512), OURS)
     assert not geometry_peers.why_not(Task(10), "cvxpy, SCS")
 
