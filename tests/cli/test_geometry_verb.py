@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from counterpoint.cli import geometry_verb
 from counterpoint.cli.main import main
 from recipes.folder_snapshot import snapshot
 
@@ -106,6 +107,94 @@ def test_the_threshold_stands_beside_the_papers_bounds(capsys: pytest.CaptureFix
     assert threshold["bound_stated"] == pytest.approx(0.9438, abs=5e-5)
 
 
+def deviation(gram: list[list[float]]) -> float:
+    """Largest distance of a cosine from the simplex's."""
+    size = len(gram)
+    pairs = [(row, column) for row in range(size) for column in range(row)]
+    return max(abs(gram[row][column] + 1 / (size - 1)) for row, column in pairs)
+
+
+def test_rebalancing_samples_with_what_the_solver_finds_near_the_simplex(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares = [0.6, 0.2, 0.2]
+    plan = told(capsys, *map(str, shares), "--rebalance")["rebalancing"]
+    sampled, gamma = plan["sampling"]["proportions"], plan["sampling"]["exponent"]
+    assert sampled == pytest.approx([share**gamma / sum(s**gamma for s in shares) for share in shares])
+    drawn = zip(shares, plan["sampling"]["repeat_factors"], strict=True)
+    assert [share * factor for share, factor in drawn] == pytest.approx(sampled)
+    assert plan["deviation"] == pytest.approx(deviation(told(capsys, *map(str, shares))["gram"]))
+    solved = deviation(told(capsys, *(repr(share) for share in sampled))["gram"])
+    assert 0.049 < solved <= 0.05
+    assert plan["sampling"]["deviation"] == pytest.approx(solved, abs=1e-6)
+    assert plan["weighting"]["deviation"] == pytest.approx(deviation(plan["weighting"]["gram"]))
+    assert list(folder.iterdir()) == []
+
+
+def test_rebalancing_is_printed_and_drawn_class_by_class(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["geometry", "0.6", "0.2", "0.2", "--rebalance", "--deviation", "0.1"]) == 0
+    said = capsys.readouterr().out
+    assert "The optimum is 0.475 from the simplex in its worst cosine (0.1 allowed)." in said
+    (exponent,) = re.findall(r"in proportion to share\^([\d.]+) comes to 0\.1 from it", said)
+    assert 0.12 < float(exponent) < 1  # what reaches 0.05 is nearer to equal classes
+    assert [len(line.split()) for line in said.split("weight of a sample\n")[1].splitlines()[:3]] == [6, 6, 6]
+    page = (folder / "geometry.html").read_text()
+    for words in ("What brings balance back?", f"share^{exponent}", "Cosines with anchors weighed so"):
+        assert words in page
+
+
+def test_weights_that_restore_the_simplex_and_a_balance_that_needs_none(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = told(capsys, "0.4", "0.3", "0.3", "--rebalance")["rebalancing"]["weighting"]
+    assert plan["is_exact"]
+    assert plan["gram"][1] == pytest.approx([-0.5, 1.0, -0.5], abs=1e-6)
+    assert main(["geometry", "0.4", "0.3", "0.3", "--rebalance"]) == 0
+    assert "Weighing anchors instead restores it exactly." in capsys.readouterr().out
+    assert told(capsys, "1/3", "1/3", "1/3", "--rebalance")["rebalancing"]["is_balanced"]
+    assert main(["geometry", "1/3", "1/3", "1/3", "--rebalance"]) == 0
+    assert "Nothing to rebalance" in capsys.readouterr().out
+    assert "Nothing to rebalance" in (folder / "geometry.html").read_text()
+
+
+@pytest.fixture
+def few_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(geometry_verb, "NUM_SHARES", 3)
+
+
+@pytest.mark.parametrize(("flags", "one", "infinite"), [([], 0.8075, 0.9002), (["--supervised"], 0.6915, 0.7511)])
+@pytest.mark.usefixtures("few_shares")
+def test_the_phase_diagram_holds_thresholds_and_the_solvers_cosines(
+    flags: list[str], one: float, infinite: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = told(capsys, *PAPER[1:], "--phase-diagram", *flags)["phase_diagram"]
+    assert (found["negatives"], found["temperatures"]) == ([1, 8, 64, "inf"], [0.2, 0.5, 1.0])
+    assert [found["threshold"][k][2] for k in (0, 3)] == pytest.approx([one, infinite], abs=5e-5)
+    least, middle, largest = found["majority_shares"]
+    assert (least, largest) == pytest.approx((1 / 3, 0.99))
+    assert [row[0] for tables in found["minority_cosine"] for row in tables] == pytest.approx([-0.5] * 12, abs=1e-6)
+    assert found["minority_cosine"][3][2][2] == 1
+    rest = (1 - middle) / 2
+    options = ["--temperature", "0.5", "--negatives", "8", "--tolerance", "1e-12", *flags]
+    solved = told(capsys, repr(middle), repr(rest), repr(rest), *options)
+    assert found["minority_cosine"][1][1][1] == pytest.approx(solved["gram"][1][2], abs=1e-5)
+    assert found["majority_cosine"][1][1][1] == pytest.approx(solved["gram"][0][1], abs=1e-5)
+
+
+@pytest.mark.usefixtures("few_shares")
+def test_the_phase_diagram_is_printed_and_drawn_with_what_was_given(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--loss", "dcl", "--temperature", "0.3", "--negatives", "512"]
+    assert main(["geometry", *(["0.25"] * 4), "--phase-diagram", *options]) == 0
+    said = capsys.readouterr().out.split("minorities of 4 classes merge")[1]
+    assert [line.split()[0] for line in said.splitlines()[2:7]] == ["1", "8", "64", "512", "infinite"]
+    assert re.findall(r"tau = ([\d.]+)", said) == ["0.2", "0.3", "0.5", "1"]
+    page = (folder / "geometry.html").read_text()
+    assert re.findall(r"<strong>Temperature ([\d.]+)</strong>", page) == ["0.2", "0.3", "0.5", "1"]
+    assert "From which share on do minorities merge?" in page
+
+
 def test_of_many_classes_the_first_are_printed_and_the_page_stays_small(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +231,20 @@ BAD = {
     "dimension 0": ("0.5 0.5 --dimension 0", ["dimension", "0"]),
     "tolerance 0": ("0.5 0.5 --tolerance 0", ["tolerance", "0"]),
     "threshold of two classes": ("0.5 0.5 --threshold", ["3"]),
+    "no shares": ("--phase-diagram", ["SHARE"]),
+    "phases of two classes": ("0.5 0.5 --phase-diagram", [">= 3", "2"]),
+    "phases without temperature": ("0.5 0.3 0.2 --phase-diagram --loss spectral", ["spectral takes no temperature"]),
+    "phases of an unknown loss": ("0.5 0.3 0.2 --phase-diagram --loss infonec", ["did you mean 'infonce'"]),
+    "phases in a plane": ("0.5 0.3 0.2 --phase-diagram --dimension 2", ["--phase-diagram", "leave out --dimension"]),
+    "phases in no dimension": ("0.5 0.3 0.2 --phase-diagram --dimension 0", ["leave out --dimension"]),
+    "phases without signs": ("0.5 0.3 0.2 --phase-diagram --nonnegative", ["leave out --nonnegative"]),
+    "balance in a plane": ("0.5 0.3 0.2 --rebalance --dimension 2", ["--rebalance", "leave out --dimension"]),
+    "balance without signs": ("0.5 0.3 0.2 --rebalance --nonnegative", ["leave out --nonnegative"]),
+    "a deviation of 0": ("0.5 0.3 0.2 --rebalance --deviation 0", ["deviation must be between 0 and 2", "0.05"]),
+    "a deviation of 2": ("0.5 0.3 0.2 --rebalance --deviation 2", ["deviation must be between 0 and 2"]),
+    "a deviation of nan": ("0.5 0.3 0.2 --rebalance --deviation nan", ["deviation must be between 0 and 2"]),
+    "a deviation in words": ("0.5 0.3 0.2 --rebalance --deviation little", ["--deviation", "'little'"]),
+    "a deviation of nothing": ("0.5 0.3 0.2 --deviation 0", ["add --rebalance"]),
     "unknown flag": ("0.5 0.5 --suprevised", ["unknown flag --suprevised", "'--supervised'"]),
     "over another file": ("0.5 0.5 --out thesis.html", ["thesis.html exists", "--out"]),
     "over a folder": ("0.5 0.5 --out thesis", ["thesis is a folder"]),

@@ -19,6 +19,10 @@ from counterpoint.report.geometry_drawing import (
     render_geometry,
     write_geometry,
 )
+from counterpoint.report.theory_phases import phase_line, phase_section
+from counterpoint.report.theory_rebalancing import rebalancing_section
+from counterpoint.theory.collapse.phase import phase_diagram
+from counterpoint.theory.collapse.rebalancing import rebalance
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 
 QUESTION = {"loss": "InfoNCE", "negatives": "512"}
@@ -115,6 +119,50 @@ def test_many_classes_make_a_page_of_bearable_size() -> None:
     assert len(told) < 4_000_000
     assert "and 110 classes more" in told
     assert "64 of 150 rows" in told
+
+
+def test_a_line_of_the_phase_diagram_ends_where_the_minorities_merge() -> None:
+    diagram = phase_diagram([0.4, 0.6, 0.95, 0.99], [math.inf], [0.2, 1.0])
+    merging, apart = phase_line(diagram, 0, 1), phase_line(diagram, 0, 0)
+    assert merging.x == pytest.approx([0.4, 0.6, 0.9002], abs=5e-5)
+    assert merging.y[-1] == 1
+    assert -0.5 < merging.y[0] < merging.y[1] < 1
+    assert apart.x == pytest.approx([0.4, 0.6, 0.95, 0.99])
+    assert max(apart.y) < 1
+
+
+def test_the_charts_of_all_temperatures_share_their_axes() -> None:
+    told = phase_section(phase_diagram([0.4, 0.9, 0.99], [1, math.inf], [0.2, 1.0])).content
+    found = re.findall(r"<svg.*?</svg>", told, re.DOTALL)
+    ticks = [re.findall(r'class="tick[^>]*>([^<]*)<', drawing) for drawing in found]
+    assert len(found) == 4  # two temperatures, for a wide screen and for a phone
+    assert ticks[0] == ticks[2]
+    assert {"1.0", "0.6"} <= set(ticks[0])
+    assert [drawing.count('class="line ') for drawing in found] == [2, 2, 2, 2]
+    for words in ("0.9002", "0.8075", "infinitely many", "between 0.8075 and 1\u00a0−\u00a03.4×10⁻⁵"):
+        assert words in told
+
+
+def test_more_sections_follow_the_pictures() -> None:
+    plan = rebalance([0.6, 0.2, 0.2])
+    told = render_geometry(plan.before, question=QUESTION, more=[rebalancing_section(plan)])
+    order = [told.index(f'id="{name}"') for name in ("answer", "picture", "rebalancing", "question")]
+    assert order == sorted(order)
+    found = scan(told).text
+    for factor in plan.sampling.repeat_factors_C.tolist():
+        assert f"{factor:.4g}" in found
+
+
+def test_of_many_classes_the_first_are_rebalanced_on_the_page() -> None:
+    shares = torch.arange(1, 61, dtype=torch.float64).reciprocal()
+    plan = replace(rebalance([0.6, 0.2, 0.2]), proportions_C=shares / shares.sum())
+    many = torch.full((60,), 1 / 60, dtype=torch.float64)
+    sampling = replace(plan.sampling, proportions_C=many, repeat_factors_C=many)
+    weighting = replace(plan.weighting, anchor_weights_C=many, sample_weights_C=many, gram_CC=torch.eye(60))
+    sampling = replace(sampling, geometry=replace(sampling.geometry, gram=torch.eye(60)))
+    told = rebalancing_section(replace(plan, sampling=sampling, weighting=weighting)).content
+    assert "and 20 classes more" in told
+    assert len(told) < 2_000_000
 
 
 def test_nothing_asked_becomes_markup() -> None:

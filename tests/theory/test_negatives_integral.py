@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.theory.geometry.negatives_integral import LogSumIntegral
-from counterpoint.theory.geometry.optimal_geometry import negatives_integral
+from counterpoint.theory.geometry import negatives_integral
 from counterpoint.theory.geometry.risk_quadrature import (
     LONGEST_SERIES,
     Basis,
