@@ -1,18 +1,31 @@
-"""An optimal geometry as text for a terminal and as plain data for scripts."""
+"""An optimal geometry, and what else was asked about it, as text for a terminal and as plain data for scripts."""
 
-from collections.abc import Mapping
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from counterpoint.report.geometry_drawing import merge_words, spread_words
+from counterpoint.report.theory_rebalancing import (
+    CLASS_COLUMNS,
+    balance_words,
+    class_values,
+    is_balanced,
+    sampling_words,
+    weighting_words,
+)
 from counterpoint.theory.collapse.minority_collapse import CollapseThreshold
+from counterpoint.theory.collapse.phase import PhaseDiagram
+from counterpoint.theory.collapse.rebalancing import RebalancingPlan
 from counterpoint.theory.geometry.optimal_geometry import Geometry
 
 # C classes
 
 MAX_PRINTED = 12  # classes of a printed matrix
 CELL = 9
+TEXT_WIDTH = 110
 
 
 def geometry_text(geometry: Geometry, question: Mapping[str, str]) -> str:
@@ -106,3 +119,69 @@ def threshold_record(threshold: CollapseThreshold) -> dict[str, Any]:
         "bound_exact": bounds.exact if bounds else None,
         "text": str(threshold),
     }
+
+
+def threshold_text(threshold: CollapseThreshold) -> str:
+    """The threshold and the paper's bounds in words."""
+    return textwrap.fill(f"With one majority class, {threshold}.", TEXT_WIDTH)
+
+
+def rebalancing_text(plan: RebalancingPlan) -> str:
+    """What each plan reaches, and its numbers class by class."""
+    if is_balanced(plan):
+        return balance_words(plan)
+    values = class_values(plan)
+    lines = [balance_words(plan), sampling_words(plan), weighting_words(plan), "", "  ".join(CLASS_COLUMNS)]
+    lines += [_class_line(place, row) for place, row in enumerate(values[:MAX_PRINTED], start=1)]
+    if len(values) > MAX_PRINTED:
+        lines.append(f"... {MAX_PRINTED} of {len(values)} classes; --json has all")
+    return "\n".join(lines)
+
+
+def rebalancing_record(plan: RebalancingPlan) -> dict[str, Any]:
+    """Both plans as plain data."""
+    sampling, weighting = plan.sampling, plan.weighting
+    return {
+        "allowed": plan.allowed,
+        "deviation": plan.deviation_before,
+        "is_balanced": is_balanced(plan),
+        "sampling": {
+            "exponent": sampling.exponent,
+            "proportions": sampling.proportions_C.tolist(),
+            "repeat_factors": sampling.repeat_factors_C.tolist(),
+            "gram": sampling.geometry.gram.tolist(),
+            "deviation": sampling.deviation,
+        },
+        "weighting": {
+            "anchor_weights": weighting.anchor_weights_C.tolist(),
+            "sample_weights": weighting.sample_weights_C.tolist(),
+            "is_exact": weighting.is_exact,
+            "gram": weighting.gram_CC.tolist(),
+            "deviation": weighting.deviation,
+        },
+        "text": str(plan),
+    }
+
+
+def phase_record(diagram: PhaseDiagram) -> dict[str, Any]:
+    """The diagram as plain data; its tables are indexed by negatives, temperature and, but for thresholds, share."""
+    return {
+        "classes": diagram.num_classes,
+        "supervised": diagram.supervised,
+        "negatives": ["inf" if math.isinf(k) else int(k) for k in diagram.num_negatives],
+        "temperatures": list(diagram.temperatures),
+        "majority_shares": diagram.shares_T.tolist(),
+        "minority_cosine": diagram.minority_cosine_KUT.tolist(),
+        "majority_cosine": diagram.majority_cosine_KUT.tolist(),
+        "is_merged": diagram.is_merged_KUT.tolist(),
+        "threshold": diagram.threshold_KU.tolist(),
+        "threshold_minority_share": diagram.threshold_minority_KU.tolist(),
+        "text": str(diagram),
+    }
+
+
+def _class_line(place: int, values: Sequence[float]) -> str:
+    """One row under the titles of ``CLASS_COLUMNS``."""
+    widths = [len(title) for title in CLASS_COLUMNS[1:]]
+    cells = (f"{value:>{width}.4g}" for value, width in zip(values, widths, strict=True))
+    return f"{place:<{len(CLASS_COLUMNS[0])}}  {'  '.join(cells)}"

@@ -4,6 +4,7 @@ from counterpoint.cli.arguments import Parser
 
 DRAWING = "geometry.html"
 FIGURES_FOLDER = "runs/reproduce"
+DEVIATION = 0.05
 
 GEOMETRY = """Compute the geometry that minimises a contrastive loss for your class proportions: where a perfect
 encoder puts the classes, with a certificate, and whether small classes merge. Without --loss it is the InfoNCE of the
@@ -13,7 +14,8 @@ negatives, its temperature). The page it draws opens from disk.
 examples:
   counterpoint geometry 0.5 0.25 0.25 --negatives 512 --supervised
   counterpoint geometry 5000 400 60 --normalize --loss infonce --temperature 0.2 --negatives 510
-  counterpoint geometry 1/3 1/3 1/3 --threshold"""
+  counterpoint geometry 1/3 1/3 1/3 --threshold --phase-diagram
+  counterpoint geometry 0.6 0.2 0.2 --rebalance --deviation 0.1"""
 
 REPRODUCE = """Make a figure of one of the papers again: what the paper says, what comes out here, whether both agree,
 and the figure drawn. Without a figure, list those that can be made. FIGURE.json has the numbers, FIGURE.html the
@@ -55,6 +57,23 @@ def geometry_flags(parser: Parser) -> None:
         "--threshold",
         action="store_true",
         help="also the share of one majority class above which the others, all equal, merge, with the paper's bounds",
+    )
+    parser.add_argument(
+        "--rebalance",
+        action="store_true",
+        help="also how to sample the classes, or weigh their anchors, so that the optimum comes back to the simplex",
+    )
+    parser.add_argument(
+        "--deviation",
+        type=float,
+        metavar="D",
+        help=f"distance of a cosine from the simplex's that --rebalance may leave (default {DEVIATION:g})",
+    )
+    parser.add_argument(
+        "--phase-diagram",
+        action="store_true",
+        help="also the cosine between minorities over the share of one majority, by negatives and temperature, for as "
+        "many classes as there are shares; --negatives adds a line, --temperature a chart",
     )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts; draws only if --out is given")
     parser.add_argument("--out", metavar="FILE", help=f"HTML file with the drawing (default {DRAWING})")

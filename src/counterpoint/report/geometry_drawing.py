@@ -44,13 +44,16 @@ class ClassPlane:
     share: float
 
 
-def write_geometry(geometry: Geometry, out: str | Path, *, question: Mapping[str, str]) -> Path:
+def write_geometry(
+    geometry: Geometry, out: str | Path, *, question: Mapping[str, str], more: Sequence[TheorySection] = ()
+) -> Path:
     """Write the page; an earlier one is replaced.
 
     Args:
         geometry: the optimum.
         out: HTML file.
         question: what was asked (loss, negatives, ...), shown on the page.
+        more: sections that follow the pictures.
 
     Returns:
         The file.
@@ -60,15 +63,16 @@ def write_geometry(geometry: Geometry, out: str | Path, *, question: Mapping[str
     """
     target = Path(out)
     check_theory_target(target)
-    write_text(target, render_geometry(geometry, question=question))
+    write_text(target, render_geometry(geometry, question=question, more=more))
     return target
 
 
-def render_geometry(geometry: Geometry, *, question: Mapping[str, str]) -> Markup:
+def render_geometry(geometry: Geometry, *, question: Mapping[str, str], more: Sequence[TheorySection] = ()) -> Markup:
     """Render the page."""
     sections = [
         TheorySection("answer", "Answer", "Do classes merge?", _answer(geometry)),
         TheorySection("picture", "Picture", "Where do the classes lie?", _pictures(geometry)),
+        *more,
         TheorySection("question", "Question", "What was asked?", _question(geometry, question)),
     ]
     facts = " · ".join(f"{name} {value}" for name, value in question.items())
