@@ -167,7 +167,8 @@ def why_not(task: Task, name: str) -> str:
         return ""
     k, drawn = int(task.num_negatives), task.num_classes - task.supervised
     count = task.num_classes * math.comb(k + drawn - 1, drawn - 1)
-    return f"left out: its risk would be a sum of 1e{len(str(count)) - 1} terms or more, one for each way to draw {k} negatives"
+    terms = f"1e{len(str(count)) - 1} terms or more"
+    return f"left out: its risk would be a sum of {terms}, one for each way to draw {k} negatives"
 
 
 def risks_at(task: Task, gram: Array) -> dict[str, float]:

@@ -5,12 +5,14 @@ import re
 import shlex
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from counterpoint import theory
 from counterpoint.cli.main import main
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.presets import PRESETS
@@ -24,6 +26,7 @@ from data.published_files import save_cifar
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -102,8 +105,7 @@ def test_every_cited_key_is_in_the_bibliography_and_every_entry_is_cited() -> No
 
 
 def test_every_check_that_the_page_on_theory_names_exists() -> None:
-    page = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(test_\w+)`", page))
+    named = set(re.findall(r"`(test_\w+)`", THEORY))
     defined: set[str] = set()
     for path in (ROOT / "tests").rglob("*.py"):
         defined |= set(re.findall(r"^def (test_\w+)\(", path.read_text(encoding="utf-8"), flags=re.MULTILINE))
@@ -111,9 +113,45 @@ def test_every_check_that_the_page_on_theory_names_exists() -> None:
     assert named <= defined, named - defined
 
 
+def test_every_module_of_theory_that_a_document_names_exists() -> None:
+    source = ROOT / "src" / "counterpoint"
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        text = document.read_text(encoding="utf-8")
+        for path in re.findall(r"(?<![\w/])theory/[\w/]*", text.replace(".py", "")):
+            is_there = (source / path).is_dir() or (source / f"{path}.py").is_file()
+            assert is_there, f"{document.name}: {path}"
+        for module, names in re.findall(r"\bfrom (counterpoint[\w.]*) import (\w+(?:, \w+)*)", text):
+            missing = [name for name in names.split(", ") if not hasattr(import_module(module), name)]
+            assert missing == [], f"{document.name}: {module}"
+
+
+def test_every_function_in_the_first_table_on_theory_is_in_the_module_beside_it() -> None:
+    rows = re.findall(r"^\| [^|]+\? \| ([^|]+) \| ([^|]+) \| \[", THEORY, flags=re.MULTILINE)
+    assert len(rows) == 10
+    for answer, place in rows:
+        functions = re.findall(r"`([a-z]\w+)(?=[`(])", answer)
+        room, *names = re.findall(r"[\w.]+", place) or [""]
+        modules = [import_module(f"counterpoint.{room}{name}") for name in names] or ([theory] if room else [])
+        assert bool(functions) == bool(modules), answer
+        for function in functions:
+            assert any(callable(getattr(module, function, None)) for module in modules), f"{function}: {place}"
+        for module in modules:
+            assert any(hasattr(module, function) for function in functions), f"{module.__name__}: {answer}"
+
+
+def test_every_function_in_a_table_on_a_room_of_theory_exists() -> None:
+    tables = re.findall(r"^\| function \(`theory/(\w+)/`\) \|.*\n\|[-|]+\n((?:\|.*\n)+)", THEORY, flags=re.MULTILINE)
+    assert len(tables) == 2
+    for room, rows in tables:
+        for cell in re.findall(r"^\| (.*?) \|", rows, flags=re.MULTILINE):
+            module = ""
+            for named, function in re.findall(r"`(?:(\w+)\.)?(\w+)", cell):
+                module = named or module  # names after the first are of its module
+                assert hasattr(import_module(f"counterpoint.theory.{room}.{module}"), function), cell
+
+
 def test_every_figure_is_on_the_page_on_theory() -> None:
-    page = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
-    assert [name for name in FIGURES if f"| `{name}` |" not in page] == []
+    assert [name for name in FIGURES if f"| `{name}` |" not in THEORY] == []
 
 
 @pytest.mark.parametrize(

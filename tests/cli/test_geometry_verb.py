@@ -1,5 +1,6 @@
 """`counterpoint geometry`: what it prints and draws; bad input in one line with nothing written."""
 
+import html
 import json
 import math
 import re
@@ -227,10 +228,14 @@ BAD = {
     "a temperature of a loss without": ("0.5 0.5 --loss spectral --temperature 1", ["takes no temperature"]),
     "an unknown option": ("0.5 0.5 --loss triplet --loss-options {margni:1}", ["takes no margni", "margin"]),
     "options of no shape": ("0.5 0.5 --loss triplet --loss-options 3", ["--loss-options", "{margin: 0.5}"]),
+    "more negatives than count": ("0.5 0.5 --negatives 99999999999999999999", ["--negatives", "give inf"]),
+    "counts beyond all bounds": ("1e308 1e308 --normalize", ["finite"]),
     "options that are not YAML": ("0.5 0.5 --loss triplet --loss-options {", ["--loss-options", "YAML"]),
     "dimension 0": ("0.5 0.5 --dimension 0", ["dimension", "0"]),
     "tolerance 0": ("0.5 0.5 --tolerance 0", ["tolerance", "0"]),
-    "threshold of two classes": ("0.5 0.5 --threshold", ["3"]),
+    "threshold of two classes": ("0.5 0.5 --threshold", ["--threshold needs 3 or more shares, got 2"]),
+    "threshold of a loss without": ("0.5 0.3 0.2 --threshold --loss triplet", ["stay apart", "leave out --threshold"]),
+    "a folder that takes no files": ("0.5 0.5 --out /proc/new.html", ["cannot write into /proc", "--out"]),
     "no shares": ("--phase-diagram", ["SHARE"]),
     "phases of two classes": ("0.5 0.5 --phase-diagram", [">= 3", "2"]),
     "phases without temperature": ("0.5 0.3 0.2 --phase-diagram --loss spectral", ["spectral takes no temperature"]),
@@ -285,3 +290,85 @@ def test_a_file_of_ours_in_the_default_place_is_replaced_and_another_is_not(
     assert main(["geometry", "0.5", "0.5"]) == 2
     assert "geometry.html exists" in capsys.readouterr().err
     assert (folder / "geometry.html").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--loss-options", "{1: 2}"], "{margin: 0.5}"),
+        (["--temperature", "1", "--loss-options", "{temperature: 2}"], "temperature is given twice"),
+    ],
+)
+def test_options_without_names_and_two_temperatures_are_refused(
+    options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*PAPER, "--loss", "infonce", *options]) == 2
+    told = capsys.readouterr().err
+    assert complaint in told
+    assert told.count("\n") == 1
+
+
+def test_a_drawing_that_cannot_be_read_is_one_line_before_any_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mine.html").write_text("mine")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(geometry_verb, "optimal_geometry", refuse)
+    assert main([*PAPER, "--out", "mine.html"]) == 2
+    assert "cannot read mine.html: Permission denied; choose another --out" in capsys.readouterr().err
+
+
+def test_the_question_names_the_loss_and_all_that_matters_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    plain, same = told(capsys, *PAPER[1:]), told(capsys, *PAPER[1:], "--temperature", "1")
+    assert plain["question"] == same["question"]
+    assert plain["question"]["temperature"] == "1"
+    triplet = told(capsys, *PAPER[1:], "--loss", "triplet", "--negatives", "3")["question"]
+    assert (triplet["loss"], triplet["margin"]) == ("Triplet", "1")
+    assert told(capsys, *PAPER[1:], "--loss", "infonce", "--negatives", "3")["question"]["temperature"] == "0.5"
+
+
+def test_json_says_what_its_numbers_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, *PAPER[1:], "--loss", "infonce", "--supervised", "--tolerance", "1e-7")
+    expected = {"loss": "InfoNCE", "num_negatives": "inf", "supervised": True, "temperature": 0.5, "tolerance": 1e-7}
+    assert expected.items() <= found.items()
+    assert found["classes_counted_from"] == 1
+    assert 0 <= found["relative_gap"] <= 1e-7
+    assert told(capsys, *PAPER[1:], "--negatives", "8")["num_negatives"] == 8
+
+
+@pytest.mark.parametrize(
+    ("flags", "said", "unsaid"),
+    [
+        ([], ["Holds for positives drawn from the anchor's class"], ["differences", "two-view"]),
+        (["--loss", "infonce"], ["less its growth with log k", "only differences of it mean something"], ["two-view"]),
+        (["--loss", "triplet", "--supervised"], ["divided by the number k"], ["Holds for positives", "two-view"]),
+        (["--loss", "infonce", "--negatives", "9"], ["k = n - 1 with margin log 2"], ["differences"]),
+        (
+            ["--loss", "infonce", "--negatives", "9", "--loss-options", "{negatives: cross-view}"],
+            ["pairing cross-view"],
+            ["log 2"],
+        ),
+    ],
+)
+def test_what_a_reader_must_know_is_on_screen_and_page(
+    flags: list[str], said: list[str], unsaid: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*PAPER, *flags]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    page = html.unescape((folder / "geometry.html").read_text())
+    for words in said:
+        assert words in screen
+        assert words.removeprefix("pairing ") in page
+    for words in unsaid:
+        assert words not in screen
+        assert words not in page
+
+
+def test_a_rank_is_bounded_only_where_the_loss_bounds_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for flags in (["--loss", "spectral"], ["--nonnegative"]):
+        assert main([*PAPER, *flags]) == 0
+        assert "rank         3\n" in capsys.readouterr().out

@@ -30,7 +30,7 @@ def toy(
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(theory_runs.CATALOGUE, "toy-fig1", Figure("a toy", toy))  # type: ignore[index]
+    monkeypatch.setitem(theory_runs.CATALOGUE, "toy-fig1", Figure("a toy", toy, takes_data=True))  # type: ignore[index]
     return tmp_path
 
 
@@ -39,6 +39,9 @@ def test_without_a_figure_all_are_listed_with_a_sentence(capsys: pytest.CaptureF
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == list(CATALOGUE)
     assert all(len(line.split()) > 4 for line in listed)
+    assert len({line.index(figure.summary) for line, figure in zip(listed, CATALOGUE.values(), strict=True)}) == 1
+    assert main(["reproduce", "--json"]) == 0
+    assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == list(CATALOGUE)
 
 
 def test_the_catalogue_has_the_figures_of_four_papers() -> None:
@@ -53,13 +56,27 @@ def test_a_figure_prints_its_table_and_writes_numbers_and_page(
     captured = capsys.readouterr()
     assert "half way" in captured.err
     assert "the lamp is green" in captured.out
-    assert captured.out.endswith("Drawn in runs/reproduce/toy-fig1.html.\n")
-    told = json.loads((folder / "runs/reproduce/toy-fig1.json").read_text())
-    assert told["settings"] == {"seed": "3", "quick": "True", "data": "digits"}
+    assert captured.out.endswith("Drawn in runs/reproduce/toy-fig1-quick.html.\n")
+    told = json.loads((folder / "runs/reproduce/toy-fig1-quick.json").read_text())
+    assert told["settings"] == {"size": "quick, reduced", "seed": "3", "quick": "True", "data": "digits"}
     assert told["agrees"] is False
-    assert "the lamp is green" in (folder / "runs/reproduce/toy-fig1.html").read_text()
+    assert "Settings: size quick, reduced, seed 3" in captured.out
+    page = (folder / "runs/reproduce/toy-fig1-quick.html").read_text()
+    for words in ("the lamp is green", "reproduce toy-fig1 · quick, reduced", "toy-fig1-quick.json beside"):
+        assert words in page
+
+
+def test_a_quick_result_never_replaces_a_full_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "toy-fig1", "--quiet"]) == 0
     assert main(["reproduce", "toy-fig1", "--quiet"]) == 0  # replaces both
     assert capsys.readouterr().err == ""
+    full = snapshot(folder)
+    assert main(["reproduce", "toy-fig1", "--quiet", "--quick"]) == 0
+    assert full.items() <= snapshot(folder).items()
+    made = folder / "runs" / "reproduce"
+    names = {f"toy-fig1{size}.{kind}" for size in ("", "-quick") for kind in ("json", "html")}
+    assert {path.name for path in made.iterdir()} == names
+    assert "quick, reduced" not in (made / "toy-fig1.html").read_text()
 
 
 def test_json_for_scripts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +96,8 @@ BAD = {
     "two figures": ("toy-fig1 toy-fig1", ["unexpected word 'toy-fig1'"]),
     "data that are not there": ("imbalanced-fig1 --quick --data nowhere", ["no such file or folder", "nowhere"]),
     "data without pictures": ("ncl-fig6 --quick --data notes.md", ["notes.md"]),
+    "data of a figure that draws its own": ("alphacl-fig2 --data x", ["draws its own data; leave out --data"]),
+    "a folder that takes no files": ("toy-fig1 --out /proc/foo", ["cannot write into /proc/foo", "--out"]),
     "out is a file": ("toy-fig1 --out notes.md", ["notes.md is a file", "--out"]),
     "out is below a file": ("toy-fig1 --out notes.md/new", ["notes.md is a file"]),
     "another page there": ("toy-fig1 --out pages", ["pages/toy-fig1.html exists", "--out"]),
@@ -129,7 +148,7 @@ def check_figure(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) ->
     out = folder / "out"
     assert main(["reproduce", name, "--quick", "--out", str(out), "-q"]) == 0
     printed = capsys.readouterr().out
-    told = json.loads((out / f"{name}.json").read_text())
+    told = json.loads((out / f"{name}-quick.json").read_text())
     assert told["name"] == name
     assert told["claims"]
     assert told["panels"]
@@ -137,7 +156,7 @@ def check_figure(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) ->
     for claim in told["claims"]:
         assert claim["what"].split()[0] in printed
         assert claim["agrees"] is not False or claim["note"], f"{claim['what']} differs; its note must say why"
-    assert (out / f"{name}.html").stat().st_size < 8_000_000
+    assert (out / f"{name}-quick.html").stat().st_size < 8_000_000
     again = reproduce(name, out=out, quick=True, quiet=True)
     assert json.loads(json.dumps(again.to_dict(), default=str))["claims"] == told["claims"]
 

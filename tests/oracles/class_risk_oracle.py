@@ -41,9 +41,14 @@ def infinite(gram: Tensor, proportions: list[float], tau: float, supervised: boo
     """Eq. 10 at a temperature."""
     weights, total = negatives_of(proportions, supervised), torch.zeros((), dtype=torch.float64)
     for i in range(len(proportions)):
-        mean = sum(weights[i][j] * torch.exp((gram[i, j] - 1) / tau) for j in range(len(proportions)))
+        mean = torch.stack([weights[i][j] * torch.exp((a - 1) / tau) for j, a in enumerate(gram[i])]).sum()
         total = total + proportions[i] * torch.log(1 + mean)
     return total
+
+
+def log_with(epsilon: float, total: Tensor) -> Tensor:
+    """log(epsilon + total), to the last digit of a small total at epsilon 1."""
+    return math.log(epsilon) + torch.log1p(total / epsilon) if epsilon else torch.log(total)
 
 
 def log_of_sum(
@@ -52,8 +57,8 @@ def log_of_sum(
     """Eq. 23 (mean, epsilon 1, tau 1) and its relatives."""
 
     def psi(gaps: list[Tensor], _: Tensor) -> Tensor:
-        terms = sum(torch.exp(gap / tau + margin) for gap in gaps)
-        return factor * torch.log(epsilon + terms / (len(gaps) if mean else 1))
+        terms = torch.stack([torch.exp(gap / tau + margin) for gap in gaps]).sum()
+        return factor * log_with(epsilon, terms / (len(gaps) if mean else 1))
 
     return psi
 
@@ -63,7 +68,7 @@ def hard(tau: float, beta: float, epsilon: float = 1.0, *, factor: float = 1.0, 
 
     def psi(gaps: list[Tensor], _: Tensor) -> Tensor:
         u = [gap / tau + margin for gap in gaps]
-        above, below = sum(torch.exp((1 + beta) * x) for x in u), sum(torch.exp(beta * x) for x in u)
+        above, below = (torch.stack([torch.exp(power * x) for x in u]).sum() for power in (1 + beta, beta))
         return factor * torch.log(epsilon + len(u) * above / below)
 
     return psi
@@ -100,15 +105,19 @@ def compositions(k: int, num_classes: int) -> Iterator[tuple[int, ...]]:
 
 
 def expected_log(x: list[float], r: list[float], epsilon: float, k: int) -> tuple[float, np.ndarray, np.ndarray]:
-    """E log(epsilon + sum of k terms) with first and second derivatives for x, over all multinomial counts."""
+    """E log(1 + sum of k terms / epsilon) with first and second derivatives for x, over all multinomial counts.
+
+    Of the sum alone where epsilon is 0. The value is a sum of positive numbers: it keeps its digits however small.
+    """
     value, slope, curvature = 0.0, np.zeros(len(x)), np.zeros((len(x), len(x)))
     for counts in compositions(k, len(x)):
         ways = math.factorial(k)
         for count in counts:
             ways //= math.factorial(count)
         probability = ways * math.prod(p**n for p, n in zip(r, counts, strict=True))
-        total, n = epsilon + sum(c * each for c, each in zip(counts, x, strict=True)), np.array(counts, dtype=float)
-        value += probability * math.log(total)
+        above, n = sum(c * each for c, each in zip(counts, x, strict=True)), np.array(counts, dtype=float)
+        total = epsilon + above
+        value += probability * (math.log1p(above / epsilon) if epsilon else math.log(above))
         slope += probability * n / total
         curvature -= probability * np.outer(n, n) / total**2
     return value, slope, curvature
@@ -118,6 +127,7 @@ def expected_log_of_two(x: list[float], r: float, epsilon: float, k: int) -> tup
     """The same for two values, the first of probability r, by the binomial distribution: any k."""
     n = np.arange(k + 1, dtype=float)
     probability, counts = binom.pmf(n, k, r), np.stack([n, k - n])
-    total = epsilon + x[0] * counts[0] + x[1] * counts[1]
+    above = x[0] * counts[0] + x[1] * counts[1]
+    total, logs = epsilon + above, np.log1p(above / epsilon) if epsilon else np.log(above)
     slope, curvature = (counts / total) @ probability, -((counts / total) * probability) @ (counts / total).T
-    return float(np.log(total) @ probability), slope, curvature
+    return float(logs @ probability), slope, curvature

@@ -13,6 +13,7 @@ from test_theory_page import cells, scan
 
 from counterpoint.core.errors import RunError
 from counterpoint.report.geometry_drawing import (
+    Remarks,
     class_groups,
     class_plane,
     merge_words,
@@ -108,9 +109,24 @@ def test_which_classes_merge_in_words(gram: list[list[float]], groups: list[list
     assert merge_words(record) == words
 
 
+def test_of_equal_classes_none_are_the_closest_two_and_no_plane_is_best() -> None:
+    found = solve(*[1 / 40] * 40)
+    assert merge_words(found) == "No classes merge: all are 91.47° apart."
+    assert "one of many equally good planes" in page(found)
+    assert "one of many" not in page(solve(0.4, 0.3, 0.2, 0.1))
+    assert "one of many" not in page(solve(1 / 3, 1 / 3, 1 / 3))
+
+
+def test_remarks_stand_on_the_page() -> None:
+    told = scan(render_geometry(solve(0.5, 0.5), question=QUESTION, remarks=Remarks("risk, divided by k", ["Mind."])))
+    assert "risk, divided by k" in told.text
+    assert "Mind." in told.text
+
+
 def test_a_loss_that_prefers_spread_classes_gets_a_warning() -> None:
     found = solve(0.5, 0.25, 0.25)
     assert "spread out" not in page(found)
+    assert "spread out" not in page(replace(found, is_collapse_optimal=None))
     assert "classes that stay spread out do better" in page(replace(found, is_collapse_optimal=False))
 
 

@@ -100,7 +100,7 @@ def test_the_verdict_in_words(verdicts: list[bool | None], words: str) -> None:
 
 
 def test_the_page_says_all_that_the_record_says(tmp_path: Path) -> None:
-    path = write_reproduction(reproduction(), tmp_path / "toy.html")
+    path = write_reproduction(reproduction(), tmp_path / "toy-fig1.html")
     found = scan(path.read_text(encoding="utf-8"))
     for words in ("A toy", "mio2021, Fig. 1", "counterpoint reproduce toy-fig1", "1 of 2 claims agrees, 1 differs"):
         assert words in found.text

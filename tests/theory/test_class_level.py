@@ -4,6 +4,7 @@
 
 import itertools
 import math
+import re
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from torch import Tensor
 
 from counterpoint import losses
 from counterpoint.core.errors import UsageError
+from counterpoint.kernels.contract import PairFunction
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS, SQUARE
 from counterpoint.losses import CATALOGUE
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.class_level import COVERED, LogOfSum, Separable
 from counterpoint.losses.loss import Loss
-from counterpoint.losses.pairs import LINEAR, Psi
+from counterpoint.losses.pairs import LINEAR, Phi, Psi, log_plus
 from counterpoint.theory.geometry.class_risk import class_risk
 from oracles import class_risk_oracle as oracle
 from oracles.number_checks import assert_numbers
@@ -223,14 +226,41 @@ def test_other_losses_that_are_not_covered() -> None:
         losses.PairLoss(torch.sqrt, torch.exp).class_level()
 
 
-def test_a_users_own_convex_function_is_covered_where_it_is_said_to_be_convex() -> None:
+def test_a_users_own_function_is_covered_where_it_is_said_to_be_convex_and_increasing() -> None:
     own = losses.PairLoss(LINEAR, torch.nn.functional.softplus)
-    said = Psi(own.psi.function, "log(1 + e^x)", scale=2.0, is_convex=True)
+    said = Psi(own.psi.function, "log(1 + e^x)", scale=2.0, is_convex=True, is_increasing=True)
     record = losses.PairLoss(LINEAR, said).class_level()
     assert isinstance(record, Separable)
     assert record.is_gap
     assert record.scale == 2.0
     assert not record.is_strictly_convex  # it may be: nobody said so
+
+
+@pytest.mark.parametrize("function", [EXPONENTIAL, SOFTPLUS, HINGE, IDENTITY], ids=lambda function: function.name)
+def test_known_functions_are_known_to_increase(function: PairFunction) -> None:
+    assert isinstance(losses.PairLoss(LINEAR, Psi(function, function.name)).class_level(), Separable)
+    with pytest.raises(UsageError, match=f"psi = {function.name} is not increasing, or not known to be"):
+        losses.PairLoss(LINEAR, Psi(function, function.name, scale=-1.0)).class_level()
+
+
+def test_a_convex_psi_that_falls_has_no_bound() -> None:
+    """That the mean of a gap is at least a_ij - 1 bounds nothing from below where psi falls."""
+    with pytest.raises(UsageError, match=r"PairLoss has no class-level risk: psi = x\^2 is not increasing"):
+        losses.PairLoss(LINEAR, Psi(SQUARE, "x^2")).class_level()
+
+
+@pytest.mark.parametrize(
+    ("phi", "psi"),
+    [
+        (Phi(torch.neg, "-x", is_linear=True), Psi(SOFTPLUS, "softplus")),
+        (Phi(lambda x: 0 * x, "0 x", is_linear=True), Psi(SOFTPLUS, "softplus")),
+        (log_plus(1.0, factor=-2.0), Psi(EXPONENTIAL, "exp(x)")),
+    ],
+    ids=["-x", "0 x", "-2 log"],
+)
+def test_a_phi_that_does_not_increase_has_no_bound(phi: Phi, psi: Psi) -> None:
+    with pytest.raises(UsageError, match=f"phi = {re.escape(phi.formula)} is not increasing"):
+        losses.PairLoss(phi, psi).class_level()
 
 
 def test_a_learned_scale_counts_as_it_stands() -> None:

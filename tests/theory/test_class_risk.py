@@ -5,7 +5,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -152,6 +155,33 @@ def test_any_temperature_and_number_of_negatives(epsilon: float, tau: float, k: 
     risk = class_risk(SHARES, loss=losses.InfoNCE(tau, epsilon), num_negatives=k, supervised=supervised)
     expected = float(oracle.risk(gram, PROPORTIONS, oracle.log_of_sum(tau, epsilon), k, supervised))
     assert risk.value(gram) == pytest.approx(expected, rel=1e-10, abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("loss", "psi", "k"),
+    [
+        (losses.InfoNCE(0.01), oracle.log_of_sum(0.01), 1),  # a risk of 1e-49
+        (losses.InfoNCE(0.05), oracle.log_of_sum(0.05), 2),
+        (losses.SupCon(0.0472, 0.0472), oracle.log_of_sum(0.0472), 2),
+        (losses.SoftTriplet(0.03, 0.7), oracle.log_of_sum(0.03, factor=0.03, margin=0.7), 2),
+    ],
+    ids=["InfoNCE(0.01)", "InfoNCE(0.05)", "SupCon", "SoftTriplet"],
+)
+def test_risks_near_zero_keep_their_digits(loss: Loss, psi: oracle.Psi, k: int) -> None:
+    """Ten classes, the j-th of a share like 1/j, at the corners of a simplex."""
+    shares = 1 / torch.arange(1, 11, dtype=torch.float64)
+    shares = shares / shares.sum()
+    gram = torch.full((10, 10), -1 / 9, dtype=torch.float64).fill_diagonal_(1.0)
+    at = class_risk(shares, loss=loss, num_negatives=k, supervised=True).at(gram)
+
+    def definition(a: Tensor) -> Tensor:
+        return oracle.risk(a, shares.tolist(), psi, k, supervised=True)
+
+    gram.requires_grad_()
+    value = definition(gram)
+    gradient = between(torch.autograd.grad(value, gram)[0])
+    assert at.value == pytest.approx(float(value.detach()), rel=1e-11, abs=0.0)
+    assert at.gradient_CC.flatten().tolist() == pytest.approx(gradient.flatten().tolist(), rel=1e-11, abs=0.0)
 
 
 @each_pool
@@ -390,6 +420,47 @@ def test_bad_gram_matrices(gram: Tensor, error: type[Exception], message: str) -
     for ask in (class_risk(SHARES).value, class_risk(SHARES).at):
         with pytest.raises(error, match=message):
             ask(gram)
+
+
+@pytest.mark.parametrize(
+    ("proportions", "message"),
+    [
+        ([2, 1, 1], r"proportions must sum to 1, got 4; divided by their sum they are 0\.5, 0\.25, 0\.25"),
+        ([1.5, -0.5], r"proportions must be > 0, got -0\.5; leave out classes that do not occur"),
+        ([1.0], "proportions must be one per class for at least 2 classes, got 1"),
+        ([0.5, math.nan], "proportions must be finite, got 0.5, nan"),
+        ([0.5 + 0.1j, 0.5], "proportions must be real numbers, one per class"),
+        (torch.tensor([0.5 + 0.1j, 0.5]), "proportions must be real numbers, one per class"),
+        (["half", "half"], "proportions must be real numbers, one per class"),
+        ([[0.5], [0.2, 0.3]], "proportions must be real numbers, one per class"),
+    ],
+)
+def test_what_is_no_proportions(proportions: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        class_risk(proportions)
+
+
+@pytest.mark.parametrize(
+    "proportions",
+    [
+        PROPORTIONS,
+        tuple(PROPORTIONS),
+        [Fraction(1, 2), Fraction(3, 10), Fraction(1, 5)],
+        np.sort(PROPORTIONS)[::-1],
+        np.array([PROPORTIONS, PROPORTIONS]).T[:, 0],
+        SHARES.clone().requires_grad_(),
+    ],
+    ids=["list", "tuple", "fractions", "reversed", "strided", "leaf"],
+)
+def test_proportions_may_come_as_they_are(proportions: Any) -> None:
+    risk = class_risk(proportions, num_negatives=2)
+    assert risk.value(gram_of()) == pytest.approx(class_risk(SHARES, num_negatives=2).value(gram_of()), rel=1e-15)
+
+
+def test_single_precision_is_left_at_the_door() -> None:
+    risk = class_risk(torch.tensor([0.5, 0.25, 0.25]), num_negatives=3, supervised=True)
+    assert risk.anchor_weights_C.dtype == torch.float64
+    assert risk.value(gram_of()) == class_risk([0.5, 0.25, 0.25], num_negatives=3, supervised=True).value(gram_of())
 
 
 def test_what_is_no_loss() -> None:

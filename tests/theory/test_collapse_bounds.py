@@ -1,11 +1,13 @@
 import math
 
+import numpy as np
 import pytest
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.theory.collapse.collapse_bounds import collapse_bounds, condition_18, corollary_6, share_text
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
+from counterpoint.theory.collapse.phase import phase_diagram
 from oracles import collapse_oracle
 
 NUMBERS = [1, 2, 5, 64, 512]
@@ -133,3 +135,22 @@ def test_bad_settings_are_refused(wrong: dict[str, float]) -> None:
         collapse_bounds(int(settings.pop("num_classes")), **settings)
     with pytest.raises(UsageError, match="share must be between"):
         condition_18(1.0, 3)
+
+
+@pytest.mark.parametrize("num_classes", [3.5, 3.0, "3", None])
+def test_a_number_of_classes_is_whole(num_classes: object) -> None:
+    with pytest.raises(UsageError, match="num_classes must be a whole number >= 3"):
+        collapse_bounds(num_classes)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="num_classes must be a whole number >= 3"):
+        phase_diagram([0.5], [1], num_classes=num_classes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("num_negatives", [math.nan, -math.inf, "8", None, True])
+def test_a_number_of_negatives_is_whole(num_negatives: object) -> None:
+    with pytest.raises(UsageError, match="num_negatives must be whole, 1 to 10000000"):
+        collapse_bounds(3, num_negatives=num_negatives)  # type: ignore[arg-type]
+
+
+def test_numbers_may_come_from_numpy() -> None:
+    three, two = np.array([3, 2])
+    assert collapse_bounds(three, num_negatives=two).exact == collapse_bounds(3, num_negatives=2).exact

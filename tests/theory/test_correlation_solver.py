@@ -2,13 +2,16 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint import losses
 from counterpoint.core.errors import UsageError
 from counterpoint.theory.geometry.class_risk import RiskAt, class_risk
 from counterpoint.theory.geometry.correlation_descent import descend, point_at
@@ -16,6 +19,7 @@ from counterpoint.theory.geometry.correlation_face import finish_on_face
 from counterpoint.theory.geometry.correlation_solver import factor_of, minimise_over_correlations, simplex
 from counterpoint.theory.geometry.dual_certificate import certify
 from counterpoint.theory.geometry.merging import coinciding, merge_what_coincides
+from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,55 @@ def test_groups_are_chained() -> None:
     angles = torch.tensor([0.0, 0.04, 0.08, 2.0], dtype=torch.float64)
     gram = torch.cos(angles[:, None] - angles[None, :])
     assert coinciding(gram, math.cos(0.05)).tolist() == [0, 0, 0, 1]
+
+
+def test_rare_classes_are_settled_though_they_hardly_count() -> None:
+    geometry = optimal_geometry([0.9, 0.1 - 2e-7, 1e-7, 1e-7], num_negatives=7)
+    assert geometry.merged_classes == [[1, 2, 3]]
+    assert float(geometry.gram[2, 3]) == pytest.approx(1.0, abs=1e-12)
+
+
+TRIPLET_OF_THREE = ([0.0775, 0.3349, 0.5876], {"loss": losses.Triplet(2.0), "num_negatives": 1, "supervised": True})
+MEANS = [
+    TRIPLET_OF_THREE,
+    ([0.5, 0.25, 0.25], {}),
+    ([0.5, 0.25, 0.25], {"dimension": 5}),
+    ([0.5, 0.3, 0.2], {"nonnegative": True, "dimension": 4}),
+    ([0.4, 0.3, 0.2, 0.1], {"dimension": 2}),
+    ([0.5, 0.3, 0.2], {"loss": losses.SpectralContrastive()}),
+    ([0.5, 0.3, 0.2], {"loss": losses.InfoNCE(1e3), "num_negatives": 1, "supervised": True}),
+    ([0.5, 0.3, 0.2], {"loss": losses.HardNegatives(losses.InfoNCE(0.5), 1.0), "num_negatives": 2}),
+]
+
+
+@pytest.mark.parametrize(("shares", "how"), MEANS)
+def test_the_means_have_the_matrix(shares: list[float], how: dict[str, Any]) -> None:
+    geometry = optimal_geometry(shares, **how)
+    torch.testing.assert_close(geometry.means.T @ geometry.means, geometry.gram, rtol=0, atol=2e-8)
+    if how.get("dimension"):
+        assert len(geometry.means) == how["dimension"]
+
+
+@pytest.mark.parametrize("loss", [losses.HardNegatives(losses.InfoNCE(0.5), 1.0), losses.SpectralContrastive()])
+def test_two_classes_on_a_line_are_solved(loss: losses.Loss) -> None:
+    geometry = optimal_geometry([0.5, 0.5], loss=loss, dimension=1, num_negatives=2)
+    assert geometry.means.shape == (1, 2)
+    assert not geometry.is_certified
+    assert geometry.is_collapse_optimal is None
+
+
+def test_more_room_is_no_worse_for_non_negative_means() -> None:
+    loss = losses.HardNegatives(losses.InfoNCE(0.5), 2.0)
+    risks = [
+        optimal_geometry([0.5, 0.3, 0.2], loss=loss, num_negatives=8, nonnegative=True, dimension=dimension).risk
+        for dimension in (2, 3)
+    ]
+    assert risks[1] <= risks[0] + 1e-9
+
+
+def test_shares_may_come_in_falling_order_from_numpy() -> None:
+    shares = np.sort([0.2, 0.3, 0.5])[::-1]
+    assert float(optimal_geometry(shares, dimension=np.int64(2)).proportions[0]) == 0.5
 
 
 def test_bad_arguments_are_refused() -> None:

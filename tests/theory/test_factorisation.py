@@ -136,6 +136,38 @@ def test_singular_vectors_reach_the_least_error_of_two_encoders(both: tuple[Draw
     assert evaluate_features(pairs, both[0].features(width), both[1].features(width)).gap >= -EXACT
 
 
+def signed_pairs(seed: int) -> Cooccurrence:
+    """Symmetric pairs that no source explains: A-bar has eigenvalues of both signs."""
+    drawn_XX = torch.rand(5, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).pow(4)
+    joint_XX = (drawn_XX + drawn_XX.T) / (2 * drawn_XX.sum())
+    return Cooccurrence(joint_XX, joint_XX.sum(1), joint_XX.sum(0), is_symmetric=True)
+
+
+@given(st.integers(0, 10**6), widths)
+@settings(max_examples=40)
+def test_one_encoder_cannot_make_a_negative_eigenvalue(seed: int, width: int) -> None:
+    """The bound of F F^T is attained, and is above that of F G^T by the negative eigenvalues which k would reach."""
+    pairs = signed_pairs(seed)
+    found = spectral_features(pairs, width)
+    assert abs(found.gap) < EXACT
+    lambda_X = torch.linalg.eigvalsh(pairs.normalised)
+    kept = sum(value**2 for value in lambda_X.flip(0).tolist()[:width] if value > 0)
+    assert_identity(found.lower_bound, float(lambda_X.square().sum()) - kept)
+    generator = torch.Generator().manual_seed(seed + 1)
+    near_XK = found.first_XK + 1e-2 * torch.randn(5, width, generator=generator, dtype=torch.float64)
+    assert evaluate_features(pairs, near_XK).gap >= -EXACT
+
+
+def test_two_encoders_can_make_what_one_cannot() -> None:
+    half = torch.full((2,), 0.5).double()
+    always_other = Cooccurrence(torch.eye(2).double().flip(0) / 2, half, half, is_symmetric=True)
+    one = spectral_features(always_other, 2)
+    assert (round(one.error, 12), round(one.gap, 12)) == (1.0, 0.0)
+    first_XK = 2**0.5 * torch.eye(2).double()
+    both = evaluate_features(always_other, first_XK, first_XK.flip(0))
+    assert (round(both.error, 12), round(both.gap, 12)) == (0.0, 0.0)
+
+
 def test_features_beyond_the_rank_are_zero_and_change_nothing() -> None:
     pairs = cooccurrence(draw(2, 3, 1, unique=True).model)
     wide = spectral_features(pairs, 9)
@@ -199,6 +231,14 @@ def test_least_losses_of_a_known_model() -> None:
 def test_at_least_one_feature(num_features: int) -> None:
     with pytest.raises(UsageError, match=f"num_features must be >= 1, got {num_features}"):
         spectral_features(cooccurrence(one_hot_model()), num_features)
+
+
+@pytest.mark.parametrize(("is_symmetric", "num_encoders"), [(False, 1), (True, 3), (True, 0)])
+def test_one_encoder_needs_one_kind_of_views(is_symmetric: bool, num_encoders: int) -> None:
+    model = one_hot_model()
+    pairs = cooccurrence(model) if is_symmetric else paired_cooccurrence(model, model)
+    with pytest.raises(UsageError, match=f"num_encoders must be 2, or 1 .*, got {num_encoders}"):
+        least_error(pairs, 1, num_encoders=num_encoders)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from counterpoint.diagnostics.spectra import covariance_spectrum
 from counterpoint.theory.flows.flow_losses import CATALOGUE, DistanceInfoNCE, ProductInfoNCE
 from counterpoint.theory.flows.flow_network import ToyNetwork, decaying_network, embed, network_gradient
 from counterpoint.theory.flows.flow_spectrum import live_dimensions, log_spectrum
-from counterpoint.theory.flows.flow_training import Descent, NetworkPath, gradient_descent, gradient_flow
+from counterpoint.theory.flows.flow_training import NetworkPath, SgdPlan, gradient_descent, gradient_flow
 from counterpoint.theory.flows.toy_augmentations import (
     ToyData,
     block_noise,
@@ -23,11 +23,11 @@ from counterpoint.theory.flows.weight_alignment import live_alignment
 from oracles import feature_measures
 from tolerances import assert_close
 
-FULL = Descent(rate=0.01, num_steps=10_000, batch_size=128, num_records=2)  # the released toy
-SHORT = Descent(rate=0.05, num_steps=2_000, batch_size=64, num_records=2)  # as much time in a tenth of the work
+FULL = SgdPlan(rate=0.01, num_steps=10_000, batch_size=128, num_records=2)  # the released toy
+SHORT = SgdPlan(rate=0.05, num_steps=2_000, batch_size=64, num_records=2)  # as much time in a tenth of the work
 
 
-def trained(depth: int, descent: Descent, *, is_rectified: bool = False, seed: int = 0) -> tuple[NetworkPath, ToyData]:
+def trained(depth: int, descent: SgdPlan, *, is_rectified: bool = False, seed: int = 0) -> tuple[NetworkPath, ToyData]:
     generator = torch.Generator().manual_seed(seed)
     data = ToyData(isotropic_noise(16, 0.001), gaussian_points(10_000, 16, generator=generator))
     start = decaying_network(depth, 16, generator=generator, is_rectified=is_rectified)
@@ -42,7 +42,7 @@ def spectrum_of(path: NetworkPath, data: ToyData) -> torch.Tensor:
 def test_a_step_of_sgd_is_minus_the_rate_times_the_gradient_on_its_batch() -> None:
     start = decaying_network(2, 3, generator=torch.Generator().manual_seed(1))
     data = ToyData(isotropic_noise(3, 0.1))
-    descent = Descent(rate=0.1, num_steps=2, batch_size=5, num_records=3)
+    descent = SgdPlan(rate=0.1, num_steps=2, batch_size=5, num_records=3)
     path = gradient_descent(start, data, DistanceInfoNCE(), descent=descent, generator=torch.Generator().manual_seed(2))
     generator, weights = torch.Generator().manual_seed(2), start.weights
     for reached in path.networks[1:]:
@@ -113,7 +113,7 @@ def test_strong_noise_leaves_a_gap_in_a_single_layer() -> None:
     generator = torch.Generator().manual_seed(0)
     data = ToyData(block_noise(16, 1.5, first=8), gaussian_points(10_000, 16, generator=generator))
     start = decaying_network(1, 16, generator=generator, decay=0.0)
-    descent = Descent(rate=0.02, num_steps=1_000, num_records=2)
+    descent = SgdPlan(rate=0.02, num_steps=1_000, num_records=2)
     last = gradient_descent(start, data, ProductInfoNCE(), descent=descent, generator=generator).last
     assert data.points_PD is not None
     spectrum_D = log_spectrum(embed(last, data.points_PD))
@@ -135,12 +135,19 @@ def test_training_and_spectra_explain_mistakes() -> None:
     with pytest.raises(TrainingError, match="a rate below 10000 may help"):
         gradient_descent(
             start, ToyData(isotropic_noise(3, 0.1)), DistanceInfoNCE(),
-            descent=Descent(rate=1e4, num_steps=20), generator=generator,
+            descent=SgdPlan(rate=1e4, num_steps=20), generator=generator,
+        )  # fmt: skip
+    narrow, message = ToyData(isotropic_noise(2, 0.1)), "inputs must have 3 dimensions, as W_1 takes, got 2"
+    with pytest.raises(UsageError, match=message):
+        gradient_descent(start, narrow, DistanceInfoNCE(), descent=SgdPlan(num_steps=1), generator=generator)
+    with pytest.raises(UsageError, match=message):
+        gradient_flow(
+            start, draw_views(narrow, 4, generator=generator), DistanceInfoNCE(), torch.tensor([0.0, 1.0])
         )  # fmt: skip
     with pytest.raises(UsageError, match="batch_size must be >= 2, got 1"):
-        Descent(batch_size=1)
+        SgdPlan(batch_size=1)
     with pytest.raises(ValueError, match="rate must be > 0, got 0"):
-        Descent(rate=0)
+        SgdPlan(rate=0)
     with pytest.raises(ValueError, match="margin must be > 0"):
         live_dimensions(torch.zeros(2), margin=-1)
     with pytest.raises(UsageError, match="log spectrum must be a vector without NaN"):

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.theory.geometry.negatives_integral import LogSumIntegral
 from counterpoint.theory.geometry import negatives_integral
+from counterpoint.theory.geometry.negatives_integral import LogSumIntegral
 from counterpoint.theory.geometry.risk_quadrature import (
     LONGEST_SERIES,
     Basis,
@@ -78,6 +78,22 @@ def test_terms_far_below_epsilon_keep_their_slopes() -> None:
     assert_agrees(rows_of(x, [0.4, 0.6], 1.0, 64, bounds), oracle.expected_log_of_two(x, 0.4, 1.0, 64))
 
 
+@pytest.mark.parametrize("tau", [0.01, 0.03, 0.0472, 0.1])
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 30.0])
+@pytest.mark.parametrize("k", [1, 2, 7, 60])
+@pytest.mark.parametrize("r", [[0.0, 0.8, 0.2, 0.0], [0.0, 0.5, 0.3, 0.2]], ids=["all far", "one near"])
+def test_sums_far_below_epsilon_keep_their_digits(r: list[float], k: int, epsilon: float, tau: float) -> None:
+    """No tolerance but a relative one, for terms of e^-200 and of 1 alike; collisions, of weight 0, set the bounds."""
+    x, bounds = terms([1.0, -1.0, -0.7, 0.4], tau)
+    value, slope, diagonal, hessian = rows_of(x, r, epsilon, k, bounds)
+    expected = oracle.expected_log(x[1:], r[1:], epsilon, k)
+    assert value == pytest.approx(expected[0], rel=1e-12, abs=0.0)
+    assert slope[1:].tolist() == pytest.approx(expected[1].tolist(), rel=1e-11, abs=0.0)
+    assert diagonal[1:].tolist() == pytest.approx(np.diag(expected[2]).tolist(), rel=1e-10, abs=0.0)
+    if k > 1:  # a single term's slope is no function of the others: 0 has no relative error
+        assert hessian[1:, 1:].flatten().tolist() == pytest.approx(expected[2].flatten().tolist(), rel=1e-10, abs=0.0)
+
+
 def test_terms_that_are_all_alike_leave_no_expectation() -> None:
     value, slope, _, _ = rows_of([0.5, 0.5], [0.5, 0.5], 1.0, 10, (0.5, 0.5))
     assert value == pytest.approx(math.log(6), rel=1e-15)
@@ -87,7 +103,7 @@ def test_terms_that_are_all_alike_leave_no_expectation() -> None:
 @pytest.mark.parametrize("is_fine", [False, True])
 @pytest.mark.parametrize("basis", [ChebyshevBasis, ExponentialBasis], ids=["series", "exponentials"])
 def test_both_bases_hold(basis: type, is_fine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def chosen(s_Q: Tensor, low: float, high: float, _: int) -> Basis:
+    def chosen(s_Q: Tensor, low: float, high: float, *_: float) -> Basis:
         return ChebyshevBasis(s_Q, low, high) if basis is ChebyshevBasis else ExponentialBasis(s_Q, is_fine=is_fine)
 
     monkeypatch.setattr(negatives_integral, "choose_basis", chosen)
@@ -97,10 +113,10 @@ def test_both_bases_hold(basis: type, is_fine: bool, monkeypatch: pytest.MonkeyP
 
 
 def test_the_shorter_basis_is_chosen() -> None:
-    many = choose_basis(integration_nodes(512, 1.0, math.exp(-2) / 512, 1 / 512), math.exp(-2) / 512, 1 / 512, 512)
+    many = choose_basis(integration_nodes(512, 1.0, math.exp(-2) / 512, 1 / 512), math.exp(-2) / 512, 1 / 512, 512, 1.0)
     assert isinstance(many, ChebyshevBasis)
     assert many.length < 12
-    few = choose_basis(integration_nodes(8, 0.0, math.exp(-20), 1.0), math.exp(-20), 1.0, 8)
+    few = choose_basis(integration_nodes(8, 0.0, math.exp(-20), 1.0), math.exp(-20), 1.0, 8, 0.0)
     assert isinstance(few, ExponentialBasis)
 
 

@@ -67,6 +67,15 @@ def test_without_a_certificate_it_says_what_could_be() -> None:
     assert str(answer).startswith("no certificate: error")
 
 
+def test_a_negative_eigenvalue_does_not_hide_the_optimum() -> None:
+    """Views 0 and 1 only ever occur together with the other: F F^T of any width leaves the eigenvalue -1, error 1."""
+    half = torch.full((2,), 0.5).double()
+    pairs = Cooccurrence(torch.eye(2).double().flip(0) / 2, half, half, is_symmetric=True)
+    answer = nonnegative_features(pairs, 2)
+    assert answer.is_certified, answer.status
+    assert answer.features.error == pytest.approx(1.0, abs=1e-9)
+
+
 def test_a_seed_fixes_the_answer() -> None:
     pairs = cooccurrence(draw(4, 8, 0, unique=True).model)
     first, second = (nonnegative_features(pairs, 3, num_starts=2, seed=5) for _ in range(2))

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,9 +10,11 @@ from counterpoint.losses.family import InfoNCE
 from counterpoint.losses.hard_negatives import HardNegatives
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.collapse.minority_collapse import collapse_threshold, one_majority
-from counterpoint.theory.geometry.class_risk import class_risk
-from counterpoint.theory.geometry.merged_classes import dual_matrix
+from counterpoint.theory.collapse.equal_minorities import merged_minorities, one_majority
+from counterpoint.theory.collapse.minority_collapse import collapse_threshold
+from counterpoint.theory.collapse.risk_setting import risk_setting
+from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
+from counterpoint.theory.geometry.merged_classes import dual_matrix, least_eigenvalue, merged_optimum, splitting_margin
 from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 from oracles import collapse_oracle
 
@@ -77,6 +80,54 @@ def test_nor_on_how_the_minorities_divide_their_share(k: float) -> None:
     assert above.merged_classes == [[1, 2]]
     assert below.merged_classes == []
     assert float(below.gram[1, 2]) < 0.99
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "k", "supervised"), [(3, 2, True), (4, INF, True), (9, 3, False), (9, 3, True)]
+)
+def test_three_classes_stand_for_all(num_classes: int, k: float, supervised: bool) -> None:
+    """Margin, slopes and eigenvalues of all classes, calculated with all of them."""
+    setting, group = risk_setting(None, k, supervised), range(1, num_classes)
+    for log_odds in (-1.0, 0.5, 3.0):
+        merged = merged_minorities(log_odds, num_classes, setting)
+        risk = setting.risk(one_majority(log_odds, num_classes))
+        gram_CC = merged_optimum(risk, group)
+        dual_CC = dual_matrix(risk.at(gram_CC).gradient_CC, gram_CC)
+        torch.testing.assert_close(merged.gram, gram_CC, rtol=0, atol=1e-12)
+        assert merged.margin == pytest.approx(splitting_margin(dual_CC, group), abs=1e-12)
+        assert merged.least_eigenvalue == pytest.approx(least_eigenvalue(dual_CC), abs=1e-12)
+        assert merged.between == pytest.approx((num_classes - 1) * float(dual_CC[1, 2]), rel=1e-10)
+
+
+def test_a_cosine_between_opposite_and_equal_is_found_for_all_classes() -> None:
+    """The spectral loss is least away from -1."""
+    setting = risk_setting(SpectralContrastive(), 4, False)
+    merged = merged_minorities(0.3, 6, setting)
+    risk = setting.risk(one_majority(0.3, 6))
+    gram_CC = merged_optimum(risk, range(1, 6))
+    assert -0.99 < merged.cosine < 0.99
+    torch.testing.assert_close(merged.gram, gram_CC, rtol=0, atol=1e-10)
+    dual_CC = dual_matrix(risk.at(gram_CC).gradient_CC, gram_CC)
+    assert merged.margin == pytest.approx(splitting_margin(dual_CC, range(1, 6)), abs=1e-10)
+
+
+def test_a_thousand_classes_are_no_more_work_than_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    risk_at = ClassRisk.at
+
+    def counted(risk: ClassRisk, gram_CC: torch.Tensor) -> object:
+        sizes.append(len(gram_CC))
+        return risk_at(risk, gram_CC)
+
+    monkeypatch.setattr(ClassRisk, "at", counted)
+    found = collapse_threshold(1000, supervised=True)
+    assert max(sizes) == 3
+    minor, far = found.minority_share / 999, math.exp(-2)
+    to_major = found.share / (1 - minor)  # a negative of a minority anchor is of the majority
+    weight = 1 + to_major * far + 1 - to_major
+    cross = (found.share / 999 * far / (1 + far) + minor * to_major * far / weight) / 2
+    assert cross == pytest.approx(999 * minor * minor / (1 - minor) / weight, rel=1e-10)
+    assert found.proportions_C.shape == (1000,)
 
 
 def test_supervised_thresholds_do() -> None:
@@ -167,6 +218,12 @@ def unequal(t: float) -> list[float]:
     [
         (2, {}, "classes must be >= 3"),
         (3.0, {}, "classes must be a whole number >= 3 or a path"),
+        (np.int64(2), {}, "classes must be >= 3"),
+        (3, {"bracket": (0.95,)}, "bracket must be two shares"),
+        (3, {"bracket": 0.95}, "bracket must be two shares"),
+        (3, {"bracket": (0.5, 0.9, 0.99)}, "bracket must be two shares"),
+        (3, {"bracket": ("low", "high")}, "bracket must be two shares"),
+        (3, {"bracket": (0.5, math.nan)}, "bracket must be 0 < low < high < 1"),
         (3, {"bracket": (0.9, 0.5)}, "bracket must be 0 < low < high < 1"),
         (3, {"minority": [1, 2]}, "minority must be None"),
         (3, {"num_negatives": 0}, "num_negatives must be a whole number >= 1"),
@@ -184,6 +241,11 @@ def unequal(t: float) -> list[float]:
 def test_bad_input(path: object, settings: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         collapse_threshold(path, **settings)  # type: ignore[arg-type]
+
+
+def test_a_number_of_classes_may_come_from_numpy() -> None:
+    (four,) = np.array([4])
+    assert collapse_threshold(four, supervised=True).share == collapse_threshold(4, supervised=True).share
 
 
 def test_a_path_may_be_in_single_precision() -> None:

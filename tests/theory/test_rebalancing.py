@@ -1,12 +1,14 @@
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from counterpoint.core.errors import UsageError
-from counterpoint.losses.family import InfoNCE
+from counterpoint.losses.family import InfoNCE, LinearTriplet, Triplet
 from counterpoint.losses.hard_negatives import HardNegatives
 from counterpoint.losses.imbalanced import GeneralizedContrastive
+from counterpoint.losses.loss import Loss
 from counterpoint.losses.spectral import SpectralContrastive
 from counterpoint.theory.collapse.phase import curve, phase_diagram
 from counterpoint.theory.collapse.rebalancing import rebalance, simplex_deviation
@@ -26,7 +28,7 @@ INF = math.inf
     ],
 )
 def test_the_sampling_plan_keeps_to_the_deviation_and_uses_it_up(
-    proportions: list[float], settings: dict[str, object]
+    proportions: list[float], settings: dict[str, Any]
 ) -> None:
     plan = rebalance(proportions, **settings)  # type: ignore[arg-type]
     sampling, allowed = plan.sampling, settings.pop("deviation", 0.05)
@@ -112,6 +114,53 @@ def test_nothing_to_do(proportions: list[float]) -> None:
     assert str(plan).startswith("nothing to do")
     assert plan.sampling.exponent == 1
     assert torch.equal(plan.sampling.repeat_factors_C, torch.ones(len(proportions), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("margin", [0.1, 1.0])
+def test_a_hinge_whose_margin_the_simplex_keeps_leaves_nothing_to_do(margin: float) -> None:
+    plan = rebalance([0.5, 0.3, 0.2], loss=Triplet(margin), num_negatives=2)
+    assert str(plan).startswith("nothing to do")
+    assert "though it may be one of several" in str(plan)
+    assert plan.weighting.is_exact
+    assert plan.weighting.anchor_weights_C.tolist() == [0.5, 0.3, 0.2]
+    assert plan.weighting.deviation < 1e-12
+
+
+@pytest.mark.parametrize("proportions", [[0.5, 0.3, 0.2], [0.6, 0.2, 0.2], [0.6, 0.1, 0.1, 0.1, 0.1]])
+def test_the_weighted_optimum_of_a_hinge_is_certified(proportions: list[float]) -> None:
+    """The sharp hinge's own value is compared: no correlation matrix that is tried has less."""
+    loss = Triplet(2.0)
+    weighting = rebalance(proportions, loss=loss, num_negatives=2).weighting
+    assert weighting.is_certified
+    risk = class_risk(weighting.proportions_C, loss=loss, num_negatives=2, anchor_weights=weighting.anchor_weights_C)
+    generator = torch.Generator().manual_seed(0)
+    tries = torch.randn(200, len(proportions), 3, generator=generator, dtype=torch.float64)
+    tries = tries / tries.norm(dim=2, keepdim=True)
+    assert risk.value(weighting.gram_CC) <= min(risk.value(v @ v.T) for v in tries) + 1e-8
+
+
+def test_a_loss_that_is_not_strictly_convex_may_have_other_optima() -> None:
+    weighting = rebalance([0.4, 0.2, 0.2, 0.2], loss=LinearTriplet()).weighting
+    assert weighting.is_exact
+    assert not weighting.is_unique
+    assert "the simplex, exactly, though it may be one optimum of several" in str(weighting)
+    risk = class_risk(
+        weighting.proportions_C, loss=LinearTriplet(), anchor_weights=torch.tensor([0.0, 1.0, 1.0, 1.0]) / 3
+    )
+    square_C = torch.tensor([1.0, 1.0, -1.0, -1.0])
+    assert risk.value(square_C.outer(square_C)) == pytest.approx(risk.value(weighting.gram_CC), rel=1e-9)
+    assert rebalance([0.4, 0.35, 0.25]).weighting.is_unique
+
+
+@pytest.mark.parametrize("loss", [None, LinearTriplet(), Triplet(2.0)])
+@pytest.mark.parametrize("proportions", [[0.5, 0.25, 0.25], [0.6, 0.2, 0.2]])
+def test_weights_that_leave_the_majority_without_anchors_say_so(loss: Loss | None, proportions: list[float]) -> None:
+    plan = rebalance(proportions, loss=loss, num_negatives=2)
+    assert plan.weighting.anchor_weights_C.tolist() == pytest.approx([0, 0.5, 0.5], abs=1e-12)
+    assert plan.weighting.without_anchors == (0,)
+    assert "with (0, 0.5, 0.5)" in str(plan)
+    assert "class 0 (the majority) would get no anchors at all" in str(plan)
+    assert "no anchors" not in str(rebalance([0.4, 0.35, 0.25]))
 
 
 def test_the_deviation_grows_with_the_exponent_where_classes_differ_in_size_only() -> None:

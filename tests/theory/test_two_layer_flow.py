@@ -194,6 +194,8 @@ def test_mistakes_are_explained() -> None:
     one, times_T = torch.ones(1), torch.tensor([0.0, 1.0])
     with pytest.raises(UsageError, match="singular values must be > 0"):
         aligned_growth(0 * one, one, one, times_T)
+    with pytest.raises(UsageError, match="times must be >= 0, got -1"):
+        aligned_growth(one, one, one, torch.tensor([-1.0, 1.0]))
     with pytest.raises(UsageError, match="gap must be square and symmetric"):
         two_layer_flow(torch.eye(2), torch.eye(2), torch.ones(2, 2).triu(), times_T)
     with pytest.raises(UsageError, match="W_2 takes 3 inputs, but W_1 gives 2"):

@@ -14,8 +14,15 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from counterpoint.core.errors import UsageError
-from counterpoint.losses import GeneralizedContrastive, InfoNCE, MIOv1, SpectralContrastive, Triplet
-from counterpoint.theory.features.feature_training import FeatureTraining, class_partners, epoch_batches, whole_samples
+from counterpoint.losses import CrossModalSpectral, GeneralizedContrastive, InfoNCE, MIOv1, SpectralContrastive, Triplet
+from counterpoint.losses.loss import Loss
+from counterpoint.theory.features.feature_training import (
+    FeatureTraining,
+    Lengths,
+    class_partners,
+    epoch_batches,
+    whole_samples,
+)
 from counterpoint.theory.features.unconstrained_features import (
     FeatureSimulation,
     class_means,
@@ -93,6 +100,26 @@ def test_spectral_loss_makes_classes_orthogonal_whatever_their_shares() -> None:
     assert float((made.gram - torch.eye(3)).abs().max()) < 1e-3
 
 
+@pytest.mark.parametrize(
+    ("make", "mu", "lengths"),
+    [(SpectralContrastive, 0.5, "ball"), (SpectralContrastive, 1.5, "sphere"), (CrossModalSpectral, 1.5, "ball")],
+)
+def test_spectral_losses_train_at_their_own_radius(make: type[Loss], mu: float, lengths: Lengths) -> None:
+    training = FeatureTraining(num_samples=40, epochs=400, lengths=lengths)
+    made = simulate_features(PAPER, loss=make(mu=mu), training=training)
+    assert float((made.gram - torch.eye(3)).abs().max()) < 1e-3  # orthogonal, of length sqrt(mu)
+    alike = (20 * 19 + 2 * 10 * 9) / (40 * 39)  # negatives of the own class, the anchor not among them
+    assert made.loss == pytest.approx(-2 * mu + mu**2 * alike, abs=1e-4)
+    assert made.risk == pytest.approx(-2 * mu + mu**2 * 0.375, abs=1e-4)
+
+
+def test_a_large_radius_makes_a_class_spread_below_its_own_risk() -> None:
+    made = simulate_features(PAPER, loss=SpectralContrastive(mu=4.0), training=SMALL)
+    assert not made.optimum.is_collapse_optimal
+    assert made.optimum.risk == pytest.approx(-2.0, abs=1e-6)  # -2 mu + mu^2 sum p^2
+    assert made.loss < made.optimum.risk - 0.1
+
+
 def test_where_theory_denies_collapse_classes_spread_below_the_class_level_risk() -> None:
     spread = simulate_features(PAPER, loss=MIOv1(temperature=0.5), training=SMALL)
     assert not spread.optimum.is_collapse_optimal
@@ -126,6 +153,7 @@ def test_positives_that_depend_on_the_anchor_undercut_the_class_level_minimum() 
     assert made.loss == pytest.approx(math.log1p(bessel / math.e), abs=1e-4)
     assert made.loss < made.optimum.lower_bound - 0.02
     assert made.variance > 0.5
+    assert "no class-level theory applies" in str(made)
 
 
 # --- what the record says
@@ -233,6 +261,7 @@ def test_no_batch_has_a_single_sample() -> None:
     [
         ({"proportions": [0.5, 0.6]}, "proportions must sum to 1"),
         ({"dimension": 1}, "dimension must be >= 2, got 1"),
+        ({"dimension": "wide"}, "dimension must be a whole number >= 2, got 'wide'"),
         ({"proportions": [0.99, 0.01]}, r"num_samples must leave every class a sample, got 40, .* use 100 or more"),
         ({"loss": InfoNCE(), "supervised": True}, "supervised goes with loss=None, got InfoNCE"),
         ({"num_negatives": 0}, "num_negatives must be"),
@@ -260,9 +289,13 @@ def test_a_given_loss_brings_its_own_setting() -> None:
     ("named", "message"),
     [
         ({"epochs": 0}, "epochs must be >= 1, got 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number >= 1, got 1.5; 300 is common"),
+        ({"num_samples": 20.5}, "num_samples must be a whole number >= 4, got 20.5"),
+        ({"batch_size": 8.0}, "batch_size must be a whole number from 2 to num_samples, 200, got 8.0"),
+        ({"seed": "a"}, "seed must be a whole number >= 0, got 'a'"),
         ({"num_samples": 3}, "num_samples must be >= 4, got 3"),
-        ({"batch_size": 1}, "batch_size must be between 2 and num_samples, 200, got 1"),
-        ({"batch_size": 201}, "batch_size must be between 2 and num_samples, 200, got 201"),
+        ({"batch_size": 1}, "batch_size must be a whole number from 2 to num_samples, 200, got 1"),
+        ({"batch_size": 201}, "batch_size must be a whole number from 2 to num_samples, 200, got 201"),
         ({"learning_rate": 0}, "learning_rate must be > 0, got 0"),
         ({"seed": -1}, "seed must be >= 0, got -1"),
         ({"lengths": "cube"}, "lengths must be one of sphere, ball, got 'cube'"),

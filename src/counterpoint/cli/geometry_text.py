@@ -2,12 +2,13 @@
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
-from counterpoint.report.geometry_drawing import merge_words, spread_words
+from counterpoint.cli.geometry_question import Question
+from counterpoint.report.geometry_drawing import merge_words, rank_words, spread_words
 from counterpoint.report.theory_rebalancing import (
     CLASS_COLUMNS,
     balance_words,
@@ -28,27 +29,28 @@ CELL = 9
 TEXT_WIDTH = 110
 
 
-def geometry_text(geometry: Geometry, question: Mapping[str, str]) -> str:
+def geometry_text(geometry: Geometry, asked: Question) -> str:
     """The question, both matrices, the certificate, and whether classes merge.
 
     Args:
         geometry: the optimum.
-        question: what was asked.
+        asked: the question.
 
     Returns:
         Several lines.
     """
     num_classes = len(geometry.proportions)
-    asked = "; ".join(f"{name} {value}" for name, value in question.items())
+    question = "; ".join(f"{name} {value}" for name, value in asked.words.items())
     return "\n".join(
         [
-            f"optimal geometry of {num_classes} classes: {asked}",
+            f"optimal geometry of {num_classes} classes: {question}",
             "",
             *matrix_lines("cosines", geometry.gram, 4),
             "",
             *matrix_lines("degrees", geometry.angles, 2),
             "",
-            *_certificate(geometry),
+            *_certificate(geometry, asked.risk_label),
+            *(textwrap.fill(note, TEXT_WIDTH) for note in asked.notes),
             "",
             merge_words(geometry),
             *filter(None, [spread_words(geometry)]),
@@ -56,19 +58,29 @@ def geometry_text(geometry: Geometry, question: Mapping[str, str]) -> str:
     )
 
 
-def geometry_record(geometry: Geometry, question: Mapping[str, str]) -> dict[str, Any]:
+def geometry_record(geometry: Geometry, asked: Question, tolerance: float) -> dict[str, Any]:
     """Everything as plain data; classes are counted from 1, as on the screen."""
+    number = asked.effective_negatives
     return {
-        "question": dict(question),
+        "question": dict(asked.words),
+        "loss": asked.name,
+        "num_negatives": "inf" if math.isinf(number) else int(number),
+        "supervised": asked.is_of_other_classes,
+        "temperature": asked.temperature,
+        "classes_counted_from": 1,
         "proportions": geometry.proportions.tolist(),
         "gram": geometry.gram.tolist(),
         "angles": geometry.angles.tolist(),
         "means": geometry.means.tolist(),
         "risk": geometry.risk,
         "lower_bound": geometry.lower_bound,
+        "risk_label": asked.risk_label,
         "duality_gap": geometry.duality_gap,
+        "relative_gap": geometry.relative_gap,
+        "tolerance": tolerance,
         "rank": geometry.rank,
         "status": geometry.status,
+        "notes": list(asked.notes),
         "iterations": geometry.iterations,
         "is_certified": geometry.is_certified,
         "is_collapse_optimal": geometry.is_collapse_optimal,
@@ -98,13 +110,14 @@ def matrix_lines(title: str, matrix_CC: Tensor, decimals: int) -> list[str]:
     return lines
 
 
-def _certificate(geometry: Geometry) -> list[str]:
+def _certificate(geometry: Geometry, risk_label: str) -> list[str]:
     """Risk, bound, gap, status and rank."""
+    what = risk_label.removeprefix("risk")
     return [
-        f"risk         {geometry.risk:.12g}",
+        f"risk         {geometry.risk:.12g}{f' ({what[2:]})' if what else ''}",
         f"lower bound  {geometry.lower_bound:.12g}",
         f"duality gap  {geometry.duality_gap:.2g}",
-        f"rank         {geometry.rank} of at most {len(geometry.gram) - 1}",
+        f"rank         {rank_words(geometry)}",
         f"status       {geometry.status} ({geometry.iterations} iterations)",
     ]
 

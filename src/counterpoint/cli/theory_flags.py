@@ -86,6 +86,10 @@ def reproduce_flags(parser: Parser) -> None:
         "--out", default=FIGURES_FOLDER, metavar="FOLDER", help=f"where both files go (default {FIGURES_FOLDER})"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random (default 0)")
-    parser.add_argument("--quick", action="store_true", help="a reduced size that takes seconds")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a reduced size that takes seconds; writes FIGURE-quick.json and FIGURE-quick.html",
+    )
     parser.add_argument("--data", metavar="DATA", help="images, where the figure is about images (default: the digits)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")

@@ -13,8 +13,8 @@ from counterpoint.kernels.contract import PairFunction
 
 COVERED = (
     "InfoNCE, DCL, MINE, NPlusOneTuplet, SoftTriplet, Triplet, LinearTriplet, PairLoss (with a logarithm of a sum of "
-    "exponentials, or a sum of convex functions), HardNegatives, GeneralizedContrastive, SupCon, CrossModal, MIOv1, "
-    "MIOv2, MIOv3, SigmoidPair, SpectralContrastive and CrossModalSpectral"
+    "exponentials, or a sum of convex increasing functions), HardNegatives, GeneralizedContrastive, SupCon, "
+    "CrossModal, MIOv1, MIOv2, MIOv3, SigmoidPair, SpectralContrastive and CrossModalSpectral"
 )
 
 
@@ -69,7 +69,7 @@ class Separable:
 
     Attributes:
         name: of the loss.
-        repel: q, convex.
+        repel: q, convex; increasing where it looks at the gap.
         scale: s > 0.
         margin: m.
         factor: of q, > 0.

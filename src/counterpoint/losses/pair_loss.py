@@ -158,20 +158,24 @@ class PairLoss(Loss):
         logarithm of epsilon plus a sum of exponentials is (Lemma 5; epsilon = 0 too, though not strictly), and so is
         a sum of convex increasing functions.
         """
-        psi, name = self.psi, self.card.name
+        phi, psi, name = self.phi, self.psi, self.card.name
         if not self.pairing.normalize:
             raise not_covered(name, "its vectors have no fixed length (normalize=False)")
-        if self.phi.logarithm is not None and psi.function.in_log_domain:
-            phi = self.phi.logarithm
-            return LogOfSum(name, phi.epsilon, phi.factor, psi.scale, psi.margin)
-        if not self.phi.is_linear:
-            raise not_covered(
-                name, f"phi = {self.phi.formula} is neither a sum nor the logarithm of one of exponentials"
-            )
+        logarithm = phi.logarithm if psi.function.in_log_domain else None
+        if logarithm is None and not phi.is_linear:
+            raise not_covered(name, f"phi = {phi.formula} is neither a sum nor the logarithm of one of exponentials")
         if not psi.is_convex:
             raise not_covered(name, f"psi = {psi.formula} is not convex, or not known to be")
-        factor = float(self.phi.of_sum(torch.ones((), dtype=torch.float64)))
-        is_hinge, is_strict = psi.function is HINGE, psi.function in (EXPONENTIAL, SOFTPLUS)
+        if not psi.rises_with_gap:
+            raise not_covered(
+                name,
+                f"psi = {psi.formula} is not increasing, or not known to be (say so: Psi(..., is_increasing=True))",
+            )
+        factor = self._factor() if logarithm is None else logarithm.factor
+        if not 0 < factor < math.inf:
+            raise not_covered(name, f"phi = {phi.formula} is not increasing")
+        if logarithm is not None:
+            return LogOfSum(name, logarithm.epsilon, factor, psi.scale, psi.margin)
         return Separable(
             name,
             psi.function,
@@ -179,8 +183,8 @@ class PairLoss(Loss):
             psi.margin,
             factor,
             is_gap=True,
-            is_strictly_convex=is_strict,
-            is_smooth=not is_hinge,
+            is_strictly_convex=psi.function in (EXPONENTIAL, SOFTPLUS),
+            is_smooth=psi.function is not HINGE,
         )
 
     def _statistics(self, block: Block) -> list[Tensor]:
@@ -213,9 +217,13 @@ class PairLoss(Loss):
     def _one_pass(self, blocks: list[Block]) -> Tensor:
         """Phi is linear: every pair's weight is known before any pair is seen."""
         num_anchors = sum(_num_anchors(block) for block in blocks)
-        factor = float(self.phi.of_sum(torch.ones((), dtype=torch.float64)))
+        factor = self._factor()
         weight = factor / num_anchors if self.reduction == "mean" else factor
         return torch.stack([reduce_total(block.scores, self.psi.function, weight) for block in blocks]).sum()
+
+    def _factor(self) -> float:
+        """What a linear phi multiplies its sum by."""
+        return float(self.phi.of_sum(torch.ones((), dtype=torch.float64)))
 
     def _alpha(self, u_AM: Tensor) -> Tensor:
         """Importance from scores, zero where they are minus infinity."""

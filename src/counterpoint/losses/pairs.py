@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from counterpoint.kernels.contract import PairFunction
-from counterpoint.kernels.pair_functions import EXPONENTIAL, identity, softplus
+from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS, identity, softplus
 from counterpoint.losses.given_derivatives import with_given_derivatives
 
 Elementwise = Callable[[Tensor], Tensor]
+INCREASING = (EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS)
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Psi:
         scale: factor of the gap, e.g. 1 / temperature.
         margin: what is added to the scaled gap.
         is_convex: allows the tighter bound of ``floor``.
+        is_increasing: the function nowhere falls; known of those in ``INCREASING``. With ``is_convex`` it allows a
+            class-level risk.
     """
 
     function: PairFunction
@@ -33,6 +36,12 @@ class Psi:
     scale: float = 1.0
     margin: float = 0.0
     is_convex: bool = True
+    is_increasing: bool = False
+
+    @property
+    def rises_with_gap(self) -> bool:
+        """Known to be an increasing function of the gap."""
+        return self.scale > 0 and (self.is_increasing or self.function in INCREASING)
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,9 @@ def figure_3(
             "its constraint, layers of Frobenius norm 1 and outputs as they are, but alpha still moves with the batch.",
             "With alpha held fixed, as in the theorems, a global maximum has rank at most 2; with two modes rank 2 "
             "takes augmentation strong enough to push the diagonal of X_alpha below its off-diagonal size "
-            "(theory.relu_optima). Higher ranks come with an alpha that moves to the pairs which the first modes leave "
-            "unresolved; a linear network then has rank above 1 as well, so that rank alone is not the mark of ReLU.",
+            "(theory.energy.relu_optima). Higher ranks come with an alpha that moves to the pairs which the first "
+            "modes leave unresolved; a linear network then has rank above 1 as well, so that rank alone is not the "
+            "mark of ReLU.",
             "In the script's data 2 % of the samples of the smallest mode are negative (magnitude 1, noise 0.5); "
             "Assumption 1 does not hold for those.",
         ),

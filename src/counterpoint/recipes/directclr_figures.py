@@ -15,7 +15,7 @@ from counterpoint.recipes.directclr_claims import alignment_claims, depth_claims
 from counterpoint.recipes.directclr_toys import NUM_DIMS, NUM_POINTS, STRONG, Toy, make_toys
 from counterpoint.theory.flows.flow_network import decaying_network
 from counterpoint.theory.flows.flow_spectrum import live_dimensions
-from counterpoint.theory.flows.flow_training import Descent, NetworkPath, gradient_flow
+from counterpoint.theory.flows.flow_training import NetworkPath, SgdPlan, gradient_flow
 from counterpoint.theory.flows.toy_augmentations import (
     block_noise,
     draw_views,
@@ -26,8 +26,8 @@ from counterpoint.theory.reproduction import Claim, LinePanel, MatrixPanel, Repr
 
 DEPTHS = (1, 2, 3, 4)
 NUM_STARTS = 3
-ONE_LAYER = Descent(rate=0.001, num_steps=10_000, batch_size=128, num_records=2)
-QUICK_ONE_LAYER = Descent(rate=0.01, num_steps=1_000, batch_size=64, num_records=2)
+ONE_LAYER = SgdPlan(rate=0.001, num_steps=10_000, batch_size=128, num_records=2)
+QUICK_ONE_LAYER = SgdPlan(rate=0.01, num_steps=1_000, batch_size=64, num_records=2)
 FLOW_TIME = 1.0
 TWO_LOSSES = (
     "The released code's loss has unnormalised inner products over 0.1, negatives from the other view and a mean over "

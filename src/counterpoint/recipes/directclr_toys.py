@@ -11,17 +11,17 @@ from torch import Tensor
 from counterpoint.theory.flows.flow_losses import DistanceInfoNCE, FlowLoss, ProductInfoNCE
 from counterpoint.theory.flows.flow_network import ToyNetwork, decaying_network, embed
 from counterpoint.theory.flows.flow_spectrum import log_spectrum
-from counterpoint.theory.flows.flow_training import Descent, NetworkPath, gradient_descent
+from counterpoint.theory.flows.flow_training import NetworkPath, SgdPlan, gradient_descent
 from counterpoint.theory.flows.toy_augmentations import ToyData, gaussian_points, isotropic_noise
 
 NUM_DIMS = 16
 NUM_POINTS = 10_000
 WEAK, STRONG = 0.001, 1.5  # noise of the released toys
 # Eq. 2 is a sum over the batch, so its rate is smaller; it has settled after a tenth of the time.
-RELEASED = Descent(rate=0.01, num_steps=10_000, batch_size=128, num_records=51)
-EQ_2 = Descent(rate=0.001, num_steps=2_000, batch_size=128, num_records=51)
-QUICK_RELEASED = Descent(rate=0.05, num_steps=2_000, batch_size=64, num_records=21)
-QUICK_EQ_2 = Descent(rate=0.002, num_steps=1_000, batch_size=64, num_records=21)
+RELEASED = SgdPlan(rate=0.01, num_steps=10_000, batch_size=128, num_records=51)
+EQ_2 = SgdPlan(rate=0.001, num_steps=2_000, batch_size=128, num_records=51)
+QUICK_RELEASED = SgdPlan(rate=0.05, num_steps=2_000, batch_size=64, num_records=21)
+QUICK_EQ_2 = SgdPlan(rate=0.002, num_steps=1_000, batch_size=64, num_records=21)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Toy:
     name: str
     loss: FlowLoss
     data: ToyData
-    descent: Descent
+    descent: SgdPlan
     seed: int
     progress: Callable[[str], None]
 

@@ -4,8 +4,9 @@ Drawing is left to ``report``, which reads the same record.
 """
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.recipes import alphacl_figures, directclr_figures, imbalanced_figures, ncl_figures
 from counterpoint.theory.reproduction import Reproduction
 
+QUICK = "quick, reduced"
 MARKS = {"name", "source", "claims", "panels"}  # of a file of ours
 
 
@@ -30,10 +32,11 @@ class FigureFunction(Protocol):
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that can be made again: a sentence about it, and the function that does it."""
+    """A figure that can be made again: a sentence about it, the function that does it, is it about images?"""
 
     summary: str
     make: FigureFunction
+    takes_data: bool = False
 
 
 CATALOGUE: Mapping[str, Figure] = {
@@ -58,12 +61,17 @@ CATALOGUE: Mapping[str, Figure] = {
     "imbalanced-fig1": Figure(
         "three classes of images, one twice as large: samples collapse to the optimal geometry",
         imbalanced_figures.figure_1,
+        takes_data=True,
     ),
     "imbalanced-fig2": Figure(
-        "three classes of images, one with nine tenths: the two minorities merge", imbalanced_figures.figure_2
+        "three classes of images, one with nine tenths: the two minorities merge",
+        imbalanced_figures.figure_2,
+        takes_data=True,
     ),
     "ncl-fig6": Figure(
-        "features of contrastive and of non-negative contrastive learning side by side", ncl_figures.figure_6
+        "features of contrastive and of non-negative contrastive learning side by side",
+        ncl_figures.figure_6,
+        takes_data=True,
     ),
 }
 
@@ -77,7 +85,7 @@ def reproduce(
     data: str | None = None,
     quiet: bool = False,
 ) -> Reproduction:
-    """Make a figure of a paper again and write its numbers to ``out/FIGURE.json``.
+    """Make a figure of a paper again and write its numbers to ``out/FIGURE.json``, or ``out/FIGURE-quick.json``.
 
     Args:
         figure: a name of the catalogue.
@@ -91,7 +99,7 @@ def reproduce(
         The record with the paper's claims beside ours.
 
     Raises:
-        UsageError: an unknown figure (names the nearest), or a seed below 0.
+        UsageError: an unknown figure (names the nearest), a seed below 0, or data for a figure that draws its own.
         DataError: the images cannot be used.
         RunError: ``out`` cannot be written, or holds another file of that name.
     """
@@ -99,18 +107,22 @@ def reproduce(
         raise unknown_name("figure", figure, CATALOGUE)
     if seed < 0:
         raise UsageError(f"seed must be a whole number >= 0, got {seed}")
-    target = numbers_file(figure, out)
+    if data is not None and not CATALOGUE[figure].takes_data:
+        raise UsageError(f"{figure} draws its own data; leave out --data")
+    target = numbers_file(figure, out, quick=quick)
     check_folder(Path(out))
     _check_numbers(target)
     record = CATALOGUE[figure].make(seed=seed, quick=quick, progress=Reporter(quiet=quiet).say, data=data)
+    if quick:
+        record = replace(record, settings={"size": QUICK, **record.settings})
     target.parent.mkdir(parents=True, exist_ok=True)
     write_json(target, record.to_dict())
     return record
 
 
-def numbers_file(figure: str, out: str | Path) -> Path:
-    """Where the numbers of a figure go."""
-    return Path(out) / f"{figure}.json"
+def numbers_file(figure: str, out: str | Path, *, quick: bool = False) -> Path:
+    """Where the numbers of a figure go; those of a reduced size never replace those of the full one."""
+    return Path(out) / f"{figure}{'-quick' if quick else ''}.json"
 
 
 def check_folder(folder: Path) -> None:
@@ -119,11 +131,15 @@ def check_folder(folder: Path) -> None:
     Raises:
         RunError: a file stands there or above, or nothing may be written.
     """
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    nearest = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     if not nearest.is_dir():
         raise RunError(f"cannot write into {folder}: {nearest} is a file; choose another --out")
-    if not os.access(nearest, os.W_OK):
-        raise RunError(f"cannot write into {folder}: {nearest} is read-only; choose another --out")
+    try:
+        with tempfile.TemporaryFile(dir=nearest):  # what permissions promise, some file systems refuse
+            pass
+    except OSError as error:
+        reason = f"{nearest} takes no new files ({error.strerror or error})"
+        raise RunError(f"cannot write into {folder}: {reason}; choose another --out") from error
 
 
 def _check_numbers(target: Path) -> None:

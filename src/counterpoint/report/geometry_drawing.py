@@ -29,6 +29,8 @@ from counterpoint.theory.reproduction import MatrixPanel
 MAX_LISTED = 8  # classes named in a sentence or at a spoke
 MAX_ROWS = 40  # of the table of proportions
 RANK_OF_A_PLANE = 2
+ALIKE = 1e-6  # cosines, or lengths of principal axes as a share of the longest, that count as equal
+OPTIMAL = "optimal: no unit class means"  # beginning of a status that holds in any dimension
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,32 @@ class ClassPlane:
     Attributes:
         points_C2: coordinates; the first class points upwards.
         share: part of the means' squared length that lies in the plane.
+        is_unique: no other plane holds as much.
     """
 
     points_C2: NDArray[np.float64]
     share: float
+    is_unique: bool = True
+
+
+@dataclass(frozen=True)
+class Remarks:
+    """What a reader must know about an answer: what its risk is, and sentences that follow the status."""
+
+    risk_label: str = "risk"
+    notes: Sequence[str] = ()
+
+
+NO_REMARKS = Remarks()
 
 
 def write_geometry(
-    geometry: Geometry, out: str | Path, *, question: Mapping[str, str], more: Sequence[TheorySection] = ()
+    geometry: Geometry,
+    out: str | Path,
+    *,
+    question: Mapping[str, str],
+    more: Sequence[TheorySection] = (),
+    remarks: Remarks = NO_REMARKS,
 ) -> Path:
     """Write the page; an earlier one is replaced.
 
@@ -54,6 +74,7 @@ def write_geometry(
         out: HTML file.
         question: what was asked (loss, negatives, ...), shown on the page.
         more: sections that follow the pictures.
+        remarks: on the risk and the status.
 
     Returns:
         The file.
@@ -63,14 +84,20 @@ def write_geometry(
     """
     target = Path(out)
     check_theory_target(target)
-    write_text(target, render_geometry(geometry, question=question, more=more))
+    write_text(target, render_geometry(geometry, question=question, more=more, remarks=remarks))
     return target
 
 
-def render_geometry(geometry: Geometry, *, question: Mapping[str, str], more: Sequence[TheorySection] = ()) -> Markup:
+def render_geometry(
+    geometry: Geometry,
+    *,
+    question: Mapping[str, str],
+    more: Sequence[TheorySection] = (),
+    remarks: Remarks = NO_REMARKS,
+) -> Markup:
     """Render the page."""
     sections = [
-        TheorySection("answer", "Answer", "Do classes merge?", _answer(geometry)),
+        TheorySection("answer", "Answer", "Do classes merge?", _answer(geometry, remarks)),
         TheorySection("picture", "Picture", "Where do the classes lie?", _pictures(geometry)),
         *more,
         TheorySection("question", "Question", "What was asked?", _question(geometry, question)),
@@ -96,14 +123,27 @@ def merge_words(geometry: Geometry) -> str:
     if merged:
         rest = "; the others stay apart" if len(merged) < num_groups else ""
         return f"Classes {'; classes '.join(merged)} merge{rest}."
+    cosines = geometry.gram[~np.eye(len(geometry.gram), dtype=bool)]
+    if num_groups > RANK_OF_A_PLANE and float(cosines.max() - cosines.min()) < ALIKE:
+        return f"No classes merge: all are {float(geometry.angles[0, 1]):.2f}° apart."
     away_CC = geometry.angles.numpy() + 360.0 * np.eye(len(geometry.gram))
     first, second = divmod(int(away_CC.argmin()), len(away_CC))
     return f"No classes merge: the closest two, {first + 1} and {second + 1}, are {away_CC.min():.2f}° apart."
 
 
+def rank_words(geometry: Geometry) -> str:
+    """The rank, and the most that an optimum needs where that is known to bound it.
+
+    Losses that do not rise with every cosine, and features without signs, may need more than C - 1 dimensions.
+    """
+    most = len(geometry.gram) - 1
+    is_bounded = geometry.rank <= most and geometry.status.startswith(OPTIMAL)
+    return f"{geometry.rank} of at most {most}" if is_bounded else str(geometry.rank)
+
+
 def spread_words(geometry: Geometry) -> str:
     """Warn where the lower bound holds for collapsed classes only; nothing otherwise."""
-    if geometry.is_collapse_optimal:
+    if geometry.is_collapse_optimal is not False:
         return ""
     return (
         "For this loss, classes that stay spread out do better than collapsed ones: "
@@ -117,7 +157,9 @@ def class_plane(means_DC: NDArray[np.float64]) -> ClassPlane:
     kept = min(RANK_OF_A_PLANE, len(values))
     points_C2 = np.zeros((means_DC.shape[1], 2))
     points_C2[:, :kept] = (values[:kept, None] * axes[:kept]).T
-    return ClassPlane(_upright(points_C2), float((values[:kept] ** 2).sum() / (values**2).sum()))
+    beyond = values[kept] if len(values) > kept else 0.0
+    is_unique = beyond < values[kept - 1] - ALIKE * values[0]
+    return ClassPlane(_upright(points_C2), float((values[:kept] ** 2).sum() / (values**2).sum()), bool(is_unique))
 
 
 def _upright(points_C2: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -131,13 +173,13 @@ def _upright(points_C2: NDArray[np.float64]) -> NDArray[np.float64]:
     return turned_C2
 
 
-def _answer(geometry: Geometry) -> Markup:
+def _answer(geometry: Geometry, remarks: Remarks) -> Markup:
     """The sentence, and the certificate."""
     rows = [
-        ["risk", number(geometry.risk, 10), "value of the class-level risk at this geometry"],
+        [remarks.risk_label, number(geometry.risk, 10), "value of the class-level risk at this geometry"],
         ["lower bound", _bound(geometry.lower_bound), "no unit class means have a lower risk"],
         ["duality gap", _bound(geometry.duality_gap, 2), "risk less lower bound: how far from the optimum it can be"],
-        ["rank", number(geometry.rank), f"dimensions that the class means span, of at most {len(geometry.gram) - 1}"],
+        ["rank", rank_words(geometry), "dimensions that the class means span"],
         ["iterations", number(geometry.iterations), "Newton steps"],
     ]
     spread = spread_words(geometry)
@@ -145,6 +187,7 @@ def _answer(geometry: Geometry) -> Markup:
         element("p", merge_words(geometry), class_="lede reading"),
         element("p", spread, class_="notice") if spread else None,
         element("p", _status(geometry), class_="status"),
+        [element("p", note, class_="note") for note in remarks.notes],
         data_table("Certificate", ["quantity", "value", "meaning"], rows),
     )
 
@@ -181,6 +224,8 @@ def _plane_figure(geometry: Geometry) -> Markup:
     note = "All of their length lies in this plane."
     if plane.share < 1 - 1e-9:
         note = f"Their first two principal axes, which hold {percent(plane.share)} of their squared length."
+        if not plane.is_unique:
+            note += " This is one of many equally good planes."
     words = ChartText("Class means", f"{merge_words(geometry)} {note}")
     return figure("Class means", note, lambda room: unit_plane(spokes, words, room), HALF, None)
 

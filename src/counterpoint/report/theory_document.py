@@ -53,12 +53,24 @@ def check_theory_target(target: Path) -> None:
     """Refuse to replace anything but an earlier page about theory.
 
     Raises:
-        RunError: a folder, or a file that is something else.
+        RunError: a folder, or a file that is something else or cannot be read.
     """
-    if target.is_dir():
+    try:
+        is_folder, is_other = target.is_dir(), target.exists() and not _is_ours(target)
+    except OSError as error:
+        raise RunError(f"cannot read {target}: {error.strerror or error}; choose another --out") from error
+    if is_folder:
         raise RunError(f"{target} is a folder; give the page a file name, such as {target / 'geometry.html'}")
-    if target.exists() and THEORY_GENERATOR.encode() not in target.read_bytes()[:4096]:
+    if is_other:
         raise RunError(f"{target} exists and is not such a page, so it stays as it is; choose another --out")
+
+
+def _is_ours(target: Path) -> bool:
+    """Whether something is an earlier page about theory."""
+    if not target.is_file():
+        return False
+    with target.open("rb") as stream:
+        return THEORY_GENERATOR.encode() in stream.read(4096)
 
 
 def _head(title: str, style: Markup) -> Markup:

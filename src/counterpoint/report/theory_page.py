@@ -28,18 +28,21 @@ def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
     """
     target = Path(out)
     check_theory_target(target)
-    write_text(target, render_reproduction(reproduction))
+    write_text(target, render_reproduction(reproduction, numbers=f"{target.stem}.json"))
     return target
 
 
-def render_reproduction(reproduction: Reproduction) -> Markup:
-    """Render the page."""
+def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Markup:
+    """Render the page; ``numbers`` names the file with the numbers, NAME.json unless given."""
     sections = [
         TheorySection("claims", "Claims", "Does it agree with the paper?", _claims(reproduction)),
         TheorySection("figure", "Figure", "What does it look like?", _drawings(reproduction.panels)),
-        TheorySection("settings", "Settings", "How was it made?", _settings(reproduction)),
+        TheorySection(
+            "settings", "Settings", "How was it made?", _settings(reproduction, numbers or f"{reproduction.name}.json")
+        ),
     ]
-    facts = f"{reproduction.source} · counterpoint reproduce {reproduction.name}"
+    size = [reproduction.settings["size"]] if "size" in reproduction.settings else []
+    facts = " · ".join([reproduction.source, f"counterpoint reproduce {reproduction.name}", *size])
     return theory_document("Counterpoint reproduces a figure", reproduction.title, facts, sections)
 
 
@@ -115,10 +118,10 @@ def _is_wide(panel: Panel) -> bool:
     return sum(text_width(series.name) + SWATCH for series in panel.series) > MAX_LEGEND_ROWS * HALF
 
 
-def _settings(reproduction: Reproduction) -> Markup:
+def _settings(reproduction: Reproduction, numbers: str) -> Markup:
     """List sizes, seeds and rates."""
     entries = [
         element("div", element("dt", name), element("dd", str(value))) for name, value in reproduction.settings.items()
     ]
-    note = element("p", f"The numbers of every panel are in {reproduction.name}.json beside this page.", class_="note")
+    note = element("p", f"The numbers of every panel are in {numbers} beside this page.", class_="note")
     return join(element("dl", entries, class_="run-card") if entries else None, note)

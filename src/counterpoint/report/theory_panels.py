@@ -68,8 +68,10 @@ def line_figure(panel: LinePanel, width: float) -> Markup:
         return line_chart(frame, words, named, names_below=placed.below)
 
     is_whole = len(shown) == len(panel.series)
-    note = "" if is_whole else f"{len(shown)} of {len(panel.series)} lines, evenly chosen, are drawn."
-    return figure(panel.title, note, draw, width, _line_table(panel))
+    parts = [] if is_whole else [f"{len(shown)} of {len(panel.series)} lines, evenly chosen, are drawn."]
+    if _place_names(names, width).below:
+        parts.append("Each line ends in its marker of the legend.")
+    return figure(panel.title, " ".join(parts), draw, width, _line_table(panel))
 
 
 def point_figure(panel: PointPanel, width: float) -> Markup:

@@ -36,11 +36,14 @@ def sampling_words(plan: RebalancingPlan) -> str:
 
 
 def weighting_words(plan: RebalancingPlan) -> str:
-    """Say what weighing anchors reaches."""
-    if plan.weighting.is_exact:
-        return "Weighing anchors instead restores it exactly."
-    reached = f"comes to {plan.weighting.deviation:.3g} from it, the nearest that was found"
-    return f"Weighing anchors instead {reached}; no weights restore it exactly."
+    """Say what weighing anchors reaches, and whom it leaves without anchors."""
+    weighting = plan.weighting
+    reached = "restores it exactly" if weighting.is_unique else "makes it one optimum of several"
+    if not weighting.is_exact:
+        reached = f"comes to {weighting.deviation:.3g} from it, the nearest that was found"
+    idle = ", ".join(str(place + 1) for place in weighting.without_anchors)
+    lost = f" It leaves class {idle} without any anchor, which is of no use in training: rather sample." if idle else ""
+    return f"Weighing anchors instead {reached}.{lost}"
 
 
 def is_balanced(plan: RebalancingPlan) -> bool:

@@ -19,6 +19,7 @@ Corollary 6 bounds these quantities wrongly, so that (18) does not hold at the t
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from scipy.special import gammaln
 
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import UsageError
+from counterpoint.theory.collapse.risk_setting import checked_classes
 from counterpoint.theory.geometry.bracketed_root import root_between
 
 MAX_NEGATIVES = 10**7  # one float64 number per negative
@@ -231,11 +233,11 @@ def _sigmoid(log_odds: float) -> float:
 
 def _check(num_classes: int, num_negatives: float, temperature: float) -> None:
     """Refuse what the theorems do not cover."""
-    if num_classes < 3:
-        raise UsageError(f"num_classes must be >= 3, got {num_classes}; two minority classes are needed to merge")
-    is_whole = math.isinf(num_negatives) or num_negatives == int(num_negatives)
+    checked_classes(num_classes)
+    is_number = isinstance(num_negatives, Real) and not isinstance(num_negatives, bool)
+    is_whole = is_number and (num_negatives == math.inf or num_negatives % 1 == 0)
     if not is_whole or not (1 <= num_negatives <= MAX_NEGATIVES or num_negatives == math.inf):
-        raise UsageError(f"num_negatives must be whole, 1 to {MAX_NEGATIVES}, or math.inf, got {num_negatives}")
+        raise UsageError(f"num_negatives must be whole, 1 to {MAX_NEGATIVES}, or math.inf, got {num_negatives!r}")
     check_positive(temperature, "temperature", hint="common values are 0.1 to 0.5")
     if temperature < MIN_TEMPERATURE:
         raise UsageError(f"temperature must be >= {MIN_TEMPERATURE}, got {temperature}; common values are 0.1 to 0.5")

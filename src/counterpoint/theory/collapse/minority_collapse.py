@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
@@ -29,8 +28,10 @@ from counterpoint.theory.collapse.collapse_bounds import (
     complement_text,
     share_text,
 )
+from counterpoint.theory.collapse.equal_minorities import merged_minorities, one_majority, share_log_odds
+from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting, whole_number
 from counterpoint.theory.geometry.bracketed_root import root_between
-from counterpoint.theory.geometry.class_risk import PAPER, ClassRisk, class_risk
+from counterpoint.theory.geometry.class_risk import PAPER
 from counterpoint.theory.geometry.merged_classes import dual_matrix, least_eigenvalue, merged_optimum, splitting_margin
 from counterpoint.theory.geometry.optimal_geometry import check_proportions
 
@@ -84,19 +85,6 @@ class CollapseThreshold:
         return text if self.bounds is None else f"{text}; {self.bounds}"
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """What stays the same along a path."""
-
-    loss: Loss | None
-    num_negatives: float
-    supervised: bool
-
-    def risk(self, proportions_C: Tensor) -> ClassRisk:
-        """The class-level risk of proportions."""
-        return class_risk(proportions_C, loss=self.loss, num_negatives=self.num_negatives, supervised=self.supervised)
-
-
 def collapse_threshold(
     classes: int | Path,
     *,
@@ -135,9 +123,10 @@ def collapse_threshold(
     >>> round(collapse_threshold(lambda t: [t / 2, t / 2, (1 - t) / 2, (1 - t) / 2]).share, 4)
     0.9992
     """
-    setting = _setting(loss, num_negatives, supervised)
-    if isinstance(classes, int):
-        return _one_majority(classes, setting, minority, bracket)
+    setting = risk_setting(loss, num_negatives, supervised)
+    num_classes = whole_number(classes)
+    if num_classes is not None:
+        return _one_majority(num_classes, setting, minority, bracket)
     if not callable(classes):
         raise UsageError(f"classes must be a whole number >= 3 or a path, a function of t, got {classes!r}")
     low, high = _checked_bracket(PATH_BRACKET if bracket is None else bracket)
@@ -148,24 +137,23 @@ def collapse_threshold(
 
     share = _crossing(margin, low, high, lambda t: f"t = {t:g}")
     proportions_C = _proportions_at(classes, share)
-    above = margin(high) >= 0
-    minority_share = float(proportions_C[list(group)].sum())
-    return _threshold(setting, (share, minority_share, above), proportions_C, group)
-
-
-def one_majority(log_odds: float, num_classes: int) -> Tensor:
-    """Proportions of one majority class, first, and equal minorities, from its log-odds: no digit of either is lost.
-
-    >>> one_majority(0.0, 3)
-    tensor([0.5000, 0.2500, 0.2500], dtype=torch.float64)
-    """
-    minor = 1 / (1 + math.exp(log_odds)) / (num_classes - 1)
-    major = 1 / (1 + math.exp(-log_odds))
-    return torch.tensor([major] + [minor] * (num_classes - 1), dtype=torch.float64)
+    gram_CC, dual_CC = _merged(setting, proportions_C, group)
+    return CollapseThreshold(
+        share=share,
+        minority_share=float(proportions_C[list(group)].sum()),
+        proportions_C=proportions_C,
+        minority=group,
+        gram_CC=gram_CC,
+        collapses_above=margin(high) >= 0,
+        num_negatives=setting.num_negatives,
+        supervised=setting.supervised,
+        least_eigenvalue=least_eigenvalue(dual_CC),
+        bounds=None,
+    )
 
 
 def _one_majority(
-    num_classes: int, setting: _Setting, minority: Sequence[int] | None, bracket: tuple[float, float] | None
+    num_classes: int, setting: RiskSetting, minority: Sequence[int] | None, bracket: tuple[float, float] | None
 ) -> CollapseThreshold:
     """The threshold of one majority class, sought in log-odds: at low temperatures it is next to 1."""
     if num_classes < 3:
@@ -174,16 +162,25 @@ def _one_majority(
         raise UsageError("minority must be None with a number of classes: all but the first are equal; pass a path")
     low, high = (-math.log(num_classes - 1), MAX_LOG_ODDS)
     if bracket is not None:
-        low, high = (math.log(t / (1 - t)) for t in _checked_bracket(bracket))
-    group = tuple(range(1, num_classes))
+        low, high = map(share_log_odds, _checked_bracket(bracket))
 
     def margin(log_odds: float) -> float:
-        return _margin(setting, one_majority(log_odds, num_classes), group)
+        return merged_minorities(log_odds, num_classes, setting).margin
 
     log_odds = _crossing(margin, low, high, lambda x: f"a share of {share_text(1 / (1 + math.exp(-x)))}")
-    minority_share, share = 1 / (1 + math.exp(log_odds)), 1 / (1 + math.exp(-log_odds))
-    place = (share, minority_share, margin(high) >= 0)
-    return _threshold(setting, place, one_majority(log_odds, num_classes), group, _bounds(setting, num_classes))
+    merged = merged_minorities(log_odds, num_classes, setting)
+    return CollapseThreshold(
+        share=1 / (1 + math.exp(-log_odds)),
+        minority_share=1 / (1 + math.exp(log_odds)),
+        proportions_C=one_majority(log_odds, num_classes),
+        minority=tuple(range(1, num_classes)),
+        gram_CC=merged.gram,
+        collapses_above=margin(high) >= 0,
+        num_negatives=setting.num_negatives,
+        supervised=setting.supervised,
+        least_eigenvalue=merged.least_eigenvalue,
+        bounds=_bounds(setting, num_classes),
+    )
 
 
 def _crossing(margin: Callable[[float], float], low: float, high: float, place: Callable[[float], str]) -> float:
@@ -200,13 +197,13 @@ def _crossing(margin: Callable[[float], float], low: float, high: float, place: 
     return root_between(margin, low, high, tolerance=ROOT_TOLERANCE)
 
 
-def _margin(setting: _Setting, proportions_C: Tensor, group: Sequence[int]) -> float:
+def _margin(setting: RiskSetting, proportions_C: Tensor, group: Sequence[int]) -> float:
     """How far from parting the minorities are, from -1 to 1."""
     _, dual_CC = _merged(setting, proportions_C, group)
     return splitting_margin(dual_CC, group)
 
 
-def _merged(setting: _Setting, proportions_C: Tensor, group: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _merged(setting: RiskSetting, proportions_C: Tensor, group: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Best Gram matrix with merged minorities, and its dual matrix."""
     risk = setting.risk(proportions_C)
     gram_CC = merged_optimum(risk, group)
@@ -219,31 +216,7 @@ def _merged(setting: _Setting, proportions_C: Tensor, group: Sequence[int]) -> t
     return gram_CC, dual_matrix(risk.at(gram_CC).gradient_CC, gram_CC)
 
 
-def _threshold(
-    setting: _Setting,
-    place: tuple[float, float, bool],
-    proportions_C: Tensor,
-    group: tuple[int, ...],
-    bounds: CollapseBounds | None = None,
-) -> CollapseThreshold:
-    """What is known at a root: t, the share of the minority there, and whether it merges above."""
-    gram_CC, dual_CC = _merged(setting, proportions_C, group)
-    share, minority_share, above = place
-    return CollapseThreshold(
-        share,
-        minority_share,
-        proportions_C,
-        group,
-        gram_CC,
-        above,
-        setting.num_negatives,
-        setting.supervised,
-        least_eigenvalue(dual_CC),
-        bounds,
-    )
-
-
-def _bounds(setting: _Setting, num_classes: int) -> CollapseBounds | None:
+def _bounds(setting: RiskSetting, num_classes: int) -> CollapseBounds | None:
     """The paper's conditions, for the losses that they are about."""
     record = PAPER if setting.loss is None else setting.loss.class_level()
     is_mean = isinstance(record, LogOfSum) and record.is_mean and record.epsilon == 1 and not record.margin
@@ -255,18 +228,6 @@ def _bounds(setting: _Setting, num_classes: int) -> CollapseBounds | None:
         supervised=setting.supervised,
         temperature=1 / record.scale,
     )
-
-
-def _setting(loss: Loss | None, num_negatives: float | None, supervised: bool) -> _Setting:
-    """What the loss says for itself, where the caller says nothing."""
-    risk = class_risk(one_majority(0.0, 3), loss=loss, num_negatives=num_negatives)
-    if not risk.is_convex:
-        raise UsageError(
-            f"{risk.name} has no convex class-level risk, so that no threshold is certain; take hardness 0"
-        )
-    record = PAPER if loss is None else loss.class_level()
-    own = math.inf if record.num_negatives is None else record.num_negatives
-    return _Setting(loss, own if num_negatives is None else num_negatives, supervised or record.supervised)
 
 
 def _proportions_at(path: Path, t: float) -> Tensor:
@@ -291,7 +252,10 @@ def _smallest(proportions_C: Tensor) -> tuple[int, ...]:
 
 def _checked_bracket(bracket: tuple[float, float]) -> tuple[float, float]:
     """Two shares in order."""
-    low, high = bracket
+    try:
+        low, high = map(float, bracket)
+    except (TypeError, ValueError):
+        raise UsageError(f"bracket must be two shares, low and high, got {bracket!r}; (0.5, 0.999) is common") from None
     if not 0 < low < high < 1:
         raise UsageError(f"bracket must be 0 < low < high < 1, got {bracket}; (0.5, 0.999) is common")
     return low, high

@@ -24,9 +24,11 @@ from counterpoint.core.errors import UsageError
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.collapse.collapse_bounds import complement_text
+from counterpoint.theory.collapse.equal_minorities import one_majority, share_log_odds
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
+from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes
 from counterpoint.theory.geometry.bracketed_root import root_between
-from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
+from counterpoint.theory.geometry.class_risk import ClassRisk
 from counterpoint.theory.geometry.dual_certificate import certify
 
 ROOT_TOLERANCE = 1e-14
@@ -126,12 +128,12 @@ def phase_diagram(
       negatives         tau = 1
        infinite          0.9002
     """
-    shares_T = _checked_shares(shares, num_classes)
+    num_classes, shares_T = checked_classes(num_classes), _checked_shares(shares)
     _check_lists(num_negatives, temperatures)
     make = _mean_infonce if loss is None else loss
     losses = [make(tau) for tau in temperatures]
     cells = [
-        minority_optimum(class_risk(_one_majority(t, num_classes), loss=member, num_negatives=k, supervised=supervised))
+        minority_optimum(RiskSetting(member, k, supervised).risk(one_majority(share_log_odds(t), num_classes)))
         for k in num_negatives
         for member in losses
         for t in shares_T.tolist()
@@ -204,21 +206,13 @@ def _mean_infonce(temperature: float) -> Loss:
     return GeneralizedContrastive(temperature=temperature)
 
 
-def _one_majority(share: float, num_classes: int) -> Tensor:
-    """Proportions of one majority class and equal minorities."""
-    minor = (1 - share) / (num_classes - 1)
-    return torch.tensor([share] + [minor] * (num_classes - 1), dtype=torch.float64)
-
-
 def _table(values: list[float]) -> Tensor:
     """Numbers in float64."""
     return torch.tensor(values, dtype=torch.float64)
 
 
-def _checked_shares(shares: Tensor | Sequence[float], num_classes: int) -> Tensor:
+def _checked_shares(shares: Tensor | Sequence[float]) -> Tensor:
     """Shares in float64."""
-    if num_classes < 3:
-        raise UsageError(f"num_classes must be >= 3, got {num_classes}; two minority classes are needed to merge")
     shares_T = torch.as_tensor(shares, dtype=torch.float64).flatten()
     outside = [t for t in shares_T.tolist() if not 0 < t < 1]
     if outside or not len(shares_T):

@@ -15,6 +15,13 @@ plans:
   must be >= 0: with three classes they have a solution as long as no class is too large, in general they have none.
   The plan then takes the mixture of least-squares weights and proportions that comes nearest, and says how near that
   is.
+
+Either kind of weights can be zero for a class, as (0, .5, .5) for the shares (.6, .2, .2). Such a class is met as a
+negative only: its samples are pulled to no positive, and nothing holds them together. That is an answer to the
+class-level problem, which takes collapsed classes for granted, and no advice for training; the plan says so.
+
+Where all slopes h are zero, as for a hinge whose margin the simplex keeps, the simplex is optimal with any weights.
+Without strict convexity (a hinge, a linear loss) it may be one optimum of several; training may end at another.
 """
 
 # C classes, P pairs of classes
@@ -28,14 +35,17 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.loss import Loss
+from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting
 from counterpoint.theory.geometry.bracketed_root import root_between
-from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
-from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations
-from counterpoint.theory.geometry.optimal_geometry import Geometry, check_proportions, optimal_geometry
+from counterpoint.theory.geometry.class_risk import ClassRisk
+from counterpoint.theory.geometry.geometry_cases import CERTIFIED, solve_convex
+from counterpoint.theory.geometry.optimal_geometry import Geometry, check_proportions
 
 EXPONENT_TOLERANCE = 1e-4
 NUM_MIXTURES = 8  # of proportions and least-squares weights that are tried
 EXACT_TOLERANCE = 1e-8  # relative residual of the equations of the weights
+TOLERANCE = 1e-8  # relative gap of an optimum
+ROUNDING = 1e-12  # of the largest sample weight; below it a class has no anchors
 
 
 @dataclass(frozen=True)
@@ -63,18 +73,52 @@ class WeightingPlan:
     """Weights of anchors, by class; sampling stays as it is.
 
     Attributes:
+        proportions_C: of the data.
         anchor_weights_C: >= 0, of sum 1; the proportions are what an unweighted loss has.
         sample_weights_C: factor of each sample's own term in the loss, anchor_weights / proportions.
         is_exact: the weights make the simplex optimal.
         gram_CC: optimal Gram matrix under the weights.
         deviation: largest distance of a cosine from the simplex's.
+        status: what is known of ``gram_CC``, as in ``Geometry``.
+        is_unique: no other Gram matrix is optimal under the weights, for certain: the risk is strictly convex and no
+            two classes are without anchors, which would leave their cosine free.
     """
 
+    proportions_C: Tensor
     anchor_weights_C: Tensor
     sample_weights_C: Tensor
     is_exact: bool
     gram_CC: Tensor
     deviation: float
+    status: str
+    is_unique: bool
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether ``gram_CC`` is optimal for certain."""
+        return self.status.startswith(CERTIFIED)
+
+    @property
+    def without_anchors(self) -> tuple[int, ...]:
+        """Places of the classes that would get no anchors at all: weights to calculate with, not to train with."""
+        return tuple((self.anchor_weights_C == 0).nonzero().flatten().tolist())
+
+    def __str__(self) -> str:
+        """Say what the weights reach, and what speaks against them."""
+        reached = f"{self.deviation:.3g} from it, the nearest that was found"
+        if self.is_exact:
+            several = "" if self.is_unique else ", though it may be one optimum of several"
+            reached = f"the simplex, exactly{several}"
+        remarks = [] if self.is_certified else [self.status]
+        if self.without_anchors:
+            remarks.append(f"{self._who_has_none()} would get no anchors at all, of no use in training: rather sample")
+        return "; ".join([f"weigh anchors by class with {_numbers(self.anchor_weights_C)}: {reached}", *remarks])
+
+    def _who_has_none(self) -> str:
+        """The classes without anchors, by their places; the majority by name."""
+        places, majority = self.without_anchors, int(self.proportions_C.argmax())
+        named = [f"{place} (the majority)" if place == majority else str(place) for place in places[:6]]
+        return f"class{'es' if len(places) > 1 else ''} {', '.join(named)}{', ...' if len(places) > 6 else ''}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +130,7 @@ class RebalancingPlan:
         allowed: deviation asked for.
         before: the optimum of the data as they are.
         deviation_before: its largest distance of a cosine from the simplex's.
+        is_unique: no other geometry of the data is optimal, for certain: the risk is strictly convex.
         sampling: plan that changes what is sampled.
         weighting: plan that changes the weights of anchors only.
     """
@@ -94,22 +139,22 @@ class RebalancingPlan:
     allowed: float
     before: Geometry
     deviation_before: float
+    is_unique: bool
     sampling: SamplingPlan
     weighting: WeightingPlan
 
     def __str__(self) -> str:
         """Say what to do and what it brings."""
         away = f"the optimum is {self.deviation_before:.3g} from the simplex ({self.allowed:g} allowed)"
+        if not self.is_unique:
+            away += ", though it may be one of several"
         if self.deviation_before <= self.allowed:
             return f"nothing to do: {away}"
-        sampling, weighting = self.sampling, self.weighting
-        reached = f"{weighting.deviation:.3g} from it, the nearest that was found"
-        if weighting.is_exact:
-            reached = "the simplex, exactly"
+        sampling = self.sampling
         return (
             f"{away}\n  sample in proportion to lambda^{sampling.exponent:.3f}, by class each sample "
             f"{_numbers(sampling.repeat_factors_C)} times per epoch: {sampling.deviation:.3g} from it\n"
-            f"  or weigh anchors by class with {_numbers(weighting.anchor_weights_C)}: {reached}"
+            f"  or {self.weighting}"
         )
 
 
@@ -125,6 +170,9 @@ def rebalance(
 
     The deviation is taken to grow with gamma, as it does where the classes differ only in size; the plan found keeps to
     the deviation asked for in any case.
+
+    The weights of the second plan may leave a class without anchors (``weighting.without_anchors``, in the text too):
+    for (.6, .2, .2) they are (0, .5, .5), so that the majority would be met as a negative only. Sample then instead.
 
     Source: imbalanced2026, Corollary 5 and section 8, for the simplex; the plans are ours.
 
@@ -142,22 +190,22 @@ def rebalance(
     >>> plan = rebalance([0.4, 0.3, 0.3])
     >>> plan.weighting.is_exact, plan.sampling.deviation <= 0.05
     (True, True)
+    >>> rebalance([0.6, 0.2, 0.2]).weighting.without_anchors
+    (0,)
     """
     proportions_C = check_proportions(proportions)
     if not 0 < deviation < 2:
         raise UsageError(f"deviation must be between 0 and 2, got {deviation}; 0.05 is common")
-    question = _Question(loss, num_negatives, supervised)
-    risk = question.risk(proportions_C)
-    if not risk.is_convex:
-        raise UsageError(f"{risk.name} has no convex class-level risk, so that no optimum is certain; take hardness 0")
-    before = question.optimum(proportions_C)
+    setting = risk_setting(loss, num_negatives, supervised)
+    before = setting.optimum(proportions_C)
     deviation_before = simplex_deviation(before.gram)
     if deviation_before <= deviation:
         sampling = SamplingPlan(1.0, proportions_C, torch.ones_like(proportions_C), before, deviation_before)
     else:
-        sampling = _sampling_plan(proportions_C, question, deviation)
-    weighting = _weighting_plan(proportions_C, question)
-    return RebalancingPlan(proportions_C, deviation, before, deviation_before, sampling, weighting)
+        sampling = _sampling_plan(proportions_C, setting, deviation)
+    weighting = _weighting_plan(proportions_C, setting)
+    is_unique = setting.risk(proportions_C).is_strictly_convex
+    return RebalancingPlan(proportions_C, deviation, before, deviation_before, is_unique, sampling, weighting)
 
 
 def simplex_deviation(gram_CC: Tensor) -> float:
@@ -171,37 +219,12 @@ def simplex_deviation(gram_CC: Tensor) -> float:
     return float(between_CC.fill_diagonal_(0.0).max())
 
 
-@dataclass(frozen=True)
-class _Question:
-    """What the loss and its negatives are."""
-
-    loss: Loss | None
-    num_negatives: float | None
-    supervised: bool
-
-    def optimum(self, proportions_C: Tensor) -> Geometry:
-        """The optimal geometry of proportions."""
-        return optimal_geometry(
-            proportions_C, loss=self.loss, num_negatives=self.num_negatives, supervised=self.supervised
-        )
-
-    def risk(self, proportions_C: Tensor, anchor_weights_C: Tensor | None = None) -> ClassRisk:
-        """The risk of proportions under weights of anchors."""
-        return class_risk(
-            proportions_C,
-            loss=self.loss,
-            num_negatives=self.num_negatives,
-            supervised=self.supervised,
-            anchor_weights=anchor_weights_C,
-        )
-
-
-def _sampling_plan(proportions_C: Tensor, question: _Question, allowed: float) -> SamplingPlan:
+def _sampling_plan(proportions_C: Tensor, setting: RiskSetting, allowed: float) -> SamplingPlan:
     """The largest exponent whose optimum is within the deviation allowed."""
 
     def plan(exponent: float) -> SamplingPlan:
         q_C = proportions_C**exponent / (proportions_C**exponent).sum()
-        geometry = question.optimum(q_C)
+        geometry = setting.optimum(q_C)
         return SamplingPlan(exponent, q_C, q_C / proportions_C, geometry, simplex_deviation(geometry.gram))
 
     equal = plan(0.0)
@@ -217,28 +240,47 @@ def _sampling_plan(proportions_C: Tensor, question: _Question, allowed: float) -
     return found
 
 
-def _weighting_plan(proportions_C: Tensor, question: _Question) -> WeightingPlan:
+def _weighting_plan(proportions_C: Tensor, setting: RiskSetting) -> WeightingPlan:
     """The least-squares weights, or the mixture of them with the proportions that comes nearest to the simplex."""
-    solved_C, residual = _simplex_weights(question.risk(proportions_C))
+    solved_C, residual = _simplex_weights(setting.risk(proportions_C))
+    is_exact = residual <= EXACT_TOLERANCE
 
     def plan(mixture: float) -> WeightingPlan:
-        weights_C = (1 - mixture) * proportions_C + mixture * solved_C
-        gram_CC = minimise_over_correlations(question.risk(proportions_C, weights_C)).gram_CC
+        weights_C = _without_rounding((1 - mixture) * proportions_C + mixture * solved_C, proportions_C)
+        risk = setting.risk(proportions_C, weights_C)
+        found = solve_convex(risk, TOLERANCE)
+        gram_CC = found.factor_CR @ found.factor_CR.T
+        is_unique = risk.is_strictly_convex and int((weights_C == 0).sum()) < 2
         return WeightingPlan(
-            weights_C, weights_C / proportions_C, residual <= EXACT_TOLERANCE, gram_CC, simplex_deviation(gram_CC)
+            proportions_C=proportions_C,
+            anchor_weights_C=weights_C,
+            sample_weights_C=weights_C / proportions_C,
+            is_exact=is_exact,
+            gram_CC=gram_CC,
+            deviation=simplex_deviation(gram_CC),
+            status=found.status,
+            is_unique=is_unique,
         )
 
-    if residual <= EXACT_TOLERANCE:
+    if is_exact:
         return plan(1.0)
     plans = [plan(step / NUM_MIXTURES) for step in range(NUM_MIXTURES + 1)]
-    return min(plans, key=lambda tried: tried.deviation)
+    return min(plans, key=lambda tried: (not tried.is_certified, tried.deviation))
+
+
+def _without_rounding(weights_C: Tensor, proportions_C: Tensor) -> Tensor:
+    """Zero for weights that only rounding keeps from it; sum 1."""
+    sample_weights_C = weights_C / proportions_C
+    kept_C = torch.where(sample_weights_C > ROUNDING * sample_weights_C.max(), weights_C, 0.0)
+    return kept_C / kept_C.sum()
 
 
 def _simplex_weights(risk: ClassRisk) -> tuple[Tensor, float]:
     r"""Weights w >= 0 of sum 1 with the least squares of (w_i h_ij + w_j h_ji) / 2 - 1, and their largest residual.
 
     With B the P x C matrix of the equations, :math:`B^\top B` has :math:`\sum_j h_{ij}^2 / 4` on its diagonal and
-    :math:`h_{ij} h_{ji} / 4` beside it, so that B itself is never made. Columns are scaled to unit length.
+    :math:`h_{ij} h_{ji} / 4` beside it, so that B itself is never made. Columns are scaled to unit length. Where all
+    h are zero the simplex is optimal, and the weights stay as they are; so they do where none >= 0 come nearer.
     """
     num_classes = risk.num_classes
     if num_classes == 2:  # two vectors are opposite whatever the weights
@@ -246,10 +288,15 @@ def _simplex_weights(risk: ClassRisk) -> tuple[Tensor, float]:
     simplex_CC = torch.full((num_classes, num_classes), -1 / (num_classes - 1), dtype=torch.float64).fill_diagonal_(1.0)
     h_CC = risk.rows.at(simplex_CC).slope_CC.clone().fill_diagonal_(0.0) / 2
     length_C = h_CC.square().sum(1).sqrt()
+    if not bool(length_C.any()):
+        return risk.anchor_weights_C, 0.0
+    length_C = torch.where(length_C > 0, length_C, 1.0)
     scaled_CC = h_CC / length_C[:, None]
     factor_CC = torch.linalg.cholesky(scaled_CC * scaled_CC.T + torch.eye(num_classes, dtype=torch.float64))
     target_C = torch.linalg.solve_triangular(factor_CC, scaled_CC.sum(1)[:, None], upper=False)[:, 0]
     x_C, _ = nnls(factor_CC.T.numpy(), target_C.numpy())
+    if not x_C.any():
+        return risk.anchor_weights_C, 1.0
     weights_C = torch.from_numpy(x_C) / length_C
     pairs_CC = weights_C[:, None] * h_CC
     residual_CC = (pairs_CC + pairs_CC.T - 1).fill_diagonal_(0.0)

@@ -21,13 +21,11 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.flows.flow_integrator import integrate
+from counterpoint.theory.flows.flow_integrator import MAX_EVALUATIONS, TOLERANCE, integrate
 
 Elementwise = Callable[[Tensor], Tensor]
 Normalisation = Callable[[Tensor], Tensor]
 Objective = Callable[[Tensor], Tensor]
-TOLERANCE = 1e-12  # of each step of the integrator: leaves drifts well below 1e-9
-MAX_EVALUATIONS = 20_000  # a flow that slides along a kink takes ever smaller steps
 
 
 @dataclass(frozen=True)
@@ -160,36 +158,40 @@ def reversibility_error(activation: Elementwise, x_N: Tensor) -> float:
     return float((activation(x_N) - slope_N * x_N).abs().max())
 
 
-def gradient_flow(
-    weights: Sequence[Tensor], loss_of_weights: Callable[[Sequence[Tensor]], Tensor], times_T: Tensor
+def loss_flow(
+    weights: Sequence[Tensor],
+    loss_of_weights: Callable[[Sequence[Tensor]], Tensor],
+    times_T: Tensor,
+    *,
+    tolerance: float = TOLERANCE,
+    max_evaluations: int = MAX_EVALUATIONS,
 ) -> LayerFlow:
-    r"""Follow :math:`\dot W_l = -\partial L / \partial W_l` with an adaptive integrator.
+    r"""Follow :math:`\dot W_l = -\partial L / \partial W_l` with an adaptive integrator, for any loss of the layers.
+
+    ``flow_training.gradient_flow`` is the flow of the toy networks, with gradients written out.
 
     Args:
         weights: layers at the start, first one first.
         loss_of_weights: any differentiable loss of the layers; the flow is that of its gradient.
         times_T: increasing times, at least 2.
+        tolerance: of each step's error.
+        max_evaluations: of the gradient, before giving up.
 
     Raises:
         ValueError: times that do not increase; a flow that grows without bound before the last (layers without a
             normalisation and alpha held fixed do); or one that slides along a kink of the activation, as the gradients
             on both sides of it push towards it (networks with ReLU do so sooner or later).
 
-    >>> flow = gradient_flow([torch.ones(1, 1)], lambda layers: layers[0].square().sum() / 2, torch.tensor([0.0, 1.0]))
+    >>> flow = loss_flow([torch.ones(1, 1)], lambda layers: layers[0].square().sum() / 2, torch.tensor([0.0, 1.0]))
     >>> round(float(flow.layers[0][-1]), 9)
     0.367879441
     """
-    num_evaluations = 0
 
     def velocity(layers: Sequence[Tensor]) -> Sequence[Tensor]:
-        nonlocal num_evaluations
-        num_evaluations += 1
-        if num_evaluations > MAX_EVALUATIONS:
-            raise UsageError("no headway: the flow grows without bound or slides along a kink; ask for earlier times")
         leaves = [layer.detach().requires_grad_() for layer in layers]
         return [-slope for slope in torch.autograd.grad(loss_of_weights(leaves), leaves)]
 
-    path = integrate(velocity, [layer.detach().double() for layer in weights], times_T, tolerance=TOLERANCE)
+    path = integrate(velocity, weights, times_T, tolerance=tolerance, max_evaluations=max_evaluations)
     layers = tuple(torch.stack(states) for states in zip(*path.states, strict=True))
     with torch.no_grad():
         loss_T = torch.stack([loss_of_weights(state) for state in path.states])

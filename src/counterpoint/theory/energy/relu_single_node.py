@@ -17,8 +17,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import UsageError
 from counterpoint.theory.energy.deep_linear import check_symmetric
-
-TOLERANCE = 1e-11  # of each step of the integrator
+from counterpoint.theory.flows.flow_integrator import TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,8 @@ def follow_single_node(x_alpha_MM: Tensor, w_M: Tensor, *, horizon: float = 1e4)
         The path; ``mode`` is None where it has not ended by the horizon.
 
     Raises:
-        ValueError: no positive weight, an off-diagonal entry that is not negative, or matrices that do not fit.
+        ValueError: no positive weight, an off-diagonal entry that is not negative, a single mode of covariance 0, or
+            matrices that do not fit.
 
     >>> x_alpha = torch.tensor([[3.0, -1.0], [-1.0, 1.0]])
     >>> follow_single_node(x_alpha, torch.tensor([1.0, 1.0])).mode
@@ -125,6 +125,8 @@ def _check(x_MM: np.ndarray, w_M: np.ndarray) -> None:
         raise UsageError(f"weights must be one number per mode, shape ({len(x_MM)},), got {w_M.shape}")
     if not (w_M > 0).any():
         raise UsageError("w must have a positive entry; a ReLU node without one is silent for ever")
+    if not x_MM.any():
+        raise UsageError("X_alpha must not be zero; nothing moves, and time has no unit")
     largest = float((x_MM - np.diag(np.full(len(x_MM), np.inf))).max()) if len(x_MM) > 1 else -1.0
     if largest >= 0:
         raise UsageError(f"X_alpha must have negative off-diagonal entries (Lemma 15), got {largest:g}")

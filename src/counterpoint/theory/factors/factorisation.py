@@ -27,7 +27,7 @@ class Factorisation:
         first_XK: f(x), (x, k).
         second_YK: g(y), (y, k); the first's own where views are of one kind.
         error: :math:`\|\bar A - F G^\top\|^2`, the matrix factorisation loss.
-        lower_bound: :math:`\sum_{i > k} \sigma_i^2(\bar A)`, below which no k signed features, and so no k non-negative
+        lower_bound: ``least_error`` of as many encoders, below which no k signed features, and so no k non-negative
             ones, can go.
         loss: the spectral contrastive loss.
     """
@@ -121,36 +121,61 @@ def constant(pairs: Cooccurrence) -> float:
     return float(pairs.normalised.square().sum())
 
 
-def least_error(pairs: Cooccurrence, num_features: int) -> float:
-    r"""Least error of k signed features, :math:`\sum_{i > k} \sigma_i^2(\bar A)`; a lower bound for non-negative ones.
+def least_error(pairs: Cooccurrence, num_features: int, *, num_encoders: int | None = None) -> float:
+    r"""Least error of k signed features; a lower bound for non-negative ones.
 
-    Source: the Eckart-Young theorem; haochen2021.
+    .. math:: \min_{F, G} \|\bar A - F G^\top\|^2 = \sum_{i > k} \sigma_i^2, \qquad
+        \min_F \|\bar A - F F^\top\|^2 = \sum_i \lambda_i^2 - \sum_{i \le k} \max(\lambda_i, 0)^2
+
+    with singular values, and eigenvalues of a symmetric A-bar, in descending order. The two agree where A-bar is
+    positive semi-definite, as that of a ``LatentModel`` is; one encoder cannot make a negative eigenvalue.
+
+    Source: the Eckart-Young theorem; haochen2021. Differs from both in the second bound, for pairs of any kind.
+
+    Args:
+        pairs: co-occurrence of x and y.
+        num_features: k.
+        num_encoders: 1, F F^T, or 2, F G^T; None is 1 for symmetric pairs and else 2.
 
     Raises:
-        UsageError: fewer than one feature.
+        UsageError: fewer than one feature; another number of encoders, or one for two kinds of views.
+
+    >>> always_other = Cooccurrence(torch.eye(2).double().flip(0) / 2, torch.ones(2) / 2, torch.ones(2) / 2, True)
+    >>> [round(least_error(always_other, 2, num_encoders=n), 12) for n in (1, 2)]  # eigenvalues 1 and -1
+    [1.0, 0.0]
 
     >>> pairs = Cooccurrence(torch.eye(2).double() / 2, torch.full((2,), 0.5), torch.full((2,), 0.5), True)
     >>> round(least_error(pairs, 1), 12)
     1.0
     """
     check_num_features(num_features)
-    return float(torch.linalg.svdvals(pairs.normalised)[num_features:].square().sum())
+    num_encoders = (1 if pairs.is_symmetric else 2) if num_encoders is None else num_encoders
+    if num_encoders not in ((1, 2) if pairs.is_symmetric else (2,)):
+        raise UsageError(f"num_encoders must be 2, or 1 where views are of one kind, got {num_encoders!r}")
+    if num_encoders == 2:
+        return float(torch.linalg.svdvals(pairs.normalised)[num_features:].square().sum())
+    lambda_X = torch.linalg.eigvalsh(pairs.normalised).flip(0)
+    kept_X = lambda_X.clamp(min=0.0)
+    kept_X[num_features:] = 0.0
+    return float((lambda_X - kept_X).square().sum())
 
 
 def spectral_features(pairs: Cooccurrence, num_features: int) -> Factorisation:
-    r"""Features that minimise the spectral loss: eigenvectors, or singular vectors, of A-bar.
+    r"""Features that minimise the spectral loss: eigenvectors, or for two encoders singular vectors, of A-bar.
 
     .. math:: f_i(x) = \sqrt{\sigma_i / P(x)}\, U_{xi}, \qquad g_i(y) = \sqrt{\sigma_i / P(y)}\, V_{yi},
         \qquad \bar A = U \operatorname{diag}(\sigma) V^\top
 
+    For one kind of views V = U and sigma_i is the i-th eigenvalue, or 0 where that is negative.
+
     Source: haochen2021; ncl2024, section 4.2. One answer of many: any rotation of the features is as good.
 
     Args:
-        pairs: co-occurrence; a symmetric one must be positive semi-definite, as those of a ``LatentModel`` are.
-        num_features: k; beyond the rank, further features are zero.
+        pairs: co-occurrence of x and y.
+        num_features: k; beyond the rank, or the positive eigenvalues, further features are zero.
 
     Returns:
-        The features, by descending singular value, with a gap of 0.
+        The features, by descending sigma, with a gap of 0.
 
     Raises:
         UsageError: fewer than one feature.
@@ -225,7 +250,7 @@ def evaluate_features(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor |
     first_XK, second_YK = _both_features(pairs, first_XK, second_YK)
     others = None if pairs.is_symmetric and second_YK is first_XK else second_YK
     error = float(factorisation_error(pairs, first_XK, others))
-    bound = least_error(pairs, first_XK.shape[1])
+    bound = least_error(pairs, first_XK.shape[1], num_encoders=1 if others is None else 2)
     return Factorisation(first_XK, second_YK, error, bound, float(spectral_loss(pairs, first_XK, others)))
 
 
@@ -256,7 +281,7 @@ def _both_features(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor | No
 
 
 def _factors(pairs: Cooccurrence) -> tuple[Tensor, Tensor, Tensor]:
-    """Singular vectors and values, descending; of a symmetric matrix the eigenvectors, so that both sides are one."""
+    """Singular vectors and values, descending; of a symmetric matrix eigenvectors, with negative eigenvalues at 0."""
     if not pairs.is_symmetric:
         left_XR, sigma_R, right_RY = torch.linalg.svd(pairs.normalised, full_matrices=False)
         return left_XR, sigma_R, right_RY.T

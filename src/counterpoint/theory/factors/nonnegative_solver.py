@@ -1,6 +1,6 @@
 r"""Non-negative factorisation of a co-occurrence matrix, with a bound that says how good an answer is.
 
-The problem is not convex, so every answer carries the least error of signed features (Eckart-Young). Where the two
+The problem is not convex, so every answer carries the least error of signed features, ``least_error``. Where the two
 meet, which Assumption 1 guarantees can be had with as many features as sources, the answer is a global optimum.
 """
 

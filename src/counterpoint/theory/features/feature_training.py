@@ -1,6 +1,7 @@
 r"""Training of free vectors: Adam on the unit sphere or in the unit ball, batch by batch.
 
-The samples of a class take turns at being each other's positives, and no batch meets the same company twice.
+The samples of a class take turns at being each other's positives, and no batch meets the same company twice. A loss
+that shortens vectors to a radius of its own is given them times that radius, so that vectors of length 1 reach it.
 """
 
 # N samples, B samples of a batch, C classes, D features
@@ -17,8 +18,10 @@ from counterpoint.core.checks import check_choice, check_positive
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import into_ball, unit_rows
 from counterpoint.data.order import random_order
+from counterpoint.losses.bimodal import CrossModalSpectral
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
+from counterpoint.losses.spectral import SpectralContrastive
 
 Lengths = Literal["sphere", "ball"]
 Positives = Literal["class", "itself"]
@@ -59,22 +62,32 @@ class FeatureTraining:
         """Check all numbers.
 
         Raises:
-            UsageError: a number out of its range, or unknown lengths.
+            UsageError: a number out of its range, or not whole where it must be; unknown lengths.
         """
-        if self.epochs < 1:
-            raise UsageError(f"epochs must be >= 1, got {self.epochs}; 300 is common")
-        if self.num_samples < 4:
-            raise UsageError(f"num_samples must be >= 4, got {self.num_samples}; 200 is common")
-        if self.batch_size is not None and not 2 <= self.batch_size <= self.num_samples:
+        check_whole(self.epochs, "epochs", least=1, hint="300 is common")
+        check_whole(self.num_samples, "num_samples", least=4, hint="200 is common")
+        check_whole(self.seed, "seed", least=0, hint="0 is as good as any")
+        is_fit = isinstance(self.batch_size, int) and 2 <= self.batch_size <= self.num_samples
+        if self.batch_size is not None and not is_fit:
             raise UsageError(
-                f"batch_size must be between 2 and num_samples, {self.num_samples}, got {self.batch_size}; None takes "
-                "all samples in one batch"
+                f"batch_size must be a whole number from 2 to num_samples, {self.num_samples}, got "
+                f"{self.batch_size!r}; None takes all samples in one batch"
             )
-        if self.seed < 0:
-            raise UsageError(f"seed must be >= 0, got {self.seed}; 0 is as good as any")
         check_positive(self.learning_rate, "learning_rate", hint="common values are 0.03 to 0.3")
         check_choice(self.lengths, "lengths", BOUNDS)
         check_choice(self.positives, "positives", POSITIVES)
+
+
+def check_whole(value: int, name: str, *, least: int, hint: str) -> None:
+    """Require a whole number that is large enough.
+
+    Raises:
+        UsageError: with name, value, range and remedy.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name} must be a whole number >= {least}, got {value!r}; {hint}")
+    if value < least:
+        raise UsageError(f"{name} must be >= {least}, got {value}; {hint}")
 
 
 DEFAULT_TRAINING = FeatureTraining()
@@ -133,11 +146,24 @@ def whole_samples(proportions: Sequence[float] | Tensor, num_samples: int) -> tu
 def _batch_loss(
     loss: Loss, z_BD: Tensor, labels_B: Tensor, step: int, training: FeatureTraining, generator: torch.Generator
 ) -> Tensor:
-    """The loss of a batch, each sample beside its positive."""
+    """The loss of a batch, each sample beside its positive, in units of the loss's radius."""
+    z_BD = vector_radius(loss) * z_BD
     numbered = {"step": step} if isinstance(loss, GeneralizedContrastive) else {}
     if training.positives == "itself":
         return loss(z_BD, z_BD, **numbered)
     return loss(z_BD, z_BD[class_partners(labels_B, generator)], labels_B, **numbered)
+
+
+def vector_radius(loss: Loss) -> float:
+    """Length of the vectors in whose units a loss has its class means: sqrt(mu) of the spectral losses, else 1.
+
+    >>> vector_radius(SpectralContrastive(mu=4.0))
+    2.0
+    """
+    spectral = loss.spectral if isinstance(loss, CrossModalSpectral) else loss
+    if isinstance(spectral, SpectralContrastive) and spectral.mu is not None:
+        return math.sqrt(spectral.mu)
+    return 1.0
 
 
 def class_partners(labels_B: Tensor, generator: torch.Generator) -> Tensor:

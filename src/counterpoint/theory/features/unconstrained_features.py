@@ -21,6 +21,7 @@ from counterpoint.theory.features.feature_training import (
     DEFAULT_TRAINING,
     FeatureTraining,
     Snapshot,
+    check_whole,
     train_features,
     whole_samples,
 )
@@ -52,7 +53,7 @@ class FeatureSimulation:
     r"""Trained features, and how far they are from the optimum.
 
     Attributes:
-        features: trained vectors (n, d).
+        features: trained vectors (n, d), in units of the loss's radius: sqrt(mu) of the spectral losses, else 1.
         labels: class of each, (n,).
         proportions: share of each class among the samples, for which the optimum is computed, (c,).
         gram: inner products of the class means, (c, c).
@@ -63,6 +64,7 @@ class FeatureSimulation:
         risk: class-level risk at ``gram``; never below the optimum's lower bound.
         optimum: what theory says, with its certificate, and whether it expects the classes to collapse.
         history: measurements from before the first step to the end.
+        positives: ``class`` or ``itself``, as they were drawn.
     """
 
     features: Tensor = field(repr=False)
@@ -76,6 +78,7 @@ class FeatureSimulation:
     risk: float
     optimum: Geometry
     history: Sequence[FeatureRecord] = field(repr=False)
+    positives: str = "class"
 
     @property
     def excess_risk(self) -> float:
@@ -87,7 +90,6 @@ class FeatureSimulation:
         shares = ", ".join(f"{share:.4g}" for share in self.proportions.tolist())
         width = WIDTH * len(self.gram)
         rows = zip(self.gram.tolist(), self.optimum.gram.tolist(), strict=True)
-        expected = "to collapse" if self.optimum.is_collapse_optimal else "to stay apart, as a shorter mean costs less"
         return "\n".join(
             [
                 f"Free features of {len(self.features)} samples in {self.features.shape[1]} dimensions, class shares "
@@ -96,9 +98,21 @@ class FeatureSimulation:
                 *(f"{_row(trained):<{width}}    {_row(optimal)}" for trained, optimal in rows),
                 f"largest difference {self.deviation:.2g}, within-class variance {self.variance:.2g}",
                 f"risk of the means {self.risk:.6f}, lower bound {self.optimum.lower_bound:.6f}; loss {self.loss:.6f}",
-                f"theory expects the samples of a class {expected}",
+                self._expectation(),
             ]
         )
+
+    def _expectation(self) -> str:
+        """What theory says of the samples within a class."""
+        if self.positives == "itself":
+            return (
+                "no class-level theory applies: each sample is its own positive, so that classes spread out and the "
+                "loss may end below the bound"
+            )
+        if self.optimum.is_collapse_optimal is None:
+            return "theory does not say whether the samples of a class collapse"
+        expected = "to collapse" if self.optimum.is_collapse_optimal else "to stay apart, as a shorter mean costs less"
+        return f"theory expects the samples of a class {expected}"
 
 
 def simulate_features(
@@ -124,9 +138,10 @@ def simulate_features(
 
     With ``loss=None`` the loss is Eq. 20 with its draws, ``GeneralizedContrastive``, whose value for collapsed
     classes is the class-level risk of the batch's own proportions. Any other loss is called as
-    ``loss(z0, z1, labels)`` with the positives in z1. Its anchors meet the other samples of the batch as negatives, the
-    anchor itself not among them: small batches differ from the risk by O(1/batch_size), beside the proportions of a
-    batch where it is not stratified.
+    ``loss(z0, z1, labels)`` with the positives in z1; spectral losses get vectors times sqrt(mu), the unit of their
+    risk. The anchors of such a loss meet the other samples of the batch as negatives, the anchor itself not among them:
+    small batches differ from the risk by O(1/batch_size), beside the proportions of a batch where it is not
+    stratified.
 
     Source: imbalanced2026, sections 7.1 and 7.2 with Eq. 20; Corollary 3 (collapse) and Theorem 2 (Gram matrix).
         Differs from these experiments in having no network.
@@ -172,6 +187,7 @@ def simulate_features(
         risk=class_risk(shares_C, **negatives).value(gram_CC),
         optimum=optimum,
         history=history,
+        positives=training.positives,
     )
 
 
@@ -197,8 +213,9 @@ def within_class_variance(features_ND: Tensor, labels_N: Tensor) -> float:
         features_ND: one vector per sample.
         labels_N: classes 0 ... c-1, each with at least one sample.
 
-    >>> within_class_variance(torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 1]))
-    0.6666666865348816
+    >>> features_ND = torch.tensor([[1.0], [3.0], [7.0]], dtype=torch.float64)
+    >>> round(within_class_variance(features_ND, torch.tensor([0, 0, 1])), 12)  # (1 + 1 + 0) / 3
+    0.666666666667
     """
     residual_ND = features_ND - class_means(features_ND, labels_N)[labels_N]
     return float(residual_ND.square().sum(1).mean())
@@ -244,8 +261,7 @@ def _dimension(dimension: int | None, num_classes: int) -> int:
     """The dimension asked for, or one per class; on a line unit vectors cannot move."""
     if dimension is None:
         return num_classes
-    if dimension < 2:
-        raise UsageError(f"dimension must be >= 2, got {dimension}: unit vectors on a line cannot move")
+    check_whole(dimension, "dimension", least=2, hint="unit vectors on a line cannot move")
     return dimension
 
 

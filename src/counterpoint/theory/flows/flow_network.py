@@ -66,7 +66,14 @@ def embed(network: ToyNetwork, x_ND: Tensor) -> Tensor:
 
 
 def layer_inputs(network: ToyNetwork, x_ND: Tensor) -> list[Tensor]:
-    """What each layer sees, and the embedding last: L + 1 matrices."""
+    """What each layer sees, and the embedding last: L + 1 matrices.
+
+    Raises:
+        UsageError: inputs of another width than the first layer's.
+    """
+    num_inputs = network.weights[0].shape[1]
+    if x_ND.shape[-1] != num_inputs:
+        raise UsageError(f"inputs must have {num_inputs} dimensions, as W_1 takes, got {x_ND.shape[-1]}")
     seen = [x_ND]
     for place, weight in enumerate(network.weights, start=1):
         output_NH = seen[-1] @ weight.T
@@ -85,6 +92,9 @@ def network_gradient(network: ToyNetwork, views: ToyViews, loss: FlowLoss) -> Ne
         network: whose input width is that of the views.
         views: two views of n samples.
         loss: with its gradients.
+
+    Raises:
+        UsageError: views of another width.
     """
     both_2ND = torch.cat([views.x_ND, views.other_ND])
     seen = layer_inputs(network, both_2ND)

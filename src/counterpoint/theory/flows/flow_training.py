@@ -37,7 +37,7 @@ class NetworkPath:
 
 
 @dataclass(frozen=True)
-class Descent:
+class SgdPlan:
     """How SGD goes: no momentum, no weight decay.
 
     Source: the released toys of directclr2022: two layers with rate 0.01 (one layer 0.001), 10000 steps of 128.
@@ -91,14 +91,14 @@ def gradient_descent(
     data: ToyData,
     loss: FlowLoss,
     *,
-    descent: Descent,
+    descent: SgdPlan,
     generator: torch.Generator,
     at_record: Callable[[int], None] | None = None,
 ) -> NetworkPath:
     """Train by SGD, each step on a batch of its own.
 
     Args:
-        network: the start.
+        network: the start, as wide as the data.
         data: where batches come from.
         loss: of the embeddings.
         descent: rate, steps and batch.
@@ -107,6 +107,7 @@ def gradient_descent(
 
     Raises:
         TrainingError: the loss is no longer finite.
+        UsageError: a network of another width than the data.
     """
     last = descent.num_steps
     recorded = {round(place * last / (descent.num_records - 1)) for place in range(descent.num_records)}
@@ -127,7 +128,7 @@ def gradient_descent(
     return NetworkPath(to_tensor(times).double(), tuple(networks), to_tensor(values).double())
 
 
-def _require_finite(value: float, step: int, descent: Descent) -> None:
+def _require_finite(value: float, step: int, descent: SgdPlan) -> None:
     """Stop with the remedy when the loss has overflowed."""
     if not abs(value) < float("inf"):
         raise TrainingError(f"the loss is {value} at step {step}; a rate below {descent.rate:g} may help")

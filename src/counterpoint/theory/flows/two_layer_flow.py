@@ -144,6 +144,9 @@ def aligned_growth(first_K: Tensor, second_K: Tensor, curvature_K: Tensor, times
         curvature_K: r, eigenvalues of X in that order.
         times_T: times >= 0.
 
+    Raises:
+        UsageError: a singular value that is not above 0, or a time below 0.
+
     >>> grown = aligned_growth(torch.tensor([1.0]), torch.tensor([1.0]), torch.tensor([1.0]), torch.tensor([0.375]))
     >>> grown.first_TK, grown.blow_up_K  # 1 / (1 - 2 t) = 4
     (tensor([[2.]], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
@@ -151,6 +154,8 @@ def aligned_growth(first_K: Tensor, second_K: Tensor, curvature_K: Tensor, times
     if bool((torch.cat([first_K, second_K]) <= 0).any()):
         raise UsageError("singular values must be > 0; a layer that is 0 along a direction stays so")
     check_features(times_T[:, None], "times", min_rows=1)
+    if float(times_T.min()) < 0:
+        raise UsageError(f"times must be >= 0, got {float(times_T.min()):g}; singular values are those of time 0")
     p_K, q_K, r_K = first_K.double().square(), second_K.double().square(), curvature_K.double()
     gap_K = p_K - q_K
     time_T1 = times_T.double()[:, None]

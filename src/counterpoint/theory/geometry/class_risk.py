@@ -18,10 +18,11 @@ than any collapsed geometry.
 # C classes
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.kernels.contract import PairFunction
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable
 from counterpoint.losses.loss import Loss
+from counterpoint.theory.geometry.proportions import check_proportions
 from counterpoint.theory.geometry.risk_log_sums import hard_sum_rows, log_sum_rows
 from counterpoint.theory.geometry.risk_rows import LogMeanRows, Rows, SeparableRows
 
@@ -138,7 +140,7 @@ class ClassRisk:
 
 
 def class_risk(
-    proportions_C: Tensor,
+    proportions: Sequence[float] | np.ndarray | Tensor,
     *,
     loss: Loss | None = None,
     num_negatives: float | None = None,
@@ -154,7 +156,7 @@ def class_risk(
     Source: imbalanced2026, Eq. 10 (k infinite), 14 and appendix A.18 (negatives of other classes).
 
     Args:
-        proportions_C: share of each class, float64 (C,), positive, of sum 1.
+        proportions: share of each class, (C,), positive, of sum 1.
         loss: one of ``counterpoint.losses``, taken as it trains; None is the paper's InfoNCE of Eq. 23,
             log(1 + mean of k exponentials) at temperature 1.
         num_negatives: k >= 1, or math.inf; None is the loss's own number, or infinity.
@@ -162,13 +164,15 @@ def class_risk(
         anchor_weights: weight of each class as anchor, >= 0; None is its proportion.
 
     Raises:
-        UsageError: a loss without class-level risk (says why), k < 1 or not whole, weights of another shape or sign.
+        UsageError: proportions that are no proportions, a loss without class-level risk (says why), k < 1 or not whole,
+            weights of another shape or sign.
 
-    >>> risk = class_risk(torch.full((2,), 0.5, dtype=torch.float64), supervised=True)
+    >>> risk = class_risk([0.5, 0.5], supervised=True)
     >>> opposite = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
     >>> abs(risk.value(opposite) - math.log(1 + math.exp(-2))) < 1e-15
     True
     """
+    proportions_C = check_proportions(proportions)
     record = PAPER if loss is None else _record(loss)
     k = _number(record.num_negatives if num_negatives is None else num_negatives)
     weights_CC = negative_weights(proportions_C, supervised=supervised or record.supervised)
@@ -269,7 +273,7 @@ def _number(num_negatives: float | None) -> float:
 def _anchor_weights(proportions_C: Tensor, anchor_weights: Tensor | None) -> Tensor:
     """Weights of anchors in float64."""
     if anchor_weights is None:
-        return proportions_C.double()
+        return proportions_C
     weights_C = torch.as_tensor(anchor_weights).to(proportions_C).double()
     if weights_C.shape != proportions_C.shape:
         shapes = f"{tuple(proportions_C.shape)}, got {tuple(weights_C.shape)}"

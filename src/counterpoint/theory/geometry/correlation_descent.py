@@ -42,9 +42,13 @@ class Point:
 
     @property
     def relative_slope(self) -> float:
-        """Length of the gradient as a share of that of its two parts, which cancel at the optimum."""
-        size = max(float(self.multipliers_C.norm()), 1e-6 * float(self.at.gradient_CC.norm()))
-        return float(self.slope_CR.norm()) / max(2 * size, 1e-300)
+        """Length of a class's gradient as a share of the forces that cancel in it, where that is largest.
+
+        Where no force is left (the spectral loss), of what a change of its cosines by 1 % would bring.
+        """
+        forces_C = self.at.gradient_CC.abs().sum(dim=1)
+        size_C = (forces_C + 0.01 * self.at.curvature_diagonal_CC.abs().sum(dim=1)).clamp_min(1e-300)
+        return float((self.slope_CR.norm(dim=1) / (2 * size_C)).max())
 
 
 @dataclass(frozen=True)

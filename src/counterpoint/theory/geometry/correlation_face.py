@@ -83,7 +83,8 @@ def finish_on_face(
         if step is None:
             return None
         gram_change_CC, log_z_change_C = step
-        length = min(1.0, 1.0 / float(gram_change_CC.abs().max()), _FARTHEST / float(log_z_change_C.abs().max()))
+        farthest = max(float(gram_change_CC.abs().max()), float(log_z_change_C.abs().max()) / _FARTHEST)
+        length = 1.0 / max(1.0, farthest)
         gram_CC, log_z_C = gram_CC + length * gram_change_CC, log_z_C + length * log_z_change_C
         if float(gram_CC.abs().max()) > 3:
             return None

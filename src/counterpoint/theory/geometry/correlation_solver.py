@@ -17,6 +17,10 @@ from counterpoint.theory.geometry.dual_certificate import Certificate, certify
 
 _SLOPES = (1e-2, 1e-4, 1e-7, 1e-10, 1e-13)  # of the descent, each followed by a certificate
 _MOST_GROWTHS = 3
+_ROUNDING = 4e-16
+_CLASS_SLOPE = (
+    1e-6  # relative gradient of every class, and stretch of the certificate: rare classes hardly enter the gap
+)
 
 
 class Risk(Protocol):
@@ -95,7 +99,7 @@ def minimise_over_correlations(
     for slope in _SLOPES:
         is_done = best.offer(descend(risk.at, factor_CR[:, :most_columns], slope=slope))
         is_done = is_done or (is_whole and best.offer_finish(best.point.gram_CC))
-        if is_done or _grow(best, most_columns, slope):
+        if (is_done or _grow(best, most_columns, slope)) and best.is_settled:
             break
         factor_CR = best.point.factor_CR
     return best.solution()
@@ -143,7 +147,7 @@ class _Best:
 
     def __init__(self, risk: Callable[[Tensor], RiskAt], tolerance: float) -> None:
         self.risk, self.tolerance = risk, tolerance
-        self.iterations, self.lower_bound, self.scale = 0, -float("inf"), 1.0
+        self.iterations, self.lower_bound, self.scale, self.stretch = 0, -float("inf"), 1.0, float("inf")
         self._point: Point | None = None
 
     @property
@@ -156,6 +160,11 @@ class _Best:
     def is_certified(self) -> bool:
         """Whether the gap is within the tolerance."""
         return self._point is not None and self.point.at.value - self.lower_bound <= self.tolerance * self.scale
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every class, however rare, is where it should be."""
+        return self.point.relative_slope <= _CLASS_SLOPE and self.stretch <= _CLASS_SLOPE
 
     def offer(self, descent: Descent) -> bool:
         """Take a descent's end, and its bound; whether that certifies."""
@@ -206,8 +215,8 @@ class _Best:
         """Keep the point if it is better, and the bound if it is."""
         certificate: Certificate = certify(point.at, point.gram_CC)
         self.lower_bound = max(self.lower_bound, certificate.lower_bound)
-        if self._point is None or point.at.value <= self._point.at.value:
-            self._point, self.scale = point, certificate.scale
+        if self._point is None or point.at.value <= self._point.at.value + _ROUNDING * abs(point.at.value):
+            self._point, self.scale, self.stretch = point, certificate.scale, certificate.stretch
 
 
 def factor_of(gram_CC: Tensor) -> Tensor | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from counterpoint.theory.geometry.class_risk import RiskAt
 
-_SMALLEST_SHARE = 1e-12  # of the largest multiplier, below which none is taken: it is divided by its root
+_SMALLEST_SHARE = 1e-20  # of the largest multiplier, below which none is taken: it is divided by its root
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,14 @@ class Certificate:
         lower_bound: no correlation matrix has a smaller risk.
         multipliers_C: y, with which G + diag(y) is positive semi-definite.
         scale: size of the risk and of its first-order change, which gaps are compared with.
+        stretch: delta, the share by which those of stationarity had to grow: 0 at the optimum. It is free
+            of scale, so that rare classes count as much as frequent ones, which in the gap they do not.
     """
 
     lower_bound: float
     multipliers_C: Tensor
     scale: float
+    stretch: float
 
     def relative_gap(self, value: float) -> float:
         """Distance of a value from the lower bound, as a share of the scale."""
@@ -73,12 +76,13 @@ def certify(at: RiskAt, gram_CC: Tensor) -> Certificate:
     first_order = float(y_C.sum())  # -<G, A>
     largest = max(float(y_C.max()), float(gradient_CC.abs().max()))
     if largest == 0:  # a flat risk
-        return Certificate(at.value, y_C, max(abs(at.value), torch.finfo(y_C.dtype).tiny))
+        return Certificate(at.value, y_C, max(abs(at.value), torch.finfo(y_C.dtype).tiny), 0.0)
     y_C = y_C.clamp_min(_SMALLEST_SHARE * largest)
     root_C = y_C.sqrt()
     scaled_CC = gradient_CC / root_C[:, None] / root_C[None, :]
     eigenvalues_C = torch.linalg.eigvalsh(scaled_CC)
     rounding = 4 * torch.finfo(y_C.dtype).eps * float(eigenvalues_C.abs().max())
-    stretch = max(1.0, rounding - float(eigenvalues_C[0]))
-    y_C = stretch * y_C
-    return Certificate(at.value + first_order - float(y_C.sum()), y_C, max(abs(at.value), abs(first_order)))
+    stretch = max(0.0, rounding - float(eigenvalues_C[0]) - 1)
+    y_C = (1 + stretch) * y_C
+    scale = max(abs(at.value), abs(first_order))
+    return Certificate(at.value + first_order - float(y_C.sum()), y_C, scale, stretch)

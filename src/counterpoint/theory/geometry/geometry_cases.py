@@ -13,12 +13,14 @@ from torch import Tensor
 
 from counterpoint.theory.geometry.class_risk import ClassRisk, RiskAt
 from counterpoint.theory.geometry.correlation_descent import descend
-from counterpoint.theory.geometry.correlation_solver import Solution, minimise_over_correlations, simplex
+from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations, simplex
 from counterpoint.theory.geometry.dual_certificate import certify
 from counterpoint.theory.geometry.merging import merge_what_coincides
 from counterpoint.theory.geometry.risk_rows import SeparableRows
 
 CERTIFIED = "optimal: no unit class means have a smaller risk"
+ORTHONORMAL = "optimal: cosines of non-negative means are at least 0, and the risk rises with each (Theorem 1)"
+NOT_UNIQUE = ", though others may have the same"
 _NUM_STARTS = 8
 _WIDTHS = tuple(10.0**-power for power in range(1, 8))  # of the rounded corner
 _FIXED_WIDTH = 1e-5  # where no certificate is sought
@@ -32,9 +34,11 @@ class Found:
     Attributes:
         factor_CR: class means as rows.
         risk: S of them.
-        lower_bound: no unit class means have a smaller risk.
+        lower_bound: no class means that were asked for have a smaller risk.
         status: what kind of answer it is.
         iterations: Newton steps.
+        scale: what the tolerance is a share of.
+        is_global: a solution of the convex problem, certified or not; else a local one.
     """
 
     factor_CR: Tensor
@@ -42,6 +46,8 @@ class Found:
     lower_bound: float
     status: str
     iterations: int
+    scale: float
+    is_global: bool = False
 
 
 def solve_convex(risk: ClassRisk, tolerance: float) -> Found:
@@ -50,7 +56,11 @@ def solve_convex(risk: ClassRisk, tolerance: float) -> Found:
         return _solve_with_corner(risk, tolerance)
     solution = minimise_over_correlations(risk, tolerance=tolerance)
     solution = merge_what_coincides(risk, solution, tolerance)
-    return _found(solution, CERTIFIED if solution.is_certified else _short_of(tolerance, solution.relative_gap))
+    status = _short_of(tolerance, solution.relative_gap)
+    if solution.is_certified:
+        status = CERTIFIED if risk.is_strictly_convex else CERTIFIED + NOT_UNIQUE
+    value, bound = solution.value, solution.lower_bound
+    return Found(solution.factor_CR, value, bound, status, solution.iterations, solution.scale, is_global=True)
 
 
 def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> Found:
@@ -61,11 +71,12 @@ def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> F
     tries = [minimise_over_correlations(smooth, rank=dimension, start=start) for start in _starts(axes_CR)]
     best = min(tries, key=lambda solution: solution.value)
     status = (
-        f"local optimum, the best of {len(tries)} starts: below {risk.num_classes - 1} dimensions the problem is not "
-        "convex and no certificate exists; the lower bound is that of any dimension"
+        f"local optimum, the best of {len(tries)} starts: in {dimension} dimensions, fewer than the optimum of any "
+        "dimension may need, the problem is not convex and no certificate exists; the lower bound is that of any "
+        "dimension"
     )
     iterations = whole.iterations + sum(solution.iterations for solution in tries)
-    return Found(best.factor_CR, risk.value(best.gram_CC), whole.lower_bound, status, iterations)
+    return Found(best.factor_CR, risk.value(best.gram_CC), whole.lower_bound, status, iterations, whole.scale)
 
 
 def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> Found:
@@ -81,31 +92,33 @@ def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> Found
         f"no certificate exists; the lower bound is that of {risk.lower.name} without weights, which is nowhere above"
     )
     iterations = whole.iterations + sum(solution.iterations for solution in tries)
-    return Found(best.factor_CR, best.value, whole.lower_bound, status, iterations)
+    return Found(best.factor_CR, best.value, whole.lower_bound, status, iterations, whole.scale)
 
 
 def solve_nonnegative(risk: ClassRisk, dimension: int) -> Found:
-    """Non-negative class means: orthonormal where there is room (imbalanced2026, Theorem 1), else a local optimum."""
+    """Non-negative class means: orthonormal where there is room (imbalanced2026, Theorem 1), else a local optimum.
+
+    Where S is convex and rises with every cosine at orthonormal means, S(A) >= S(I) for all A without negative entries.
+    """
     orthonormal_CC = torch.eye(risk.num_classes, dtype=torch.float64)
-    least = (risk.lower or risk).value(orthonormal_CC)
-    if dimension >= risk.num_classes:
-        value = risk.value(orthonormal_CC)
-        status = (
-            "optimal: cosines of non-negative means are at least 0, and the risk rises with each (Theorem 1)"
-            if value == least
-            else f"orthonormal, which is optimal for the loss without weights; {risk.name} may have a better one"
-        )
-        return Found(orthonormal_CC, value, least, status, 0)
+    convex = risk.lower or risk
+    at = convex.at(orthonormal_CC)
+    is_bound = bool((at.gradient_CC >= 0).all())
+    bound, scale = (at.value if is_bound else -math.inf), max(abs(at.value), torch.finfo(torch.float64).tiny)
+    if dimension >= risk.num_classes and is_bound and risk.is_convex:
+        return Found(orthonormal_CC, at.value, bound, ORTHONORMAL, 0, scale, is_global=True)
     smooth, _ = risk.smoothed(_FIXED_WIDTH)
+    columns = min(dimension, risk.num_classes)
     generator = np.random.default_rng(0)
-    starts = [generator.random((risk.num_classes, dimension)) for _ in range(_NUM_STARTS)]
-    tries = [_descend_nonnegative(smooth.at, start) for start in starts]
+    tries = [_descend_nonnegative(smooth.at, generator.random((risk.num_classes, columns))) for _ in range(_NUM_STARTS)]
+    if columns == risk.num_classes:
+        tries.append(orthonormal_CC)
     best = min(tries, key=lambda factor_CR: risk.value(factor_CR @ factor_CR.T))
     status = (
-        f"local optimum, the best of {len(tries)} starts: fewer than C = {risk.num_classes} dimensions hold no "
-        "orthonormal non-negative means and no certificate exists; the lower bound is that of orthonormal ones"
+        f"local optimum, the best of {len(tries)} non-negative starts: no certificate exists for fewer than C = "
+        f"{risk.num_classes} dimensions or a risk that is not convex; the lower bound is that of orthonormal means"
     )
-    return Found(best, risk.value(best @ best.T), least, status, 0)
+    return Found(best, risk.value(best @ best.T), bound, status, 0, scale)
 
 
 def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Found:
@@ -122,8 +135,9 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Found:
         if risk.value(gram_CC) < value:
             best_CR, value, scale = factor_CR, risk.value(gram_CC), max(abs(risk.value(gram_CC)), slack / width)
         if value - bound <= tolerance * scale:
-            return Found(best_CR, value, bound, f"{CERTIFIED}, though others may have the same", iterations)
-    return Found(best_CR, value, bound, _short_of(tolerance, (value - bound) / scale), iterations)
+            return Found(best_CR, value, bound, CERTIFIED + NOT_UNIQUE, iterations, scale, is_global=True)
+    status = _short_of(tolerance, (value - bound) / scale)
+    return Found(best_CR, value, bound, status, iterations, scale, is_global=True)
 
 
 def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
@@ -133,10 +147,6 @@ def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
     u_CC = record.scale * (gram_CC - float(record.is_gap)) + record.margin
     slope_CC = smooth.rows.at(gram_CC).slope_CC / record.scale
     return float(smooth.anchor_weights_C @ (slope_CC * u_CC).sum(dim=1))
-
-
-def _found(solution: Solution, status: str) -> Found:
-    return Found(solution.factor_CR, solution.value, solution.lower_bound, status, solution.iterations)
 
 
 def _short_of(tolerance: float, gap: float) -> str:

@@ -13,6 +13,7 @@ from counterpoint.theory.geometry.dual_certificate import certify
 from counterpoint.theory.geometry.merged_classes import MergedRisk
 
 NEARLY_ONE = 1 - 1e-3  # cosine of classes that are tried as one
+STRETCH = 1e-9  # of the certificate, up to which they are one
 
 
 def merge_what_coincides(risk: ClassRisk, solution: Solution, tolerance: float) -> Solution:
@@ -28,7 +29,7 @@ def merge_what_coincides(risk: ClassRisk, solution: Solution, tolerance: float) 
     at = risk.at(gram_CC)
     certificate = certify(at, gram_CC)
     bound = max(certificate.lower_bound, solution.lower_bound)
-    if at.value - bound > min(tolerance * certificate.scale, solution.value - solution.lower_bound):
+    if certificate.stretch > STRETCH:
         return solution  # they are near, and yet apart
     return replace(
         solution,

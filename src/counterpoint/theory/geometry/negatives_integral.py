@@ -8,7 +8,9 @@ expectation over independent terms is a k-th power. With :math:`m_i = k \sum_j r
     \big(e^{-s m_i} - P_i(s)^k\big)\, e^{-\epsilon s}\, \frac{ds}{s}, \qquad P_i(s) = \sum_j r_{ij} e^{-s x_{ij}}.
 
 What the integral adds to the logarithm of the mean is small; its integrand falls as s^2 on the left and as
-exp(-s (epsilon + k min x)) on the right. Derivatives for x_ij are integrals of the same powers.
+exp(-s (epsilon + k min x)) on the right. Derivatives for x_ij are integrals of the same powers. Sums far below epsilon
+keep their digits: log(epsilon) is left out, and 1 - P is summed as it is, so that the errors of all terms are small
+against m_i / epsilon.
 """
 
 # B rows of a block, C classes, Q nodes, M basis functions of x
@@ -35,7 +37,7 @@ BLOCK_NUMBERS = 1 << 20  # values of the basis that are computed at a time: 8 Mi
 
 @dataclass(frozen=True)
 class LogSumAt:
-    """E log(epsilon + sum of x) of each row, and its derivatives for the x_ij of that row.
+    """The expected logarithm of each row, as ``LogSumIntegral`` has it, and its derivatives for the x_ij of that row.
 
     Attributes:
         value_C: the expectation.
@@ -52,7 +54,7 @@ class LogSumAt:
 
 @dataclass(frozen=True)
 class LogSumIntegral:
-    """E log(epsilon + sum of k terms x), for terms between two bounds.
+    """E log(1 + sum of k terms x / epsilon), for terms between two bounds; E log(sum) where epsilon is 0.
 
     Attributes:
         weights_CC: r, float64, rows of sum 1.
@@ -81,7 +83,7 @@ class LogSumIntegral:
     @cached_property
     def basis(self) -> Basis:
         """What exp(-s x) is made of."""
-        return choose_basis(self.nodes, self.low, self.high, self.num_terms)
+        return choose_basis(self.nodes, self.low, self.high, self.num_terms, self.epsilon)
 
     def value(self, x_CC: Tensor) -> Tensor:
         """The expectation for each row, (C,)."""
@@ -115,7 +117,8 @@ class LogSumIntegral:
         log_p_BQ = self.basis.log_mean(r_BC, x_BC, values_BMC)
         mean_B1 = k * (r_BC * x_BC).sum(1, keepdim=True)
         bracket_BQ = torch.expm1(-mean_B1 * self.nodes) - torch.expm1(k * log_p_BQ)
-        value_B = torch.log(self.epsilon + mean_B1[:, 0]) + bracket_BQ @ self.node_weights
+        at_mean_B = torch.log1p(mean_B1[:, 0] / self.epsilon) if self.epsilon else mean_B1[:, 0].log()
+        value_B = at_mean_B + bracket_BQ @ self.node_weights
         return _Block(rows, x_BC, values_BMC, log_p_BQ, mean_B1, value_B)
 
     def _derivatives(self, block: "_Block", is_kept: bool) -> "_BlockDerivatives":

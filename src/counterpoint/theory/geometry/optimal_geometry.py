@@ -5,6 +5,7 @@ r"""The geometry of a perfect encoder: class means that minimise a loss for give
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -22,10 +23,10 @@ from counterpoint.theory.geometry.geometry_cases import (
     solve_not_convex,
 )
 from counterpoint.theory.geometry.merging import coinciding
+from counterpoint.theory.geometry.proportions import check_proportions
 
-_SUM_TOLERANCE = 1e-6
 _MERGED = 1 - 1e-6  # cosine of classes that share one vector
-_VANISHES = 1e-8  # eigenvalue, as a share of the largest
+_VANISHES = 1e-10  # eigenvalue, as a share of the largest
 _MOST_SHOWN = 12
 _SPREAD = "encoders that spread a class out do better still, since its vectors repel each other as negatives"
 
@@ -39,7 +40,8 @@ class Geometry:
         means: the class means as columns, (D, C): ``means.T @ means`` is ``gram``. Any rotation of them is as good.
         risk: class-level risk S of ``gram``: what the loss of an encoder comes to that maps each class to its mean.
         rank: dimensions that the means need.
-        lower_bound: no unit class means have a smaller risk, in any dimension.
+        lower_bound: no unit class means have a smaller risk, in any dimension; with ``nonnegative``, no non-negative
+            ones.
         duality_gap: ``risk`` less ``lower_bound``, >= 0.
         status: what is known, in words.
         iterations: Newton steps taken.
@@ -47,7 +49,10 @@ class Geometry:
         is_certified: the gap is within the tolerance asked for.
         is_collapse_optimal: collapsing each class to its mean is best among all encoders whose positives are drawn
             independently from the anchor's class. False, which a loss may be that is no function of gaps (MIO,
-            sigmoid), says that classes of unit means are not the whole story: spread out they do better.
+            sigmoid), says that classes of unit means are not the whole story: spread out they do better. None where it
+            is not known: for local optima.
+        scale: what the tolerance is a share of, the size of the risk or of its first-order change, whichever is larger;
+            for a triplet loss, of a unit of its hinge.
     """
 
     gram: Tensor
@@ -60,14 +65,13 @@ class Geometry:
     iterations: int
     proportions: Tensor
     is_certified: bool
-    is_collapse_optimal: bool
+    is_collapse_optimal: bool | None
+    scale: float
 
     @property
     def relative_gap(self) -> float:
-        """The gap as a share of the risk's size; infinite where only the risk is 0."""
-        if self.duality_gap == 0:
-            return 0.0
-        return self.duality_gap / abs(self.risk) if self.risk else math.inf
+        """The gap as a share of ``scale``."""
+        return self.duality_gap / self.scale
 
     @property
     def angles(self) -> Tensor:
@@ -126,7 +130,7 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
         supervised: negatives are of other classes (SCL); else of all, the anchor's own included (UCL).
         dimension: of the features; None leaves it free.
         nonnegative: features have no negative entries (NCL).
-        tolerance: certified gap as a share of the risk, > 0.
+        tolerance: certified gap as a share of ``Geometry.scale``, > 0.
 
     Raises:
         UsageError: proportions that are no proportions (offers the normalised ones), k < 1, dimension < 1, tolerance <=
@@ -140,44 +144,17 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
     """
     proportions_C = check_proportions(proportions)
     num_classes = len(proportions_C)
-    if dimension is not None and (isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1):
+    if dimension is not None and (isinstance(dimension, bool) or not isinstance(dimension, Integral) or dimension < 1):
         raise UsageError(
             f"dimension must be a whole number >= 1, got {dimension!r}; C - 1 = {num_classes - 1} suffices"
         )
-    if not 0 < tolerance < math.inf:
-        raise UsageError(f"tolerance must be > 0, got {tolerance}; 1e-8 is common")
+    if not isinstance(tolerance, Real) or not 0 < tolerance < math.inf:
+        raise UsageError(f"tolerance must be > 0, got {tolerance!r}; 1e-8 is common")
     risk = class_risk(proportions_C, loss=loss, num_negatives=num_negatives, supervised=supervised)
-    found = _solve(risk, num_classes if dimension is None else dimension, nonnegative=nonnegative, tolerance=tolerance)
-    return _geometry(risk, found, proportions_C, dimension)
-
-
-def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:
-    """Class proportions as float64 (C,).
-
-    Raises:
-        UsageError: fewer than 2, not finite, not positive, or not of sum 1.
-
-    >>> check_proportions([2, 1, 1])
-    Traceback (most recent call last):
-    counterpoint.core.errors.UsageError: proportions must sum to 1, got 4; divided by their sum they are 0.5, 0.25, 0.25
-    """
-    try:
-        proportions_C = torch.as_tensor(proportions, dtype=torch.float64).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"proportions must be numbers, one per class, got {proportions!r}") from error
-    if proportions_C.ndim != 1 or len(proportions_C) < 2:
-        raise UsageError(f"proportions must be one per class for at least 2 classes, got {_few(proportions_C)}")
-    if not bool(torch.isfinite(proportions_C).all()):
-        raise UsageError(f"proportions must be finite, got {_few(proportions_C)}")
-    if float(proportions_C.min()) <= 0:
-        raise UsageError(
-            f"proportions must be > 0, got {float(proportions_C.min()):g}; leave out classes that do not occur"
-        )
-    total = float(proportions_C.sum())
-    if abs(total - 1) > _SUM_TOLERANCE:
-        offer = _few(proportions_C / total)
-        raise UsageError(f"proportions must sum to 1, got {total:g}; divided by their sum they are {offer}")
-    return proportions_C / total
+    found = _solve(
+        risk, num_classes if dimension is None else int(dimension), nonnegative=nonnegative, tolerance=tolerance
+    )
+    return _geometry(risk, found, proportions_C, dimension=dimension, nonnegative=nonnegative)
 
 
 def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> Found:
@@ -193,21 +170,27 @@ def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: flo
     return found if found.factor_CR.shape[1] <= dimension else solve_few_dimensions(risk, dimension, tolerance)
 
 
-def _geometry(risk: ClassRisk, found: Found, proportions_C: Tensor, dimension: int | None) -> Geometry:
+def _geometry(
+    risk: ClassRisk, found: Found, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
+) -> Geometry:
     """The record."""
     gram_CC = (found.factor_CR @ found.factor_CR.T).clamp(-1, 1).fill_diagonal_(1.0)
     gram_CC = 0.5 * (gram_CC + gram_CC.T)
-    eigenvalues_C = torch.linalg.eigvalsh(gram_CC)
+    eigenvalues_C, axes_CC = torch.linalg.eigh(gram_CC)
     rank = int((eigenvalues_C > _VANISHES * eigenvalues_C[-1]).sum())
-    num_rows = rank if dimension is None else dimension
-    means_DC = torch.nn.functional.pad(found.factor_CR, (0, max(0, num_rows - found.factor_CR.shape[1])))
-    at = risk.at(gram_CC)
-    y_C = multipliers(at.gradient_CC, gram_CC)
-    is_collapsed = bool((at.own_slope_C <= y_C + 1e-9 * float(y_C.abs().max())).all())
-    status = found.status if is_collapsed else f"{found.status}; {_SPREAD}"
+    means_RC = (axes_CC * eigenvalues_C.clamp_min(0).sqrt()).T.flip(0)[: rank if dimension is None else int(dimension)]
+    if nonnegative:
+        means_RC = found.factor_CR.T  # principal axes would have other signs
+    missing = 0 if dimension is None else max(0, int(dimension) - len(means_RC))
+    is_collapsed = None
+    if found.is_global:
+        at = risk.at(gram_CC)
+        y_C = multipliers(at.gradient_CC, gram_CC)
+        is_collapsed = bool((at.own_slope_C <= y_C + 1e-9 * float(y_C.abs().max())).all())
+    status = f"{found.status}; {_SPREAD}" if is_collapsed is False else found.status
     return Geometry(
         gram=gram_CC,
-        means=means_DC[:, :num_rows].T,
+        means=torch.nn.functional.pad(means_RC, (0, 0, 0, missing)),
         risk=found.risk,
         rank=rank,
         lower_bound=min(found.lower_bound, found.risk),
@@ -217,21 +200,16 @@ def _geometry(risk: ClassRisk, found: Found, proportions_C: Tensor, dimension: i
         proportions=proportions_C,
         is_certified=found.status.startswith("optimal"),
         is_collapse_optimal=is_collapsed,
+        scale=found.scale,
     )
-
-
-def _few(values: Tensor) -> str:
-    """The first values as text."""
-    flat = values.flatten().tolist()
-    text = ", ".join(f"{value:.6g}" for value in flat[:_MOST_SHOWN])
-    return f"{text}, ..." if len(flat) > _MOST_SHOWN else text or "none"
 
 
 def _merging(groups: list[list[int]]) -> str:
     """Say which classes merge."""
     if not groups:
         return "no two classes merge"
-    return "; ".join("classes " + ", ".join(map(str, group)) + " merge into one vector" for group in groups)
+    merged = "; ".join("classes " + ", ".join(map(str, group)) + " merge into one vector" for group in groups)
+    return f"{merged} (numbered from 0)"
 
 
 def _matrix_lines(gram_CC: Tensor) -> list[str]:

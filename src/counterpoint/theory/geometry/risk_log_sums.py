@@ -1,7 +1,8 @@
 r"""Rows of the class-level risk for the logarithm of a sum over a finite number of negatives.
 
 The terms of the sum are functions :math:`x(a) = \sum_p e^{c_p + b_p (a - 1)}` of a cosine. They are divided by a unit,
-which leaves as its logarithm and keeps all numbers ordinary.
+which keeps all numbers ordinary. What leaves the expectation as an offset is the logarithm of epsilon, or of the unit
+where epsilon is 0: nothing is added to a small risk and taken away again.
 """
 
 # C classes
@@ -31,7 +32,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class ExpectedLog:
-    """sign * E log(epsilon + sum of k terms), as a function of cosines.
+    """sign * E log(1 + sum of k terms / epsilon), as a function of cosines; the logarithm of the sum for epsilon 0.
 
     Attributes:
         sign: 1 or -1.
@@ -71,7 +72,7 @@ class LogSumRows:
 
     Attributes:
         factor: of all.
-        offset: logarithms of the units.
+        offset: what the logarithms leave out.
         logs: the expectations, one or two.
     """
 
@@ -103,8 +104,8 @@ def log_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> Lo
     """
     weight = -math.log(num_negatives) if record.is_mean else 0.0
     summands = [Exponential(weight + record.margin, record.scale)]
-    log, unit = _expected_log(summands, record.epsilon, weights_CC, num_negatives)
-    return LogSumRows(record.factor, unit, [log])
+    log, offset = _expected_log(summands, record.epsilon, weights_CC, num_negatives)
+    return LogSumRows(record.factor, offset, [log])
 
 
 def hard_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> LogSumRows:
@@ -126,11 +127,12 @@ def hard_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> L
 def _expected_log(
     summands: Sequence[Exponential], epsilon: float, weights_CC: Tensor, num_negatives: int, *, sign: float = 1.0
 ) -> tuple[ExpectedLog, float]:
-    """An expectation in the unit of its largest ingredient, and the logarithm of the unit."""
-    unit = max(each.level for each in summands)
+    """An expectation in the unit of its largest ingredient, and what it leaves out."""
+    unit = offset = max(each.level for each in summands)
     if epsilon:
-        unit = max(unit, math.log(epsilon))
-        epsilon = math.exp(math.log(epsilon) - unit)
+        offset = math.log(epsilon)
+        unit = max(unit, offset)
+        epsilon = math.exp(offset - unit)
     elif min(each.rate for each in summands) > STEEPEST:
         raise UsageError(
             f"temperature must be at least {1 / STEEPEST:.3g} for finitely many negatives without epsilon, whose terms "
@@ -138,4 +140,4 @@ def _expected_log(
         )
     scaled = [Exponential(each.level - unit, each.rate) for each in summands]
     low, high = (sum(math.exp(each.level - drop * each.rate) for each in scaled) for drop in (2, 0))
-    return ExpectedLog(sign, scaled, LogSumIntegral(weights_CC, num_negatives, epsilon, low, high)), unit
+    return ExpectedLog(sign, scaled, LogSumIntegral(weights_CC, num_negatives, epsilon, low, high)), offset

@@ -66,11 +66,11 @@ class ChebyshevBasis:
         angle_M = math.pi * (order_M + 0.5) / self.length
         to_series_MM = (2.0 / self.length) * torch.outer(order_M, angle_M).cos()  # discrete cosine transform
         to_series_MM[0] /= 2
-        exponent_QM = -torch.outer(s_Q, self.middle + self.half * angle_M.cos())
-        self._less_one_QM = torch.expm1(exponent_QM) @ to_series_MM.T
+        x_M = self.middle + self.half * angle_M.cos()
+        exponent_QM = -torch.outer(s_Q, x_M)
+        self._chord_QM = (torch.expm1(exponent_QM) / x_M) @ to_series_MM.T
         self._squares_QM = torch.exp(2 * exponent_QM) @ to_series_MM.T
-        self.coefficients_QM = self._less_one_QM.clone()
-        self.coefficients_QM[:, 0] += 1
+        self.coefficients_QM = torch.exp(exponent_QM) @ to_series_MM.T
 
     def values(self, x_BC: Tensor) -> Tensor:
         """See ``Basis``: T_0 ... T_(M-1) by their recurrence."""
@@ -84,8 +84,8 @@ class ChebyshevBasis:
         return values_BMC
 
     def log_mean(self, weights_BC: Tensor, x_BC: Tensor, values_BMC: Tensor) -> Tensor:
-        """See ``Basis``: the mean less 1 has its own series, whose constant term is not rounded at 1."""
-        less_one_BQ = row_sums(values_BMC, weights_BC) @ self._less_one_QM.T
+        """See ``Basis``: (exp(-s x) - 1) / x has its own series, so that small x keep all their digits."""
+        less_one_BQ = row_sums(values_BMC, weights_BC * x_BC) @ self._chord_QM.T
         return torch.log1p(less_one_BQ.clamp(min=EPSILON - 1))
 
     def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class ExponentialBasis:
 
     Args:
         s_Q: nodes.
-        is_fine: the logarithm of a mean close to 1 is that of what it lacks, exact to its last digit.
+        is_fine: the logarithm of a mean close to 1 is that of what it lacks, however small.
     """
 
     def __init__(self, s_Q: Tensor, *, is_fine: bool) -> None:
@@ -132,13 +132,13 @@ def combined(values_BMC: Tensor, coefficients_BM: Tensor) -> Tensor:
     return (coefficients_BM[:, None] @ values_BMC)[:, 0]
 
 
-def choose_basis(s_Q: Tensor, low: float, high: float, num_terms: int) -> Basis:
-    """The shorter one whose rounding a power of k terms does not show."""
+def choose_basis(s_Q: Tensor, low: float, high: float, num_terms: int, epsilon: float) -> Basis:
+    """The shorter one whose rounding neither a power of k terms nor a sum far below epsilon shows."""
     last = float(s_Q[-1])
     is_exact = num_terms * min(1.0, last * high) <= SERIES_CEILING
     if is_exact and series_length(last * (high - low)) <= min(LONGEST_SERIES, len(s_Q)):
         return ChebyshevBasis(s_Q, low, high)
-    return ExponentialBasis(s_Q, is_fine=num_terms > POWER_CEILING)
+    return ExponentialBasis(s_Q, is_fine=epsilon > 0 or num_terms > POWER_CEILING)
 
 
 def series_length(half_width: float) -> int:

@@ -1,0 +1,93 @@
+"""What a question about collapse takes as given: the loss, the number of its negatives, and of which classes."""
+
+# C classes
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import UsageError
+from counterpoint.losses.loss import Loss
+from counterpoint.theory.geometry.class_risk import PAPER, ClassRisk, class_risk
+from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
+
+
+@dataclass(frozen=True)
+class RiskSetting:
+    """What stays the same while proportions and weights of anchors vary; made by ``risk_setting``.
+
+    Attributes:
+        loss: one of ``counterpoint.losses``; None is the paper's InfoNCE.
+        num_negatives: k, or infinity.
+        supervised: negatives are of other classes than the anchor.
+    """
+
+    loss: Loss | None
+    num_negatives: float
+    supervised: bool
+
+    def risk(self, proportions_C: Tensor, anchor_weights_C: Tensor | None = None) -> ClassRisk:
+        """The class-level risk of proportions; anchors are weighed by them, or by weights of their own."""
+        return class_risk(
+            proportions_C,
+            loss=self.loss,
+            num_negatives=self.num_negatives,
+            supervised=self.supervised,
+            anchor_weights=anchor_weights_C,
+        )
+
+    def optimum(self, proportions_C: Tensor) -> Geometry:
+        """The optimal geometry of proportions."""
+        return optimal_geometry(
+            proportions_C, loss=self.loss, num_negatives=self.num_negatives, supervised=self.supervised
+        )
+
+
+def risk_setting(loss: Loss | None, num_negatives: float | None, supervised: bool) -> RiskSetting:
+    """What the loss says for itself, where the caller says nothing.
+
+    Raises:
+        UsageError: a loss without convex class-level risk, k < 1 or not whole.
+
+    >>> risk_setting(None, None, False).num_negatives
+    inf
+    """
+    risk = class_risk(torch.full((3,), 1 / 3, dtype=torch.float64), loss=loss, num_negatives=num_negatives)
+    if not risk.is_convex:
+        raise UsageError(f"{risk.name} has no convex class-level risk, so that no answer is certain; take hardness 0")
+    record = PAPER if loss is None else loss.class_level()
+    own = math.inf if record.num_negatives is None else record.num_negatives
+    return RiskSetting(loss, own if num_negatives is None else num_negatives, supervised or record.supervised)
+
+
+def whole_number(value: Any) -> int | None:
+    """The value as an int, if it is of a whole-number type, NumPy's included; else None.
+
+    >>> whole_number(3), whole_number(3.5)
+    (3, None)
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def checked_classes(num_classes: Any) -> int:
+    """A number of classes of which at least two are minorities.
+
+    Raises:
+        UsageError: not a whole number, or fewer than 3.
+
+    >>> checked_classes(10)
+    10
+    """
+    number = whole_number(num_classes)
+    if number is None:
+        raise UsageError(f"num_classes must be a whole number >= 3, got {num_classes!r}; 10 is common")
+    if number < 3:
+        raise UsageError(f"num_classes must be >= 3, got {number}; two minority classes are needed to merge")
+    return number
