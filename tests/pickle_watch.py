@@ -8,11 +8,11 @@ WATCH = """
 import pickle, sys
 import numpy as np, torch
 import counterpoint as cp
-import counterpoint.cli.verbs  # everything is imported before the watch begins
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sources import CATALOGUE, open_source
 from counterpoint.engine.progress import Reporter
 
+loaded = [getattr(cp, name) for name in cp.__all__]  # everything is imported before the watch begins
 refused = []
 
 def refuse(name):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from counterpoint.cli import geometry_verb
+from counterpoint.cli import geometry_answer
 from counterpoint.cli.main import main
 from recipes.folder_snapshot import snapshot
 
@@ -160,7 +160,7 @@ def test_weights_that_restore_the_simplex_and_a_balance_that_needs_none(
 
 @pytest.fixture
 def few_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(geometry_verb, "NUM_SHARES", 3)
+    monkeypatch.setattr(geometry_answer, "NUM_SHARES", 3)
 
 
 @pytest.mark.parametrize(("flags", "one", "infinite"), [([], 0.8075, 0.9002), (["--supervised"], 0.6915, 0.7511)])
@@ -317,7 +317,7 @@ def test_a_drawing_that_cannot_be_read_is_one_line_before_any_work(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    monkeypatch.setattr(geometry_verb, "optimal_geometry", refuse)
+    monkeypatch.setattr(geometry_answer, "optimal_geometry", refuse)
     assert main([*PAPER, "--out", "mine.html"]) == 2
     assert "cannot read mine.html: Permission denied; choose another --out" in capsys.readouterr().err
 

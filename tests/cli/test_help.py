@@ -59,6 +59,7 @@ def test_the_overview_names_every_verb_and_what_to_start_with(
 ) -> None:
     assert main(words) == (0 if words else 2)
     said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) < 80
     for name, verb in VERBS.items():
         assert f"  {name} " in said
         assert verb.summary in said
@@ -87,7 +88,7 @@ def test_the_help_of_a_verb_explains_and_shows_an_example(name: str, capsys: pyt
 @pytest.mark.parametrize("name", VERBS)
 def test_every_example_parses(name: str) -> None:
     """An example in a help text is a promise: its flags exist."""
-    lines = [line.strip() for line in VERBS[name].teach.splitlines() if line.strip().startswith("counterpoint ")]
+    lines = [line.strip() for line in VERBS[name].load().TEACH.splitlines() if line.strip().startswith("counterpoint ")]
     assert lines
     for line in lines:
         program, verb, *words = line.split()

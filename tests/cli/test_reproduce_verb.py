@@ -30,7 +30,7 @@ def toy(
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(theory_runs.CATALOGUE, "toy-fig1", Figure("a toy", toy, takes_data=True))  # type: ignore[index]
+    monkeypatch.setitem(theory_runs.CATALOGUE, "toy-fig1", Figure("a toy", f"{__name__}:toy", takes_data=True))  # type: ignore[index]
     return tmp_path
 
 

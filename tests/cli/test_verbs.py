@@ -9,8 +9,8 @@ import pytest
 from torch import Tensor
 
 import counterpoint as cp
-from counterpoint.cli import verbs
 from counterpoint.cli.main import main
+from counterpoint.cli.verbs import demo_verb
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -163,8 +163,8 @@ def test_the_demo_trains_both_methods_and_compares_them(
     monkeypatch.setattr(resolve, "EPOCH_RANGE", (1, 1))
     assert main(["demo", "--out", "demo", "-q"]) == 0
     said = capsys.readouterr().out
-    assert verbs.DEMO_METHODS == ("simclr", "ncl")
-    for method in verbs.DEMO_METHODS:
+    assert demo_verb.DEMO_METHODS == ("simclr", "ncl")
+    for method in demo_verb.DEMO_METHODS:
         assert f"\n{method}: 359 queries" in said
         assert {"evaluation.json", "findings.json"} <= {path.name for path in Path("demo", method).iterdir()}
     assert "The report that sets them side by side: demo/report.html" in said

@@ -115,7 +115,7 @@ def said_by(files: Sequence[Path]) -> str:
 
 def _serve() -> None:
     """Answer requests until the client closes the pipe."""
-    import counterpoint.cli.verbs  # noqa: F401  # what each process would import anew
+    import counterpoint.recipes.training  # noqa: F401  # what each process would import anew
 
     codes: dict[int, str] = {}
     for line in sys.stdin:

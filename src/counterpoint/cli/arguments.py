@@ -3,11 +3,10 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from counterpoint.core.errors import nearest
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, expectation, leaf_fields, merge, nest, read_yaml_mapping
 from counterpoint.core.yaml_text import parse_yaml
@@ -23,30 +22,6 @@ SECTION_TITLES = {
     "optim": "optim: optimiser and schedule",
     "engine": "engine: where and how it is computed",
 }
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the nearest flag, and exit with code 2."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(*args, allow_abbrev=False, **options)
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong in one line."""
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-    def parse_strictly(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse all words; ``--batch_size`` is taken for ``--batch-size``."""
-        namespace, unknown = self.parse_known_args([_dashed(word) for word in words])
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        for word in unknown:
-            if word.startswith("-"):
-                flag = word.split("=", 1)[0]
-                self.error(f"unknown flag {flag}{nearest(flag, flags) or _by_last_word(flag, flags)}")
-        if unknown:
-            self.error(f"unexpected word {unknown[0]!r}; values follow their flag, as in --epochs 30")
-        return namespace
 
 
 def add_settings(parser: argparse.ArgumentParser, sections: Sequence[str] | None = None) -> None:
@@ -96,19 +71,3 @@ def _help(field: FieldInfo) -> str:
     allowed = "" if field.annotation in TEXT_ONLY else f" ({expectation(field)}{default})"
     allowed = allowed or (f" ({default.removeprefix('; ')})" if default else "")
     return f"{field.description}{allowed}".replace("%", "%%")
-
-
-def _dashed(word: str) -> str:
-    """Write the name of a long flag with dashes."""
-    if not word.startswith("--"):
-        return word
-    name, sign, value = word.partition("=")
-    return name.replace("_", "-") + sign + value
-
-
-def _by_last_word(flag: str, flags: Sequence[str]) -> str:
-    """Suggest ``--optim.learning-rate`` for ``--learning-rate``."""
-    last_words = {known.rsplit(".", 1)[-1]: known for known in flags if "." in known}
-    guess = nearest(flag.removeprefix("--"), last_words)
-    name = guess.partition("'")[2].partition("'")[0]
-    return guess.replace(f"'{name}'", f"'{last_words[name]}'") if name else ""

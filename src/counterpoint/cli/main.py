@@ -56,7 +56,7 @@ def entry() -> None:
 
 
 def _run(name: str, words: Sequence[str]) -> int:
-    """Parse, then load torch and do the work."""
+    """Parse, then load what the verb needs and do the work."""
     namespace = build_parser(name).parse_strictly(words)
     # Threads that wait by spinning stall each other as soon as another program wants a core; read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -65,9 +65,7 @@ def _run(name: str, words: Sequence[str]) -> int:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
-    from counterpoint.cli.verbs import HANDLERS  # deferred: torch takes seconds to import, and help must not wait
-
-    return HANDLERS[name](namespace)
+    return VERBS[name].load().run(namespace)
 
 
 def _complain(prog: str, error: object, code: int) -> int:

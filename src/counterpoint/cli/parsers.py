@@ -1,34 +1,77 @@
-"""The verbs' flags and help texts. Loads without torch, so that help is instant."""
+"""The verbs by name, and the parser of each. Loads no verb but the one that is asked for, and no torch."""
 
-from collections.abc import Callable, Mapping
+import argparse
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NoReturn, Protocol, cast
 
-from counterpoint.cli.arguments import Parser, add_settings
-from counterpoint.cli.theory_flags import GEOMETRY, REPRODUCE, geometry_flags, reproduce_flags
-from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.core.errors import nearest
 
-LEVELS = ("note", "warning", "severe")
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line with the nearest flag, and exit with code 2."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        options.setdefault("formatter_class", _Filled)
+        super().__init__(*args, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+    def parse_strictly(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse all words; ``--batch_size`` is taken for ``--batch-size``."""
+        namespace, unknown = self.parse_known_args([_dashed(word) for word in words])
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        for word in unknown:
+            if word.startswith("-"):
+                flag = word.split("=", 1)[0]
+                self.error(f"unknown flag {flag}{nearest(flag, flags) or _by_last_word(flag, flags)}")
+        if unknown:
+            self.error(f"unexpected word {unknown[0]!r}; values follow their flag, as in --epochs 30")
+        return namespace
+
+
+class _Filled(argparse.RawDescriptionHelpFormatter):
+    """Help whose paragraphs fit the terminal; blocks with indented lines (examples, lists) stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks = text.split("\n\n")
+        return "\n\n".join(block if "\n " in block else textwrap.fill(block, width) for block in blocks)
+
+
+class VerbModule(Protocol):
+    """What the module of a verb holds."""
+
+    TEACH: str
+
+    def add_flags(self, parser: Parser) -> None:
+        """Add the verb's arguments."""
+        ...
+
+    def run(self, flags: argparse.Namespace) -> int:
+        """Do the work and return the exit code."""
+        ...
 
 
 @dataclass(frozen=True)
 class Verb:
-    """One command.
-
-    Attributes:
-        summary: a line for the overview.
-        teach: what it does and examples, for its own help.
-        add_flags: adds its arguments.
-    """
+    """One command: a line for the overview, and the module that has the rest."""
 
     summary: str
-    teach: str
-    add_flags: Callable[[Parser], None]
+    module: str
+
+    def load(self) -> VerbModule:
+        """Import the module."""
+        return cast(VerbModule, import_module(self.module))
 
 
 def build_parser(name: str) -> Parser:
     """Parser of one verb."""
-    verb = VERBS[name]
-    parser = Parser(prog=f"counterpoint {name}", description=verb.teach)
+    verb = VERBS[name].load()
+    parser = Parser(prog=f"counterpoint {name}", description=verb.TEACH)
     verb.add_flags(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     return parser
@@ -47,7 +90,9 @@ def overview() -> str:
             "",
             "Start with:",
             "  counterpoint train --data digits --method ncl --out runs/ncl",
-            "  counterpoint evaluate runs/ncl && counterpoint diagnose runs/ncl && counterpoint report runs/ncl",
+            "  counterpoint evaluate runs/ncl",
+            "  counterpoint diagnose runs/ncl",
+            "  counterpoint report runs/ncl",
             "",
             "counterpoint VERB --help explains each.",
             "",
@@ -55,173 +100,37 @@ def overview() -> str:
     )
 
 
-def _train(parser: Parser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below; flags win over it")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out if there is one")
-    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out if there is one")
-    parser.add_argument(
-        "--allow-changed", action="store_true", help="with --resume: take over changed settings that touch no weight"
-    )
-    add_settings(parser)
+def _dashed(word: str) -> str:
+    """Write the name of a long flag with dashes."""
+    if not word.startswith("--"):
+        return word
+    name, sign, value = word.partition("=")
+    return name.replace("_", "-") + sign + value
 
 
-def _resume(parser: Parser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run folder")
+def _by_last_word(flag: str, flags: Sequence[str]) -> str:
+    """Suggest ``--optim.learning-rate`` for ``--learning-rate``."""
+    last_words = {known.rsplit(".", 1)[-1]: known for known in flags if "." in known}
+    guess = nearest(flag.removeprefix("--"), last_words)
+    name = guess.partition("'")[2].partition("'")[0]
+    return guess.replace(f"'{name}'", f"'{last_words[name]}'") if name else ""
 
-
-def _evaluate(parser: Parser) -> None:
-    _resume(parser)
-    parser.add_argument("--data", help="other labelled data (default: the run's own)")
-    parser.add_argument("--labels", metavar="FILE", help="labels for them: .csv (file,label) or .npy")
-    parser.add_argument("--k", type=int, default=20, help="neighbours that vote in kNN (default 20)")
-    parser.add_argument(
-        "--temperature", type=float, default=0.1, help="of the kNN vote: small trusts only the nearest (default 0.1)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-
-
-def _diagnose(parser: Parser) -> None:
-    parser.add_argument("subject", metavar="RUN|FILE", help="run folder, or features (n, d) in a .npy file")
-    parser.add_argument("--labels", metavar="FILE", help="one label per sample: .npy; for a run on a folder also .csv")
-    parser.add_argument("--views", metavar="FILE", help="with a .npy: features of another view of the same samples")
-    parser.add_argument(
-        "--threshold", type=float, default=1e-5, help="value above which a feature counts as active (default 1e-5)"
-    )
-    parser.add_argument(
-        "--fail-on", choices=LEVELS, help="leave with code 3 if a finding is at least this bad (for scripts)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-
-
-def _embed(parser: Parser) -> None:
-    _resume(parser)
-    parser.add_argument("data", metavar="DATA", nargs="?", help="samples to embed (default: the run's own)")
-    parser.add_argument("--out", required=True, metavar="FILE", help=".npz, .csv or .parquet")
-    parser.add_argument("--layer", default="representation", help="representation (default) or embedding")
-    parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
-
-
-def _verify(parser: Parser) -> None:
-    _resume(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-
-
-def _report(parser: Parser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="one or more run folders; several stand side by side")
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="HTML file (default: report.html in the run folder, or in the folder above several)",
-    )
-
-
-def _preview(parser: Parser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="YAML file with settings; flags win over it")
-    parser.add_argument("--out", default="preview.png", metavar="FILE", help="PNG file (default preview.png)")
-    parser.add_argument("--samples", type=int, default=8, help="rows (default 8)")
-    parser.add_argument("--columns", type=int, default=6, help="views per row (default 6)")
-    add_settings(parser, ["data", "seed", "source", "views"])
-
-
-def _list(parser: Parser) -> None:
-    parser.add_argument(
-        "what",
-        nargs="?",
-        metavar="WHAT",
-        help="data, methods, encoders, losses, views, checks or figures (default: all)",
-    )
-
-
-def _demo(parser: Parser) -> None:
-    parser.add_argument(
-        "--out", default="runs/demo", metavar="FOLDER", help="where both runs and the report go (default runs/demo)"
-    )
-    parser.add_argument("--epochs", type=int, metavar="N", help="train for fewer or more epochs than by default")
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier demo there")
-
-
-_METHOD_LINES = "\n".join(f"  {name:<11}{method.summary}" for name, method in METHODS.items())
 
 VERBS: Mapping[str, Verb] = {
-    "train": Verb(
-        "train an encoder by contrast",
-        "Train an encoder by contrast: two views of a sample are pulled together, samples are pushed apart.\n"
-        f"Labels are used by supervised methods only.\n\nmethods:\n{_METHOD_LINES}\n\nexamples:\n"
-        "  counterpoint train --data digits --method ncl --out runs/ncl\n"
-        "  counterpoint train --data photos/ --encoder resnet18 --epochs 100 --batch-size 512\n"
-        "  counterpoint train --data vectors.npy --optim.learning-rate 1e-3 --views.noise 0.1\n"
-        "  counterpoint train --config run.yaml --seed 1\n"
-        "  torchrun --nproc-per-node 2 -m counterpoint train --data photos/ --batch-size 512\n\n"
-        "Every setting has a flag; what is left at auto is chosen for the data and written, with its reason, to\n"
-        "RUN/resolved.yaml. The last line printed names the run folder.",
-        _train,
+    "train": Verb("train an encoder by contrast", "counterpoint.cli.verbs.train_verb"),
+    "resume": Verb("continue an interrupted run", "counterpoint.cli.verbs.resume_verb"),
+    "evaluate": Verb("kNN and linear probe beside two baselines", "counterpoint.cli.verbs.evaluate_verb"),
+    "diagnose": Verb("say whether a representation is healthy, and why not", "counterpoint.cli.verbs.diagnose_verb"),
+    "embed": Verb("write embeddings as a table", "counterpoint.cli.verbs.embed_verb"),
+    "verify": Verb("re-hash a run and replay one saved step", "counterpoint.cli.verbs.verify_verb"),
+    "report": Verb("one HTML file that shows what was learned", "counterpoint.cli.verbs.report_verb"),
+    "preview": Verb("draw originals beside their views", "counterpoint.cli.verbs.preview_verb"),
+    "geometry": Verb(
+        "the geometry that minimises a loss for your class proportions", "counterpoint.cli.verbs.geometry_verb"
     ),
-    "resume": Verb(
-        "continue an interrupted run",
-        "Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,\n"
-        "as if it had never stopped (same machine, same number of threads).\n\nexample:\n  counterpoint resume "
-        "runs/ncl",
-        _resume,
-    ),
-    "evaluate": Verb(
-        "kNN and linear probe beside two baselines",
-        "Evaluate a run on labelled samples: weighted kNN and a linear probe on the representation and the embedding,\n"
-        "beside raw input (PCA) and the untrained encoder on the same split, with 95 % intervals.\n\nexamples:\n"
-        "  counterpoint evaluate runs/ncl\n  counterpoint evaluate runs/mine --labels labels.csv --k 10",
-        _evaluate,
-    ),
-    "diagnose": Verb(
-        "say whether a representation is healthy, and why not",
-        "Look inside a run, or inside features from anywhere: collapse, effective rank, alignment, uniformity, "
-        "sparsity, and\n"
-        "what single dimensions mean. Needs no labels. Findings are printed worst first, each with something to "
-        "try.\n\n"
-        "examples:\n  counterpoint diagnose runs/ncl\n  counterpoint diagnose features.npy --labels labels.npy "
-        "--fail-on severe",
-        _diagnose,
-    ),
-    "embed": Verb(
-        "write embeddings as a table",
-        "Embed samples with a trained encoder and write one row per sample, with names and labels where "
-        "known.\n\nexamples:\n"
-        "  counterpoint embed runs/ncl --out digits.npz\n  counterpoint embed runs/mine new_photos/ --out new.parquet",
-        _embed,
-    ),
-    "verify": Verb(
-        "re-hash a run and replay one saved step",
-        "Verify a run: every checkpoint and the encoder against their hashes, settings and data against what the run\n"
-        "began with, and one saved step taken again and compared bit for bit. Leaves with code 1 if anything differs.\n"
-        "Nothing in the run is changed.\n\nexamples:\n  counterpoint verify runs/ncl\n"
-        "  counterpoint verify runs/ncl --json",
-        _verify,
-    ),
-    "report": Verb(
-        "one HTML file that shows what was learned",
-        "Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,\n"
-        "evaluation, configuration. It opens from disk, without a network, and can be mailed.\n\nexamples:\n"
-        "  counterpoint report runs/ncl\n  counterpoint report runs/simclr runs/ncl --out side_by_side.html",
-        _report,
-    ),
-    "preview": Verb(
-        "draw originals beside their views",
-        "Draw what training will see: originals beside their views. What differs between views of one row is what the\n"
-        "encoder learns to ignore.\n\nexamples:\n  counterpoint preview --data digits\n"
-        "  counterpoint preview --data photos/ --views.crop-scale 0.5,1 --out views.png",
-        _preview,
-    ),
-    "geometry": Verb("the geometry that minimises a loss for your class proportions", GEOMETRY, geometry_flags),
-    "reproduce": Verb("make a figure of one of the papers again", REPRODUCE, reproduce_flags),
+    "reproduce": Verb("make a figure of one of the papers again", "counterpoint.cli.verbs.reproduce_verb"),
     "list": Verb(
-        "list data sets, methods, encoders, losses, view presets, checks, figures",
-        "List what can be chosen by name.\n\nexample:\n  counterpoint list encoders",
-        _list,
+        "names of data, methods, encoders, losses, views, checks, figures", "counterpoint.cli.verbs.list_verb"
     ),
-    "demo": Verb(
-        "train SimCLR and NCL on the digits and compare them",
-        "Train SimCLR and NCL (non-negative contrastive learning) on scikit-learn's handwritten digits, evaluate and\n"
-        "diagnose both, and write one report that sets them side by side. Takes about a minute on two "
-        "cores.\n\nexample:\n"
-        "  counterpoint demo --out runs/demo",
-        _demo,
-    ),
+    "demo": Verb("train SimCLR and NCL on the digits and compare them", "counterpoint.cli.verbs.demo_verb"),
 }

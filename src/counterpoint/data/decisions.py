@@ -79,9 +79,9 @@ def decide(plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple
         is_jittered_B=uniforms_BK[:, JITTER] < plan.jitter,
         jitter=draw_jitter(uniforms_BK[:, JITTER_NUMBERS], plan.jitter_strength, plan.jitter_saturation),
         is_grey_B=uniforms_BK[:, GRAYSCALE] < plan.grayscale,
-        is_blurred_B=uniforms_BK[:, BLUR] < plan.chances("blur", is_second_B),
+        is_blurred_B=uniforms_BK[:, BLUR] < _chances(plan.blur, plan.blur_second, is_second_B),
         sigma_B=low + (high - low) * uniforms_BK[:, BLUR_SIGMA],
-        is_solarized_B=uniforms_BK[:, SOLARIZE] < plan.chances("solarize", is_second_B),
+        is_solarized_B=uniforms_BK[:, SOLARIZE] < _chances(plan.solarize, plan.solarize_second, is_second_B),
     )
 
 
@@ -92,6 +92,11 @@ def rows_of(record: Any, rows: Rows) -> Any:
     if isinstance(record, Tensor):
         return record[rows]
     return type(record)(**{field.name: rows_of(getattr(record, field.name), rows) for field in fields(record)})
+
+
+def _chances(first: float, second: float | None, is_second_B: Tensor) -> Tensor:
+    """Probability of a change for each image, by which view it is drawn for."""
+    return torch.where(is_second_B, first if second is None else second, first)
 
 
 def _crop(plan: ViewPlan, uniforms_BK: Tensor, is_flipped_B: Tensor, size: tuple[int, int]) -> Crop:

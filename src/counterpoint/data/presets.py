@@ -1,19 +1,19 @@
-"""View presets: complete recipes, for each kind of data and of each paper, whose every number can be overridden."""
+"""View presets: complete recipes, for each kind of data and of each paper, whose every number can be overridden.
 
-# B images
+Loads without torch, so that they are listed at once.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from counterpoint.core.array_layout import Kind
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import ViewSettings
-from counterpoint.data.crops import Interpolation
+
+if TYPE_CHECKING:
+    from counterpoint.core.array_layout import Kind
+    from counterpoint.data.crops import Interpolation
 
 SMALL_IMAGE_SIDE = 48
 
@@ -36,7 +36,7 @@ class ViewPlan:
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     solarize: float = 0.0
     solarize_second: float | None = None
-    interpolation: Interpolation = "bilinear"
+    interpolation: "Interpolation" = "bilinear"
     affine: float = 0.0
     rotate: float = 0.0
     translate: float = 0.0
@@ -50,14 +50,8 @@ class ViewPlan:
         """Whether the second view is drawn otherwise than the first."""
         return (self.blur_second, self.solarize_second) not in ((None, None), (self.blur, self.solarize))
 
-    def chances(self, change: str, is_second_B: Tensor) -> Tensor:
-        """Probability of a change for each image, by which view it is drawn for."""
-        first = getattr(self, change)
-        second = getattr(self, f"{change}_second", None)
-        return torch.where(is_second_B, first if second is None else second, first)
 
-
-def choose_preset(kind: Kind, shape: tuple[int, ...]) -> tuple[str, str]:
+def choose_preset(kind: "Kind", shape: tuple[int, ...]) -> tuple[str, str]:
     """Pick a preset by the data, with the reason."""
     if kind == "vectors":
         return "vectors", "the data are vectors"

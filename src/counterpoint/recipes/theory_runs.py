@@ -1,6 +1,6 @@
 """Figures of the papers, made again: a catalogue by name, and the run that writes the numbers of one.
 
-Drawing is left to ``report``, which reads the same record.
+Drawing is left to ``report``, which reads the same record. Loads without torch: a figure is imported when it is made.
 """
 
 import os
@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Protocol
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_json, write_json
-from counterpoint.engine.progress import Reporter
-from counterpoint.recipes import alphacl_figures, directclr_figures, imbalanced_figures, ncl_figures
-from counterpoint.theory.reproduction import Reproduction
+
+if TYPE_CHECKING:
+    from counterpoint.theory.reproduction import Reproduction
 
 QUICK = "quick, reduced"
 MARKS = {"name", "source", "claims", "panels"}  # of a file of ours
@@ -25,52 +26,68 @@ class FigureFunction(Protocol):
 
     def __call__(
         self, *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ..., data: str | None = None
-    ) -> Reproduction:
+    ) -> "Reproduction":
         """Compute the figure; ``quick`` is a reduced size that takes seconds, ``data`` matters where images do."""
         ...
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that can be made again: a sentence about it, the function that does it, is it about images?"""
+    """A figure that can be made again.
+
+    Attributes:
+        summary: a sentence about it.
+        maker: ``package.module:name`` of the ``FigureFunction`` that does it.
+        takes_data: it is about images.
+    """
 
     summary: str
-    make: FigureFunction
+    maker: str
     takes_data: bool = False
+
+    @property
+    def make(self) -> FigureFunction:
+        """The function, imported."""
+        return resolve_name(self.maker)
 
 
 CATALOGUE: Mapping[str, Figure] = {
     "alphacl-fig2": Figure(
         "five linear layers under fixed importance: the objective reaches the largest eigenvalue, each weight rank 1",
-        alphacl_figures.figure_2,
+        "counterpoint.recipes.alphacl_figures:figure_2",
     ),
     "alphacl-fig3": Figure(
-        "two layers with ReLU: filters specialise, where a linear network finds one direction", alphacl_figures.figure_3
+        "two layers with ReLU: filters specialise, where a linear network finds one direction",
+        "counterpoint.recipes.alphacl_figures:figure_3",
     ),
-    "directclr-fig4": Figure("two linear layers: their singular vectors align", directclr_figures.directclr_fig4),
+    "directclr-fig4": Figure(
+        "two linear layers: their singular vectors align", "counterpoint.recipes.directclr_figures:directclr_fig4"
+    ),
     "directclr-fig5": Figure(
-        "two linear layers: the lowest singular values stay low", directclr_figures.directclr_fig5
+        "two linear layers: the lowest singular values stay low",
+        "counterpoint.recipes.directclr_figures:directclr_fig5",
     ),
     "directclr-fig6": Figure(
-        "more layers, or ReLU: more dimensions of the embedding collapse", directclr_figures.directclr_fig6
+        "more layers, or ReLU: more dimensions of the embedding collapse",
+        "counterpoint.recipes.directclr_figures:directclr_fig6",
     ),
     "directclr-section4": Figure(
         "one linear layer: augmentation stronger than the data's variance collapses dimensions",
-        directclr_figures.directclr_section4,
+        "counterpoint.recipes.directclr_figures:directclr_section4",
     ),
     "imbalanced-fig1": Figure(
         "three classes of images, one twice as large: samples collapse to the optimal geometry",
-        imbalanced_figures.figure_1,
+        "counterpoint.recipes.imbalanced_figures:figure_1",
         takes_data=True,
     ),
     "imbalanced-fig2": Figure(
         "three classes of images, one with nine tenths: the two minorities merge",
-        imbalanced_figures.figure_2,
+        "counterpoint.recipes.imbalanced_figures:figure_2",
         takes_data=True,
     ),
     "ncl-fig6": Figure(
         "features of contrastive and of non-negative contrastive learning side by side",
-        ncl_figures.figure_6,
+        "counterpoint.recipes.ncl_figures:figure_6",
         takes_data=True,
     ),
 }
@@ -84,7 +101,7 @@ def reproduce(
     quick: bool = False,
     data: str | None = None,
     quiet: bool = False,
-) -> Reproduction:
+) -> "Reproduction":
     """Make a figure of a paper again and write its numbers to ``out/FIGURE.json``, or ``out/FIGURE-quick.json``.
 
     Args:
@@ -103,21 +120,33 @@ def reproduce(
         DataError: the images cannot be used.
         RunError: ``out`` cannot be written, or holds another file of that name.
     """
-    if figure not in CATALOGUE:
-        raise unknown_name("figure", figure, CATALOGUE)
+    chosen = figure_named(figure)
     if seed < 0:
         raise UsageError(f"seed must be a whole number >= 0, got {seed}")
-    if data is not None and not CATALOGUE[figure].takes_data:
+    if data is not None and not chosen.takes_data:
         raise UsageError(f"{figure} draws its own data; leave out --data")
     target = numbers_file(figure, out, quick=quick)
     check_folder(Path(out))
     _check_numbers(target)
-    record = CATALOGUE[figure].make(seed=seed, quick=quick, progress=Reporter(quiet=quiet).say, data=data)
+    from counterpoint.engine.progress import Reporter  # deferred: a list of the figures needs no progress bar
+
+    record = chosen.make(seed=seed, quick=quick, progress=Reporter(quiet=quiet).say, data=data)
     if quick:
         record = replace(record, settings={"size": QUICK, **record.settings})
     target.parent.mkdir(parents=True, exist_ok=True)
     write_json(target, record.to_dict())
     return record
+
+
+def figure_named(name: str) -> Figure:
+    """A figure of the catalogue.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    if name not in CATALOGUE:
+        raise unknown_name("figure", name, CATALOGUE)
+    return CATALOGUE[name]
 
 
 def numbers_file(figure: str, out: str | Path, *, quick: bool = False) -> Path:

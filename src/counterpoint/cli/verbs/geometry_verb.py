@@ -1,34 +1,26 @@
-"""Flags and help of the verbs about theory. Loads without torch, so that help is instant."""
+"""`counterpoint geometry`."""
 
-from counterpoint.cli.arguments import Parser
+import argparse
+
+from counterpoint.cli.parsers import Parser
 
 DRAWING = "geometry.html"
-FIGURES_FOLDER = "runs/reproduce"
 DEVIATION = 0.05
 
-GEOMETRY = """Compute the geometry that minimises a contrastive loss for your class proportions: where a perfect
+TEACH = """Compute the geometry that minimises a contrastive loss for your class proportions: where a perfect
 encoder puts the classes, with a certificate, and whether small classes merge. Without --loss it is the InfoNCE of the
 paper on imbalanced classes (mean over the negatives, temperature 1); a loss by name is taken as it trains (sum over its
 negatives, its temperature). The page it draws opens from disk.
 
 examples:
   counterpoint geometry 0.5 0.25 0.25 --negatives 512 --supervised
-  counterpoint geometry 5000 400 60 --normalize --loss infonce --temperature 0.2 --negatives 510
+  counterpoint geometry 5000 400 60 --normalize --loss infonce --temperature 0.2
   counterpoint geometry 1/3 1/3 1/3 --threshold --phase-diagram
   counterpoint geometry 0.6 0.2 0.2 --rebalance --deviation 0.1"""
 
-REPRODUCE = """Make a figure of one of the papers again: what the paper says, what comes out here, whether both agree,
-and the figure drawn. Without a figure, list those that can be made. FIGURE.json has the numbers, FIGURE.html the
-drawing.
 
-examples:
-  counterpoint reproduce
-  counterpoint reproduce directclr-fig6
-  counterpoint reproduce imbalanced-fig1 --data cifar10 --seed 1"""
-
-
-def geometry_flags(parser: Parser) -> None:
-    """Add the arguments of ``counterpoint geometry``."""
+def add_flags(parser: Parser) -> None:
+    """Add the arguments."""
     parser.add_argument(
         "proportions", metavar="SHARE", nargs="+", help="share of each class: 0.25 or 1/4; with --normalize also counts"
     )
@@ -79,17 +71,8 @@ def geometry_flags(parser: Parser) -> None:
     parser.add_argument("--out", metavar="FILE", help=f"HTML file with the drawing (default {DRAWING})")
 
 
-def reproduce_flags(parser: Parser) -> None:
-    """Add the arguments of ``counterpoint reproduce``."""
-    parser.add_argument("figure", metavar="FIGURE", nargs="?", help="which one (default: list them)")
-    parser.add_argument(
-        "--out", default=FIGURES_FOLDER, metavar="FOLDER", help=f"where both files go (default {FIGURES_FOLDER})"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random (default 0)")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="a reduced size that takes seconds; writes FIGURE-quick.json and FIGURE-quick.html",
-    )
-    parser.add_argument("--data", metavar="DATA", help="images, where the figure is about images (default: the digits)")
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+def run(flags: argparse.Namespace) -> int:
+    """Solve, print and draw."""
+    from counterpoint.cli.geometry_answer import answer_geometry  # deferred: loads torch
+
+    return answer_geometry(flags)

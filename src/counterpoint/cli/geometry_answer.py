@@ -1,4 +1,4 @@
-"""`counterpoint geometry`: from words to the solver, its answer on standard output and its drawing."""
+"""What `counterpoint geometry` does: from words to the solver, its answer on standard output and its drawing."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from counterpoint.cli.geometry_text import (
     threshold_record,
     threshold_text,
 )
-from counterpoint.cli.theory_flags import DEVIATION, DRAWING
+from counterpoint.cli.verbs.geometry_verb import DEVIATION, DRAWING
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.losses.build import parameters_of
@@ -50,7 +50,7 @@ class _Addition:
     section: TheorySection | None = None
 
 
-def run_geometry(flags: argparse.Namespace) -> int:
+def answer_geometry(flags: argparse.Namespace) -> int:
     """Solve, print and draw."""
     _check_together(flags)
     asked = read_question(flags)

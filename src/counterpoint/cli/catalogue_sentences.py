@@ -1,0 +1,63 @@
+"""Names and sentences of a catalogue, read from its source: importing it would load torch, which takes a second.
+
+A catalogue is the literal mapping ``CATALOGUE`` of a module; each entry has a text, or names what has a docstring.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+
+def catalogue_sentences(path: str) -> Mapping[str, str]:
+    """A sentence for each name of a catalogue.
+
+    Args:
+        path: of the module inside the package, such as ``nn/encoders.py``.
+
+    >>> catalogue_sentences("nn/encoders.py")["mlp"]
+    'two hidden layers for vectors, width 256'
+    """
+    *folders, name = path.split("/")
+    return dict(_entries(resources.files("counterpoint").joinpath(*folders), name))
+
+
+def _entries(folder: Traversable, name: str) -> Iterator[tuple[str, str]]:
+    """Entries of the catalogue in a file, those taken over from the catalogues beside it among them."""
+    tree = ast.parse(folder.joinpath(name).read_text(encoding="utf-8"))
+    defined = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    literal = _catalogue(tree)
+    for key, value in zip(literal.keys, literal.values, strict=True):
+        if key is None:  # ** of another catalogue
+            yield from _entries(folder, f"{_other_module(value)}.py")
+            continue
+        names = defined.get(value.id) if isinstance(value, ast.Name) else None
+        text = _first_text(value) if names is None else ast.get_docstring(names)
+        yield ast.literal_eval(key), str(text).splitlines()[0]
+
+
+def _catalogue(tree: ast.Module) -> ast.Dict:
+    """The mapping that a module calls ``CATALOGUE``."""
+    found = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "CATALOGUE"
+    )
+    literal = next(found)
+    assert isinstance(literal, ast.Dict)
+    return literal
+
+
+def _other_module(value: ast.AST) -> str:
+    """The module whose ``CATALOGUE`` an expression mentions."""
+    return next(
+        node.value.id
+        for node in ast.walk(value)
+        if isinstance(node, ast.Attribute) and node.attr == "CATALOGUE" and isinstance(node.value, ast.Name)
+    )
+
+
+def _first_text(value: ast.AST) -> str:
+    """The first text in an expression."""
+    constants = (node.value for node in ast.walk(value) if isinstance(node, ast.Constant))
+    return next(constant for constant in constants if isinstance(constant, str))

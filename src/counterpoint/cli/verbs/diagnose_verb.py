@@ -1,0 +1,55 @@
+"""`counterpoint diagnose`."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from counterpoint.cli.parsers import Parser
+from counterpoint.core.errors import UsageError
+from counterpoint.core.rundir import open_run
+
+UNHEALTHY = 3  # exit code
+LEVELS = ("note", "warning", "severe")
+
+TEACH = """Look inside a run, or inside features from anywhere: collapse, effective rank, alignment, uniformity,
+sparsity, and what single dimensions mean. Needs no labels. Findings are printed worst first, each with something to
+try.
+
+examples:
+  counterpoint diagnose runs/ncl
+  counterpoint diagnose features.npy --labels labels.npy --fail-on severe"""
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the arguments."""
+    parser.add_argument("subject", metavar="RUN|FILE", help="run folder, or features (n, d) in a .npy file")
+    parser.add_argument("--labels", metavar="FILE", help="one label per sample: .npy; for a run on a folder also .csv")
+    parser.add_argument("--views", metavar="FILE", help="with a .npy: features of another view of the same samples")
+    parser.add_argument(
+        "--threshold", type=float, default=1e-5, help="value above which a feature counts as active (default 1e-5)"
+    )
+    parser.add_argument(
+        "--fail-on", choices=LEVELS, help="leave with code 3 if a finding is at least this bad (for scripts)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Diagnose, and print the findings."""
+    path = Path(flags.subject)
+    is_run = path.suffix != ".npy"
+    if is_run and path.is_file():
+        raise UsageError(f"{path} is neither a run folder nor a .npy file of features")
+    if is_run:
+        open_run(path)
+    from counterpoint.data.label_files import load_npy  # deferred: loads torch
+    from counterpoint.recipes.inspection import diagnose  # deferred: loads torch
+
+    subject: Any = flags.subject if is_run else load_npy(path)
+    labels: Any = flags.labels if is_run or not flags.labels else load_npy(Path(flags.labels))
+    views = load_npy(Path(flags.views)) if flags.views else None
+    findings = diagnose(subject, labels=labels, views=views, threshold=flags.threshold, quiet=flags.quiet)
+    print(json.dumps(findings.to_dict(), indent=1) if flags.json else findings)
+    is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]
+    return UNHEALTHY if is_unhealthy else 0

@@ -1,0 +1,40 @@
+"""`counterpoint evaluate`."""
+
+import argparse
+import json
+from pathlib import Path
+
+from counterpoint.cli.parsers import Parser
+from counterpoint.cli.run_argument import add_run
+from counterpoint.core.rundir import open_run
+
+TEACH = """Evaluate a run on labelled samples: weighted kNN and a linear probe on the representation and the embedding,
+beside raw input (PCA) and the untrained encoder on the same split, with 95 % intervals.
+
+examples:
+  counterpoint evaluate runs/ncl
+  counterpoint evaluate runs/mine --labels labels.csv --k 10"""
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the arguments."""
+    add_run(parser)
+    parser.add_argument("--data", help="other labelled data (default: the run's own)")
+    parser.add_argument("--labels", metavar="FILE", help="labels for them: .csv (file,label) or .npy")
+    parser.add_argument("--k", type=int, default=20, help="neighbours that vote in kNN (default 20)")
+    parser.add_argument(
+        "--temperature", type=float, default=0.1, help="of the kNN vote: small trusts only the nearest (default 0.1)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Evaluate, and print the table."""
+    open_run(Path(flags.run))
+    from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
+
+    evaluation = evaluate(
+        flags.run, data=flags.data, labels=flags.labels, k=flags.k, temperature=flags.temperature, quiet=flags.quiet
+    )
+    print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else evaluation)
+    return 0

@@ -1,0 +1,54 @@
+"""`counterpoint list`. Loads no torch: what is chosen by name is listed at once."""
+
+import argparse
+from collections.abc import Callable, Mapping
+
+from counterpoint.cli.catalogue_sentences import catalogue_sentences
+from counterpoint.cli.parsers import Parser
+from counterpoint.cli.two_columns import terminal_width, two_columns
+from counterpoint.core.errors import unknown_name
+from counterpoint.data.presets import PRESETS, ViewPlan
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.recipes.theory_runs import CATALOGUE as FIGURES
+
+TEACH = """List what can be chosen by name.
+
+example:
+  counterpoint list encoders"""
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the arguments."""
+    parser.add_argument("what", nargs="?", metavar="WHAT", help=f"one of {', '.join(LISTS)} (default: all)")
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Print one list, or all."""
+    if flags.what is not None and flags.what not in LISTS:
+        raise unknown_name("list", flags.what, LISTS)
+    for title in [flags.what] if flags.what else LISTS:
+        print(f"{title}:", *two_columns(LISTS[title](), terminal_width()), sep="\n")
+    return 0
+
+
+def _encoders() -> Mapping[str, str]:
+    """Those of the catalogue, and the form of a name of timm's."""
+    return {**catalogue_sentences("nn/encoders.py"), "timm:NAME": "any timm model by its name (extra `vision`)"}
+
+
+def _changes(plan: ViewPlan) -> str:
+    """Say which changes a preset makes."""
+    neutral = PRESETS["none"]
+    changed = [f"{name} {value}" for name, value in vars(plan).items() if value != getattr(neutral, name)]
+    return ", ".join(changed).replace("_", "-") or "views equal the sample"
+
+
+LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
+    "data": lambda: catalogue_sentences("data/sources.py"),
+    "methods": lambda: {name: f"{method.summary} ({method.source})" for name, method in METHODS.items()},
+    "encoders": _encoders,
+    "losses": lambda: catalogue_sentences("losses/__init__.py"),
+    "views": lambda: {name: _changes(plan) for name, plan in PRESETS.items()},
+    "checks": lambda: catalogue_sentences("diagnostics/findings.py"),
+    "figures": lambda: {name: figure.summary for name, figure in FIGURES.items()},
+}

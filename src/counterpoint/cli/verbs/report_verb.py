@@ -1,0 +1,34 @@
+"""`counterpoint report`."""
+
+import argparse
+from pathlib import Path
+
+from counterpoint.cli.parsers import Parser
+from counterpoint.core.rundir import open_run
+
+TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
+evaluation, configuration. It opens from disk, without a network, and can be mailed.
+
+examples:
+  counterpoint report runs/ncl
+  counterpoint report runs/simclr runs/ncl --out side_by_side.html"""
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the arguments."""
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="one or more run folders; several stand side by side")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="HTML file (default: report.html in the run folder, or in the folder above several)",
+    )
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Write the page, and name it."""
+    for path in flags.runs:
+        open_run(Path(path))
+    from counterpoint.report.page import report  # deferred: loads NumPy and Pillow
+
+    print(report(flags.runs, out=flags.out))
+    return 0

@@ -1,0 +1,28 @@
+"""`counterpoint resume`."""
+
+import argparse
+from pathlib import Path
+
+from counterpoint.cli.parsers import Parser
+from counterpoint.cli.run_argument import add_run, print_folder
+from counterpoint.core.rundir import open_run
+
+TEACH = """Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,
+as if it had never stopped (same machine, same number of threads).
+
+example:
+  counterpoint resume runs/ncl"""
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the arguments."""
+    add_run(parser)
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Go on, and name the run folder."""
+    open_run(Path(flags.run))
+    from counterpoint.recipes.training import resume  # deferred: loads torch
+
+    print_folder(resume(flags.run, quiet=flags.quiet))
+    return 0

@@ -1,0 +1,57 @@
+"""`counterpoint train`."""
+
+import argparse
+
+from counterpoint.cli.arguments import add_settings, settings_from
+from counterpoint.cli.parsers import Parser
+from counterpoint.cli.run_argument import print_folder
+from counterpoint.cli.two_columns import HELP_WIDTH, two_columns
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+
+_METHODS = "\n".join(two_columns({name: method.summary for name, method in METHODS.items()}, HELP_WIDTH))
+
+TEACH = f"""Train an encoder by contrast: two views of a sample are pulled together, samples are pushed apart.
+Labels are used by supervised methods only.
+
+methods:
+{_METHODS}
+
+examples:
+  counterpoint train --data digits --method ncl --out runs/ncl
+  counterpoint train --data photos/ --encoder resnet18 --epochs 100
+  counterpoint train --data vectors.npy --views.noise 0.1 --seed 1
+  counterpoint train --config run.yaml --seed 1
+  torchrun --nproc-per-node 2 -m counterpoint train --config run.yaml
+
+Every setting has a flag; what is left at auto is chosen for the data and written, with its reason, to
+RUN/resolved.yaml. The last line printed names the run folder."""
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the arguments."""
+    parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below; flags win over it")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out if there is one")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out if there is one")
+    parser.add_argument(
+        "--allow-changed", action="store_true", help="with --resume: take over changed settings that touch no weight"
+    )
+    add_settings(parser)
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Train, and name the run folder."""
+    asked = settings_from(flags, flags.config)
+    from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
+    from counterpoint.recipes.given import Given  # deferred: loads torch
+    from counterpoint.recipes.training import train_from  # deferred: loads torch
+
+    made = train_from(
+        asked,
+        Given(),
+        reporter=Reporter(quiet=flags.quiet),
+        resume=flags.resume,
+        overwrite=flags.overwrite,
+        allow_changed=flags.allow_changed,
+    )
+    print_folder(made)
+    return 0

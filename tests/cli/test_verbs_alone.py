@@ -1,0 +1,117 @@
+"""Each verb opens by itself: it loads no other verb, and a mistake or a list is answered before torch is loaded."""
+
+import contextlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+from counterpoint.cli.catalogue_sentences import catalogue_sentences
+from counterpoint.cli.main import main
+from counterpoint.cli.parsers import VERBS
+from counterpoint.data.sources import CATALOGUE as SOURCES
+from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
+from counterpoint.losses import CATALOGUE as LOSSES
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.nn.encoders import CATALOGUE as ENCODERS
+
+LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "PIL", "timm", "pyarrow", "lightning_fabric")
+VERB_MODULES = "counterpoint.cli.verbs."
+MISTAKES = ("report nosuch", "resume nosuch", "evaluate nosuch", "diagnose nosuch", "verify nosuch")
+ANSWERED_AT_ONCE = (*MISTAKES, "embed nosuch --out x.npz", "list", "list losses", "reproduce", "reproduce nosuch")
+GEOMETRY = "geometry 0.5 0.5 --json"
+
+# Each command in a process of its own, all forked from one that has loaded the command line and nothing else.
+FORKS = """
+import json, os, sys
+from counterpoint.cli.main import main
+for line in json.loads(sys.argv[1]):
+    pid = os.fork()
+    if pid == 0:
+        out, sys.stdout = sys.stdout, open(os.devnull, "w")
+        try:
+            code = main(line.split())
+        except SystemExit as stop:
+            code = stop.code
+        out.write(json.dumps([line, code, sorted(sys.modules)]) + "\\n")
+        out.flush()
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, set[str]]]:
+    """Exit code and loaded modules of each command."""
+    lines = [*ANSWERED_AT_ONCE, GEOMETRY, *(f"{name} --help" for name in VERBS)]
+    finished = subprocess.run(
+        [sys.executable, "-c", FORKS, json.dumps(lines)],
+        cwd=tmp_path_factory.mktemp("empty"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert [line for line, _, _ in told] == lines, finished.stderr
+    return {line: (code, set(modules)) for line, code, modules in told}
+
+
+@pytest.mark.parametrize("line", ANSWERED_AT_ONCE)
+def test_a_mistake_or_a_list_is_answered_without_a_library(loaded: dict[str, tuple[int, set[str]]], line: str) -> None:
+    code, modules = loaded[line]
+    assert code == (2 if "nosuch" in line else 0)
+    assert modules.isdisjoint(LIBRARIES)
+
+
+def test_no_verb_loads_another(loaded: dict[str, tuple[int, set[str]]]) -> None:
+    for line, (_, modules) in loaded.items():
+        verb = line.split()[0]
+        assert {name for name in modules if name.startswith(VERB_MODULES)} == {f"{VERB_MODULES}{verb}_verb"}
+
+
+def test_geometry_loads_what_it_computes_with(loaded: dict[str, tuple[int, set[str]]]) -> None:
+    code, modules = loaded[GEOMETRY]
+    assert code == 0
+    assert modules.isdisjoint(set(LIBRARIES) - {"torch", "numpy", "scipy", "PIL"})
+    others = (
+        "counterpoint.data.sources",
+        "counterpoint.engine",
+        "counterpoint.evaluation",
+        "counterpoint.recipes.training",
+    )
+    assert not {name for name in modules if name.startswith(others)}
+
+
+def test_importing_the_package_loads_no_library() -> None:
+    code = f"import sys, counterpoint; print(*set({LIBRARIES}) & set(sys.modules))"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("losses/__init__.py", {name: str(loss.__doc__).splitlines()[0] for name, loss in LOSSES.items()}),
+        ("diagnostics/findings.py", {name: str(check.__doc__).splitlines()[0] for name, check in CHECKS.items()}),
+        ("nn/encoders.py", {name: entry.summary for name, entry in ENCODERS.items()}),
+        ("data/sources.py", {name: source.summary for name, source in SOURCES.items()}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_list_read_from_the_source_is_the_catalogue(path: str, expected: dict[str, str]) -> None:
+    assert list(catalogue_sentences(path).items()) == list(expected.items())
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_names_stand_apart_from_their_sentences_and_lines_fit(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in (["list"], *([verb, "--help"] for verb in VERBS)):
+        with contextlib.suppress(SystemExit):
+            main(words)
+        said = capsys.readouterr().out
+        assert max(map(len, said.splitlines())) <= columns
+        if words in (["list"], ["train", "--help"]):
+            assert all(f"\n  {name}  " in said for name in METHODS)
