@@ -104,6 +104,57 @@ def test_a_dense_code_has_the_purity_of_the_largest_class() -> None:
     assert sparsity(z) == 0.0
 
 
+@pytest.mark.parametrize("num_classes", [2, 10])
+def test_a_dense_code_names_no_class(num_classes: int) -> None:
+    """Every dimension fires on every sample: its commonest class is the largest one, and a tie picks it at random."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) % num_classes  # a tie
+    skewed = (torch.rand(400, generator=generator) * 1.2).clamp(max=0.99).mul(num_classes).long()  # a largest class
+    for classes in (labels, skewed):
+        assert not class_purity(torch.randn(400, 32, generator=generator), classes).is_named_D.any()
+
+
+def test_sparse_codes_with_random_labels_are_named_at_most_at_the_chosen_level() -> None:
+    """100 codes: at most 5 of them should have any named dimension; 12 or more have a chance of 0.4 %."""
+    generator = torch.Generator().manual_seed(0)
+    num_named = 0
+    for _ in range(100):
+        z = torch.randn(200, 24, generator=generator)
+        z = torch.relu(z - torch.linspace(-1, 2, 24))  # from almost always active to rarely
+        labels = torch.randint(10, (200,), generator=generator)
+        num_named += bool(class_purity(z, labels).is_named_D.any())
+    assert num_named < 12
+
+
+def test_a_real_concept_is_named() -> None:
+    """One dimension fires on class 2 and on a tenth of the rest, one on everything, one on a single sample."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % 5
+    is_noise = torch.rand(300, generator=generator) < 0.1
+    fires = torch.stack([(labels == 2) | is_noise, torch.ones(300, dtype=torch.bool), torch.arange(300) == 7], dim=1)
+    purity = class_purity(fires.double(), labels)
+    assert purity.class_D[0] == 2
+    assert purity.is_named_D.tolist() == [True, False, False]
+
+
+@given(st.integers(1, 12), st.integers(0, 12), st.integers(1, 9))
+def test_naming_is_the_exact_test_of_a_share(num_active: int, num_hits: int, tenths: int) -> None:
+    """Chance of so many of a class at its base rate, summed term by term, against the level shared by two classes."""
+    num_hits = min(num_hits, num_active)
+    if 2 * num_hits <= num_active:  # then the other class is the commonest
+        return
+    rest = 1000 - num_active
+    labels = torch.tensor([0] * num_hits + [1] * (num_active - num_hits))
+    others = torch.cat([torch.zeros(100 * tenths - num_hits), torch.ones(rest + num_hits - 100 * tenths)]).long()
+    z = torch.zeros(1000, 2, dtype=torch.float64)
+    z[:num_active, 0], z[:, 1] = 1.0, 1.0  # the second dimension always fires
+    rate = tenths / 10
+    chance = sum(
+        math.comb(num_active, k) * rate**k * (1 - rate) ** (num_active - k) for k in range(num_hits, num_active + 1)
+    )
+    assert class_purity(z, torch.cat([labels, others])).is_named_D.tolist() == [chance * 2 * 2 < 0.05, False]
+
+
 def test_a_dead_dimension_has_no_class() -> None:
     purity = class_purity(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
     assert_numbers(purity.share_D, [0.5, math.nan])

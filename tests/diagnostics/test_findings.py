@@ -2,27 +2,25 @@
 
 import json
 import math
+import re
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.diagnostics.findings import (
-    CATALOGUE,
+from counterpoint.diagnostics.evidence import (
     EMBEDDING,
-    LEVELS,
     REPRESENTATION,
     UNTRAINED,
     Accuracy,
     Evidence,
-    Finding,
-    Findings,
-    Level,
-    find,
+    Lever,
+    Measurements,
 )
-from counterpoint.diagnostics.measure import Measurements, measure_place
+from counterpoint.diagnostics.findings import CATALOGUE, LEVELS, Finding, Findings, Level, find, unjudged
+from counterpoint.diagnostics.measure import measure_place
 from counterpoint.report import run_record
 
 HEALTHY = Measurements(
@@ -49,6 +47,7 @@ def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) ->
         "floor": 1.0,
         "learned": Accuracy("representation", 0.90, 0.88, 0.92),
         "baseline": Accuracy("pixels (PCA)", 0.80, 0.78, 0.82),
+        "levers": frozenset(get_args(Lever)),
     }
     representation = replace(HEALTHY, num_dims=256, effective_rank=100.0, rank_ceiling=230.0)
     untrained = replace(representation, effective_rank=150.0)
@@ -95,6 +94,26 @@ def test_each_fault_is_found_and_said(name: str, faulty: Evidence, level: Level,
     assert finding.level == level
     assert words in finding.title
     assert finding.remedy
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[f"{f[0]}-{f[2]}-{f[3]}" for f in FAULTS])
+def test_a_finding_on_features_from_anywhere_names_no_setting_of_a_run(
+    fault: tuple[str, Evidence, Level, str],
+) -> None:
+    features = Evidence({EMBEDDING: fault[1].places[EMBEDDING]})
+    for each in find(features):
+        assert each.remedy
+        assert not re.search(r"--|counterpoint|temperature|learning rate|epochs", each.remedy)
+
+
+def test_advice_keeps_to_what_the_run_can_change() -> None:
+    collapsed = replace(HEALTHY, negative_cosine=0.99)
+    (first, *_) = find(Evidence({EMBEDDING: collapsed}, levers=frozenset({"learning rate", "preview"})))
+    assert first.name == "full-collapse"
+    assert first.remedy == (
+        "a lower learning rate (--optim.learning-rate) or a look at the views, which may be blank "
+        "(counterpoint preview)"
+    )
 
 
 def test_every_check_is_tried_at_its_fault() -> None:
@@ -236,6 +255,16 @@ def test_the_verdict_names_the_worst(found: tuple[Finding, ...], level: Level, s
     assert findings.verdict.startswith("Not usable") == (level == "severe")
 
 
+def test_the_verdict_says_what_could_not_be_judged() -> None:
+    learned = Accuracy("representation", 0.9, 0.88, 0.92)
+    assert unjudged(learned, learned) == ()
+    for known, why in (((None, None), "no evaluation"), ((learned, None), "without a baseline")):
+        lacking = unjudged(*known)
+        verdict = Findings((), {EMBEDDING: HEALTHY}, (), {}, lacking).verdict
+        assert verdict.startswith("Healthy: nothing wrong was found. Not judged: whether learning helped (")
+        assert why in verdict
+
+
 def test_printed_findings_show_a_remedy_only_where_something_is_wrong() -> None:
     lines = str(findings_of(finding("warning"), finding("good"))).splitlines()
     assert lines[0] == findings_of(finding("warning")).verdict
@@ -245,7 +274,7 @@ def test_printed_findings_show_a_remedy_only_where_something_is_wrong() -> None:
 def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> None:
     findings = Findings(find(evidence(loss=6.19)), evidence().places, ({"dim": 3},), {"num_samples": 9})
     written = json.loads(json.dumps(findings.to_dict(), allow_nan=False))
-    assert set(written) == {"verdict", "findings", "places", "concepts", "settings"}
+    assert set(written) == {"verdict", "findings", "places", "concepts", "settings", "unjudged"}
     assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
     names = {kind: {field.name for field in fields(kind)} for kind in (run_record.Finding, run_record.Place)}
     assert all(set(each) == names[run_record.Finding] for each in written["findings"])

@@ -5,12 +5,14 @@
 from dataclasses import dataclass
 
 import torch
+from scipy.special import betainc
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.numerics import unit_rows
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
+NAMING_LEVEL = 0.05  # chance that any dimension of a code that knows no class is named
 
 
 def sparsity(z_ND: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> float:
@@ -39,10 +41,14 @@ class Purity:
     Attributes:
         share_D: its share, NaN where nothing activates the dimension.
         class_D: its number, -1 where nothing does.
+        is_named_D: whether the dimension can be named after the class, because its share is above the class's share
+            of all samples by more than chance: the lower end of its exact interval (clopper1934) is. The level,
+            ``NAMING_LEVEL``, holds for all classes and live dimensions together (Bonferroni).
     """
 
     share_D: Tensor
     class_D: Tensor
+    is_named_D: Tensor
 
     @property
     def consistency(self) -> float:
@@ -56,7 +62,7 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     .. math:: \max_c \frac{|\{i : |\hat z_{id}| > t,\, y_i = c\}|}{|\{i : |\hat z_{id}| > t\}|}
 
     Its mean over live dimensions is ncl2024's class consistency (section 3.1). A dense code scores the share of the
-    largest class.
+    largest class, and none of its dimensions is named after it.
     Samples with a negative label are left out.
 
     Args:
@@ -77,7 +83,16 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     total_D = counts_DC.sum(dim=1)
     share_D, class_D = (counts_DC / total_D[:, None]).max(dim=1)
     is_live = total_D > 0
-    return Purity(torch.where(is_live, share_D, float("nan")), torch.where(is_live, class_D, -1))
+    base_rate_C = one_hot_NC.sum(dim=0) / max(len(one_hot_NC), 1)
+    chance_D = _chance_of_at_least(counts_DC.gather(1, class_D[:, None])[:, 0], total_D, base_rate_C[class_D])
+    is_named_D = is_live & (chance_D * max(int(is_live.sum()), 1) * len(base_rate_C) < NAMING_LEVEL)
+    return Purity(torch.where(is_live, share_D, float("nan")), torch.where(is_live, class_D, -1), is_named_D)
+
+
+def _chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Tensor:
+    """Chance of so many samples of a class, or more, among ``total_D`` that are drawn at its rate in all samples."""
+    chance_D = torch.from_numpy(betainc(counts_D.numpy(), (total_D - counts_D + 1).numpy(), rate_D.numpy()))
+    return torch.where(counts_D > 0, chance_D, 1.0)
 
 
 def feature_correlation(z_ND: Tensor) -> float:

@@ -1,14 +1,21 @@
 """Findings: what the measurements mean, worst first, each with a reference, a mechanism and something to try."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from counterpoint.diagnostics.measure import Measurements
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    REPRESENTATION,
+    UNTRAINED,
+    Accuracy,
+    Evidence,
+    Lever,
+    Measurements,
+)
 
 Level = Literal["good", "note", "warning", "severe"]
 LEVELS: tuple[Level, ...] = ("good", "note", "warning", "severe")
-REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
 
 # Where a figure begins to be worth a word; each is explained where it is used.
 COLLAPSED_COSINE = 0.95
@@ -18,40 +25,6 @@ CLOSE_COSINES = 0.3
 DEAD_SHARE = 0.5
 CHANCE_SHARE = 0.05
 FEW_SAMPLES = 200
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """An accuracy with its 95 % interval, as far as findings need it."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that findings may draw on; None where it is not known.
-
-    Attributes:
-        places: measurements by place; the embedding's are always there.
-        loss: last training loss.
-        chance: its value for an encoder that has learned nothing.
-        floor: its lowest possible value.
-        learned: kNN accuracy of the representation.
-        baseline: kNN accuracy of the best baseline.
-        is_nonnegative: the embedding has no negative entries, so that silent dimensions and low ranks are part of the
-            design.
-    """
-
-    places: Mapping[str, Measurements]
-    loss: float | None = None
-    chance: float | None = None
-    floor: float | None = None
-    learned: Accuracy | None = None
-    baseline: Accuracy | None = None
-    is_nonnegative: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,12 +50,14 @@ class Findings:
         places: measurements by place.
         concepts: plain records of single dimensions (see ``concepts.Concept``), with names and purity.
         settings: thresholds and sample counts that the figures depend on.
+        unjudged: what could not be judged, and why (see ``unjudged``).
     """
 
     findings: tuple[Finding, ...]
     places: Mapping[str, Measurements]
     concepts: tuple[Mapping[str, Any], ...]
     settings: Mapping[str, Any]
+    unjudged: tuple[str, ...] = ()
 
     @property
     def level(self) -> Level:
@@ -91,16 +66,9 @@ class Findings:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
-        opening = {
-            "good": "Healthy: nothing wrong was found",
-            "note": "Healthy, with something to know",
-            "warning": "Usable, with a warning",
-            "severe": "Not usable as it is",
-        }[self.level]
-        worst = [finding.title for finding in self.findings if finding.level == self.level and self.level != "good"]
-        more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
-        return f"{opening}{': ' + worst[0] if worst else ''}{more}."
+        """One sentence, and what could not be judged."""
+        worst = [finding.title for finding in self.findings if finding.level == self.level]
+        return verdict_words(self.level, worst, self.unjudged)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""
@@ -110,6 +78,7 @@ class Findings:
             "places": {name: figures.to_dict() for name, figures in self.places.items()},
             "concepts": [dict(concept) for concept in self.concepts],
             "settings": dict(self.settings),
+            "unjudged": list(self.unjudged),
         }
 
     def __str__(self) -> str:
@@ -127,6 +96,37 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: -LEVELS.index(finding.level)))
 
 
+def verdict_words(level: Level, titles: Sequence[str], unjudged: Sequence[str]) -> str:
+    """Say how good a representation is.
+
+    Args:
+        level: the worst level found.
+        titles: of the findings of that level.
+        unjudged: what could not be judged.
+
+    >>> verdict_words("note", ["Few samples", "Silent dimensions"], ["whether learning helped (no evaluation)"])
+    'Healthy, with something to know: Few samples (and 1 more). Not judged: whether learning helped (no evaluation).'
+    """
+    opening = {
+        "good": "Healthy: nothing wrong was found",
+        "note": "Healthy, with something to know",
+        "warning": "Usable, with a warning",
+        "severe": "Not usable as it is",
+    }[level]
+    worst = f": {titles[0]}" if titles and level != "good" else ""
+    more = f" (and {len(titles) - 1} more)" if worst and len(titles) > 1 else ""
+    rest = f" Not judged: {'; '.join(unjudged)}." if unjudged else ""
+    return f"{opening}{worst}{more}.{rest}"
+
+
+def unjudged(learned: Accuracy | None, baseline: Accuracy | None) -> tuple[str, ...]:
+    """What cannot be judged about a run without an evaluation, or with one that lacks what the check compares."""
+    if learned is not None and baseline is not None:
+        return ()
+    lacking = "no evaluation, which needs labels" if learned is None else "an evaluation without a baseline"
+    return (f"whether learning helped ({lacking})",)
+
+
 def check_full_collapse(evidence: Evidence) -> Finding | None:
     """Do different samples point the same way?"""
     embedding = evidence.places[EMBEDDING]
@@ -140,7 +140,13 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         reference=0.0,
         reference_name="unrelated directions",
         text=f"The {mean}; at 1 every sample would look the same to the loss.",
-        remedy="lower the learning rate, raise the temperature, check that views are not blank (counterpoint preview)",
+        remedy=_remedy(
+            evidence,
+            ("learning rate", "a lower learning rate (--optim.learning-rate)"),
+            ("temperature", "a higher temperature (--temperature)"),
+            ("preview", "a look at the views, which may be blank (counterpoint preview)"),
+            otherwise="check that the inputs differ, and that what computed these features was trained",
+        ),
     )
 
 
@@ -161,8 +167,14 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         text="Effective rank counts dimensions by how evenly they carry variance. Few used dimensions mean that "
         "samples differ in few ways only; "
         "a projector often takes this upon itself and leaves the representation rich (directclr2022).",
-        remedy="use the representation rather than the embedding; a lower temperature, weaker views or DirectCLR "
-        "(--method directclr)",
+        remedy=_remedy(
+            evidence,
+            ("representation", "the representation instead of the embedding"),
+            ("temperature", "a lower temperature (--temperature)"),
+            ("views", "weaker views"),
+            ("directclr", "DirectCLR (--method directclr)"),
+            otherwise="if a projector computed these features, use those before it",
+        ),
     )
 
 
@@ -183,7 +195,12 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         text="An untrained network spreads samples over many directions at random; training gives some up to "
         "form groups. Keeping less than "
         "a quarter of them is dimensional collapse that has reached the representation.",
-        remedy="a projector (--projector.kind mlp), weaker views, or fewer epochs",
+        remedy=_remedy(
+            evidence,
+            ("projector", "a projector (--projector.kind mlp)"),
+            ("views", "weaker views"),
+            ("epochs", "fewer epochs (--epochs)"),
+        ),
     )
 
 
@@ -204,7 +221,12 @@ def check_alignment(evidence: Evidence) -> Finding | None:
         reference_name="different samples",
         text="The loss pulls views of one sample together and pushes samples apart; the wider this gap, the more "
         "of that was learned.",
-        remedy="weaker views (counterpoint preview shows them), more epochs",
+        remedy=_remedy(
+            evidence,
+            ("views", "weaker views"),
+            ("epochs", "more epochs (--epochs)"),
+            otherwise="compare views that keep what tells samples apart",
+        ),
     )
 
 
@@ -229,7 +251,12 @@ def check_loss(evidence: Evidence) -> Finding | None:
         text="At chance the encoder cannot tell the other view of a sample from other samples. The floor is what "
         "no embedding of a batch can go below; "
         "views that hide much make it unreachable, so part of the way is normal.",
-        remedy="a higher or lower learning rate, weaker views, more epochs",
+        remedy=_remedy(
+            evidence,
+            ("learning rate", "a higher or lower learning rate (--optim.learning-rate)"),
+            ("views", "weaker views"),
+            ("epochs", "more epochs (--epochs)"),
+        ),
     )
 
 
@@ -248,8 +275,12 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         reference_name="none silent",
         text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU "
         "output some fall silent early and stay so.",
-        remedy="--output.nonnegative relu-gelu lets silent dimensions recover; or fewer dimensions "
-        "(--projector.features)",
+        remedy=_remedy(
+            evidence,
+            ("relu-gelu", "--output.nonnegative relu-gelu, which lets silent dimensions recover"),
+            ("features", "fewer dimensions (--projector.features)"),
+            otherwise="leave them out: no distance changes",
+        ),
     )
 
 
@@ -290,6 +321,12 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         "single figures scatter all the same.",
         remedy="diagnose on more samples",
     )
+
+
+def _remedy(evidence: Evidence, *choices: tuple[Lever, str], otherwise: str = "") -> str:
+    """The advice that the run can follow; other advice where there is none, as for features from anywhere."""
+    usable = [words for lever, words in choices if lever in evidence.levers]
+    return " or ".join(filter(None, (", ".join(usable[:-1]), *usable[-1:]))) or otherwise
 
 
 def _plain(cosine: float) -> str:

@@ -3,36 +3,14 @@
 # N samples, D features
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from counterpoint.diagnostics.alignment import CosineHistogram, alignment, cosine_histogram, mean_cosine, uniformity
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, feature_correlation, is_active, sparsity
+from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, isotropic_rank
-
-
-@dataclass(frozen=True)
-class Measurements:
-    """Figures of one place (representation, embedding, untrained...); None where something needed was not given."""
-
-    num_samples: int
-    num_dims: int
-    effective_rank: float
-    rank_ceiling: float
-    uniformity: float
-    sparsity: float
-    feature_correlation: float | None
-    dead_dims: int
-    alignment: float | None
-    positive_cosine: float | None
-    negative_cosine: float
-    class_consistency: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in ``findings.json``."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

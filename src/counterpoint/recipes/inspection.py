@@ -18,12 +18,21 @@ from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.data.label_files import number_labels
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, top_concepts
-from counterpoint.diagnostics.findings import EMBEDDING, REPRESENTATION, UNTRAINED, Accuracy, Evidence, Findings, find
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    REPRESENTATION,
+    UNTRAINED,
+    Accuracy,
+    Evidence,
+    gain_accuracies,
+)
+from counterpoint.diagnostics.findings import Findings, find, unjudged
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import VIEW_EPOCH, extract, untrained_encoder
 from counterpoint.evaluation.trained_run import TrainedRun, open_trained, untrained_backbone
 from counterpoint.nn.trained import Encoder
+from counterpoint.recipes.levers import levers_of
 
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 THUMBNAIL_SIDE = 48
@@ -96,8 +105,9 @@ def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> 
         concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
         advance()
         figures = {name: place.figures for name, place in places.items()}
-        evidence = _evidence(trained.folder, figures, is_nonnegative=trained.encoder.card.nonnegative != "none")
-        findings = Findings(find(evidence), figures, tuple(concepts), _settings(embedding_ND, threshold))
+        evidence = _evidence(trained, figures)
+        lacking = unjudged(evidence.learned, evidence.baseline)
+        findings = Findings(find(evidence), figures, tuple(concepts), _settings(embedding_ND, threshold), lacking)
         write_json(trained.folder.findings, findings.to_dict())
         _write_arrays(trained.folder, places, source, shown)
         advance()
@@ -134,20 +144,25 @@ def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[tuple[Tensor,
     return (joined[0][0], joined[0][1]), (joined[1][0], joined[1][1])
 
 
-def _evidence(folder: RunFolder, figures: Mapping[str, Any], *, is_nonnegative: bool) -> Evidence:
+def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
     """Add what the run folder knows: the loss, and accuracies if it was evaluated."""
-    metrics = folder.read_metrics()
+    metrics = trained.folder.read_metrics()
     last = metrics[-1] if metrics else {}
-    learned = baseline = None
-    if folder.evaluation.exists():
-        rows = [row for row in read_json(folder.evaluation)["rows"] if row["protocol"] == "knn"]
-        accuracies = {
-            row["features"]: Accuracy(row["features"], row["accuracy"], row["low"], row["high"]) for row in rows
-        }
-        learned = accuracies.get(REPRESENTATION)
-        others = [accuracy for name, accuracy in accuracies.items() if name not in (REPRESENTATION, EMBEDDING)]
-        baseline = max(others, key=lambda accuracy: accuracy.value, default=None)
-    return Evidence(figures, last.get("loss"), last.get("chance"), last.get("floor"), learned, baseline, is_nonnegative)
+    file = trained.folder.evaluation
+    rows = [row for row in read_json(file)["rows"] if row["protocol"] == "knn"] if file.exists() else []
+    learned, baseline = gain_accuracies(
+        [Accuracy(row["features"], row["accuracy"], row["low"], row["high"]) for row in rows]
+    )
+    return Evidence(
+        figures,
+        loss=last.get("loss"),
+        chance=last.get("chance"),
+        floor=last.get("floor"),
+        learned=learned,
+        baseline=baseline,
+        is_nonnegative=trained.encoder.card.nonnegative != "none",
+        levers=levers_of(trained.settings, trained.source.kind),
+    )
 
 
 def _concepts(
@@ -163,9 +178,10 @@ def _concepts(
         record = asdict(concept)
         top = record.pop("top")
         top_class = int(purity.class_D[concept.dim]) if purity else -1  # -1: no labelled sample activates it
+        is_named = purity is not None and bool(purity.is_named_D[concept.dim])
         record |= {
             "purity": float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
-            "top_class": class_names[top_class] if top_class >= 0 else None,
+            "top_class": class_names[top_class] if is_named else None,
             "thumbnails": [place_of[position] for position in top],
             "names": [names[position] for position in top],
         }
