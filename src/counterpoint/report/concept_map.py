@@ -96,7 +96,7 @@ def _further(quantity: int) -> Markup | None:
 def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     """List the dimensions, as many as leave the page readable."""
     rows = [
-        [_row_title(run, concept, num_runs), percent(concept.fires), percent(concept.purity), concept.top_class]
+        [_row_title(run, concept, num_runs), percent(concept.fires), percent(concept.purity), concept.top_class or "–"]
         for run in runs
         for concept in _rated(run)[: MAX_ROWS // len(runs)]
     ]

@@ -15,8 +15,9 @@ def concepts_of(run: RunRecord) -> tuple[Concept, ...]:
 
 
 def pure_concepts(run: RunRecord) -> list[Concept]:
-    """The described dimensions that stand for one class."""
-    return [concept for concept in concepts_of(run) if concept.purity is not None and concept.purity >= PURE]
+    """The described dimensions that stand for one class: pure, and purer than all samples are."""
+    rated = [concept for concept in concepts_of(run) if concept.purity is not None and concept.top_class]
+    return [concept for concept in rated if (concept.purity or 0.0) >= PURE]
 
 
 def extent(run: RunRecord) -> str:
@@ -55,4 +56,6 @@ def _purity_words(run: RunRecord) -> str:
     covered = f"{classes} of {count(known, 'class', 'classes')}" if known else count(classes, "class", "classes")
     tail = f", and together they stand for {covered}" if pure else ""
     pure_ones = {0: "none is", 1: "1 is"}.get(len(pure), f"{len(pure)} are")
-    return f"Of {extent(run)}, {pure_ones} at least 80{NO_BREAK}% one class{tail}."
+    nameless = sum(concept.purity is not None and not concept.top_class for concept in concepts_of(run))
+    rest = f" {count(nameless, 'dimension')} cannot be told from chance and have no class." if nameless else ""
+    return f"Of {extent(run)}, {pure_ones} at least 80{NO_BREAK}% one class{tail}.{rest}"

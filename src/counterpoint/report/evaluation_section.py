@@ -74,8 +74,10 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
 
     tags = [(run_tag(run.name, run.order), " ") for run in runs]
     legend = element("span", tags, class_="of-what") if num_runs > 1 else None
+    is_held_out = all("held out of training" in run.evaluation.split.how for run in runs if run.evaluation)
+    title = "Accuracy on held-out queries" if is_held_out else "Accuracy on the queries described below"
     note = join("Whiskers are 95 % Wilson intervals over the queries. Hollow marks are baselines.", legend)
-    chart = figure("Accuracy on held-out queries", note, draw, WIDTH, None)
+    chart = figure(title, note, draw, WIDTH, None)
     return join(chart, _table(runs, num_runs))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.series_style import run_tag
+from counterpoint.report.wording import sentence
 
 WIDE, HALF, THIRD, NARROW = 620.0, 470.0, 310.0, 330.0
 Draw = Callable[[float], Markup]
@@ -88,16 +89,17 @@ def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> 
     return columns([join(tag, paragraph) for tag, paragraph in zip(tags, paragraphs, strict=True)])
 
 
-def missing(what: str, command: str) -> Markup:
-    """Say what a run does not have yet and which command makes it."""
-    return element(
-        "p", f"{what} Make it with ", element("code", command), " and write the report again.", class_="missing"
-    )
+def missing(run: RunRecord, what: str, verb: str) -> Markup:
+    """Say what a run does not have yet, why if that is known, and which command or call makes it."""
+    needs_array = run.is_on_array and verb in ("evaluate", "diagnose")
+    command = f"cp.{verb}(run, data=X)" if needs_array else f"counterpoint {verb} {run.name}"
+    opening = " ".join(filter(None, (what, sentence(run.gaps.get(verb, "")), "Make it with ")))
+    return element("p", opening, element("code", command), " and write the report again.", class_="missing")
 
 
 def absences(runs: Sequence[RunRecord], what: str, verb: str) -> list[Markup]:
     """Say for each of some runs what it lacks and which command makes it."""
-    return [missing(f"{run.name} has no {what} yet.", f"counterpoint {verb} {run.name}") for run in runs]
+    return [missing(run, f"{run.name} has no {what} yet.", verb) for run in runs]
 
 
 def columns(items: Sequence[Child]) -> Markup:

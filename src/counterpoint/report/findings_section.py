@@ -63,7 +63,7 @@ def _matrix_cell(run: RunRecord, name: str) -> Child:
 def _cards(run: RunRecord, num_runs: int) -> Markup:
     """Show problems as open cards, worst first, and what is good folded below."""
     if run.diagnosis is None:
-        return missing("No findings yet.", f"counterpoint diagnose {run.name}")
+        return missing(run, "No findings yet.", "diagnose")
     ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
     problems = [_card(run, place, finding) for place, finding in ordered if known_level(finding.level) != "good"]
     good = [_folded_card(run, place, finding) for place, finding in ordered if known_level(finding.level) == "good"]

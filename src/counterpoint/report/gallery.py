@@ -19,7 +19,8 @@ from counterpoint.report.wording import count, number, percent
 FEW_SAMPLES = 10
 HOW_TO_READ = (
     "Each card shows the samples that activate a dimension most, the strongest first. The name and the bar are the "
-    "commonest class, and its share, among all samples the dimension fires on, not only those shown."
+    "commonest class, and its share, among all samples the dimension fires on, not only those shown. No class is named "
+    "where that share is not above the class’s share of all samples by more than chance."
 )
 NUM_OPEN = 12  # cards before the fold
 SORTS = (
@@ -118,6 +119,8 @@ def _meaning(concept: Concept) -> Markup | None:
     """Name the commonest class among the samples that activate a dimension, with its share as a bar."""
     if concept.purity is None:
         return None
+    if not concept.top_class:
+        return element("p", "no class beyond chance", class_="meaning")
     name = element("bdi", concept.top_class, class_="class-name", title=concept.top_class)
     told = f"{percent(concept.purity)} of the samples it fires on are of one class"
     bar = share_bar(concept.purity, ChartText("purity", told))

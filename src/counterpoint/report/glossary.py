@@ -56,7 +56,9 @@ TERMS = (
     (
         "purity, class consistency",
         "Purity is the share of the commonest class among the samples a dimension fires on. Class consistency is "
-        "its mean over dimensions. A dimension that always fires has the share of the largest class.",
+        "its mean over dimensions. A dimension that always fires has the share of the largest class. A class is named "
+        "only where the lower end of the share’s exact 95 % interval, taken for all classes and dimensions together, "
+        "is above the class’s share of all samples.",
     ),
     (
         "expected activation",

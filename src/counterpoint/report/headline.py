@@ -1,4 +1,4 @@
-"""The headline numbers of runs, and who is ahead in each, in words that respect the intervals."""
+"""The headline numbers of runs, and who is ahead in each: a lead is what the intervals support, and nothing else."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,24 @@ BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
 
 
+Fact = tuple[str, Callable[["RunRecord"], object]]  # what it is called, how to get it
+DATA: Fact = ("data", lambda run: run.card.data_fingerprint)
+COST: tuple[Fact, ...] = (
+    DATA,
+    ("epochs", lambda run: len(run.epochs) or None),
+    ("device", lambda run: run.card.device),
+    ("precision", lambda run: run.card.precision),
+    ("processes", lambda run: run.card.world_size),
+    ("threads", lambda run: run.card.num_threads),
+)
+
+
 @dataclass(frozen=True)
 class Headline:
-    """One headline number: how to get it from a run, how to write it, and what having the most of it is called."""
+    """One headline number: how to get it from a run, how to write it, and what having the most of it is called.
+
+    ``alike`` are the facts that must be the same in all runs for the number to be compared.
+    """
 
     title: str
     of_what: str
@@ -21,11 +36,15 @@ class Headline:
     show: Callable[[float | None], str]
     is_higher: bool = True
     row: Callable[[RunRecord], EvaluationRow | None] | None = None
+    alike: tuple[Fact, ...] = (DATA,)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who is ahead, if anyone is, and how to say it; the words are empty when there is nothing to compare."""
+    """Who is ahead, if anyone is, and how to say it; the words are empty when there is nothing to compare.
+
+    Ahead is a run whose interval lies above that of every other run.
+    """
 
     ahead: RunRecord | None
     words: str
@@ -80,7 +99,9 @@ HEADLINES = (
         lambda run: measured(run, REPRESENTATION, "effective_rank"),
         number,
     ),
-    Headline("Training time", "", "is the fastest", lambda run: run.card.seconds, duration, is_higher=False),
+    Headline(
+        "Training time", "", "took the least time", lambda run: run.card.seconds, duration, is_higher=False, alike=COST
+    ),
 )
 
 
@@ -89,14 +110,17 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
     known = [run for run in runs if headline.value(run) is not None]
     if len(known) < 2:
         return Outcome(None, "")
+    if differing := [name for name, fact in headline.alike if len({fact(run) for run in known} - {"", None}) > 1]:
+        return Outcome(None, f"not compared: the runs differ in {listing(differing)}")
     best, *others = sorted(known, key=lambda run: headline.value(run) or 0.0, reverse=headline.is_higher)
     equal = [run for run in others if _are_equal(headline, best, run)]
     if equal:
         return Outcome(None, f"{listing([best.name, *(run.name for run in equal)])} are practically equal")
     if headline.row is None:
-        return Outcome(best, f"{best.name} {headline.leads}")
+        return Outcome(None, f"{best.name} {headline.leads}; no interval")
     apart = [run for run in others if _are_apart(headline.row(best), headline.row(run))]
-    return Outcome(best, f"{best.name} {headline.leads}{_interval_words(others, apart)}")
+    ahead = best if len(apart) == len(others) else None
+    return Outcome(ahead, f"{best.name} {headline.leads}{_interval_words(others, apart)}")
 
 
 def _interval_words(others: Sequence[RunRecord], apart: Sequence[RunRecord]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.rundir import Run, RunFolder, open_run
+from counterpoint.report.completion import complete
 from counterpoint.report.document import GENERATOR, document
 from counterpoint.report.markup import Markup
 from counterpoint.report.run_reader import read_run
@@ -18,15 +19,25 @@ from counterpoint.report.thumbnails import PLANS
 MAX_BYTES = 8_000_000
 
 
-def report(runs: Sequence[Run | str | Path] | Run | str | Path, *, out: str | Path | None = None) -> Path:
+def report(
+    runs: Sequence[Run | str | Path] | Run | str | Path,
+    *,
+    out: str | Path | None = None,
+    bare: bool = False,
+    quiet: bool = False,
+) -> Path:
     """Write one self-contained HTML page about one or several runs.
 
-    The page reads only the run folders. The same folders give the same bytes.
+    A run that was not evaluated or diagnosed yet is so first; where that is not possible, the page says why. The page
+    itself reads only the run folders. The same folders give the same bytes.
 
     Args:
-        runs: one run or run folder, or up to six.
+        runs: one run or run folder, or up to six. One that was trained on an array or with your own module is
+            evaluated and diagnosed only as ``Run(path, data=array, labels=labels, encoder=module)``.
         out: the file to write. By default ``report.html`` in the run folder, or, for several runs, in the folder
             that holds them all. An earlier report is replaced.
+        bare: show what the folders hold, without evaluating or diagnosing anything.
+        quiet: show no progress.
 
     Returns:
         The file written.
@@ -36,14 +47,15 @@ def report(runs: Sequence[Run | str | Path] | Run | str | Path, *, out: str | Pa
         RunError: not a run folder, a damaged file in it, or ``out`` cannot be written or is not a report.
     """
     given = [runs] if isinstance(runs, str | Path | Run) else runs
-    folders = [run.path if isinstance(run, Run) else Path(run) for run in given]
+    known = [run if isinstance(run, Run) else Run(Path(run)) for run in given]
+    folders = [run.path for run in known]
     _check(folders)
     target = default_place(folders) if out is None else Path(out)
     _check_target(target)
-    names = display_names(folders)
+    gaps = [{} if bare else complete(run, quiet=quiet) for run in known]
     records = tuple(
-        read_run(folder, name=name, order=order)
-        for order, (folder, name) in enumerate(zip(folders, names, strict=True))
+        read_run(folder, name=name, order=order, gaps=gaps[order])
+        for order, (folder, name) in enumerate(zip(folders, display_names(folders), strict=True))
     )
     write_text(target, render(records))
     return target

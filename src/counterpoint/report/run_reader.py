@@ -3,6 +3,7 @@
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from counterpoint.core.errors import CounterpointError, RunError
 from counterpoint.core.files import read_json
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.yaml_text import parse_yaml
+from counterpoint.report.judgement import judged_anew
 from counterpoint.report.plain_text import printable
 from counterpoint.report.record_fields import Fields, fields_of, fill
 from counterpoint.report.run_record import (
@@ -32,13 +34,14 @@ from counterpoint.report.run_record import (
 )
 
 
-def read_run(path: Path, *, name: str, order: int) -> RunRecord:
+def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = MappingProxyType({})) -> RunRecord:
     """Read a run folder.
 
     Args:
         path: the run folder.
         name: what the page calls the run.
         order: place of the run among the runs of the page, from 0; it picks the colour.
+        gaps: by verb, why what it makes could not be made.
 
     Returns:
         The record.
@@ -50,6 +53,7 @@ def read_run(path: Path, *, name: str, order: int) -> RunRecord:
     resolved = _read_settings(folder.resolved)
     reasons = resolved.pop("reasons", None)
     resolved.pop("out", None)  # the name of the run says it, and it always differs
+    evaluation, diagnosis = _read_evaluation(folder.evaluation), _read_diagnosis(folder.findings)
     return RunRecord(
         name=printable(name),
         order=order,
@@ -58,9 +62,10 @@ def read_run(path: Path, *, name: str, order: int) -> RunRecord:
         asked=frozenset(flatten(_read_settings(folder.config))),
         reasons=flatten(reasons if isinstance(reasons, dict) else {}),
         epochs=_read_epochs(folder),
-        evaluation=_read_evaluation(folder.evaluation),
-        diagnosis=_read_diagnosis(folder.findings),
+        evaluation=evaluation,
+        diagnosis=judged_anew(diagnosis, evaluation) if diagnosis else None,
         arrays=_read_arrays(folder.arrays),
+        gaps={verb: printable(why) for verb, why in gaps.items()},
     )
 
 

@@ -35,6 +35,8 @@ class RunCard:
     num_train: float | None
     device: str
     precision: str
+    world_size: float | None
+    num_threads: float | None
     num_parameters: float | None
     negatives_per_anchor: float | None
     width: float | None
@@ -145,7 +147,7 @@ class Concept:
     mean_activation: float | None
     expected_activation: float | None
     purity: float | None
-    top_class: str
+    top_class: str  # empty where no class is above its share of all samples
     thumbnails: tuple[float | None, ...]
     values: tuple[float | None, ...]
     names: tuple[str, ...]
@@ -183,7 +185,10 @@ class Arrays:
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """Everything the page knows about one run; two records are equal only when they are the same one."""
+    """Everything the page knows about one run; two records are equal only when they are the same one.
+
+    ``gaps`` says by verb why what it makes could not be made.
+    """
 
     name: str
     order: int
@@ -195,6 +200,12 @@ class RunRecord:
     evaluation: Evaluation | None
     diagnosis: Diagnosis | None
     arrays: Arrays
+    gaps: Mapping[str, str]
+
+    @property
+    def is_on_array(self) -> bool:
+        """Whether it was trained on an array in memory, of which its folder holds no copy."""
+        return self.settings.get("data") == "array"
 
     def place(self, name: str) -> Place | None:
         """Return the measurements of a place, if they were made."""

@@ -53,7 +53,8 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
     seeds = sorted({run.card.seed for run in runs if run.card.seed})
     here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
     words = (
-        "▲ marks the lead. Intervals are 95 % Wilson intervals over the test queries; they do not cover what "
-        f"another seed would change{here}. Sparsity and effective rank describe a run: more is not always better."
+        "▲ marks a lead: an interval above that of every other run. Intervals are 95 % Wilson intervals over the test "
+        f"queries; they do not cover what another seed would change{here}. Sparsity and effective rank describe a run: "
+        "more is not always better."
     )
     return element("p", words, class_="note")

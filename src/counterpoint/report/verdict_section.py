@@ -43,7 +43,7 @@ def _verdict(run: RunRecord, num_runs: int) -> Markup:
 
 def _judgement(run: RunRecord) -> Markup:
     if run.diagnosis is None:
-        return missing("No diagnosis yet.", f"counterpoint diagnose {run.name}")
+        return missing(run, "No diagnosis yet.", "diagnose")
     verdict = run.diagnosis.verdict
     words = element("p", badge(verdict.level), " ", verdict.sentence, class_="lede")
     problems = [item for item in by_severity(run.diagnosis.findings) if severity(item[1].level) < severity("good")]

@@ -7,7 +7,8 @@ from counterpoint.cli.parsers import Parser
 from counterpoint.core.rundir import open_run
 
 TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
-evaluation, configuration. It opens from disk, without a network, and can be mailed.
+evaluation, configuration. A run that was not evaluated or diagnosed yet is so first. The file opens from disk, without
+a network, and can be mailed.
 
 examples:
   counterpoint report runs/ncl
@@ -22,6 +23,7 @@ def add_flags(parser: Parser) -> None:
         metavar="FILE",
         help="HTML file (default: report.html in the run folder, or in the folder above several)",
     )
+    parser.add_argument("--bare", action="store_true", help="show what is there; evaluate and diagnose nothing first")
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -30,5 +32,5 @@ def run(flags: argparse.Namespace) -> int:
         open_run(Path(path))
     from counterpoint.report.page import report  # deferred: loads NumPy and Pillow
 
-    print(report(flags.runs, out=flags.out))
+    print(report(flags.runs, out=flags.out, bare=flags.bare, quiet=flags.quiet))
     return 0
