@@ -7,8 +7,12 @@ import pytest
 from run_folders import edit_json
 
 from counterpoint.core.errors import RunError
+from counterpoint.report.concept_words import concept_words
+from counterpoint.report.gallery import gallery_section
 from counterpoint.report.headline import HEADLINES, compare
 from counterpoint.report.run_reader import read_run
+from counterpoint.report.side_by_side import side_by_side
+from counterpoint.report.thumbnails import PLANS
 from counterpoint.report.training_section import loss_reading
 
 
@@ -159,6 +163,71 @@ def test_comparison_of_three_names_those_it_is_clear_of(make_run):
     assert compare(HEADLINES[0], runs).words == "a is ahead, clear of c, not told apart from b"
 
 
+def headline(title):
+    return next(each for each in HEADLINES if each.title == title)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "leader"),
+    [
+        ([(0.98, 0.97, 0.99), (0.90, 0.88, 0.92)], "a"),
+        ([(0.98, 0.96, 0.99), (0.97, 0.95, 0.98)], None),  # they overlap
+        ([(0.98, 0.97, 0.99), (0.90, 0.88, 0.92), (0.80, 0.78, 0.82)], "a"),
+        ([(0.98, 0.97, 0.99), (0.975, 0.965, 0.985), (0.90, 0.88, 0.92)], None),  # clear of one of two only
+        ([(0.97, 0.95, 0.98), (0.97, 0.95, 0.98)], None),
+    ],
+)
+def test_a_lead_is_marked_where_its_interval_lies_above_all_others(make_run, intervals, leader):
+    runs = []
+    for order, (name, value) in enumerate(zip("abc", intervals, strict=False)):
+        folder = make_run(name)
+        edit_json(folder / "evaluation.json", lambda c, v=value: _set_accuracy(c, v))
+        runs.append(read(folder, order, name))
+    ahead = compare(headline("kNN accuracy"), runs).ahead
+    assert (ahead.name if ahead else None) == leader
+    marks = str(side_by_side(runs)).count('class="lead-mark"')
+    assert marks == (leader is not None)  # the other numbers overlap, are equal or have no interval
+
+
+def test_numbers_without_an_interval_mark_no_lead(make_run):
+    runs = [read(make_run(name, method=name), order, name) for order, name in enumerate(("ncl", "simclr"))]
+    for title in ("Class consistency", "Sparsity", "Training time"):
+        outcome = compare(headline(title), runs)
+        assert outcome.ahead is None
+        assert outcome.words.endswith("; no interval")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, "simclr took the least time; no interval"),
+        ({"device": "cuda"}, "not compared: the runs differ in device"),
+        ({"data_fingerprint": "other"}, "not compared: the runs differ in data"),
+        ({"num_threads": 2}, "simclr took the least time; no interval"),  # unknown in the other
+        ({"precision": "bf16", "world_size": 4}, "not compared: the runs differ in precision"),
+    ],
+    ids=str,
+)
+def test_time_is_compared_between_like_runs_only(make_run, change, words):
+    folders = [make_run("ncl"), make_run("simclr", method="simclr")]
+    edit_json(folders[1] / "run.json", lambda card: card.update(change))
+    runs = [read(folder, order, folder.name) for order, folder in enumerate(folders)]
+    assert compare(headline("Training time"), runs).words == words
+
+
+def test_time_is_not_compared_between_unequal_epochs(make_run):
+    folders = [make_run("long", num_epochs=20), make_run("short", method="simclr", num_epochs=5)]
+    runs = [read(folder, order, folder.name) for order, folder in enumerate(folders)]
+    assert compare(headline("Training time"), runs).words == "not compared: the runs differ in epochs"
+
+
+def test_different_data_are_not_compared_at_all(make_run):
+    folders = [make_run("a"), make_run("b", method="simclr")]
+    edit_json(folders[1] / "run.json", lambda card: card.update(data_fingerprint="other"))
+    runs = [read(folder, order, folder.name) for order, folder in enumerate(folders)]
+    assert {compare(each, runs).words for each in HEADLINES} == {"not compared: the runs differ in data"}
+
+
 def test_fewer_than_two_numbers_are_not_compared(make_run):
     folders = [make_run("a"), make_run("b")]
     (folders[1] / "evaluation.json").unlink()
@@ -169,3 +238,20 @@ def test_fewer_than_two_numbers_are_not_compared(make_run):
 def _set_accuracy(content, value):
     accuracy, low, high = value
     content["rows"][0].update(accuracy=accuracy, low=low, high=high)
+
+
+def test_a_dimension_without_a_class_is_shown_without_a_name(make_run):
+    folder = make_run()
+
+    def unname(content):
+        for concept in content["concepts"]:
+            concept["top_class"] = None
+
+    edit_json(folder / "findings.json", unname)
+    record = read(folder)
+    plan = PLANS[0]
+    assert "no class beyond chance" in str(gallery_section([record], plan))
+    assert 'class="class-name"' not in str(gallery_section([record], plan))
+    num_concepts = len(record.diagnosis.concepts)
+    assert "none is at least 80" in concept_words(record)
+    assert f"{num_concepts} dimensions cannot be told from chance" in concept_words(record)
