@@ -132,7 +132,11 @@ def test_embed_prints_the_file(run: cp.Run, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_report_prints_the_file(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "run", "--bare", "-q"]) == 0
+    assert not run.folder.evaluation.exists()
+    assert capsys.readouterr().out == "run/report.html\n"
     assert main(["report", "run", "-q"]) == 0
+    assert run.folder.evaluation.exists()
     (line,) = capsys.readouterr().out.splitlines()
     assert Path(line) == Path("run/report.html")
     assert Path(line).read_text(encoding="utf-8").lower().startswith("<!doctype html>")

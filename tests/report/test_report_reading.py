@@ -254,4 +254,4 @@ def test_a_dimension_without_a_class_is_shown_without_a_name(make_run):
     assert 'class="class-name"' not in str(gallery_section([record], plan))
     num_concepts = len(record.diagnosis.concepts)
     assert "none is at least 80" in concept_words(record)
-    assert f"{num_concepts} dimensions cannot be told from chance" in concept_words(record)
+    assert f"In {num_concepts} dimensions no class is more common than chance allows." in concept_words(record)

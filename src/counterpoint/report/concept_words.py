@@ -57,5 +57,5 @@ def _purity_words(run: RunRecord) -> str:
     tail = f", and together they stand for {covered}" if pure else ""
     pure_ones = {0: "none is", 1: "1 is"}.get(len(pure), f"{len(pure)} are")
     nameless = sum(concept.purity is not None and not concept.top_class for concept in concepts_of(run))
-    rest = f" {count(nameless, 'dimension')} cannot be told from chance and have no class." if nameless else ""
+    rest = f" In {count(nameless, 'dimension')} no class is more common than chance allows." if nameless else ""
     return f"Of {extent(run)}, {pure_ones} at least 80{NO_BREAK}% one class{tail}.{rest}"
