@@ -1,5 +1,6 @@
 """The image operations beside torchvision's, given the same parameters; and answers known without it."""
 
+import itertools
 import math
 from types import ModuleType
 
@@ -188,6 +189,31 @@ def test_the_draws_of_an_affine_view_reach_the_limits_that_are_asked_for(
         interpolation=vision.InterpolationMode.BILINEAR,
     )  # fmt: skip
     assert_close(image_views(images, plan, uniforms), expected)
+
+
+def test_the_edge_goes_on_outside_where_black_is_not_wanted(generator: torch.Generator) -> None:
+    side = 7
+    images = torch.rand(5, 3, side, side, generator=generator)
+    maps = affine_maps(
+        torch.linspace(-0.5, 0.5, 5),
+        torch.full((5, 2), 0.2),
+        torch.linspace(0.6, 1.2, 5),
+        torch.zeros(5, 2),
+        (side,) * 2,
+    )
+    moved_images = affine(images, maps, "edge")
+    for number, (map_23, image) in enumerate(zip(maps, images, strict=True)):
+        for row, column in itertools.product(range(side), repeat=2):
+            here = torch.tensor([(2 * column + 1) / side - 1, (2 * row + 1) / side - 1, 1.0])
+            x, y = (((map_23 @ here + 1) * side - 1) / 2).clamp(0, side - 1).tolist()
+            left, top = min(int(x), side - 2), min(int(y), side - 2)
+            (nw, ne), (sw, se) = (image[:, top + down, left : left + 2].unbind(1) for down in (0, 1))
+            across = ((1 - x + left) * nw + (x - left) * ne, (1 - x + left) * sw + (x - left) * se)
+            expected = (1 - y + top) * across[0] + (y - top) * across[1]
+            assert_close(moved_images[number, :, row, column], expected)
+    black = affine(torch.ones(5, 1, side, side), maps)
+    assert bool((black.amin(dim=(1, 2, 3)) == 0).all())  # all five leave the picture
+    assert_close(affine(torch.ones(5, 1, side, side), maps, "edge"), torch.ones(5, 1, side, side))
 
 
 # --- known answers

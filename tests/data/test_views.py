@@ -36,7 +36,7 @@ EVERYTHING = replace(
     solarize=0.4,
 )
 PLANS = {
-    **{name: PRESETS[name] for name in ("none", "digits", "small-images", "photos", "directclr", "ncl")},
+    **{name: PRESETS[name] for name in ("none", "digits", "drawings", "small-images", "photos", "directclr", "ncl")},
     "everything": EVERYTHING,
 }
 SEED, EPOCH, NUM_IMAGES = 7, 3, 66

@@ -9,9 +9,14 @@ import torch
 from PIL import Image
 
 import counterpoint as cp
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data import image_files, index_check, stores
+from counterpoint.data.looks import NUM_SAMPLED
 from counterpoint.data.presets import PRESETS
+from counterpoint.data.sources import open_source
 from counterpoint.data.views import ViewDrawer
+from counterpoint.engine.progress import Reporter
 
 TILE, GAP, HEADER = 96, 6, 22
 
@@ -19,6 +24,12 @@ TILE, GAP, HEADER = 96, 6, 22
 @pytest.fixture
 def images(rng: np.random.Generator) -> np.ndarray:
     return rng.integers(0, 256, (12, 8, 8), dtype=np.uint8)
+
+
+def save_pictures(folder: Path, count: int, rng: np.random.Generator) -> None:
+    folder.mkdir()
+    for number in range(count):
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(folder / f"{number:03}.png")
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -105,6 +116,81 @@ def test_colour_and_oblong_images_are_drawn(tmp_path: Path, rng: np.random.Gener
     shown = tile(sheet, 0, 0)
     assert (shown[16:] == 255).all()  # 120 x 20 pixels become 96 x 16
     assert shown[:16].std() > 10
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Every picture that is decoded, in whatever way."""
+    seen: list[bytes] = []
+
+    def decode(encoded: bytes) -> Image.Image:
+        seen.append(encoded)
+        return image_files.decode(encoded)
+
+    def decode_square(encoded: bytes, side: int) -> torch.Tensor:
+        return image_files.to_square(decode(encoded), side)
+
+    monkeypatch.setattr(index_check, "decode", decode)
+    monkeypatch.setattr(stores, "decode_square", decode_square)
+    return seen
+
+
+def test_only_pictures_that_are_drawn_or_looked_at_are_decoded(
+    tmp_path: Path, rng: np.random.Generator, decoded: list[bytes]
+) -> None:
+    save_pictures(tmp_path / "pictures", 150, rng)
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"views": {"preset": "photos"}}, 5), ({}, NUM_SAMPLED), ({"seed": 1}, NUM_SAMPLED + 5)
+    ]  # fmt: skip
+    for settings, expected in cases:
+        decoded.clear()
+        cp.preview(tmp_path / "pictures", out=tmp_path / "few.png", num_samples=5, quiet=True, **settings)
+        assert len(decoded) <= expected
+        assert len(set(decoded)) == len(decoded) >= min(expected, NUM_SAMPLED)
+    decoded.clear()
+    source = open_source(tmp_path / "pictures", SourceSettings(), progress=Reporter(quiet=True).bar)
+    assert len(decoded) == len(source) == 150  # the index of a training run does not rest on what nobody has read
+
+
+def test_the_sheet_is_the_same_once_everything_was_read(tmp_path: Path, rng: np.random.Generator) -> None:
+    save_pictures(tmp_path / "pictures", 20, rng)
+    before = pixels(cp.preview(tmp_path / "pictures", out=tmp_path / "before.png", quiet=True))
+    source = open_source(tmp_path / "pictures", SourceSettings(), progress=Reporter(quiet=True).bar)
+    after = pixels(cp.preview(tmp_path / "pictures", out=tmp_path / "after.png", quiet=True))
+    of_array = pixels(cp.preview(source.store.fetch(range(20)), out=tmp_path / "array.png", quiet=True))
+    assert np.array_equal(before, after)
+    assert np.array_equal(before, of_array)
+
+
+def test_what_is_left_out_is_named(
+    tmp_path: Path, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pictures"
+    save_pictures(folder, 4, rng)
+    (folder / "cut.png").write_bytes((folder / "000.png").read_bytes()[:400])
+    (folder / "text.jpg").write_text("not a picture", encoding="utf-8")
+    (folder / "notes.md").write_text("text", encoding="utf-8")
+    reasons = {"cut.png": "truncated", "text.jpg": "not an image"}
+    path = cp.preview(folder, out=tmp_path / "sheet.png", num_samples=9)
+    said = capsys.readouterr().err
+    for name, reason in {**reasons, "notes.md": "no image suffix"}.items():
+        assert said.count(f"skipped {name}: ") == 1
+        assert reason in said
+    assert pixels(path).shape[0] == 4 * (TILE + GAP) + GAP + HEADER  # the good ones are all drawn
+    for number in range(4):
+        (folder / f"{number:03}.png").unlink()
+    with pytest.raises(DataError, match="none of the 2 images"):
+        cp.preview(folder, out=tmp_path / "none.png", quiet=True)
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_it_says_which_views_and_why_and_how_many_are_blank(
+    tmp_path: Path, images: np.ndarray, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cp.preview(images, out=tmp_path / "sheet.png")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "views of preset digits (grey-level images" in said
+    assert "0.0% of 48 views are blank" in said
 
 
 @pytest.mark.parametrize(

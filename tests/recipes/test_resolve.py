@@ -88,6 +88,28 @@ def test_the_data_and_the_device_decide_encoder_and_views(
     assert settings.source.image_size == (8 if len(shape) == 1 else shape[1])
 
 
+def test_drawings_are_seen_and_the_reason_says_so() -> None:
+    page = torch.full((20, 3, 64, 64), 255, dtype=torch.uint8)
+    for number in range(20):
+        page[number, :, 10 + number : 13 + number, 8:56] = 0
+    source = replace(source_of((3, 64, 64)), store=MemoryStore(page))
+
+    def views(**asked: Any) -> Resolution:
+        settings = build(TrainSettings, nest(asked), "test")
+        return resolve(resolve_holdout(settings, source), source, 20, CPU)
+
+    found = views()
+    assert found.settings.views.preset == "drawings"
+    assert (found.settings.views.flip, found.settings.views.jitter, found.settings.views.fill) == (0.0, 0.0, "edge")
+    assert "100% have no colour" in found.reasons["views.preset"]
+    asked = views(**{"views.preset": "photos"})
+    assert asked.settings.views.jitter == 0.8
+    assert "views.preset" not in asked.reasons
+    assert found.blank_views is not None
+    assert asked.blank_views is not None
+    assert found.blank_views.share < asked.blank_views.share
+
+
 @pytest.mark.parametrize("num_train", [2, 3, 4, 7, 8, 15, 16, 1023, 1024, 1438, 50_000])
 def test_the_batch_is_a_power_of_two_that_the_data_can_fill(num_train: int) -> None:
     batch = resolved(num_samples=num_train).settings.batch_size

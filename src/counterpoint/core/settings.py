@@ -122,6 +122,9 @@ class ViewSettings(Settings):
     )
     zoom: Pair | Auto = Field(default="auto", description="scaling of the affine view, lowest and highest")
     shear: Annotated[float, Field(ge=0, le=60)] | Auto = Field(default="auto", description="largest shear in degrees")
+    fill: Literal["auto", "black", "edge"] = Field(
+        default="auto", description="what surrounds a picture that is moved: black, or the nearest pixels of its edge"
+    )
     noise: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto", description="vectors: standard deviation of added noise, in standard deviations of the feature"
     )

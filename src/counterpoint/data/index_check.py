@@ -47,6 +47,9 @@ class Examined:
     reason: str = ""
 
 
+UNREAD = Examined(0, "", 0, 0)  # taken for good, without a hash
+
+
 def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known:
     """Set an earlier manifest beside the files as they are now."""
     now = {file: stamp_of(file) for file in dict.fromkeys(abspath(image.path) for image in images)}

@@ -2,7 +2,9 @@
 
 # N samples
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from os import fsencode
 
@@ -14,7 +16,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.image_files import ImageSize, Skipped, map_files, read_size, to_square
-from counterpoint.data.index_check import Known, examine, judge, known_samples, named, refuse_altered
+from counterpoint.data.index_check import UNREAD, Known, examine, judge, known_samples, named, refuse_altered
 from counterpoint.data.located import Located, Read, read_bytes
 from counterpoint.data.located_labels import LabelRule, labels_as_asked, own_labels
 from counterpoint.data.manifest import (
@@ -33,6 +35,7 @@ from counterpoint.data.stores import FileStore, MemoryStore
 MEMORY_BUDGET_BYTES = 2 << 30  # images that fit when decoded are kept in memory
 LARGEST_AUTO_SIDE = 64
 NOTE = "source.manifest"
+_IS_GLANCE = ContextVar("_IS_GLANCE", default=False)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,20 @@ class Listing:
     label: LabelRule = own_labels
     cached: CachedManifest | None = None
     variant: str = ""
+
+
+@contextmanager
+def glance() -> Iterator[None]:
+    """Data that are opened here are for a look at a few pictures: each is decoded when it is fetched, and not before.
+
+    What an earlier index says holds; pictures that it does not know are taken for good until they are fetched, and no
+    index is kept.
+    """
+    token = _IS_GLANCE.set(True)
+    try:
+        yield
+    finally:
+        _IS_GLANCE.reset(token)
 
 
 def open_located(
@@ -95,7 +112,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     side, notes = settings.image_size, {}
     if side == "auto":
         side, notes["source.image_size"] = _choose_side(images, known, listing.read)
-    pixels = _memory_for(len(images), side)
+    pixels = None if _IS_GLANCE.get() else _memory_for(len(images), side)
     rows = _index(listing, known, settings, progress, pixels)
     if settings.altered == "refuse":
         refuse_altered(name, rows)
@@ -105,7 +122,8 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     _check_share_of_bad(name, bad, len(rows) + len(lost), settings.max_bad)
     stamps = {**{remark.file: stamp_of(remark.file) for remark in listing.remarks}, **known.now}
     manifest = Manifest(tuple(rows), stamps, tuple(listing.remarks))
-    complaint = "" if manifest == cached.manifest else write_manifest(path, manifest)
+    is_kept = manifest == cached.manifest or _IS_GLANCE.get()
+    complaint = "" if is_kept else write_manifest(path, manifest)
     changes = "" if cached.manifest is None else _changes(rows, known)
     if remarks := "; ".join(text for text in (changes, cached.complaint, complaint) if text):
         notes[NOTE] = remarks
@@ -143,6 +161,8 @@ def _index(
         row = known.unchanged(image)
         if row is not None and (row.status == "bad" or pixels_N is None) and not is_renewed(row):
             return replace(row, label=image.label)
+        if is_glance:
+            return judge(image, None, UNREAD, settings.altered)
 
         def keep(picture: Image.Image) -> None:
             if pixels_N is not None:
@@ -153,8 +173,8 @@ def _index(
     def is_renewed(row: Row) -> bool:
         return settings.altered == "reindex" and row.status != "ok"
 
-    num_images = len(listing.images)
-    if pixels_N is None and not any(known.unchanged(image) is None for image in listing.images):
+    is_glance, num_images = _IS_GLANCE.get(), len(listing.images)
+    if is_glance or (pixels_N is None and not any(known.unchanged(image) is None for image in listing.images)):
         rows = [row_of(number) for number in range(num_images)]  # nothing to read, nothing to show
     else:
         with progress(f"reading {num_images} images", num_images) as advance:

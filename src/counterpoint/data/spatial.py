@@ -3,11 +3,14 @@
 # B images, C channels, H height, W width, O offsets
 
 import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Fill = Literal["black", "edge"]
+PADDING: dict[Fill, str] = {"black": "zeros", "edge": "border"}  # torch's words
 BLUR_REACH = 4.0  # a Gaussian is cut off at so many sigma
 
 
@@ -37,11 +40,11 @@ def affine_maps(angle_B: Tensor, shift_B2: Tensor, zoom_B: Tensor, shear_B2: Ten
     return torch.cat([inverse_B22, offset_B2[:, :, None]], dim=2)
 
 
-def affine(images_BCHW: Tensor, maps_B23: Tensor) -> Tensor:
-    """Move images by their maps; bilinear, zero outside."""
+def affine(images_BCHW: Tensor, maps_B23: Tensor, fill: Fill = "black") -> Tensor:
+    """Move images by their maps; bilinear; outside is black, or as the nearest pixel of the edge."""
     maps_B23 = maps_B23.to(images_BCHW.device, non_blocking=True)
     grid = F.affine_grid(maps_B23, list(images_BCHW.shape), align_corners=False)
-    return F.grid_sample(images_BCHW, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return F.grid_sample(images_BCHW, grid, mode="bilinear", padding_mode=PADDING[fill], align_corners=False)
 
 
 def gaussian_blur(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float) -> Tensor:

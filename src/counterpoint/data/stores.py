@@ -8,8 +8,16 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.data.image_files import decode_square
+from counterpoint.data.image_files import Skipped, decode_square
 from counterpoint.data.located import Located, Read, content_hash, read_bytes
+
+
+class UnreadableError(DataError):
+    """A picture that nobody has read before cannot be read."""
+
+    def __init__(self, skipped: Skipped) -> None:
+        super().__init__(f"{skipped.name} cannot be read ({skipped.reason})")
+        self.skipped = skipped
 
 
 class Store(Protocol):
@@ -48,7 +56,7 @@ class FileStore:
 
     Attributes:
         images: where each sample lies.
-        hashes: hash of each sample's bytes, from the manifest.
+        hashes: hash of each sample's bytes, from the manifest; empty where it has not been read.
         side: pixels to which images are brought.
         read: gets the bytes.
     """
@@ -66,12 +74,15 @@ class FileStore:
 
         Raises:
             DataError: a sample's bytes are gone or are not those that were indexed; its name and file are given.
+            UnreadableError: a sample that was never indexed is gone or no picture.
         """
         return torch.stack([self._sample(int(position)) for position in positions])
 
     def _sample(self, position: int) -> Tensor:
         """One verified and decoded sample."""
         image = self.images[position]
+        if not self.hashes[position]:
+            return self._unread_sample(image)
         where = image.name if image.path.as_posix().endswith(image.name) else f"{image.name} in {image.path}"
         remedy = "bring it back as it was, or start again with --source.altered skip or reindex"
         try:
@@ -84,3 +95,10 @@ class FileStore:
             return decode_square(content, self.side)
         except ValueError as error:  # it decoded when it was indexed: another version of the image library
             raise DataError(f"{where} no longer decodes ({error}) though its bytes are the same") from None
+
+    def _unread_sample(self, image: Located) -> Tensor:
+        """One sample that the manifest does not know."""
+        try:
+            return decode_square(self.read(image), self.side)
+        except (OSError, ValueError) as error:
+            raise UnreadableError(Skipped(image.name, first_line(error))) from None

@@ -143,7 +143,7 @@ def image_views(
         local_B = order_B[rows] - start
         there_B, back_B = (order.to(views.device, non_blocking=True) for order in (local_B, local_B.argsort()))
         images = to_unit_float(samples_BCHW[rows].index_select(0, there_B))
-        images = _change(images, rows_of(decisions, rows), plan.blur_sigma[1])
+        images = _change(images, rows_of(decisions, rows), plan)
         torch.index_select(images if finish is None else finish(images), 0, back_B, out=views[rows])
     return views
 
@@ -154,17 +154,17 @@ def _order(decisions: Decisions, num_images: int, size: int) -> Tensor:
     return (torch.arange(num_images) // size * 5 + place_B).argsort()
 
 
-def _change(images_BCHW: Tensor, decisions: Decisions, largest_sigma: float) -> Tensor:
+def _change(images_BCHW: Tensor, decisions: Decisions, plan: ViewPlan) -> Tensor:
     """All changes in their order; images may be changed in place."""
     if decisions.crop is not None:
         images_BCHW = apply_crop(images_BCHW, decisions.crop).clamp_(0.0, 1.0)  # bicubic weights may be negative
     sigma_B, maps_B23, jitter = decisions.sigma_B, decisions.maps_B23, decisions.jitter
     changes: tuple[tuple[Tensor, Change], ...] = (
         (decisions.is_flipped_B, lambda part, rows: part.flip(3)),
-        (decisions.is_moved_B, lambda part, rows: affine(part, rows_of(maps_B23, rows))),
+        (decisions.is_moved_B, lambda part, rows: affine(part, rows_of(maps_B23, rows), plan.fill)),
         (decisions.is_jittered_B, lambda part, rows: colour_jitter(part, rows_of(jitter, rows))),
         (decisions.is_grey_B, lambda part, rows: to_grey(part)),
-        (decisions.is_blurred_B, lambda part, rows: gaussian_blur(part, rows_of(sigma_B, rows), largest_sigma)),
+        (decisions.is_blurred_B, lambda part, rows: gaussian_blur(part, rows_of(sigma_B, rows), plan.blur_sigma[1])),
         (decisions.is_solarized_B, lambda part, rows: solarize(part)),
     )
     for is_chosen_B, change in changes:

@@ -7,12 +7,12 @@ from counterpoint.recipes.assembled import Assembled
 
 
 def banner(assembled: Assembled) -> str:
-    """Three or four lines about a run.
+    """A few lines about a run.
 
     Args:
         assembled: its parts.
     """
-    lines = [_samples(assembled), _encoder(assembled), _pairs(assembled)]
+    lines = [_samples(assembled), *_views(assembled), _encoder(assembled), _pairs(assembled)]
     if assembled.settings.engine.accumulate > 1:
         lines.append(
             f"gradients of {assembled.settings.engine.accumulate} sub-batches are added up per step: each is a batch "
@@ -38,6 +38,12 @@ def _samples(assembled: Assembled) -> str:
         f"{settings.method} on {source.name}: {samples}; {assembled.num_train:,} to train on{tail}{held_out}; "
         f"labels: {labels}"
     )
+
+
+def _views(assembled: Assembled) -> list[str]:
+    """What is drawn of pictures, and how many views show nothing."""
+    blank = assembled.resolution.blank_views
+    return [] if blank is None else [f"views: preset {assembled.settings.views.preset}; {blank}"]
 
 
 def _encoder(assembled: Assembled) -> str:

@@ -1,5 +1,8 @@
 """Draw originals beside their views: what the encoder is taught to ignore."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +13,22 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_bytes, to_unit_float
 from counterpoint.core.counter_random import PURPOSE_SPLIT
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import write_atomically
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest
+from counterpoint.data.indexed_images import glance
+from counterpoint.data.looks import NUM_SAMPLED, SAMPLE_SEED, Pictures
 from counterpoint.data.order import random_order
 from counterpoint.data.presets import ViewPlan, plan_views
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
+from counterpoint.data.stores import UnreadableError
 from counterpoint.data.views import ViewDrawer
 from counterpoint.engine.progress import Reporter
+from counterpoint.recipes.given import Given, open_given
 from counterpoint.recipes.resolve import Resolution, resolve_views
+
+Fetch = Callable[[int], Tensor | None]
 
 TILE = 96  # pixels per picture
 GAP, HEADER, LINE = 6, 22, 12
@@ -56,26 +64,59 @@ def preview(
         TrainSettings, nest({**settings, **({"data": str(data)} if is_named and data is not None else {})}), "settings"
     )
     reporter = Reporter(quiet=quiet)
-    source = open_source(asked.data if is_named else data, asked.source, progress=reporter.bar)
+    with glance():
+        source = open_given(asked, Given(None if is_named else data), reporter)
     if source.kind != "images":
         raise UsageError(
             "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"
         )
-    chosen = resolve_views(Resolution(asked), source).settings
-    rows = random_order(asked.seed, 0, len(source), purpose=PURPOSE_SPLIT)[:num_samples]
     path = Path(out)
     if path.suffix != ".png" or not path.parent.is_dir():
         raise RunError(f"--out must be a .png file in a folder that exists, got {str(path)!r}")
-    sheet = _sheet(source, chosen, rows, num_views)
+    fetch = _fetcher(source, reporter)
+    shown = _first_good(source, asked.seed, num_samples, fetch)
+    looked_at = _first_good(source, SAMPLE_SEED, NUM_SAMPLED, fetch) if asked.views.preset == "auto" else shown
+    resolution = resolve_views(Resolution(asked), source, looked_at)
+    sheet = _sheet(shown, resolution.settings, num_views)
     write_atomically(path, sheet.save)
-    reporter.say(f"views of preset {chosen.views.preset}: {path}")
+    why = resolution.reasons.get("views.preset", "as asked")
+    reporter.say(f"views of preset {resolution.settings.views.preset} ({why}): {path}")
+    reporter.say(str(resolution.blank_views))
     return path
 
 
-def _sheet(source: Source, settings: TrainSettings, rows: Tensor, num_views: int) -> Image.Image:
+def _fetcher(source: Source, reporter: Reporter) -> Fetch:
+    """Fetches one picture, once; one that cannot be read is named and left out."""
+
+    @cache
+    def fetch(position: int) -> Tensor | None:
+        try:
+            return source.store.fetch([position])
+        except UnreadableError as error:
+            reporter.say(f"skipped {error.skipped.name}: {error.skipped.reason}")
+            return None
+
+    return fetch
+
+
+def _first_good(source: Source, seed: int, count: int, fetch: Fetch) -> Pictures:
+    """The first pictures of a seed's order that can be read."""
+    waiting = random_order(seed, 0, len(source), purpose=PURPOSE_SPLIT).tolist()
+    found: list[tuple[int, Tensor]] = []
+    with ThreadPoolExecutor() as pool:
+        while waiting and len(found) < count:
+            wanted, waiting = waiting[: count - len(found)], waiting[count - len(found) :]
+            fetched = zip(wanted, pool.map(fetch, wanted), strict=True)
+            found += [(number, pixels) for number, pixels in fetched if pixels is not None]
+    if not found:
+        raise DataError(f"none of the {len(source)} images in {source.name} can be read")
+    return Pictures(torch.tensor([number for number, _ in found]), torch.cat([pixels for _, pixels in found]))
+
+
+def _sheet(pictures: Pictures, settings: TrainSettings, num_views: int) -> Image.Image:
     """Tiles with a caption line."""
-    samples = source.store.fetch(rows.tolist())
-    neutral = torch.zeros(source.shape[0]), torch.ones(source.shape[0])
+    samples, rows = pictures.pixels, pictures.ids
+    neutral = torch.zeros(samples.shape[1]), torch.ones(samples.shape[1])
     plan = plan_views(settings.views)
     drawer = ViewDrawer(plan, *neutral, settings.seed)
     columns = [to_unit_float(samples)]

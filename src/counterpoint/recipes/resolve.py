@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import Settings, TrainSettings
-from counterpoint.data.presets import PRESETS, choose_preset, filled
+from counterpoint.data.blank_views import BlankViews, count_blank_views
+from counterpoint.data.looks import Pictures, look, sample_pictures
+from counterpoint.data.presets import PRESETS, choose_preset, filled, plan_views
 from counterpoint.data.source import Source, source_side
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -30,10 +32,11 @@ CONVNET_LARGEST_SIDE = 64
 
 @dataclass
 class Resolution:
-    """Settings without ``auto``, and the reason of each value that was filled in."""
+    """Settings without ``auto``, the reason of each value that was filled in, and how many views show nothing."""
 
     settings: TrainSettings
     reasons: dict[str, str] = field(default_factory=dict)
+    blank_views: BlankViews | None = None
 
     def fill(self, path: str, choose: Callable[[], tuple[Any, str]]) -> None:
         """Replace the setting at a dotted path if it is ``auto``."""
@@ -111,16 +114,28 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     return resolution
 
 
-def resolve_views(resolution: Resolution, source: Source) -> Resolution:
-    """Fill in the views."""
-    resolution.fill("views.preset", lambda: choose_preset(source.kind, source.shape))
+def resolve_views(resolution: Resolution, source: Source, pictures: Pictures | None = None) -> Resolution:
+    """Fill in the views, and count those that are blank.
+
+    Args:
+        resolution: settings to fill in.
+        source: the data.
+        pictures: what to look at (default: some of the source).
+    """
+    is_seen = source.kind == "images"
+    pictures = sample_pictures(source) if is_seen and pictures is None else pictures
+    looks = None if pictures is None else look(pictures.pixels)
+    resolution.fill("views.preset", lambda: choose_preset(source.kind, source.shape, looks))
     preset = resolution.settings.views.preset
-    if preset in PRESETS and preset != "none" and (preset == "vectors") != (source.kind == "vectors"):
+    if preset in PRESETS and preset != "none" and (preset == "vectors") == is_seen:
         raise UsageError(
             f"views.preset {preset} is not for {source.kind}; leave it at auto, or see `counterpoint list views`"
         )
     for name, value in filled(resolution.settings.views):
         resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))
+    if pictures is not None:
+        plan = plan_views(resolution.settings.views)
+        resolution.blank_views = count_blank_views(pictures, plan, resolution.settings.seed)
     return resolution
 
 

@@ -64,6 +64,7 @@ def _take(folder: RunFolder, held: contextlib.ExitStack, reporter: Reporter) -> 
 def first_status(assembled: Assembled) -> dict[str, Any]:
     """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
     settings, source = assembled.resolution.settings, assembled.source
+    blank = assembled.resolution.blank_views
     return {
         "status": "running",
         "method": settings.method,
@@ -81,6 +82,7 @@ def first_status(assembled: Assembled) -> dict[str, Any]:
         "class_counts": list(assembled.class_counts),
         "split_fingerprint": assembled.split.fingerprint,
         "skipped": [{"name": item.name, "reason": item.reason} for item in source.skipped],
+        "blank_views": None if blank is None else round(blank.share, 4),
         "device": settings.engine.device,
         "precision": settings.engine.precision,
         "world_size": world_size(),
