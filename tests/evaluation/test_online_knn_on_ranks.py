@@ -1,7 +1,7 @@
 """Every rank measures for itself: none waits for another, and all get the figure of one process, in shards too.
 
-Ranks hold the same weights and agree to the last bit. One process has weights that are equal up to rounding: its figures
-are the same because no vote is so near a tie that rounding could turn it, which is asserted in float64.
+Ranks hold the same weights and agree to the last bit. One process has weights that are equal up to rounding: its
+figures are the same because no vote is so near a tie that rounding could turn it, which is asserted in float64.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class Wiring(nn.Module):
 
 def clusters() -> tuple[np.ndarray, np.ndarray]:
     """Three overlapping clusters and their classes."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(17)
     labels = np.arange(NUM_SAMPLES) % 3
     samples = rng.normal(size=(3, WIDTH))[labels] + 2.0 * rng.normal(size=(NUM_SAMPLES, WIDTH))
     return samples.astype(np.float32), labels
