@@ -33,11 +33,11 @@ each_place = pytest.mark.parametrize("place", PLACES)
 
 @pytest.fixture
 def small_shapes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tiles of 16 by 32, features 16 at a time, slabs of two by two tiles; float64 in registers too, if asked."""
+    """Tiles of 32 by 16, features 16 at a time, slabs of two by two tiles; float64 in registers too, if asked."""
     place = request.getfixturevalue("place")
     monkeypatch.setattr(triton_pairs, "holds_gradient", lambda *_: place == "registers")
-    monkeypatch.setattr(triton_pairs, "gradient_shape", lambda *_: Shape(16, 32, 16, 1, 1))
-    monkeypatch.setattr(triton_pairs, "product_shape", lambda *_: Shape(16, 32, 16, 1, 1))
+    monkeypatch.setattr(triton_pairs, "gradient_shape", lambda *_: Shape(32, 16, 16, 1, 1))
+    monkeypatch.setattr(triton_pairs, "product_shape", lambda *_: Shape(32, 16, 16, 1, 1))
     monkeypatch.setattr(triton_launch.SlabSums, "_slab_size", lambda _: (32, 64))
     return iter([None])
 

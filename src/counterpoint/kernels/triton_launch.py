@@ -40,6 +40,7 @@ class Program:
         keeps_same_label: see ``contract.PairMask``.
         is_excluded_by_owner: the excluded indices belong to the owners.
         shape: block sizes.
+        is_triangle: see ``triton_records.Tiling``.
     """
 
     psi: str
@@ -47,6 +48,7 @@ class Program:
     keeps_same_label: bool
     is_excluded_by_owner: bool
     shape: Shape
+    is_triangle: bool = False
 
     def tiling(self, pairs: Pairs) -> Tiling:
         """The constants to compile for."""
@@ -66,6 +68,7 @@ class Program:
             padded_excluded=1 << max(num_excluded - 1, 0).bit_length(),
             is_excluded_by_owner=self.is_excluded_by_owner,
             keeps_same_label=self.keeps_same_label,
+            is_triangle=self.is_triangle,
         )
 
     def _products(self, dtype: torch.dtype) -> str:
@@ -87,24 +90,31 @@ class Program:
 
 
 def statistics(pairs: Pairs, program: Program) -> tuple[Tensor, Tensor | None]:
-    """Statistic of each owner in the first direction and of each other in the second, if there is one."""
+    """Statistic of each owner in the first direction and of each other in the second, if there is one.
+
+    In a triangle owners are others, and the two add up to one.
+    """
     num_owners, num_others = pairs.owner.num, pairs.other.num
-    num_blocks, span, num_spans = _grid(pairs, program.shape, 1)
+    num_blocks, span, num_spans = _grid(pairs, program.shape, 1, is_triangle=program.is_triangle)
     new_empty = pairs.factor.new_empty
     per_owner_SO = new_empty(num_spans, num_owners)
     per_other_K: Tensor | None = None
     step = num_blocks
+    nothing = float("-inf") if program.psi == "exp" else 0.0
     if pairs.second is not None:
-        per_other_K = new_empty(num_others).fill_(float("-inf") if program.psi == "exp" else 0.0)
+        per_other_K = pairs.factor.new_full((num_others,), nothing)
         step = max(1, PARTIAL_BYTES // max(1, num_others * per_owner_SO.element_size()))
     for first_block in range(0, num_blocks, max(step, 1)):
         size = min(step, num_blocks - first_block)
-        per_other_BK = None if per_other_K is None else new_empty(size, num_others)
+        per_other_BK = None if per_other_K is None else pairs.factor.new_full((size, num_others), nothing)
         out = StatisticOut(per_owner_SO, per_other_BK, span, first_block)
         program.run(programs.statistics, (size, num_spans), pairs, out)
         if per_other_K is not None and per_other_BK is not None:
             per_other_K = _merged(torch.stack([per_other_K, _merged(per_other_BK, program.psi)]), program.psi)
-    return _merged(per_owner_SO, program.psi), per_other_K
+    per_owner_O = _merged(per_owner_SO, program.psi)
+    if program.is_triangle and per_other_K is not None:
+        return _merged(torch.stack([per_owner_O, per_other_K]), program.psi), None
+    return per_owner_O, per_other_K
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,7 @@ class SlabSums:
     Args:
         pairs: all pairs.
         program: how to compute their weights; its excluded indices belong to the owners.
-        is_self: owners are others, and need no second sum.
+        is_self: owners are others: slabs left of the diagonal are not computed, and there is one sum for both.
     """
 
     def __init__(self, pairs: Pairs, program: Program, *, is_self: bool) -> None:
@@ -148,8 +158,10 @@ class SlabSums:
         new_zeros, counts = pairs.factor.new_zeros, (pairs.owner.num, pairs.other.num)
         num_features = pairs.owner.vectors_CD.shape[1]
         self.to_owners_OD = new_zeros(counts[0], num_features)
-        self.to_others_KD = None if is_self else new_zeros(counts[1], num_features)
+        self.to_others_KD = self.to_owners_OD if is_self else new_zeros(counts[1], num_features)
         self.sums = [new_zeros(count) for _ in range(2) for count in counts]  # first O, first K, second O, second K
+        if is_self:  # what an other gets in the second direction, an owner gets in the first
+            self.sums[2:] = self.sums[1::-1]
 
     def run(self) -> "SlabSums":
         """Go through all slabs."""
@@ -158,7 +170,7 @@ class SlabSums:
         buffer = self.pairs.owner.vectors_CD.new_empty(size)
         for top in range(0, self.pairs.owner.num, height):
             rows = slice(top, min(top + height, self.pairs.owner.num))
-            for left in range(0, self.pairs.other.num, width):
+            for left in range(top if self.is_self else 0, self.pairs.other.num, width):
                 columns = slice(left, min(left + width, self.pairs.other.num))
                 shape = rows.stop - rows.start, columns.stop - columns.start
                 self._add(rows, columns, buffer[: shape[0] * shape[1]].view(shape))
@@ -180,12 +192,16 @@ class SlabSums:
         new_empty = self.pairs.factor.new_empty
         sums = [new_empty(grid[1 - axis], (part.owner, part.other)[axis].num) for axis in (0, 1, 0, 1)]
         self.program.run(programs.slab_weights, grid, part, SlabOut(slab_HW, *sums))
-        places = (rows, columns, rows, columns) if part.second is not None else (rows, columns)
-        for total, place, partial in zip(self.sums, places, sums, strict=False):
-            total[place] += partial.sum(0)
         self.to_owners_OD[rows] += _product(slab_HW, part.other.vectors_CD, self.to_owners_OD.dtype)
-        if self.to_others_KD is not None:
-            self.to_others_KD[columns] += _product(slab_HW.mT, part.owner.vectors_CD, self.to_others_KD.dtype)
+        # The rows among themselves hold each pair twice: as others they have had it.
+        twice = max(0, rows.stop - columns.start) if self.is_self else 0
+        later = slice(columns.start + twice, columns.stop)
+        if later.start < later.stop:
+            weight_LH = slab_HW[:, twice:].mT
+            self.to_others_KD[later] += _product(weight_LH, part.owner.vectors_CD, self.to_others_KD.dtype)
+        places = ((rows, 0), (later, twice)) * (1 if part.second is None else 2)
+        for total, (place, skipped), partial in zip(self.sums, places, sums, strict=False):
+            total[place] += partial.sum(0)[skipped:]
 
     def _slab_size(self) -> tuple[int, int]:
         """About square, so that each sum is read and written seldom."""
@@ -207,6 +223,7 @@ def cut(pairs: Pairs, rows: slice, columns: slice) -> Pairs:
         excluded_HE,
         _cut_direction(pairs.first, rows, columns),
         None if pairs.second is None else _cut_direction(pairs.second, rows, columns),
+        pairs.bound,
     )
 
 
@@ -231,13 +248,17 @@ def _product(weight_HW: Tensor, vectors_WD: Tensor, dtype: torch.dtype) -> Tenso
     return weight_HW.to(dtype) @ vectors_WD.to(dtype)
 
 
-def _grid(pairs: Pairs, shape: Shape, numbers_per_owner: int) -> tuple[int, int, int]:
-    """Blocks of owners, others in a span, and spans: more than one where blocks alone leave the device idle."""
+def _grid(pairs: Pairs, shape: Shape, numbers_per_owner: int, *, is_triangle: bool = False) -> tuple[int, int, int]:
+    """Blocks of owners, others in a span, and spans: more than one where blocks alone leave the device idle.
+
+    A triangle's blocks have half as much to do on average, the first ones most.
+    """
     num_blocks = -(-pairs.owner.num // shape.block_owner)
     num_other_blocks = max(1, -(-pairs.other.num // shape.block_other))
     bytes_per_span = max(1, pairs.owner.num * numbers_per_owner * pairs.factor.element_size())
     most = max(1, min(num_other_blocks, PARTIAL_BYTES // bytes_per_span))
-    span = -(-num_other_blocks // _num_spans(num_blocks, most, _processors(pairs.factor.device)))
+    num_full = -(-num_blocks // 2) if is_triangle else num_blocks
+    span = -(-num_other_blocks // _num_spans(num_full, most, _processors(pairs.factor.device)))
     return num_blocks, span * shape.block_other, -(-num_other_blocks // span)
 
 

@@ -102,14 +102,16 @@ class TritonPairs:
         launch = _launch(scores, psi)
         pairs = as_pairs(scores, psi, self._dtype(scores))
         shape = product_shape(*_kind(pairs), self.precision)
-        program = launch.Program(psi.name, self.precision, scores.mask.keeps_same_label, True, shape)
+        program = launch.Program(
+            psi.name, self.precision, scores.mask.keeps_same_label, True, shape, is_triangle=scores.is_self
+        )
         return PerAnchor(*launch.statistics(pairs, program))
 
     @torch.no_grad()
     def gradient(self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
         """See ``contract.PairKernel.gradient``; raises what ``reduce`` does."""
         launch = _launch(scores, psi)
-        largest, weight = _normalised(weight, self._dtype(scores))
+        largest, weight = _normalised(weight, psi, self._dtype(scores))
         pairs = as_pairs(scores, psi, self._dtype(scores), given=(statistic, weight))
         is_small = holds_gradient(*_kind(pairs), self.precision)
         shape = gradient_shape(*_kind(pairs)) if is_small else product_shape(*_kind(pairs), self.precision)
@@ -171,7 +173,7 @@ def _in_slabs(launch: ModuleType, pairs: Pairs, program: Any, scores: PairScores
     row_own_N, row_other_M, column_other_N, column_own_M = slabs.sums
     sums = {"anchors_ND": slabs.to_owners_OD, "scale": slabs.products(), "row_own_N": row_own_N}
     if scores.is_self:
-        return sums | {"row_other_M": column_other_N, "scale": 0.5 * sums["scale"]}
+        return sums | {"row_other_M": row_other_M, "scale": 0.5 * sums["scale"]}
     sums |= {"keys_MD": slabs.to_others_KD, "row_other_M": row_other_M}
     return sums | {"column_own_M": column_own_M, "column_other_N": column_other_N}
 
@@ -194,11 +196,14 @@ def _in_dtypes_of(terms: ScoreTerms, sums: Mapping[str, Tensor | None]) -> Score
     return ScoreTerms(**{name: None if t is None or s is None else s.to(t) for name, (t, s) in given.items()})  # pyright: ignore[reportArgumentType]
 
 
-def _normalised(weight: PerAnchor, dtype: torch.dtype) -> tuple[Tensor | None, PerAnchor]:
-    """Weights of at most 1 in float16, whose numbers end at 6e-8, and what they were divided by."""
-    if dtype != torch.float16:
+def _normalised(weight: PerAnchor, psi: PairFunction, dtype: torch.dtype) -> tuple[Tensor | None, PerAnchor]:
+    """Weights of at most 1, and what they were divided by.
+
+    The numbers of float16 end at 6e-8; what turns a bounded exponential into a weight may be near the largest number.
+    """
+    if dtype != torch.float16 and not psi.in_log_domain:
         return None, weight
-    given = [value.float() for value in (weight.rows_N, weight.columns_M) if value is not None]
+    given = [value.to(accumulator(dtype)) for value in (weight.rows_N, weight.columns_M) if value is not None]
     largest = torch.stack([value.abs().amax() for value in given if len(value)] or [given[0].new_ones(())]).amax()
     largest = torch.where(largest > 0, largest, 1.0)
     return largest, PerAnchor(*(value / largest for value in given))

@@ -5,7 +5,7 @@
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor
+from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.triton_records import Direction, Pairs, Side
 
 LOG2_E = 1.4426950408889634
@@ -25,10 +25,10 @@ def as_pairs(
         scores: the scores.
         psi: the elementwise function; scores are in units of ln 2 where it is the exponential.
         dtype: of the vectors that are multiplied.
-        given: statistic and weight, for a gradient. Where anchors are keys, pairs are then read from both ends.
+        given: statistic and weight, for a gradient.
 
     Returns:
-        The pairs; the first direction reads along the rows, the second along the columns.
+        The pairs; the first direction reads along the rows, the second along the columns, also where anchors are keys.
     """
     terms, mask, unit = scores.terms, scores.mask, LOG2_E if psi.in_log_domain else 1.0
     prepared = _Prepared(accumulator(dtype), unit)
@@ -40,13 +40,14 @@ def as_pairs(
     other = Side(keys_MD, len(keys_MD), _contiguous(labels_M))
     excluded_NE = None if mask.excluded_NE is None else mask.excluded_NE.to(torch.int32).contiguous()
     factor = (terms.scale.to(owner.vectors_CD.device, prepared.dtype) * unit).reshape(())
+    bound = _bound(terms, owner.vectors_CD, other.vectors_CD, factor) if psi.in_log_domain else None
     rows = prepared.direction(terms.row_own_N, terms.row_other_M, psi, _at(given, 0))
     columns = None
     if scores.is_two_way:
         columns = flipped(prepared.direction(terms.column_own_M, terms.column_other_N, psi, _at(given, 1)))
-    elif scores.is_self and given is not None:
+    elif scores.is_self:
         columns = flipped(rows)
-    return Pairs(owner, other, factor, excluded_NE, rows, columns)
+    return Pairs(owner, other, factor, excluded_NE, rows, columns, bound)
 
 
 def from_the_keys(pairs: Pairs) -> Pairs:
@@ -58,6 +59,7 @@ def from_the_keys(pairs: Pairs) -> Pairs:
         pairs.excluded_CE,
         flipped(pairs.first),
         None if pairs.second is None else flipped(pairs.second),
+        pairs.bound,
     )
 
 
@@ -65,6 +67,15 @@ def flipped(direction: Direction) -> Direction:
     """A direction with owners and others exchanged."""
     by_owner_O, by_other_K, owner_weight_O, other_weight_K = direction
     return Direction(by_other_K, by_owner_O, other_weight_K, owner_weight_O)
+
+
+def _bound(terms: ScoreTerms, owner_ND: Tensor, other_MD: Tensor, factor: Tensor) -> Tensor | None:
+    """No score is farther from 0, on the device: nothing waits for it. None where something is added to products."""
+    if any(bias is not None for bias in terms.flat()[3:]) or not len(owner_ND) or not len(other_MD):
+        return None
+    sides = (owner_ND,) if other_MD is owner_ND else (owner_ND, other_MD)
+    longest = [torch.linalg.vector_norm(side, dim=1, dtype=factor.dtype).amax() for side in sides]
+    return (factor * longest[0] * longest[-1]).abs()
 
 
 class _Prepared:

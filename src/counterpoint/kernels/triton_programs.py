@@ -7,14 +7,15 @@
 
 from counterpoint.kernels.triton_language import jit, tl
 from counterpoint.kernels.triton_tiles import (
+    LARGEST_BOUND,
     counted,
     dot,
     load_vectors,
+    pair_weights,
     products,
     products_at_hand,
     read,
     value,
-    weights,
 )
 
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -22,34 +23,77 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 @jit
 def statistics(pairs, out, tiling: tl.constexpr):
-    """Sum of psi or log-sum-exp per owner over a span of others; per other over the owners of a block if asked."""
-    o_O = (out.first_block + tl.program_id(0)) * tiling.block_owner + tl.arange(0, tiling.block_owner)
+    """Sum of psi or log-sum-exp per owner over a span of others; per other over the owners of a block if asked.
+
+    Of a triangle, a block's owners meet each other and all that follow: among themselves they are owners twice.
+    """
+    first_owner = (out.first_block + tl.program_id(0)) * tiling.block_owner
+    o_O = first_owner + tl.arange(0, tiling.block_owner)
     start = tl.program_id(1) * out.span
+    end = tl.minimum(start + out.span, pairs.other.num)
+    if tiling.is_triangle:
+        tl.static_assert(tiling.block_owner % tiling.block_other == 0)  # tiles of all blocks and spans are the same
+        start = tl.maximum(start, first_owner)
     own_OD = load_vectors(pairs.owner, o_O, 0, tiling.chunk, tiling)
     top_O = tl.full((tiling.block_owner,), float("-inf"), tiling.accumulator)
     sum_O = tl.zeros((tiling.block_owner,), tiling.accumulator)
-    for first in range(start, tl.minimum(start + out.span, pairs.other.num), tiling.block_other):
+    for first in range(start, end, tiling.block_other):
         k_K = first + tl.arange(0, tiling.block_other)
         if tiling.num_features <= tiling.chunk:
             product_OK = products_at_hand(own_OD, load_vectors(pairs.other, k_K, 0, tiling.chunk, tiling), tiling)
         else:
             product_OK = products(pairs, o_O, k_K, tiling)
         product_OK = counted(product_OK, pairs, o_O, k_K, tiling)
-        u_OK = read(product_OK, pairs.first, pairs, o_O, k_K)
-        if tiling.psi == "exp":
-            new_O = tl.maximum(top_O, tl.max(u_OK, 1))
-            shift_O = tl.where(new_O == float("-inf"), 0.0, new_O)  # an owner without any other so far
-            sum_O = sum_O * tl.exp2(top_O - shift_O) + tl.sum(tl.exp2(u_OK - shift_O[:, None]), 1)
-            top_O = new_O
-        else:
-            sum_O += tl.sum(value(u_OK, tiling), 1)
+        top_O, sum_O, across_K = taken_in(product_OK, top_O, sum_O, pairs, (o_O, k_K), tiling)
         if pairs.second is not None:
-            across_K = across(read(product_OK, pairs.second, pairs, o_O, k_K), tiling)
+            is_new_K = k_K < pairs.other.num
+            if tiling.is_triangle:
+                is_new_K = is_new_K & (k_K >= first_owner + tiling.block_owner)
             place = tl.program_id(0).to(tl.int64) * pairs.other.num
-            tl.store(out.per_other_BK + place + k_K, across_K, mask=k_K < pairs.other.num)
+            tl.store(out.per_other_BK + place + k_K, across_K, mask=is_new_K)
     result_O = (top_O + tl.log2(sum_O)) * LN_2 if tiling.psi == "exp" else sum_O
     place = tl.program_id(1).to(tl.int64) * pairs.owner.num
     tl.store(out.per_owner_SO + place + o_O, result_O, mask=o_O < pairs.owner.num)
+
+
+@jit
+def taken_in(product_OK, top_O, sum_O, pairs, index_OK, tiling: tl.constexpr):
+    """One more tile: the running statistic of each owner, and the statistic of each other over the tile's owners.
+
+    Where all scores lie close together, their bound stands for the largest score so far, and one exponential serves
+    both.
+    """
+    o_O, k_K = index_OK
+    across_K = tl.zeros((tiling.block_other,), tiling.accumulator)
+    if pairs.bound is None:
+        top_O, sum_O = along(read(product_OK, pairs.first, pairs, o_O, k_K), top_O, sum_O, tiling)
+        if pairs.second is not None:
+            across_K = across(read(product_OK, pairs.second, pairs, o_O, k_K), tiling)
+    else:
+        bound = tl.load(pairs.bound)
+        if bound < LARGEST_BOUND:
+            exp_OK = tl.exp2(product_OK - bound)
+            sum_O += tl.sum(exp_OK, 1)
+            top_O = tl.zeros_like(top_O) + bound
+            if pairs.second is not None:
+                across_K = (bound + tl.log2(tl.sum(exp_OK, 0))) * LN_2
+        else:
+            top_O, sum_O = along(product_OK, top_O, sum_O, tiling)
+            if pairs.second is not None:
+                across_K = across(product_OK, tiling)
+    return top_O, sum_O, across_K
+
+
+@jit
+def along(u_OK, top_O, sum_O, tiling: tl.constexpr):
+    """Largest score so far and sum of exponentials relative to it, or sum of psi, with one more tile."""
+    if tiling.psi == "exp":
+        new_O = tl.maximum(top_O, tl.max(u_OK, 1))
+        shift_O = tl.where(new_O == float("-inf"), 0.0, new_O)  # an owner without any other so far
+        sum_O = sum_O * tl.exp2(top_O - shift_O) + tl.sum(tl.exp2(u_OK - shift_O[:, None]), 1)
+        return new_O, sum_O
+    else:
+        return top_O, sum_O + tl.sum(value(u_OK, tiling), 1)
 
 
 @jit
@@ -80,11 +124,10 @@ def gradients(pairs, out, tiling: tl.constexpr):
         else:
             product_OK = products(pairs, o_O, k_K, tiling)
         product_OK = counted(product_OK, pairs, o_O, k_K, tiling)
-        weight_OK = weights(product_OK, pairs.first, pairs, (o_O, k_K), tiling)
+        weight_OK, more_OK = pair_weights(product_OK, pairs, (o_O, k_K), tiling)
         if out.first_SO is not None:
             first_O += tl.sum(weight_OK, 1)
         if pairs.second is not None:
-            more_OK = weights(product_OK, pairs.second, pairs, (o_O, k_K), tiling)
             if out.second_SO is not None:
                 second_O += tl.sum(more_OK, 1)
             weight_OK += more_OK
@@ -107,11 +150,10 @@ def slab_weights(pairs, out, tiling: tl.constexpr):
     o_O = tl.program_id(0) * tiling.block_owner + tl.arange(0, tiling.block_owner)
     k_K = tl.program_id(1) * tiling.block_other + tl.arange(0, tiling.block_other)
     product_OK = counted(products(pairs, o_O, k_K, tiling), pairs, o_O, k_K, tiling)
-    weight_OK = weights(product_OK, pairs.first, pairs, (o_O, k_K), tiling)
+    weight_OK, more_OK = pair_weights(product_OK, pairs, (o_O, k_K), tiling)
     store_sum(out.first_TO, weight_OK, 1, (o_O, pairs.owner.num, tl.program_id(1)))
     store_sum(out.first_TK, weight_OK, 0, (k_K, pairs.other.num, tl.program_id(0)))
     if pairs.second is not None:
-        more_OK = weights(product_OK, pairs.second, pairs, (o_O, k_K), tiling)
         store_sum(out.second_TO, more_OK, 1, (o_O, pairs.owner.num, tl.program_id(1)))
         store_sum(out.second_TK, more_OK, 0, (k_K, pairs.other.num, tl.program_id(0)))
         weight_OK += more_OK

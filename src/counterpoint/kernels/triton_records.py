@@ -41,13 +41,14 @@ class Pairs(NamedTuple):
     excluded_CE: Tensor | None  # int32; one row per owner or per other, see ``Tiling``
     first: Direction
     second: Direction | None
+    bound: Tensor | None = None  # shape (): of all scores, in units of ln 2; None where it is not known
 
 
 class StatisticOut(NamedTuple):
     """Where ``statistics`` writes: one row per span of others, and one per block of owners."""
 
     per_owner_SO: Tensor
-    per_other_BK: Tensor | None  # given with a second direction
+    per_other_BK: Tensor | None  # given with a second direction; filled, as a triangle leaves places out
     span: int
     first_block: int
 
@@ -88,6 +89,7 @@ class Tiling(NamedTuple):
     padded_excluded: int  # next power of two
     is_excluded_by_owner: bool
     keeps_same_label: bool
+    is_triangle: bool  # owners are others: a pair is computed once, on or above the diagonal
 
 
 class Shape(NamedTuple):

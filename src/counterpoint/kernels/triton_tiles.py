@@ -11,6 +11,7 @@ A pair that does not count scores minus infinity, where every psi here and its s
 from counterpoint.kernels.triton_language import jit, tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+LARGEST_BOUND = tl.constexpr(57.0)  # in units of ln 2: e^80 = 2^115 is a number of float32
 
 
 @jit
@@ -117,6 +118,47 @@ def weights(u_OK, direction, pairs, index_OK, tiling: tl.constexpr):
         return slope_OK * tl.load(direction.owner_weight_O + o_O, mask=o_O < pairs.owner.num, other=0.0)[:, None]
     else:
         return slope_OK * tl.load(direction.other_weight_K + k_K, mask=k_K < pairs.other.num, other=0.0)[None, :]
+
+
+@jit
+def pair_weights(product_OK, pairs, index_OK, tiling: tl.constexpr):
+    """Weight of each pair in the first and, if there is one, in the second direction.
+
+    Scores that are known to lie close together share one exponential, which numbers per owner and per other turn into
+    both weights.
+    """
+    o_O, k_K = index_OK
+    first_OK = product_OK
+    second_OK = product_OK
+    if pairs.bound is None:
+        first_OK = weights(product_OK, pairs.first, pairs, index_OK, tiling)
+        if pairs.second is not None:
+            second_OK = weights(product_OK, pairs.second, pairs, index_OK, tiling)
+    else:
+        bound = tl.load(pairs.bound)
+        if bound < LARGEST_BOUND:
+            exp_OK = tl.exp2(product_OK - bound)
+            first_OK = exp_OK * bounded_factor(pairs.first, pairs, o_O, k_K, bound)
+            if pairs.second is not None:
+                second_OK = exp_OK * bounded_factor(pairs.second, pairs, o_O, k_K, bound)
+        else:
+            first_OK = weights(product_OK, pairs.first, pairs, index_OK, tiling)
+            if pairs.second is not None:
+                second_OK = weights(product_OK, pairs.second, pairs, index_OK, tiling)
+    return first_OK, second_OK
+
+
+@jit
+def bounded_factor(direction, pairs, o_O, k_K, bound):
+    """g exp(B - r): what turns an exponential into the pair's weight; as a column, or as a row."""
+    if direction.owner_weight_O is not None:
+        is_there_O = o_O < pairs.owner.num
+        minus_O = tl.load(direction.by_owner_O + o_O, mask=is_there_O, other=0.0)
+        return (tl.load(direction.owner_weight_O + o_O, mask=is_there_O, other=0.0) * tl.exp2(bound + minus_O))[:, None]
+    else:
+        is_there_K = k_K < pairs.other.num
+        minus_K = tl.load(direction.by_other_K + k_K, mask=is_there_K, other=0.0)
+        return (tl.load(direction.other_weight_K + k_K, mask=is_there_K, other=0.0) * tl.exp2(bound + minus_K))[None, :]
 
 
 @jit
