@@ -11,12 +11,13 @@ import pytest
 import torch
 from pair_cases import FUNCTIONS, KINDS, MASKS, as_lists, as_pairs, by_name, draw_weight, make_scores
 
-from counterpoint.kernels import dense, triton_launch, triton_pairs
+from counterpoint.kernels import dense, select, triton_launch, triton_pairs
 from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, SOFTPLUS
 from counterpoint.kernels.triton_pairs import TritonPairs
 from counterpoint.kernels.triton_records import Shape
+from counterpoint.losses import InfoNCE
 from oracles import pair_reductions as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import RELATIVE, assert_close, assert_low_precision
@@ -113,6 +114,67 @@ def test_statistic_and_gradient_are_the_definition(psi: PairFunction, kind: str,
 @pytest.mark.parametrize(("psi", "n", "m"), [(EXPONENTIAL, 37, 70), (SOFTPLUS, 31, 63)], ids=["exp", "softplus"])
 def test_many_tiles_spans_and_chunks(psi: PairFunction, kind: str, place: str, n: int, m: int) -> None:
     assert_equals_dense(draw(n, m, 35, kind=kind), psi)
+
+
+@each_kind
+@each_place
+@pytest.mark.usefixtures("small_shapes")
+@pytest.mark.parametrize("scale", [3.0, 3000.0], ids=["close", "far"])
+def test_scores_that_lie_close_together_and_others(kind: str, place: str, scale: float) -> None:
+    """Without biases their bound is known; far apart, one exponential cannot serve both readings."""
+    scores = draw(70, 90, 20, kind=kind)
+    terms = ScoreTerms(*scores.terms.flat()[:2], torch.tensor(scale, dtype=torch.float64))  # pyright: ignore[reportArgumentType]
+    assert_equals_dense(replace(scores, terms=terms), EXPONENTIAL)
+
+
+@pytest.mark.parametrize("kind", ["self", "two-way"])
+def test_weights_of_any_size_have_a_gradient(kind: str) -> None:
+    scores = draw(40, 50, 8, kind=kind, dtype=torch.float32)
+    vectors = [None if v is None else 8 * torch.nn.functional.normalize(v) for v in scores.terms.flat()[:2]]
+    scores = replace(scores, terms=ScoreTerms(*vectors, torch.tensor(0.6)))  # pyright: ignore[reportArgumentType]
+    statistic, weight = KERNEL.reduce(scores, EXPONENTIAL), positive_weight(scores)
+    huge = PerAnchor(*(None if part is None else 1e25 * part for part in (weight.rows_N, weight.columns_M)))  # pyright: ignore[reportArgumentType]
+    ours, theirs = (KERNEL.gradient(scores, EXPONENTIAL, statistic, w).anchors_ND for w in (huge, weight))
+    assert_close(ours / 1e25, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_loss_of_half_precision_takes_the_half_precision_program(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(select, "PROGRAM_DEVICES", ("cpu",))
+    monkeypatch.setattr(select, "DENSE_PAIRS", 0)
+    z0, z1 = (torch.randn(40, 24, generator=torch.Generator().manual_seed(seed)).to(dtype) for seed in (0, 1))
+    loss = InfoNCE(0.2, negatives="cross-view")
+    with select.recording() as choices:
+        value, gradient = with_gradient(loss, z0, z1)
+        with_gradient(loss, z0.float(), z1.float())
+    assert [choice.name for choice in choices] == [select.FUSED_HALF[dtype], "triton"]
+    assert dtype in products_of(choices[0].name, z0)
+    exact_value, exact = with_gradient(loss, z0.double(), z1.double())
+    low_value, low = with_gradient(dense_infonce, z0, z1)
+    assert_low_precision(value.reshape(1), low_value.reshape(1), exact_value.reshape(1))
+    assert_low_precision(gradient, low, exact)
+
+
+def with_gradient(loss: Any, z0: torch.Tensor, z1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    z0, z1 = z0.clone().requires_grad_(), z1.clone().requires_grad_()
+    value = loss(z0, z1)
+    return value.detach(), torch.cat(torch.autograd.grad(value, (z0, z1)))
+
+
+def dense_infonce(z0: torch.Tensor, z1: torch.Tensor) -> torch.Tensor:
+    """Cross-view InfoNCE in the precision of its inputs: the positive is in the denominator."""
+    logits = torch.nn.functional.normalize(z0) @ torch.nn.functional.normalize(z1).T / 0.2
+    target = torch.arange(len(z0))
+    entropy = torch.nn.functional.cross_entropy
+    return (entropy(logits, target) + entropy(logits.T, target)) / 2
+
+
+def products_of(name: str, z_ND: torch.Tensor) -> list[torch.dtype]:
+    """Dtype of the vectors that a kernel of the catalogue multiplies, for lifted inputs."""
+    scores = PairScores(ScoreTerms(z_ND.float(), None, torch.ones(())))
+    return [select.CATALOGUE[name]._dtype(scores)]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @each_place

@@ -3,16 +3,20 @@
 # N anchors, M keys, D features
 
 import threading
+import warnings
 
 import pytest
 import torch
 from pair_cases import FUNCTIONS, make_scores
 
+from counterpoint.kernels import select as choice_module
+from counterpoint.kernels import triton_pairs
 from counterpoint.kernels.contract import PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY
-from counterpoint.kernels.select import CATALOGUE, select, use
+from counterpoint.kernels.select import CATALOGUE, recording, select, use
 from counterpoint.losses import InfoNCE
+from tolerances import assert_close
 
 
 def scores_of(n: int, m: int, dtype: torch.dtype = torch.float32) -> PairScores:
@@ -94,3 +98,31 @@ def test_a_loss_takes_the_kernel_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_ragged_mask_is_no_reason_for_another_kernel() -> None:
     assert select(make_scores("two-way", "ragged", has_biases=True), EXPONENTIAL).name == "dense"
+
+
+def test_a_program_that_does_not_start_is_replaced_recorded_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of resource: shared memory, Required: 132096, Hardware limit: 101376")
+
+    monkeypatch.setattr(choice_module, "PROGRAM_DEVICES", ("cpu",))
+    monkeypatch.setattr(choice_module, "DENSE_PAIRS", 0)
+    monkeypatch.setattr(choice_module, "_failures", {})
+    monkeypatch.setattr(triton_pairs, "_device_problem", lambda _: None)
+    monkeypatch.setattr(triton_pairs, "_launch", fail)
+    z0, z1 = torch.randn(2, 9, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    z0.requires_grad_()
+    loss = InfoNCE(negatives="cross-view")
+    with use("dense"):
+        (expected,) = torch.autograd.grad(loss(z0, z1), z0)
+    with recording() as choices:
+        with pytest.warns(RuntimeWarning, match="fused CUDA program triton did not start.*132096"):
+            (first,) = torch.autograd.grad(loss(z0, z1), z0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            (second,) = torch.autograd.grad(loss(z0, z1), z0)
+    assert_close(first, expected)
+    assert_close(second, expected)
+    assert [choice.name for choice in choices] == ["triton", "dense"]
+    assert "132096" in choices[1].reason
+    with use("triton"), pytest.raises(RuntimeError, match="132096"):
+        loss(z0, z1)

@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +101,19 @@ def test_a_cpu_has_no_fused_program() -> None:
     assert why_not(scores, EXPONENTIAL) == "device must be cuda, got cpu"
     with pytest.raises(ValueError, match="device must be cuda, got cpu"):
         triton_pairs.reduce(scores, EXPONENTIAL)
+
+
+@needs_triton
+@pytest.mark.parametrize(("shared", "is_refused"), [(65_536, True), (101_376, False)])
+def test_a_card_with_too_little_shared_memory_is_refused(
+    shared: int, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(shared_memory_per_block_optin=shared)
+    )
+    words = "shared memory of a block must be at least 101,376 bytes, got 65,536"
+    assert triton_pairs._device_problem(torch.device("cuda", 0)) == (words if is_refused else None)
 
 
 def test_an_unknown_precision_is_refused() -> None:

@@ -2,21 +2,26 @@
 
 # N anchors, M keys
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from counterpoint.core.checks import check_choice
 from counterpoint.kernels import dense, linear, reference, tiled, triton_pairs
-from counterpoint.kernels.contract import PairFunction, PairKernel, PairScores
+from counterpoint.kernels.contract import PairFunction, PairKernel, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.pair_functions import IDENTITY
 
 DENSE_PAIRS = 512 * 512  # up to this many pairs a matrix fits the cache, and fewer calls win
 # How float32 products are made on a GPU follows torch.set_float32_matmul_precision.
 FUSED = {"highest": "triton", "high": "triton-tf32", "medium": "triton-bf16"}
+FUSED_HALF = {torch.bfloat16: "triton-bf16", torch.float16: "triton-fp16"}
+PROGRAM_DEVICES = ("cuda",)
+MOST_DENSE_PAIRS = 8192 * 8192  # stands in for a program that does not start: 256 MiB a matrix in float32
 
 CATALOGUE: Mapping[str, PairKernel] = {
     "dense": dense,
@@ -26,9 +31,14 @@ CATALOGUE: Mapping[str, PairKernel] = {
     "triton": triton_pairs,
     "triton-tf32": triton_pairs.TritonPairs("tf32"),
     "triton-bf16": triton_pairs.TritonPairs("bf16"),
+    "triton-fp16": triton_pairs.TritonPairs("fp16"),
 }
 
 _forced: ContextVar[str | None] = ContextVar("counterpoint_kernel", default=None)
+
+_inputs: ContextVar[torch.dtype | None] = ContextVar("counterpoint_input_dtype", default=None)
+
+_failures: dict[str, str] = {}  # programs that did not start, and why: a training run tries each once
 
 _records: ContextVar[tuple[list["Choice"], ...]] = ContextVar("counterpoint_kernel_choices", default=())
 
@@ -39,11 +49,72 @@ class Choice:
 
     name: str
     reason: str
+    is_asked_for: bool = False
 
     @property
     def kernel(self) -> PairKernel:
-        """The implementation."""
-        return CATALOGUE[self.name]
+        """The implementation; a fused program that nobody asked for has one to fall back on."""
+        is_program = isinstance(CATALOGUE[self.name], triton_pairs.TritonPairs) or self.name == "triton"
+        return Guarded(self.name) if is_program and not self.is_asked_for else CATALOGUE[self.name]
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A fused program, and torch operations in its place where it does not start.
+
+    Attributes:
+        name: of the program in the catalogue.
+    """
+
+    name: str
+
+    def reduce(self, scores: PairScores, psi: PairFunction) -> PerAnchor:
+        """See ``contract.PairKernel.reduce``."""
+        return self._run("reduce", scores, psi)
+
+    def gradient(self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
+        """See ``contract.PairKernel.gradient``."""
+        return self._run("gradient", scores, psi, statistic, weight)
+
+    def reduce_tangent(
+        self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms
+    ) -> PerAnchor:
+        """See ``contract.PairKernel.reduce_tangent``."""
+        return self._run("reduce_tangent", scores, psi, statistic, tangent)
+
+    def gradient_tangent(
+        self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
+    ) -> ScoreTerms:
+        """See ``contract.PairKernel.gradient_tangent``."""
+        return self._run("gradient_tangent", scores, psi, statistic, weight, tangent)
+
+    def _run(self, function: str, scores: PairScores, *given: Any) -> Any:
+        if self.name not in _failures:
+            try:
+                return getattr(CATALOGUE[self.name], function)(scores, *given)
+            except torch.OutOfMemoryError:
+                raise  # the matrix needs more
+            except Exception as error:  # compilers, drivers and launchers raise what they like
+                _failures[self.name] = f"{type(error).__name__}: {error}".splitlines()[0]
+                warnings.warn(
+                    f"fused CUDA program {self.name} did not start and is not tried again in this process; torch "
+                    f"operations take its place ({_failures[self.name]})",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        name = _stand_in(scores)
+        note(Choice(name, _why_stand_in(self.name)))
+        return getattr(CATALOGUE[name], function)(scores, *given)
+
+
+def _stand_in(scores: PairScores) -> str:
+    """The matrix where it fits, tiles above."""
+    is_small = len(scores.terms.anchors_ND) * len(scores.keys_MD) <= MOST_DENSE_PAIRS
+    return "dense" if is_small else "tiled"
+
+
+def _why_stand_in(name: str) -> str:
+    return f"fused program {name} did not start: {_failures[name]}"
 
 
 def select(scores: PairScores, psi: PairFunction) -> Choice:
@@ -64,19 +135,25 @@ def _choose(scores: PairScores, psi: PairFunction) -> Choice:
     if name == "linear" and psi is not IDENTITY:
         raise ValueError(f"kernel linear is for psi = identity, got {psi.name}; leave the choice to select")
     if name is not None:
-        return Choice(name, "asked for")
+        return Choice(name, "asked for", is_asked_for=True)
     if psi is IDENTITY:
         return Choice("linear", "psi is linear: sums of keys suffice")
     num_pairs, device = len(scores.terms.anchors_ND) * len(scores.keys_MD), scores.terms.anchors_ND.device
     if num_pairs <= DENSE_PAIRS:
         return Choice("dense", f"{num_pairs:,} pairs fit the cache")
-    if device.type != "cuda":
+    if device.type not in PROGRAM_DEVICES:
         return Choice("tiled", f"{num_pairs:,} pairs on {device.type}")
     obstacle = triton_pairs.why_not(scores, psi)
     if obstacle is not None:
         return Choice("tiled", f"{num_pairs:,} pairs on cuda; no fused program: {obstacle}")
-    precision = torch.get_float32_matmul_precision()
-    return Choice(FUSED[precision], f"{num_pairs:,} pairs on cuda, fused; float32 products as for {precision!r}")
+    precision, inputs = torch.get_float32_matmul_precision(), _inputs.get()
+    name, why = FUSED[precision], f"float32 products as for {precision!r}"
+    if inputs in FUSED_HALF and scores.terms.anchors_ND.dtype == torch.float32:
+        short = str(inputs).removeprefix("torch.")
+        name, why = FUSED_HALF[inputs], f"products in {short}, as the inputs; sums in float32"
+    if name in _failures:
+        return Choice(_stand_in(scores), _why_stand_in(name))
+    return Choice(name, f"{num_pairs:,} pairs on cuda, fused (experimental); {why}")
 
 
 def note(choice: Choice) -> Choice:
@@ -96,6 +173,19 @@ def recording() -> Iterator[list[Choice]]:
         yield record
     finally:
         _records.reset(token)
+
+
+@contextmanager
+def inputs_in(dtype: torch.dtype | None) -> Iterator[None]:
+    """Tell kernels what half precision a loss was given, which it lifts to float32; None leaves it as it is.
+
+    On CUDA products are then made in that precision: unit vectors are computed in float32 and rounded once.
+    """
+    token = _inputs.set(_inputs.get() if dtype is None else dtype)
+    try:
+        yield
+    finally:
+        _inputs.reset(token)
 
 
 def is_free() -> bool:

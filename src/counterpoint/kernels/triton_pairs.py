@@ -15,7 +15,7 @@ Precision of products of float32 vectors, ``TritonPairs(precision)``:
 - ``bf16x6``: six passes in bfloat16, accurate to float32 too.
 - ``ieee``: ordinary float32 arithmetic, without matrix units; gradients by slabs.
 - ``tf32``: one pass, 10 bits of each factor.
-- ``bf16``: vectors and weights are rounded to bfloat16.
+- ``bf16``, ``fp16``: vectors and weights are rounded to bfloat16 or float16.
 
 The matrix library multiplies float32 slabs as ``torch.set_float32_matmul_precision`` says. Vectors in bfloat16, float16
 and float64 are multiplied as they are.
@@ -38,13 +38,16 @@ from counterpoint.kernels import pair_functions, tiled
 from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.triton_problem import accumulator, as_pairs, from_the_keys
 from counterpoint.kernels.triton_records import (
+    AMPLE_SHARED,
+    LEAST_SHARED,
     Pairs,
     gradient_shape,
     holds_gradient,
     product_shape,
 )
 
-PRECISIONS = ("tf32x3", "bf16x6", "ieee", "tf32", "bf16")
+PRECISIONS = ("tf32x3", "bf16x6", "ieee", "tf32", "bf16", "fp16")
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 MOST_EXCLUDED = 16
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 KNOWN = (
@@ -101,7 +104,7 @@ class TritonPairs:
         """
         launch = _launch(scores, psi)
         pairs = as_pairs(scores, psi, self._dtype(scores))
-        shape = product_shape(*_kind(pairs), self.precision)
+        shape = product_shape(*_kind(pairs), self.precision, _shared_memory(pairs.factor.device))
         program = launch.Program(
             psi.name, self.precision, scores.mask.keeps_same_label, True, shape, is_triangle=scores.is_self
         )
@@ -114,7 +117,8 @@ class TritonPairs:
         largest, weight = _normalised(weight, psi, self._dtype(scores))
         pairs = as_pairs(scores, psi, self._dtype(scores), given=(statistic, weight))
         is_small = holds_gradient(*_kind(pairs), self.precision)
-        shape = gradient_shape(*_kind(pairs)) if is_small else product_shape(*_kind(pairs), self.precision)
+        shared = _shared_memory(pairs.factor.device)
+        shape = gradient_shape(*_kind(pairs)) if is_small else product_shape(*_kind(pairs), self.precision, shared)
         program = launch.Program(psi.name, self.precision, scores.mask.keeps_same_label, True, shape)
         sums = (_in_registers if is_small else _in_slabs)(launch, pairs, program, scores)
         return _as_terms(scores, sums, largest)
@@ -139,7 +143,7 @@ class TritonPairs:
     def _dtype(self, scores: PairScores) -> torch.dtype:
         """Dtype of the vectors that are multiplied."""
         dtype = torch.promote_types(scores.terms.anchors_ND.dtype, scores.keys_MD.dtype)
-        return torch.bfloat16 if dtype == torch.float32 and self.precision == "bf16" else dtype
+        return HALF.get(self.precision, dtype) if dtype == torch.float32 else dtype
 
 
 DEFAULT = TritonPairs()
@@ -236,10 +240,22 @@ def _device_problem(device: torch.device) -> str | None:
         return "triton must be installed, found none"
     if device.type == "cuda":
         capability = torch.cuda.get_device_capability(device)
-        return None if capability >= (8, 0) else f"compute capability must be at least 8.0, got {capability}"
+        if capability < (8, 0):
+            return f"compute capability must be at least 8.0, got {capability}"
+        shared = _shared_memory(device)
+        if shared < LEAST_SHARED:
+            return f"shared memory of a block must be at least {LEAST_SHARED:,} bytes, got {shared:,}"
+        return None
     if device.type == "cpu" and environ.get("TRITON_INTERPRET") == "1":
         return None
     return f"device must be cuda, got {device.type}"
+
+
+def _shared_memory(device: torch.device) -> int:
+    """Bytes that a block of threads may share; interpreted programs have enough."""
+    if device.type != "cuda":
+        return AMPLE_SHARED
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def _kind(pairs: Pairs) -> tuple[int, torch.dtype]:

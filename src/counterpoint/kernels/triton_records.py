@@ -102,7 +102,10 @@ class Shape(NamedTuple):
     num_stages: int
 
 
-# Chosen so that nothing spills and two tiles in flight fit the shared memory of compute capability 9.0.
+# Shared memory that a block may have, in bytes: compute capability 8.6, 8.9 and 12.0 have the least, 8.0 has enough for
+# any of the tiles. These are chosen so that nothing spills on 9.0; tests compile them for the others.
+LEAST_SHARED = 101_376
+AMPLE_SHARED = 166_912
 _SCALAR_UNITS = {torch.float32: Shape(128, 64, 16, 8, 2), torch.float64: Shape(64, 64, 16, 8, 2)}
 _SMALL_PRODUCTS = {4: Shape(128, 64, 64, 8, 2), 2: Shape(128, 128, 256, 8, 2)}  # by bytes per number
 _LARGE_PRODUCTS = {4: Shape(128, 64, 32, 8, 3), 2: Shape(128, 128, 64, 8, 3)}
@@ -117,11 +120,13 @@ def holds_gradient(num_features: int, dtype: torch.dtype, precision: str) -> boo
     return num_features <= _LARGE_GRADIENTS[dtype.itemsize].chunk * (4 if dtype == torch.float32 else 1)
 
 
-def product_shape(num_features: int, dtype: torch.dtype, precision: str) -> Shape:
+def product_shape(num_features: int, dtype: torch.dtype, precision: str, shared: int) -> Shape:
     """Tiles of programs that only multiply owners and others: the statistic, and the weights of a slab."""
     if dtype == torch.float64 or (dtype == torch.float32 and precision == "ieee"):
         return _SCALAR_UNITS[dtype]
     small = _SMALL_PRODUCTS[dtype.itemsize]
+    if shared < AMPLE_SHARED:
+        small = small._replace(chunk=min(small.chunk, 128))
     return _fitted(small if num_features <= small.chunk else _LARGE_PRODUCTS[dtype.itemsize], num_features)
 
 

@@ -150,7 +150,7 @@ def pair_weights(product_OK, pairs, index_OK, tiling: tl.constexpr):
 
 @jit
 def bounded_factor(direction, pairs, o_O, k_K, bound):
-    """g exp(B - r): what turns an exponential into the pair's weight; as a column, or as a row."""
+    """Weight times exp(B - r): what turns an exponential into the pair's weight; as a column, or as a row."""
     if direction.owner_weight_O is not None:
         is_there_O = o_O < pairs.owner.num
         minus_O = tl.load(direction.by_owner_O + o_O, mask=is_there_O, other=0.0)

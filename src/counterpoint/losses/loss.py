@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.transforms import without_autocast
+from counterpoint.kernels.select import inputs_in
 from counterpoint.losses.class_level import ClassLevel, not_covered
 
 
@@ -90,9 +91,10 @@ class Loss(nn.Module, ABC):
         Raises:
             NonFiniteError: the value is NaN or infinite although the inputs are finite.
         """
-        if torch._C._is_any_autocast_enabled():
-            devices = {z.device.type for z in (*views, *named.values()) if isinstance(z, Tensor)}
-            with without_autocast(devices):
+        tensors = [z for z in (*views, *named.values()) if isinstance(z, Tensor)]
+        half = next((z.dtype for z in tensors if z.dtype in (torch.bfloat16, torch.float16)), None)
+        if half is not None or torch._C._is_any_autocast_enabled():
+            with without_autocast({z.device.type for z in tensors}), inputs_in(half):
                 value = super().__call__(*views, **named)
         else:
             value = super().__call__(*views, **named)
