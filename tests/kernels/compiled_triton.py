@@ -1,6 +1,7 @@
 """Fused programs compiled without a GPU, for compute capability 9.0 and for cards with less shared memory.
 
-``test_triton_pairs`` runs this in its own process. The interpreter accepts what the compiler refuses, and knows neither registers nor shared memory.
+``test_triton_pairs`` runs this in its own process. The interpreter accepts what the compiler refuses, and knows neither
+registers nor shared memory.
 """
 
 # N anchors, M keys, D features
