@@ -41,3 +41,33 @@ def test_other_runs_have_no_second_encoder(tmp_path: Path) -> None:
     run = cp.train(vectors, out=tmp_path / "run", epochs=1, batch_size=8, quiet=True)
     with pytest.raises(RunError, match="holds no second encoder"):
         cp.load(run, second=True)
+
+
+def projected(encoder: cp.Encoder, samples: np.ndarray) -> np.ndarray:
+    """What the projector returns, as float64."""
+    with torch.no_grad():
+        return encoder.projector(torch.from_numpy(encoder.represent(samples))).double().numpy()
+
+
+@pytest.mark.parametrize("asked", ["auto", "none"])
+@pytest.mark.parametrize("loss", ["cross-modal", "cross-modal-spectral"])
+def test_what_a_loss_makes_non_negative_is_exported_so(pairs: Path, tmp_path: Path, loss: str, asked: str) -> None:
+    settings = {"loss": {"name": loss, "options": {"nonnegative": True}}, "output": {"nonnegative": asked}}
+    run = cp.train(pairs, method="cross-modal", out=tmp_path / "run", epochs=1, batch_size=32, quiet=True, **settings)
+    with np.load(pairs) as stored:
+        kinds = (cp.load(run), stored["images"]), (cp.load(run, second=True), stored["captions"])
+    for encoder, samples in kinds:
+        positive = projected(encoder, samples).clip(min=0)
+        length = np.linalg.norm(positive, axis=1, keepdims=True)
+        assert (positive == 0).any()
+        expected = np.divide(positive, length, out=np.zeros_like(positive), where=length > 0)
+        assert np.abs(encoder.embed(samples) - expected).max() < 1e-5
+
+
+def test_other_methods_export_the_relu_of_their_loss_too(tmp_path: Path) -> None:
+    vectors = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    labels, loss = np.arange(16) % 2, {"name": "nonnegative-cross-entropy"}
+    settings = {"epochs": 1, "batch_size": 4, "quiet": True, "loss": loss, "projector": {"kind": "linear"}}
+    run = cp.train(vectors, labels=labels, method="supervised", out=tmp_path / "run", **settings)
+    assert "puts a ReLU on its inputs" in (run.path / "resolved.yaml").read_text()
+    assert float(cp.load(run).embed(vectors).min()) == 0

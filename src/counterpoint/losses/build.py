@@ -21,6 +21,19 @@ def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(CATALOGUE[name]).parameters
 
 
+def applies_relu(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a loss puts a ReLU on its inputs, so that non-negative vectors are what is trained.
+
+    Args:
+        name: as in the catalogue; of an unknown one nothing is said here.
+        options: settings of this loss.
+
+    >>> applies_relu("cross-modal", {"nonnegative": True}), applies_relu("cross-modal", {})
+    (True, False)
+    """
+    return name == "nonnegative-cross-entropy" or options.get("nonnegative") is True
+
+
 def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any]) -> Loss:
     """Build a loss of the catalogue.
 

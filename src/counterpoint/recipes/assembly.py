@@ -14,6 +14,7 @@ from counterpoint.data.order import build_order, split_source
 from counterpoint.data.source import Source
 from counterpoint.engine.placement import Placement
 from counterpoint.kernels.select import Choice, recording
+from counterpoint.losses.build import applies_relu
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.wiring import MethodParts, build_method
 from counterpoint.nn.encoders import CUSTOM, feature_width, initial_encoder, with_pooling
@@ -159,7 +160,7 @@ def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) ->
         projector=asked.kind,
         hidden=int(asked.hidden),
         features=int(asked.features),
-        nonnegative=settings.output.nonnegative,
+        nonnegative=_trained_map(settings),
         d0=None if settings.output.d0 == "all" else int(settings.output.d0),
         layers=int(asked.layers),
         norm=asked.norm,
@@ -169,6 +170,12 @@ def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) ->
     if card.d0 is not None:
         check_subvector(card.d0, card.projected_width)
     return card
+
+
+def _trained_map(settings: TrainSettings) -> str:
+    """The non-negative map of what is compared: the one asked for, or the loss's own ReLU."""
+    asked, loss = settings.output.nonnegative, settings.loss
+    return "relu" if asked == "none" and applies_relu(loss.name, loss.options) else asked
 
 
 def channel_statistics(source: Source, train: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

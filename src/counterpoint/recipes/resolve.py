@@ -12,6 +12,7 @@ from counterpoint.data.looks import Pictures, look, sample_pictures
 from counterpoint.data.presets import PRESETS, choose_preset, filled, plan_views
 from counterpoint.data.source import Source, source_side
 from counterpoint.engine.placement import Placement
+from counterpoint.losses.build import applies_relu
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import Method
 from counterpoint.nn.projectors import output_width
@@ -96,6 +97,9 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
         fill("target.momentum", lambda: (method.momentum, by_method))
     if (largest := method.queue_size) is not None:
         fill("target.queue_size", lambda: _queue_size(largest, num_train))
+    asked = resolution.settings.loss
+    if method.nonnegative == "none" and applies_relu(asked.name, asked.options):
+        fill("output.nonnegative", lambda: ("relu", f"the loss {asked.name} puts a ReLU on its inputs"))
     fill("output.nonnegative", lambda: (method.nonnegative, by_method))
     fill("loss.negatives", lambda: (method.negatives, by_method))
     resolve_views(resolution, source)
