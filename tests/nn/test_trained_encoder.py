@@ -1,5 +1,6 @@
 """The encoder a user loads: written and read without loss, and answering whatever layout it is asked in."""
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -196,6 +197,41 @@ def test_the_answer_is_that_of_the_network_on_standardised_input(rng: np.random.
     assert_close(torch.from_numpy(encoder.embed(images)), unit)
 
 
+# --- as a module
+
+
+@pytest.mark.parametrize("card", [GREY, COLOUR, VECTORS], ids=["grey", "colour", "vectors"])
+def test_the_forward_pass_prepares_its_input(card: EncoderCard, rng: np.random.Generator) -> None:
+    encoder = encoder_of(card)
+    samples = torch.from_numpy(rng.integers(0, 256, (4, *card.in_shape), dtype=np.uint8))
+    for given in [samples / 255] if card is VECTORS else [samples, samples / 255]:
+        answer = encoder(given)
+        assert answer.requires_grad
+        assert_close(answer.detach(), encoder.represent(given))
+    if card is not VECTORS:
+        large = torch.rand(2, card.in_shape[0], 12, 10)
+        assert_close(encoder(large).detach(), encoder.represent(large))
+
+
+@pytest.mark.slow  # what torch imports for it takes most of ten seconds
+def test_an_exported_encoder_gives_the_same_answer() -> None:
+    encoder, images = encoder_of(replace(COLOUR, in_shape=(3, 16, 16))), torch.rand(3, 3, 16, 16)
+    exported = torch.export.export(encoder, (images,), dynamic_shapes={"samples": {0: torch.export.Dim("n", min=2)}})
+    others = torch.rand(5, 3, 16, 16)
+    assert_close(exported.module()(others).detach(), encoder.represent(others))
+
+
+def test_state_mode_type_and_copies_are_those_of_a_module() -> None:
+    encoder, other = encoder_of(COLOUR), encoder_of(replace(COLOUR, mean=(0.0,) * 3, std=(1.0,) * 3))
+    assert not encoder.training
+    assert {name for name, _ in encoder.named_buffers(recurse=False)} == {"mean", "std"}
+    images = torch.rand(4, 3, 8, 8)
+    other.load_state_dict(encoder.state_dict())
+    assert torch.equal(other.represent(images), encoder.represent(images))
+    assert copy.deepcopy(encoder).double()(images).dtype == torch.float64
+    assert all(p.device.type == "meta" for p in encoder.to("meta").state_dict().values())
+
+
 def test_more_samples_than_fit_one_pass_are_answered_in_order() -> None:
     encoder = encoder_of(VECTORS)
     samples = torch.randn(1100, 5)
@@ -210,6 +246,42 @@ def test_in_many_samples_the_bad_one_is_named_by_its_place() -> None:
     samples[600, 2] = float("nan")
     with pytest.raises(DataError, match="sample 600 holds NaN"):
         encoder_of(VECTORS).represent(samples)
+
+
+AMBIGUOUS = [((32, 32, 3), "hwc"), ((28, 28, 1), "hwc"), ((3, 28, 28), "chw")]
+
+
+@pytest.mark.parametrize(("shape", "layout"), AMBIGUOUS)
+def test_what_could_be_one_picture_or_many_is_refused_with_the_remedy(
+    shape: tuple[int, int, int], layout: Any, rng: np.random.Generator
+) -> None:
+    encoder, picture = encoder_of(COLOUR), rng.random(shape).astype(np.float32)
+    for method in (encoder.represent, encoder.embed):
+        with pytest.raises(DataError) as caught:
+            method(picture)
+        assert "x[None]" in str(caught.value)
+        assert f"layout={layout!r}" in str(caught.value)
+        answer = method(picture, layout=layout)
+        assert len(answer) == 1
+        assert np.array_equal(answer, method(picture[None]))
+        assert np.array_equal(method(picture, layout="nhw"), method(picture[..., None]))
+
+
+def test_a_layout_names_the_axes(rng: np.random.Generator) -> None:
+    encoder = encoder_of(COLOUR)
+    odd = rng.random((2, 3, 9, 3)).astype(np.float32)
+    assert np.array_equal(encoder.represent(odd, layout="nchw"), encoder.represent(odd.transpose(0, 2, 3, 1)))
+    assert np.array_equal(encoder.represent(odd, layout="nhwc"), encoder.represent(odd))
+    assert np.array_equal(encoder.represent(odd[0, 0], layout="hw"), encoder.represent(odd[0, 0][None, ..., None]))
+    for card, samples, layout in ((COLOUR, odd, "hwc"), (COLOUR, odd[..., :2], "nhwc"), (VECTORS, odd[0, 0], "hw")):
+        with pytest.raises(DataError, match=r"must be (images \(.*\) with 1 or 3 channels|vectors of shape)"):
+            encoder_of(card).represent(samples, layout=layout)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="layout must be one of nhw"):
+        encoder.represent(odd, layout="cnhw")  # pyright: ignore[reportArgumentType]
+
+
+def test_three_pictures_are_plain_to_an_encoder_for_grey_ones(rng: np.random.Generator) -> None:
+    assert encoder_of(GREY).represent(rng.random((3, 28, 28))).shape == (3, GREY.width)
 
 
 def test_images_of_another_size_are_cropped_to_the_middle_and_resized(rng: np.random.Generator) -> None:

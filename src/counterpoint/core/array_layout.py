@@ -1,45 +1,59 @@
 """What an array of samples is: images in any common layout, or vectors; brought to one form."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoint.core.checks import check_choice
 from counterpoint.core.errors import DataError, first_line
 
 Kind = Literal["images", "vectors"]
+Layout = Literal["nhw", "nhwc", "nchw", "hw", "hwc", "chw"]
 COLOUR_CHANNELS = (1, 3)
 MAX_PIXEL = 255
 
 
-def to_samples(array: Any, kind: Kind | None = None, *, name: str = "data") -> Tensor:
+def to_samples(
+    array: Any,
+    kind: Kind | None = None,
+    *,
+    name: str = "data",
+    layout: Layout | None = None,
+    channels: int | None = None,
+) -> Tensor:
     """Bring an array to one form: uint8 or float32 images (n, c, h, w), or float32 vectors (n, d).
 
-    Images come as (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels; where both ends could be channels the
-    last axis is
-    taken. uint8 stays as it is; floating values must lie in [0, 1].
+    Images come as (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels; of four axes whose both ends could be
+    channels the last is taken. Three axes that could be one picture, (h, w, c) or (3, h, w), are refused. uint8 stays
+    as it is; floating values must lie in [0, 1].
 
     Args:
         array: NumPy array, tensor, or nested sequence.
         kind: what is expected; None accepts both.
         name: what to call the array in errors.
+        layout: what the axes of images are; None finds out. Without n it is one picture.
+        channels: of the images that are expected, where that is known.
 
     Raises:
-        DataError: not numeric, not finite (the first bad sample is named), wrong shape or wrong range.
+        DataError: not numeric, not finite (the first bad sample is named), wrong or ambiguous shape, or wrong range.
 
     >>> to_samples(np.zeros((5, 8, 8), np.uint8)).shape
     torch.Size([5, 1, 8, 8])
+    >>> to_samples(np.zeros((8, 8, 3), np.uint8), layout="hwc").shape
+    torch.Size([1, 3, 8, 8])
     """
     samples = _as_tensor(array, name)
     if kind is None:
-        kind = "vectors" if samples.ndim == 2 else "images"
+        kind = "vectors" if samples.ndim == 2 and layout is None else "images"
     if kind == "vectors":
-        if samples.ndim != 2:
-            raise DataError(f"{name} must be vectors of shape (samples, features), got {tuple(samples.shape)}")
+        if samples.ndim != 2 or layout is not None:
+            axes = f"{tuple(samples.shape)}{'' if layout is None else f' with layout {layout!r}, which is for images'}"
+            raise DataError(f"{name} must be vectors of shape (samples, features), got {axes}")
         samples = samples.to(torch.float32)
     else:
-        samples = _channels_first(samples, name)
+        samples = _channels_first(samples, name, channels) if layout is None else _laid_out(samples, layout, name)
         samples = samples if samples.dtype == torch.uint8 else _unit_range(samples, name)
     _check_finite(samples, name)
     return samples.contiguous()
@@ -78,17 +92,38 @@ def _as_tensor(array: Any, name: str) -> Tensor:
     return values if values.dtype == torch.uint8 else values.to(torch.float32)
 
 
-def _channels_first(images: Tensor, name: str) -> Tensor:
+def _laid_out(images: Tensor, layout: Layout, name: str) -> Tensor:
+    """Images whose axes are named, as (n, c, h, w)."""
+    check_choice(layout, "layout", get_args(Layout))
+    axes, shape = str(layout), tuple(images.shape)
+    fits = len(shape) == len(axes)
+    for axis in "cn":
+        if axis not in axes:
+            images, axes = images[None], axis + axes
+    images = images.permute([axes.index(axis) for axis in "nchw"]) if fits else images
+    if not fits or images.shape[1] not in COLOUR_CHANNELS:
+        raise DataError(f"{name} must be images ({', '.join(layout)}) with 1 or 3 channels, got {shape}")
+    return images
+
+
+def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:
     """Move channels to axis 1."""
+    shape = tuple(images.shape)
     if images.ndim == 3:
+        # Three pictures of 28 x 28 are no colour picture to an encoder for grey ones.
+        if shape[2] in COLOUR_CHANNELS or (shape[0] == 3 and channels != 1):
+            one = "hwc" if shape[2] in COLOUR_CHANNELS else "chw"
+            raise DataError(
+                f"{name} of shape {shape} could be one picture ({', '.join(one)}) or {shape[0]} grey ones (n, h, w); "
+                "give one picture a leading axis, x[None], and grey pictures a trailing one, x[..., None]"
+                + (f", or name the axes: layout={one!r} or layout='nhw'" if channels else "")
+            )
         return images[:, None]
-    if images.ndim == 4 and images.shape[3] in COLOUR_CHANNELS:
+    if images.ndim == 4 and shape[3] in COLOUR_CHANNELS:
         return images.permute(0, 3, 1, 2)
-    if images.ndim == 4 and images.shape[1] in COLOUR_CHANNELS:
+    if images.ndim == 4 and shape[1] in COLOUR_CHANNELS:
         return images
-    raise DataError(
-        f"{name} must be images (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels, got {tuple(images.shape)}"
-    )
+    raise DataError(f"{name} must be images (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels, got {shape}")
 
 
 def _unit_range(images: Tensor, name: str) -> Tensor:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import Kind, to_samples, to_unit_float
+from counterpoint.core.array_layout import Kind, Layout, to_samples, to_unit_float
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_json, sha256_of, write_atomically, write_json
 from counterpoint.core.rundir import Run, RunFolder, as_run
@@ -56,14 +56,31 @@ class EncoderCard:
         return output_width(self.projector, self.width, features=self.features, rank=self.rank)
 
 
-class Encoder:
-    """A trained encoder: ``represent`` gives the representation, ``embed`` what the loss compared."""
+class Encoder(nn.Module):
+    """A trained encoder: ``represent`` gives the representation, ``embed`` what the loss compared, at unit length.
+
+    It is a module in evaluation mode, whose forward pass begins with the preparation of its input: it can be moved,
+    exported, compiled and trained further as a whole.
+
+    Args:
+        card: all that is needed to rebuild it.
+        backbone: maps prepared samples to representations.
+        projector: maps representations to what the output map takes.
+    """
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, card: EncoderCard, backbone: nn.Module, projector: nn.Module) -> None:
+        super().__init__()
         self.card = card
-        self.backbone = backbone.eval()
-        self.projector = projector.eval()
+        self.backbone = backbone
+        self.projector = projector
         self.output_map = OutputMap(d0=card.d0, nonnegative=card.nonnegative)
+        shape = (-1, 1, 1) if card.kind == "images" else (-1,)
+        self.register_buffer("mean", torch.tensor(card.mean).reshape(shape))
+        self.register_buffer("std", torch.tensor(card.std).reshape(shape))
+        self.eval()
 
     def __repr__(self) -> str:
         card = self.card
@@ -75,34 +92,45 @@ class Encoder:
         """Dimensions of what ``embed`` returns."""
         return self.card.d0 or self.card.projected_width
 
-    def represent(self, samples: Any) -> Any:
+    def forward(self, samples: Tensor) -> Tensor:
+        """Representations (n, width), with gradient; see ``represent`` for input of other layouts.
+
+        Args:
+            samples: images (n, c, h, w), uint8 or floats in [0, 1], or vectors (n, d), on the encoder's device.
+        """
+        return self.backbone(self.prepare(samples))
+
+    def represent(self, samples: Any, *, layout: Layout | None = None) -> Any:
         """Representations (n, width), before the projector.
 
         Args:
             samples: images (n, h, w), (n, h, w, c) or (n, c, h, w), uint8 or floats in [0, 1]; or vectors (n, d).
-                Images of another size
-                are centre-cropped to a square and resized. NumPy arrays and tensors are answered in kind.
+                Images of another size are centre-cropped to a square and resized. NumPy arrays and tensors are
+                answered in kind.
+            layout: what the axes of images are, such as ``hwc`` for one picture; None finds out.
 
         Raises:
-            DataError: wrong kind, shape, channels or range.
+            DataError: wrong kind, shape, channels or range, or a shape that could be one picture or many.
         """
-        return _like(self.both(samples)[0], samples)
+        return _like(self.both(samples, layout=layout)[0], samples)
 
-    def embed(self, samples: Any) -> Any:
-        """Embeddings (n, embedding_dims): projector and output map applied, unit length."""
-        return _like(self.both(samples)[1], samples)
+    def embed(self, samples: Any, *, layout: Layout | None = None) -> Any:
+        """Embeddings (n, embedding_dims): projector and output map applied, unit length; see ``represent``."""
+        return _like(self.both(samples, layout=layout)[1], samples)
 
-    def both(self, samples: Any) -> tuple[Tensor, Tensor]:
+    def both(self, samples: Any, *, layout: Layout | None = None) -> tuple[Tensor, Tensor]:
         """Representations and embeddings from one pass, as CPU tensors."""
-        checked = to_samples(samples, self.card.kind, name="samples")
-        pairs = [self.forward(self.prepare(chunk)) for chunk in checked.split(CHUNK)]
+        card = self.card
+        channels = card.in_shape[0] if card.kind == "images" else None
+        checked = to_samples(samples, card.kind, name="samples", layout=layout, channels=channels)
+        pairs = [self.of_views(self.prepare(chunk)) for chunk in checked.split(CHUNK)]
         return torch.cat([r for r, _ in pairs]), torch.cat([z for _, z in pairs])
 
     @torch.no_grad()
-    def forward(self, prepared: Tensor) -> tuple[Tensor, Tensor]:
+    def of_views(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Representation and embedding of input that is already prepared, such as views; CPU tensors."""
-        device = next(self.backbone.parameters(), torch.empty(0)).device
-        r = self.backbone(prepared.to(device))
+        device = next(self.backbone.parameters(), self.mean).device
+        r = self.backbone(views.to(device))
         return r.cpu(), self.output_map(self.projector(r)).cpu()
 
     def prepare(self, samples: Tensor) -> Tensor:
@@ -113,19 +141,12 @@ class Encoder:
                 raise DataError(f"this encoder takes {self.card.in_shape[0]} features per sample, got {x.shape[1]}")
         else:
             x = fit_images(to_unit_float(x), self.card.in_shape)
-        return standardise(x, self.card.mean, self.card.std)
+        return (x.to(self.mean.dtype) - self.mean.to(x.device)) / self.std.to(x.device)
 
 
 def _like(output: Tensor, samples: Any) -> Any:
     """Answer tensors with a tensor and anything else with a NumPy array."""
     return output if isinstance(samples, Tensor) else output.numpy()
-
-
-def standardise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    """Subtract the mean and divide by the deviation, per channel (n, c, h, w) or feature (n, d)."""
-    shape = (1, -1, 1, 1) if x.ndim == 4 else (1, -1)
-    as_row = [torch.tensor(values, dtype=x.dtype, device=x.device).reshape(shape) for values in (mean, std)]
-    return (x - as_row[0]) / as_row[1]
 
 
 def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:

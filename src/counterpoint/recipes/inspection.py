@@ -139,7 +139,7 @@ def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[tuple[Tensor,
     outputs: list[list[tuple[Tensor, Tensor]]] = [[], []]
     for ids in chosen.split(256):
         for place, view in enumerate(drawer.two_views(source.store.fetch(ids.tolist()), ids, VIEW_EPOCH)):
-            outputs[place].append(encoder.forward(view))
+            outputs[place].append(encoder.of_views(view))
     joined = [tuple(torch.cat([pair[k] for pair in pairs]) for k in (0, 1)) for pairs in outputs]
     return (joined[0][0], joined[0][1]), (joined[1][0], joined[1][1])
 
