@@ -345,6 +345,7 @@ def test_embeddings_of_ncl_are_non_negative_and_zero_rows_stay_zero(rng: np.rand
     assert (embedding >= 0).all()
     assert (embedding == 0).any()
     assert_close(torch.from_numpy(np.linalg.norm(embedding, axis=1)), torch.ones(64))
+    assert isinstance(encoder.projector, nn.Sequential)
     last = encoder.projector[2]
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
