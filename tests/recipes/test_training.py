@@ -1,6 +1,7 @@
 """Training as a recipe: the run folder it leaves, the same bits for the same seed, and what it refuses to touch."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +246,8 @@ def test_the_users_module_from_training_to_evaluation(tmp_path: Path, images: np
     module = OwnNetwork()
     before = module.convolution.weight.detach().clone()
     run = cp.train(images, labels=labels, encoder=module, out=tmp_path / "run", **SMALL)
-    assert not torch.equal(module.convolution.weight, before)
+    assert torch.equal(module.convolution.weight, before)
+    assert not torch.equal(cp.load(run).backbone.state_dict()["body.convolution.weight"], before)
     answers = [
         cp.load(where, encoder=given).represent(images)
         for where, given in ((run, None), (run.path, OwnNetwork()), (cp.Run(run.path, encoder=OwnNetwork()), None))
@@ -264,6 +266,36 @@ def test_the_users_module_from_training_to_evaluation(tmp_path: Path, images: np
             verb(run.path)
     with pytest.raises(UsageError, match="encoder="):
         cp.train("digits", encoder="custom", out=tmp_path / "other")
+
+
+def test_training_and_loading_leave_the_users_module_as_it_is(tmp_path: Path, images: np.ndarray) -> None:
+    module = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.Dropout(0.1), nn.Flatten(), nn.Linear(216, 5))
+    module[0].requires_grad_(False)
+    module[1].eval()
+    module.register_forward_pre_hook(lambda *_: None)
+
+    def state() -> list[object]:
+        values = [(name, value.tolist()) for name, value in module.state_dict().items()]
+        settings = [(p.requires_grad, p.grad, p.device) for p in module.parameters()]
+        return [values, settings, [part.training for part in module.modules()], len(module._forward_pre_hooks)]
+
+    before = state()
+    run = cp.train(images, encoder=module, out=tmp_path / "run", **SMALL)
+    assert state() == before
+    trained = cp.load(run)
+    assert state() == before
+    assert not torch.equal(trained.backbone.state_dict()["4.weight"], module[4].weight)
+    with pytest.raises(UsageError, match=r"pass encoder\.backbone"):
+        cp.train(images, encoder=trained, out=tmp_path / "next", **SMALL)
+
+
+def test_a_module_that_cannot_be_copied_is_refused_in_one_line(tmp_path: Path, images: np.ndarray) -> None:
+    module = OwnNetwork()
+    module.lock = threading.Lock()  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(UsageError, match="OwnNetwork cannot be copied .*training works on a copy") as caught:
+        cp.train(images, encoder=module, out=tmp_path / "run", **SMALL)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_module_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path, images: np.ndarray) -> None:

@@ -1,5 +1,6 @@
 """Encoders: what maps a sample to its representation."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -93,6 +94,21 @@ def initial_encoder(name: str, in_shape: Shape, seed: int) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build_encoder(name, in_shape)
+
+
+def own_copy(module: nn.Module) -> nn.Module:
+    """A copy of a user's module to train or to fill with weights, so that theirs stays as it is.
+
+    Raises:
+        UsageError: the module, or something it holds, cannot be copied.
+    """
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # whatever a foreign module holds, its user should see in one line
+        raise UsageError(
+            f"the encoder {type(module).__name__} cannot be copied ({first_line(error)}), and training works on a copy "
+            "of it; build it afresh, and without what copy.deepcopy refuses (open files, locks, tensors with a history)"
+        ) from None
 
 
 def with_pooling(module: nn.Module, in_shape: Shape) -> nn.Module:

@@ -17,7 +17,7 @@ from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_json, sha256_of, write_atomically, write_json
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.tensor_file import write_tensors
-from counterpoint.nn.encoders import CUSTOM, build_encoder, with_pooling
+from counterpoint.nn.encoders import CUSTOM, build_encoder, own_copy, with_pooling
 from counterpoint.nn.outputs import OutputMap
 from counterpoint.nn.projectors import ProjectorDetails, build_projector, output_width
 
@@ -177,7 +177,7 @@ def load(run: Run | str | Path, *, encoder: nn.Module | None = None, second: boo
 
     Args:
         run: the run or its folder.
-        encoder: your own module, if the run was trained with one.
+        encoder: your own module, if the run was trained with one; a copy of it gets the weights.
         second: the encoder of the second kind of sample, of a cross-modal run.
 
     Raises:
@@ -222,7 +222,7 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
 
     Args:
         folder: the run.
-        module: the user's own module, needed (and used) when the run was trained with one.
+        module: the user's own module, needed (and copied) when the run was trained with one.
 
     Raises:
         RunError: no encoder was saved yet, or a file is damaged.
@@ -251,7 +251,7 @@ def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:
     """An encoder of the card's shape, with weights yet to be loaded; the caller's random numbers are left alone."""
     with torch.random.fork_rng():
         if card.architecture == CUSTOM and module is not None:
-            backbone = with_pooling(module, card.in_shape)
+            backbone = with_pooling(own_copy(module), card.in_shape)
         else:
             backbone = build_encoder(card.architecture, card.in_shape)
         sizes = {"hidden": card.hidden, "features": card.features}

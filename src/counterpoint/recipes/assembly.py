@@ -17,7 +17,7 @@ from counterpoint.kernels.select import Choice, recording
 from counterpoint.losses.build import applies_relu
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.wiring import MethodParts, build_method
-from counterpoint.nn.encoders import CUSTOM, feature_width, initial_encoder, with_pooling
+from counterpoint.nn.encoders import CUSTOM, feature_width, initial_encoder, own_copy, with_pooling
 from counterpoint.nn.method import Method
 from counterpoint.nn.outputs import OutputMap, check_subvector
 from counterpoint.nn.projectors import build_projector
@@ -129,9 +129,11 @@ def _try_loss(settings: TrainSettings, method: Method, num_features: int, num_cl
 
 
 def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module: nn.Module | None) -> nn.Module:
-    """The untrained encoder of a run: the same weights for the same seed. A user's module is taken as it is."""
+    """The untrained encoder of a run: the same weights for the same seed, or a copy of the user's module."""
+    if isinstance(module, Encoder):
+        raise UsageError("a loaded encoder prepares its input itself, and views are prepared; pass encoder.backbone")
     if module is not None:
-        return with_pooling(module, in_shape)
+        return with_pooling(own_copy(module), in_shape)
     if settings.encoder == CUSTOM:
         raise UsageError("this run was trained with your own module; pass it as encoder=")
     return initial_encoder(settings.encoder, in_shape, settings.seed)

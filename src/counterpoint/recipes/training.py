@@ -51,7 +51,8 @@ def train(
     Args:
         data: a named set, a path (folder, ``.npy``, ``.npz``, ``.csv``, ``.tar``, ...), an array or a tensor.
         labels: one per sample, for arrays; evaluation and supervised methods use them.
-        encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module.
+        encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module, which stays as it is:
+            a copy is trained.
         resume: go on if the run folder holds a run already.
         overwrite: replace the run folder if it holds a run already.
         quiet: show no progress.
