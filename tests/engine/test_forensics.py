@@ -26,7 +26,7 @@ class TwoLayers(Method):
         self.projector = nn.Linear(2, 2)
         self.loss = nn.Identity()
 
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         return self.projector(self.backbone(view0)).mean()
 
     def after_step(self, progress: float) -> None:

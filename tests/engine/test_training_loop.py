@@ -19,14 +19,19 @@ from counterpoint.data.order import EpochOrder
 from counterpoint.data.presets import ViewPlan
 from counterpoint.data.stores import MemoryStore
 from counterpoint.data.views import ViewDrawer
-from counterpoint.engine.checkpoint import list_checkpoints
+from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.fabric_adapter import FabricEngine
 from counterpoint.engine.job import Levels, Pace, TrainingJob
-from counterpoint.engine.loop import run_training
+from counterpoint.engine.loop import replay_step, run_training
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
+from counterpoint.engine.replay import read_step
 from counterpoint.engine.schedules import Schedule
+from counterpoint.losses import GeneralizedContrastive, SparsityPenalty, drawn_negatives, imbalanced
+from counterpoint.losses.loss import Loss
+from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.method import Method
+from counterpoint.nn.outputs import OutputMap
 
 NUM_SAMPLES, BATCH, EPOCHS = 13, 4, 5
 BATCHES = NUM_SAMPLES // BATCH
@@ -55,7 +60,7 @@ class Toy(Method):
         self.watch = watch
         self.num_calls = 0
 
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         loss = (self.dropout(self.layer(view0)) - self.layer(view1) - 1).square().mean()
         self.num_calls += 1
         replaced = self.watch(self, self.num_calls) if self.watch else None
@@ -70,9 +75,11 @@ def folder(tmp_path: Path) -> RunFolder:
     return create_run(tmp_path / "run", overwrite=False)
 
 
-def job_for(folder: RunFolder, watch: Any = None, *, seed: int = 0, **pace: Any) -> TrainingJob:
+def job_for(
+    folder: RunFolder, watch: Any = None, *, seed: int = 0, method: Method | None = None, **pace: Any
+) -> TrainingJob:
     torch.manual_seed(0)
-    toy = Toy(watch)
+    toy = Toy(watch) if method is None else method
     samples = torch.randn(NUM_SAMPLES, 3, generator=torch.Generator().manual_seed(1))
     parts: dict[str, Any] = {
         "method": toy,
@@ -261,6 +268,56 @@ def test_training_works_outside_the_main_thread(folder: RunFolder) -> None:
     thread.start()
     thread.join()
     assert len(losses(folder)) == EPOCHS
+
+
+# --- losses that draw at random
+
+
+class Draws:
+    """Stands in for ``draw_negatives`` and keeps what is drawn; a signal may come with one of the draws."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.drawn: list[Tensor] = []
+        self.stop_at = stop_at
+
+    def __call__(self, *batch: Any, **named: Any) -> Tensor:
+        self.drawn.append(drawn_negatives.draw_negatives(*batch, **named))
+        if len(self.drawn) == self.stop_at:
+            signal.raise_signal(signal.SIGINT)
+        return self.drawn[-1]
+
+
+def drawing(loss: Loss | None = None) -> JointEmbedding:
+    torch.manual_seed(0)
+    loss = GeneralizedContrastive(num_negatives=7) if loss is None else loss
+    return JointEmbedding(nn.Linear(3, 4), nn.Linear(4, 2), OutputMap(normalize=False), loss)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2])
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_every_step_draws_negatives_of_its_own(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, num_parts: int, is_wrapped: bool
+) -> None:
+    draws, loss = Draws(), GeneralizedContrastive(num_negatives=7)
+    monkeypatch.setattr(imbalanced, "draw_negatives", draws)
+    train(job_for(folder, method=drawing(SparsityPenalty(loss) if is_wrapped else loss), num_parts=num_parts))
+    assert len(draws.drawn) == len({tuple(index.flatten().tolist()) for index in draws.drawn}) == STEPS * num_parts
+
+
+def test_a_resumed_run_draws_what_the_uninterrupted_one_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, halved = (create_run(tmp_path / name, overwrite=False) for name in ("whole", "halved"))
+    draws, halves = Draws(), Draws(stop_at=7)
+    monkeypatch.setattr(imbalanced, "draw_negatives", draws)
+    expected = train(job_for(whole, method=drawing()))
+    monkeypatch.setattr(imbalanced, "draw_negatives", halves)
+    with pytest.raises(InterruptedRunError):
+        train(job_for(halved, method=drawing()))
+    assert_same(train(job_for(halved, method=drawing()), resume=True), expected)
+    assert all(torch.equal(one, other) for one, other in zip(halves.drawn, draws.drawn, strict=True))
+    kept = read_step(halved.checkpoints, 7)
+    assert kept is not None
+    snapshot = load_checkpoint(halved.checkpoints / "step-00000007")
+    assert replay_step(job_for(halved, method=drawing()), snapshot) == kept.record
 
 
 # --- what goes wrong

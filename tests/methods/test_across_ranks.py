@@ -27,11 +27,13 @@ from tolerances import relative_error
 N, D = 6, 4
 LIMIT = 1e-12
 LABELS = torch.tensor([0, 1, 0, 1, 2, 2])
+STEP = 5
 
 # Arguments of the entries that need some or that have more than one way to share a batch; the others have defaults.
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "infonce": [{}, {"negatives": "cross-view"}, {"negatives": "same-view", "normalize": False}],
     "triplet": [{}, {"negatives": "cross-view"}, {"negatives": "same-view", "normalize": False}],
+    "generalized-contrastive": [{}, {"num_negatives": 3}],
     "cross-entropy": [{"num_classes": 3, "num_features": D}],
     "nonnegative-cross-entropy": [{"num_classes": 3, "num_features": D}],
     "hard-negatives": [{"loss": InfoNCE(0.5)}, {"loss": InfoNCE(0.5, reduction="sum"), "beta": 0.5}],
@@ -162,9 +164,16 @@ def measured(name: str, rows: slice, *, is_shared: bool) -> dict[str, Tensor]:
     """Value, gradients and a Hessian-vector product of one case, from these rows of the samples."""
     loss = CASES[name]().double()
     z0, z1 = (z[rows].clone().requires_grad_() for z in views())
-    value = (AcrossRanks(loss) if is_shared else loss)(z0, z1, LABELS[rows])
+    value = value_of(loss, z0, z1, LABELS[rows], is_shared=is_shared)
     inputs = {"z0": z0, "z1": z1, **dict(loss.named_parameters())}
     return {"value": value, **dict(zip(inputs, gradients(value, list(inputs.values())), strict=True))}
+
+
+def value_of(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor, *, is_shared: bool) -> Tensor:
+    """A call of number ``STEP`` of the loss across ranks, or of the loss itself."""
+    if is_shared:
+        return AcrossRanks(loss)(z0, z1, labels, STEP)
+    return loss(z0, z1, labels, **({"step": STEP} if loss.draws_by_step else {}))
 
 
 def gradients(value: Tensor, inputs: list[Tensor], *, create_graph: bool = False) -> list[Tensor]:
@@ -179,7 +188,7 @@ def curvature(name: str, rows: slice, *, is_shared: bool) -> dict[str, Tensor]:
     """The Hessian times a direction, by differentiating the gradient."""
     loss = CASES[name]().double()
     z0, z1 = (z[rows].clone().requires_grad_() for z in views())
-    value = (AcrossRanks(loss) if is_shared else loss)(z0, z1, LABELS[rows])
+    value = value_of(loss, z0, z1, LABELS[rows], is_shared=is_shared)
     first = gradients(value, [z0, z1], create_graph=True)
     along = sum((g * numbers(3 + i, N, D)[rows]).sum() for i, g in enumerate(first))
     return dict(zip(("z0", "z1"), gradients(torch.as_tensor(along), [z0, z1]), strict=True))

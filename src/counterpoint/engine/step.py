@@ -108,7 +108,8 @@ def _backward(
     total, code = 0.0, 0
     for number, part in enumerate(parts):
         with job.engine.accumulating(module, is_last=number == len(parts) - 1):
-            loss = _loss(module, part)
+            # Each sub-batch is a call of its own: no two calls of a run have the same draws.
+            loss = _loss(module, part, position.step * len(parts) + number)
             value, code = _agree(loss, asked())
             if not math.isfinite(value):
                 raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(job, part, loss)))
@@ -125,10 +126,10 @@ def _pieces(local: LocalBatch, num_parts: int) -> list[tuple[Tensor | None, ...]
     ]
 
 
-def _loss(module: nn.Module, part: LocalBatch) -> Tensor:
+def _loss(module: nn.Module, part: LocalBatch, call: int) -> Tensor:
     """Loss of a sub-batch; NaN where the embeddings are no longer finite, which losses refuse."""
     try:
-        return module(part.view0, part.view1, part.labels)
+        return module(part.view0, part.view1, part.labels, call)
     except NonFiniteError:
         return torch.tensor(math.nan, device=part.view0.device)
 

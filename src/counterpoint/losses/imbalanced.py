@@ -60,7 +60,7 @@ class GeneralizedContrastive(Loss):
             or ``none``.
         temperature: tau > 0.
         seed: of the draws, 0 to 2**64 - 1. The same seed and step draw the same places of the batch again: give each
-            call its ``step``.
+            call its ``step``, as training does.
 
     Raises:
         ValueError: num_negatives < 1 or not whole, temperature <= 0, an unknown ``normalize``, a seed out of range;
@@ -92,6 +92,7 @@ class GeneralizedContrastive(Loss):
             _check_whole(num_negatives, "num_negatives", 1, 2**31, "None takes all negatives of the batch")
         _check_whole(seed, "seed", 0, 2**64, "0 is as good as any")
         self.num_draws, self.supervised, self.seed = num_negatives, supervised, seed
+        self.draws_by_step = num_negatives is not None
         self.normalize: Lengths = normalize
         self.temperature = temperature
         self.card = _card(self)

@@ -78,11 +78,13 @@ class Loss(nn.Module, ABC):
     Attributes:
         card: what the loss is.
         uses_labels: it learns from labels where they are given.
+        draws_by_step: it draws at random, and ``forward`` takes the keyword ``step``, which numbers the draws.
         why_no_class_level: why ``class_level`` raises, where it does.
     """
 
     card: LossCard
     uses_labels: bool = False
+    draws_by_step: bool = False
     why_no_class_level: str = "its value is no expectation over an anchor and its negatives"
 
     def __call__(self, *views: Any, **named: Any) -> Tensor:

@@ -53,7 +53,7 @@ class SparsityPenalty(Loss):
             raise TypeError(f"loss must be one of counterpoint.losses, got {type(loss).__name__}; build it first")
         check_weight(weight, "weight", hint="ncl2024 uses 0.01")
         self.loss = loss
-        self.uses_labels = loss.uses_labels
+        self.uses_labels, self.draws_by_step = loss.uses_labels, loss.draws_by_step
         self.weight = weight
         self.normalize = normalize
         norm = f"{weight:g} x mean l1 norm {'at unit length' if normalize else 'as they are'}"
@@ -64,10 +64,12 @@ class SparsityPenalty(Loss):
             source=f"{loss.card.source}; ncl2024, Eq. 14",
         )
 
-    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
-        """The inner loss with its labels and part, plus the penalty on both views; see ``Loss.forward``."""
+    def forward(
+        self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None, **drawn: int
+    ) -> Tensor:
+        """The inner loss with its labels, part and step, plus the penalty on both views; see ``Loss.forward``."""
         vectors = torch.cat(prepare_views(z0, z1, labels, normalize=self.normalize))
-        return self.loss(z0, z1, labels, part=part) + self.weight * vectors.abs().sum(dim=1).mean()
+        return self.loss(z0, z1, labels, part=part, **drawn) + self.weight * vectors.abs().sum(dim=1).mean()
 
     def chance(self, n: int) -> float:
         """Least loss of non-zero vectors that are all alike: one active feature, whose l1 norm is 1 at unit length.

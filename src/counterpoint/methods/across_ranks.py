@@ -52,13 +52,14 @@ class AcrossRanks(nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """This rank's share of the loss; only the mean over ranks has a meaning of its own.
 
         Args:
             z0: this rank's embeddings of the first view, (n, d), equally many on every rank.
             z1: second view, same samples.
             labels: whole numbers (n,) or None, on all ranks alike.
+            step: number of the call, on all ranks alike; a loss that draws gets it.
 
         Returns:
             Scalar tensor.
@@ -68,7 +69,8 @@ class AcrossRanks(nn.Module):
             ValueError: as the loss raises, or the ranks' batches differ in size (on every rank at once).
         """
         shared = shared_batch(z0, z1, labels)
-        return self.loss(shared.z0, shared.z1, shared.labels, part=shared.part)
+        drawn = {"step": step} if self.loss.draws_by_step else {}
+        return self.loss(shared.z0, shared.z1, shared.labels, part=shared.part, **drawn)
 
 
 def shared_batch(z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> SharedBatch:

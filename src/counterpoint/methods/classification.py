@@ -49,7 +49,7 @@ class Classification(Method):
         self.loss: ClassLoss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
         self.chunks = chunks
 
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``.
 
         Raises:

@@ -42,11 +42,12 @@ class TwoTowers(Method):
         self.loss: Loss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
         self.chunks = chunks
 
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``; the loss is computed in full precision. Labels are not looked at."""
         projected0 = encode(self.backbone, self.projector, view0, self.chunks)
         projected1 = encode(self.second_backbone, self.second_projector, view1, self.chunks)
-        return AcrossRanks(self.loss)(*(to_embedding(self.output_map, p) for p in (projected0, projected1)))
+        z0, z1 = (to_embedding(self.output_map, p) for p in (projected0, projected1))
+        return AcrossRanks(self.loss)(z0, z1, None, step)
 
     def after_step(self, progress: float = 1.0) -> None:
         """Bring learned scales of the loss back into their range."""

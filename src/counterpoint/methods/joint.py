@@ -43,12 +43,12 @@ class JointEmbedding(Method):
         self.loss: Loss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
         self.chunks = chunks
 
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``; the loss is computed in full precision."""
         projected = encode(self.backbone, self.projector, torch.cat([view0, view1]), self.chunks)
         z0, z1 = to_embedding(self.output_map, projected).chunk(2)
         used = labels if self.loss.uses_labels else None
-        return AcrossRanks(self.loss)(z0, z1, None if used is None else each_unknown_its_own(used))
+        return AcrossRanks(self.loss)(z0, z1, None if used is None else each_unknown_its_own(used), step)
 
     def after_step(self, progress: float = 1.0) -> None:
         """Bring learned scales of the loss back into their range."""

@@ -62,7 +62,7 @@ class Predictive(Method):
         self.momentum = momentum
         self.chunks = chunks
 
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``; labels are not looked at.
 
         A mean over samples: ranks need not know each other's, and the mean of their means is that of all.

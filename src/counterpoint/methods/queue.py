@@ -159,7 +159,7 @@ class MomentumQueue(Method):
         self.momentum = momentum
         self.chunks = chunks
 
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``; labels are not looked at. In training mode the keys are enqueued."""
         query_ND = to_embedding(self.output_map, encode(self.backbone, self.projector, view0, self.chunks))
         with torch.no_grad():

@@ -25,7 +25,7 @@ class Method(nn.Module, ABC):
     loss: nn.Module
 
     @abstractmethod
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """Loss of this rank's samples.
 
         Args:
@@ -33,6 +33,8 @@ class Method(nn.Module, ABC):
             view1: second view, same samples in the same order; of another modality for paired data.
             labels: class numbers (n,), -1 where unknown; None where the data have none. Only supervised methods
                 look at them.
+            step: number of the call in the course of the run, the same on all ranks; losses that draw at random draw
+                anew for each.
 
         Returns:
             Scalar tensor in float32 at least.
