@@ -47,11 +47,13 @@ from views import TARGET, make_images, prepare, table
 PRECISIONS = ("fp32", "bf16")
 DEFAULTS = {"cpu": ("resnet9", 128), "cuda": ("resnet18", 512)}
 STEPS, ROUNDS = 6, 3
+APART = "ours, views apart"
 LIGHTLY, READY = "lightly + Lightning", "the same, its views ready beforehand"
 Series = dict[tuple[str, str], list[list[float]]]  # (name, precision) -> seconds of the steps of each round
 NOTES = """One round is one run of {steps} steps of each implementation, in turn; the first {warm} steps do not
 count. A step of ours is a step of `counterpoint train`: from asking for a batch to asking for the next. `bare` is the
-same model, views, loss and optimiser in a loop of ten lines, whose steps alternate with ours. Lightly's example runs as
+same model, views, loss and optimiser in a loop of ten lines, whose steps alternate with ours. Ours encodes both views
+together; `views apart` encodes each by itself (`--engine.encode-views apart`), as lightly does. Lightly's example runs as
 it comes (float32, contiguous, views on PIL in {workers} loader processes); bf16 is mixed precision everywhere. images/s
 counts samples; each is seen in two views."""
 
@@ -103,7 +105,11 @@ def run_rounds(setup: Setup, folder: Path, num_rounds: int) -> tuple[Series, dic
         for precision in PRECISIONS:
             say(f"round {number + 1} of {num_rounds}, {precision}")
             here = replace(setup, precision=precision)
-            takers = [lambda here=here: step_seconds(here, folder, with_bare=True), lambda here=here: peers(here)]
+            takers = [
+                lambda here=here: step_seconds(here, folder, with_bare=True),
+                lambda here=here: apart_seconds(here, folder),
+                lambda here=here: peers(here),
+            ]
             for take in takers if number % 2 == 0 else takers[::-1]:
                 for name, seconds in take().items():
                     if isinstance(seconds, str):
@@ -111,6 +117,11 @@ def run_rounds(setup: Setup, folder: Path, num_rounds: int) -> tuple[Series, dic
                     else:
                         series.setdefault((name, precision), []).append(seconds)
     return series, missing
+
+
+def apart_seconds(setup: Setup, folder: Path) -> dict[str, list[float]]:
+    """Seconds of our steps where each view passes the encoder by itself, as lightly has it."""
+    return {APART: step_seconds(replace(setup, encode_views="apart"), folder, with_bare=False)["ours"]}
 
 
 def peers(setup: Setup) -> dict[str, list[float] | str]:
@@ -150,7 +161,7 @@ def entries_of(series: Series, missing: Mapping[str, str]) -> list[Entry]:
     return [
         Entry(name, precision, medians(series, name, precision), missing.get(name, ""))
         for precision in PRECISIONS
-        for name in ("ours", "bare", LIGHTLY, READY)
+        for name in ("ours", APART, "bare", LIGHTLY, READY)
     ]
 
 
@@ -168,6 +179,10 @@ def speed_verdicts(series: Series, device: str) -> list[Verdict]:
             if theirs:
                 ratio = paired_ratio(theirs, medians(series, "ours", precision))
                 found.append(at_least(f"images/s of ours over {name}, both {precision}", ratio, 1))
+            apart = medians(series, APART, precision)
+            if theirs and apart:
+                claim = f"images/s of {APART} over {name}, both {precision}"
+                found.append(at_least(claim, paired_ratio(theirs, apart), 1))
     for precision in PRECISIONS:
         pairs = [[*chain.from_iterable(series[name, precision])] for name in ("ours", "bare")]
         found.append(at_most(f"time of our step over a bare loop's, {precision}", paired_ratio(*pairs), 1.03))

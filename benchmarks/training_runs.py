@@ -46,6 +46,7 @@ class Setup:
         batch_size: samples per step, each in two views.
         precision: ``fp32`` or ``bf16`` (mixed).
         device: ``cpu`` or ``cuda``.
+        encode_views: both views ``together`` or ``apart``, as lightly has them; ours only.
     """
 
     images: np.ndarray
@@ -53,6 +54,7 @@ class Setup:
     batch_size: int
     precision: str
     device: str
+    encode_views: str = "together"
 
     @property
     def num_steps(self) -> int:
@@ -71,7 +73,7 @@ def make_job(setup: Setup, folder: Path) -> TrainingJob:
         "source": {"holdout": 0.0},
         "projector": {"features": EMBEDDING_DIMS},
         "optim": {"name": "sgd", "learning_rate": LEARNING_RATE},
-        "engine": {"device": setup.device, "precision": setup.precision},
+        "engine": {"device": setup.device, "precision": setup.precision, "encode_views": setup.encode_views},
     }
     settings = build(TrainSettings, asked, "settings")
     source = open_given(settings, Given(data=setup.images), Reporter(quiet=True))

@@ -38,7 +38,7 @@ def test_the_quick_run_prints_whole_tables() -> None:
     tables = [part.splitlines() for part in finished.stdout.split("\n\n") if part.startswith("| ")]
     rates, parts, views, verdicts = ([line.strip("|").split(" | ") for line in table[2:]] for table in tables)
     assert views[0][0].strip() == "counterpoint"
-    assert [row[1].strip() for row in rates] == ["fp32"] * 4 + ["bf16"] * 4
+    assert [row[1].strip() for row in rates] == ["fp32"] * 5 + ["bf16"] * 5
     assert all(float(row[2]) > 0 for row in rates if "skipped" not in row[-1])
     assert [row[0].strip() for row in parts] == ["fp32", "bf16"]
     assert all(row[2].strip() in ("met", "missed") for row in verdicts)

@@ -139,6 +139,8 @@ def test_the_sample_that_is_not_finite_is_named(shape: tuple[int, ...], bad: flo
         (torch.full((4, 8, 8), 200), "uint8"),
         (np.zeros((4, 8, 8, 2)), "1 or 3 channels"),
         (np.zeros((4, 1, 8, 8, 8)), "1 or 3 channels"),
+        (np.zeros((32, 32, 3)), "could be one picture (h, w, c) or 32 grey ones"),
+        (torch.zeros(3, 28, 28), "could be one picture (c, h, w) or 3 grey ones"),
         (np.zeros(4), "(4,)"),
         (torch.zeros(4), "(4,)"),
         (np.zeros((0, 8, 8)), "(0, 8, 8)"),

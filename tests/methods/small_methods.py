@@ -16,6 +16,7 @@ from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.methods.wiring import Wiring
 from counterpoint.nn.outputs import OutputMap
 from counterpoint.nn.predictors import build_predictor
+from counterpoint.nn.synced_norm import with_synced_norm
 from oracles.method_steps import LEARNING_RATE, Batch
 
 NUM_SAMPLES, NUM_FEATURES, NUM_SECOND, WIDTH, DIMS, NUM_CLASSES = 6, 3, 2, 5, 4, 3
@@ -59,8 +60,17 @@ def head() -> Head:
     return Head(projector(), OutputMap(normalize=False))
 
 
-def joint(loss: Loss, chunks: Chunks | None = None) -> JointEmbedding:
-    return JointEmbedding(backbone(), projector(), OutputMap(normalize=False), loss.double(), chunks=chunks)
+def joint(loss: Loss, chunks: Chunks | None = None, *, is_apart: bool = False) -> JointEmbedding:
+    how = {"chunks": chunks, "is_apart": is_apart}
+    return JointEmbedding(backbone(), projector(), OutputMap(normalize=False), loss.double(), **how)
+
+
+def normed(*, is_apart: bool) -> JointEmbedding:
+    """SimCLR around a BatchNorm, over all ranks if there are several."""
+    method = joint(InfoNCE(TEMPERATURE), is_apart=is_apart)
+    method.backbone = nn.Sequential(method.backbone, nn.BatchNorm1d(WIDTH).double())
+    with_synced_norm(method)
+    return method
 
 
 def queue(chunks: Chunks | None = None) -> MomentumQueue:
@@ -82,14 +92,16 @@ def towers(chunks: Chunks | None = None) -> TwoTowers:
     return TwoTowers(backbone(), head(), backbone(31, NUM_SECOND), projector(41), loss, chunks=chunks)
 
 
-def classification(*, nonnegative: bool, chunks: Chunks | None = None) -> Classification:
+def classification(*, nonnegative: bool, chunks: Chunks | None = None, is_apart: bool = False) -> Classification:
+    how = {"chunks": chunks, "is_apart": is_apart}
     loss = (NonNegativeCrossEntropy if nonnegative else CrossEntropy)(NUM_CLASSES, DIMS).double()
-    return Classification(backbone(), projector(), OutputMap(normalize=False), loss, chunks=chunks)
+    return Classification(backbone(), projector(), OutputMap(normalize=False), loss, **how)
 
 
 # Without BatchNorm, so that ranks and chunks need not share statistics.
 WIRINGS: dict[str, Callable[[Chunks | None], Wiring]] = {
     "simclr": lambda chunks: joint(InfoNCE(TEMPERATURE), chunks),
+    "simclr, apart": lambda chunks: joint(InfoNCE(TEMPERATURE), chunks, is_apart=True),
     "barlow-twins": lambda chunks: joint(BarlowTwins(), chunks),
     "supcon": lambda chunks: joint(SupCon(TEMPERATURE), chunks),
     "moco": queue,
@@ -97,6 +109,7 @@ WIRINGS: dict[str, Callable[[Chunks | None], Wiring]] = {
     "simsiam": lambda chunks: predictive("cosine", None, chunks, has_norm=False),
     "cross-modal": towers,
     "supervised": lambda chunks: classification(nonnegative=False, chunks=chunks),
+    "supervised, apart": lambda chunks: classification(nonnegative=False, chunks=chunks, is_apart=True),
     "nonnegative-supervised": lambda chunks: classification(nonnegative=True, chunks=chunks),
 }
 

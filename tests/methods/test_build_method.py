@@ -159,6 +159,12 @@ def test_settings_reach_the_method() -> None:
     assert getattr(build_method(warm, parts_of("simclr")).loss, "psi").scale == 2.0  # noqa: B009 - of one kind of loss
 
 
+def test_the_way_both_views_are_encoded_reaches_the_method() -> None:
+    for name in ("simclr", "supcon", "supervised"):
+        ways = [built(name, engine={"encode_views": way}) for way in ("auto", "together", "apart")]
+        assert [getattr(method, "is_apart") for method in ways] == [False, False, True]  # noqa: B009 - of two wirings
+
+
 def test_chunks_reach_the_encoder_and_name_no_parameter_twice() -> None:
     plain = built("simclr")
     refusal = (

@@ -15,6 +15,7 @@ from small_methods import (
     batches_of,
     classification,
     joint,
+    normed,
     predictive,
     queue,
     towers,
@@ -154,7 +155,7 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_been(name: str) -> None:
 
 @pytest.mark.parametrize("name", WIRINGS)
 def test_a_rank_may_hold_a_single_sample_where_the_loss_is_a_mean_over_samples(name: str) -> None:
-    if name in ("simclr", "supcon", "barlow-twins", "cross-modal"):  # need two of the whole batch
+    if name in ("simclr", "simclr, apart", "supcon", "barlow-twins", "cross-modal"):  # need two of the whole batch
         return
     batch = batches_of(name)[1]
     loss = WIRINGS[name](None)(batch.view0[2:3], batch.view1[2:3], batch.labels[2:3])
@@ -186,9 +187,31 @@ def batch_sizes(method: Wiring, name: str) -> list[int]:
 
 @pytest.mark.parametrize("name", WIRINGS)
 def test_the_statistics_of_batch_norm_are_those_of_the_papers(name: str) -> None:
-    n, each_view_by_itself = NUM_SAMPLES, ("moco", "byol", "simsiam", "cross-modal")
+    n, by_itself = NUM_SAMPLES, ("moco", "byol", "simsiam", "cross-modal", "simclr, apart", "supervised, apart")
     sizes = batch_sizes(WIRINGS[name](None), name)
-    assert sizes == ([n] * (4 if name == "byol" else 2) if name in each_view_by_itself else [2 * n])
+    assert sizes == ([n] * (4 if name == "byol" else 2) if name in by_itself else [2 * n])
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_views_apart_have_statistics_of_their_own(is_apart: bool) -> None:
+    """Batch normalisation by hand: mean and variance of one view each (apart), or of both (ioffe2015, Algorithm 1)."""
+    method, batch = normed(is_apart=is_apart).train(), batches()[0]
+    inner, norm = list(method.backbone.children())
+    running = torch.ones(1, dtype=torch.float64)
+    features = [inner(view) for view in (batch.view0, batch.view1)]
+    groups = features if is_apart else [torch.cat(features)]
+    normalised = []
+    for group in groups:
+        mean, var = group.mean(0), group.var(0, correction=0)
+        normalised.append((group - mean) / (var + 1e-5).sqrt())
+        running = 0.9 * running + 0.1 * group.var(0)
+    z = method.projector(torch.cat(normalised))
+    z = z / z.norm(dim=1, keepdim=True)
+    similarity = (z @ z.T / TEMPERATURE).fill_diagonal_(-torch.inf)
+    own = similarity.roll(NUM_SAMPLES, dims=1).diagonal()
+    expected = (similarity.logsumexp(1) - own).mean()
+    assert_close(method(batch.view0, batch.view1).detach(), expected.detach())
+    assert_close(norm.state_dict()["running_var"], running)
 
 
 def test_the_output_map_works_in_float32() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_methods import NUM_SAMPLES, WIRINGS, batches_of, train
+from small_methods import NUM_SAMPLES, WIRINGS, batches_of, normed, train
 from torch import Tensor
 
 from counterpoint.core import dist
@@ -11,6 +11,8 @@ from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close, relative_error
 
 NUM_RANKS, NUM_STEPS = 2, 20
+WITH_NORM = {"norm": lambda _: normed(is_apart=False), "norm, apart": lambda _: normed(is_apart=True)}
+ALL = WIRINGS | WITH_NORM
 
 
 def own_keys_only(key_ND: Tensor) -> Tensor:
@@ -43,7 +45,7 @@ def progress(step: int) -> float:
 
 def course(name: str, rows: slice) -> dict[str, Tensor]:
     """Losses of all steps, averaged over ranks, and everything at their end."""
-    method = WIRINGS[name](None)
+    method = ALL[name](None)
     losses = train(method, batches_of(name, NUM_STEPS), rows=rows, share_gradient=mean_over_ranks, progress=progress)
     return {"losses": mean_over_ranks(torch.stack(losses)), **method.state_dict()}
 
@@ -51,7 +53,7 @@ def course(name: str, rows: slice) -> dict[str, Tensor]:
 def on_a_rank() -> Result:
     result: Result = {}
     rows = dist.own_rows(NUM_SAMPLES // dist.world_size())
-    for name in WIRINGS:
+    for name in ALL:
         result |= {f"{name}|{what}": value for what, value in course(name, rows).items()}
     for name, (module, attribute, fault) in FAULTS.items():
         right = getattr(module, attribute)
@@ -66,7 +68,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[RankResult]:
     return run_on_ranks(on_a_rank, NUM_RANKS, tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.mark.parametrize("name", WIRINGS)
+@pytest.mark.parametrize("name", ALL)
 def test_two_ranks_are_one_process(name: str, ranks: list[RankResult]) -> None:
     expected = course(name, slice(None))
     assert len(expected) > 4

@@ -25,6 +25,9 @@ CARDS = {
     "low-rank, cut": (replace(MLP, projector="low-rank", rank=9, d0=4), 4),
     "diagonal": (replace(MLP, projector="diagonal"), 256),
 }
+RESNET = replace(
+    MLP, architecture="resnet9-narrow", kind="images", in_shape=(1, 80, 80), mean=(0.5,), std=(2.0,), width=128
+)
 NEW_FIELDS = ("layers", "norm", "output_norm", "rank")
 
 
@@ -35,7 +38,10 @@ def saved(folder: Path, card: EncoderCard) -> tuple[Encoder, RunFolder]:
     for name, buffer in projector.named_buffers():
         if name.endswith("running_mean"):
             buffer.uniform_(-0.1, 0.1)
-    encoder, run = Encoder(card, build_encoder("mlp", (5,)), projector), create_run(folder, overwrite=False)
+    encoder, run = (
+        Encoder(card, build_encoder(card.architecture, card.in_shape, card.stem), projector),
+        create_run(folder, overwrite=False),
+    )
     save_encoder(run, encoder)
     return encoder, run
 
@@ -61,3 +67,13 @@ def test_a_card_of_the_first_release_still_reads(tmp_path: Path) -> None:
     assert loaded.card == MLP
     samples = torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
     assert torch.equal(loaded.embed(samples), encoder.embed(samples))
+
+
+@pytest.mark.parametrize("stem", ["small", "large"])
+def test_the_stem_comes_back_and_the_first_releases_stem_is_small(tmp_path: Path, stem: str) -> None:
+    """That release built one stem at any size, and its cards say nothing of it."""
+    encoder, run = saved(tmp_path / "run", replace(RESNET, stem=stem))
+    assert json.loads(run.encoder_card.read_text(encoding="utf-8")).get("stem", "small") == stem
+    assert ("stem" in json.loads(run.encoder_card.read_text(encoding="utf-8"))) == (stem == "large")
+    images = torch.rand(2, 1, 80, 80, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(cp.load(run.path).represent(images), encoder.represent(images))

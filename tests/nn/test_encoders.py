@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from counterpoint.core.errors import UsageError
 from counterpoint.nn import timm_models
 from counterpoint.nn.encoders import CATALOGUE, build_encoder, feature_width, with_pooling
+from counterpoint.nn.resnet import ResNet
 
 WIDTHS = {"convnet": 256, "resnet9-narrow": 128, "resnet9": 512, "resnet18": 512, "resnet50": 2048, "mlp": 256}
 IMAGE_ENCODERS = [name for name, entry in CATALOGUE.items() if entry.kind == "images"]
@@ -82,6 +83,26 @@ def test_the_bottleneck_and_basic_blocks_have_the_published_sizes() -> None:
     # torchvision's ResNet-18 and 50 without the classifier, whose 7 x 7 stem of 9,408 weights is here 3 x 3 of 1,728.
     assert count("resnet18") == 11_176_512 - 9_408 + 1_728
     assert count("resnet50") == 23_508_032 - 9_408 + 1_728
+
+
+def test_large_images_get_the_published_stem() -> None:
+    """torchvision's, for images above 64 px: four times fewer pixels along each side reach the first block."""
+    for side, kernel, maps in ((64, 3, 64), (65, 7, 17), (128, 7, 32)):
+        encoder = build_encoder("resnet9-narrow", (3, side, side))
+        assert isinstance(encoder, ResNet)
+        assert encoder.state_dict()["stem.0.weight"].shape[2:] == (kernel, kernel)
+        assert encoder.stem(torch.zeros(1, 3, side, side)).shape[2:] == (maps, maps)
+    assert sum(p.numel() for p in build_encoder("resnet18", (3, 224, 224)).parameters()) == 11_176_512
+    assert sum(p.numel() for p in build_encoder("resnet50", (3, 224, 224)).parameters()) == 23_508_032
+
+
+def test_a_stem_can_be_asked_for() -> None:
+    small, large = (build_encoder("resnet9-narrow", (3, 96, 96), stem) for stem in ("small", "large"))
+    assert isinstance(small, ResNet)
+    assert isinstance(large, ResNet)
+    assert (len(small.stem), len(large.stem)) == (3, 4)
+    with pytest.raises(ValueError, match="stem must be one of small, large"):
+        build_encoder("resnet9", (3, 32, 32), "medium")
 
 
 def test_an_unknown_encoder_gets_the_nearest_name() -> None:

@@ -8,9 +8,11 @@ import pytest
 
 import counterpoint as cp
 from counterpoint.core.errors import UsageError
+from counterpoint.core.files import write_text
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import build, leaf_fields, nest
+from counterpoint.core.validation import build, leaf_fields, merge, nest, read_yaml_mapping
+from counterpoint.core.yaml_text import dump_yaml
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.recipes.changes import HARMLESS, continued_settings, settings_hash
@@ -73,3 +75,17 @@ def test_an_allowed_change_is_recorded_and_the_weights_are_those_of_the_first_ru
     train_from(change, Given(), reporter=Reporter(quiet=True), resume=True, allow_changed=True)
     assert read_resolved(out).engine.keep == 1
     assert out.weights.read_bytes() == run.weights.read_bytes()
+
+
+def test_a_run_of_the_first_release_keeps_its_ways_and_its_hash(run: RunFolder, tmp_path: Path) -> None:
+    """Its settings know neither stem nor the way views are encoded: one small stem, both views together."""
+    values = read_yaml_mapping(run.resolved)
+    values["encoder"], values["stem"] = "resnet9", "small"
+    now = build(TrainSettings, {key: value for key, value in values.items() if key != "reasons"}, "test")
+    del values["stem"], values["engine"]["encode_views"]
+    old = RunFolder(tmp_path)
+    write_text(old.resolved, dump_yaml(values))
+    assert read_resolved(old) == now
+    assert settings_hash(read_resolved(old)) == settings_hash(now)
+    for changed in ({"stem": "large"}, {"engine.encode_views": "apart"}):
+        assert settings_hash(build(TrainSettings, merge(now.model_dump(), nest(changed)), "test")) != settings_hash(now)

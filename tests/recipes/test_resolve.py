@@ -110,6 +110,30 @@ def test_drawings_are_seen_and_the_reason_says_so() -> None:
     assert found.blank_views.share < asked.blank_views.share
 
 
+@pytest.mark.parametrize(("side", "stem"), [(32, "small"), (64, "small"), (96, "large"), (128, "large")])
+def test_the_size_of_the_images_decides_the_stem_of_a_resnet(side: int, stem: str) -> None:
+    resolution = resolved((3, side, side), encoder="resnet9")
+    assert resolution.settings.stem == stem
+    assert resolution.reasons["stem"] == f"images of {side} px; large above 64 px"
+    assert resolved((3, side, side), encoder="resnet9", stem="small").settings.stem == "small"
+    assert resolved((3, side, side), encoder="convnet").settings.stem == "auto"
+    with pytest.raises(UsageError, match="stem large: encoder convnet has one make only"):
+        resolved((3, side, side), encoder="convnet", stem="large")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_how_both_views_are_encoded_is_said_or_refused(name: str) -> None:
+    apart = {"encode_views": "apart"}
+    if METHODS[name].wiring in ("joint", "classification"):
+        assert resolved(method=name).settings.engine.encode_views == "together"
+        assert "BatchNorm" in resolved(method=name).reasons["engine.encode_views"]
+        assert resolved(method=name, engine=apart).settings.engine.encode_views == "apart"
+    else:
+        assert resolved(method=name).settings.engine.encode_views == "auto"
+        with pytest.raises(UsageError, match=f"method {name} encodes each view by itself"):
+            resolved(method=name, engine=apart)
+
+
 @pytest.mark.parametrize("num_train", [2, 3, 4, 7, 8, 15, 16, 1023, 1024, 1438, 50_000])
 def test_the_batch_is_a_power_of_two_that_the_data_can_fill(num_train: int) -> None:
     batch = resolved(num_samples=num_train).settings.batch_size

@@ -262,6 +262,10 @@ class EngineSettings(Settings):
     chunk_norm: bool = Field(
         default=False, description="with chunk_size: allow BatchNorm, with the statistics of each chunk"
     )
+    encode_views: Literal["auto", "together", "apart"] = Field(
+        default="auto",
+        description="both views in one pass of the encoder, with BatchNorm statistics of both, or in one each",
+    )
     average: Annotated[float, Field(gt=0, lt=1)] | Off = Field(
         default="none", description="decay of an exponential moving average of the weights, saved as the encoder"
     )
@@ -296,6 +300,11 @@ class TrainSettings(Settings):
         default="auto",
         description="convnet, resnet9-narrow, resnet9, resnet18, resnet50, mlp, or timm:NAME (auto: by the kind and "
         "size of data)",
+    )
+    stem: Literal["auto", "small", "large"] = Field(
+        default="auto",
+        description="of the built-in ResNets: small keeps the side of the images, large leaves a quarter of it (auto: "
+        "large above 64 px)",
     )
     epochs: Annotated[int, Field(ge=1)] | Auto = Field(default="auto", description="passes over the training samples")
     batch_size: Annotated[int, Field(ge=2)] | Auto = Field(

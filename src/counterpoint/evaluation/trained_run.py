@@ -18,7 +18,9 @@ from counterpoint.data.source import Source, source_side
 from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.data.views import ViewDrawer
 from counterpoint.engine.progress import Reporter
-from counterpoint.nn.encoders import CUSTOM, initial_encoder
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.methods.catalogue import ENCODES_BOTH
+from counterpoint.nn.encoders import CUSTOM, has_stem, initial_encoder
 from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder
 
 DEFAULT_HOLDOUT = 0.2  # where a run held nothing out
@@ -53,7 +55,17 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
     """Settings of a run with every ``auto`` filled in."""
     values = read_yaml_mapping(folder.resolved)
     values.pop("reasons", None)
-    return build(TrainSettings, values, str(folder.resolved))
+    return build(TrainSettings, _with_later_settings(values), str(folder.resolved))
+
+
+def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a run; what 0.1.0 did not record stands as 0.1.0 did it."""
+    engine, method = values.get("engine"), METHODS.get(str(values.get("method")))
+    if has_stem(str(values.get("encoder"))):
+        values.setdefault("stem", "small")
+    if isinstance(engine, dict) and method is not None and method.wiring in ENCODES_BOTH:
+        engine.setdefault("encode_views", "together")
+    return values
 
 
 def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None, reporter: Reporter) -> TrainedRun:
@@ -94,7 +106,8 @@ def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module |
     """The encoder before training: the same architecture, the same seed. None for a user's own module."""
     if encoder.card.architecture == CUSTOM:
         return None
-    return initial_encoder(encoder.card.architecture, encoder.card.in_shape, settings.seed)
+    card = encoder.card
+    return initial_encoder(card.architecture, card.in_shape, settings.seed, card.stem)
 
 
 def view_drawer(settings: TrainSettings, card: EncoderCard) -> ViewDrawer:

@@ -8,6 +8,7 @@ Wiring = Literal["joint", "queue", "predictive", "cross-modal", "classification"
 Option = bool | int | float | str | None
 
 EMBEDDING_DIMS = 128
+ENCODES_BOTH = ("joint", "classification")  # wirings in which both views may pass the encoder together
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from counterpoint.core.dist import sum_over_ranks, world_size
 from counterpoint.losses.linear_classes import CrossEntropy
 from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
-from counterpoint.methods.encoding import Chunks, at_least_two, encode, to_embedding
+from counterpoint.methods.encoding import Chunks, at_least_two, encode_views, to_embedding
 from counterpoint.nn.method import Method
 from counterpoint.nn.outputs import OutputMap
 
@@ -21,7 +21,7 @@ class Classification(Method):
     .. math:: L = \frac{1}{|\mathcal{Y}|} \sum_{i \in \mathcal{Y}} \tfrac12 \big(\ell(z_i, y_i) + \ell(z_i', y_i)\big)
 
     over the samples :math:`\mathcal{Y}` of all ranks whose class is known. A batch without any has loss 0 and gradient
-    0. Both views pass the encoder together.
+    0. Both views pass the encoder together, unless ``is_apart``.
 
     Source: ncl2024, section 6.
 
@@ -31,6 +31,7 @@ class Classification(Method):
         output_map: sub-vector and non-negative map.
         loss: holds the classifier.
         chunks: encode in chunks; None encodes the 2n samples at once.
+        is_apart: encode each view by itself, so that BatchNorm has the statistics of one view.
     """
 
     def __init__(
@@ -41,13 +42,14 @@ class Classification(Method):
         loss: ClassLoss,
         *,
         chunks: Chunks | None = None,
+        is_apart: bool = False,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.projector = projector
         self.output_map = output_map
         self.loss: ClassLoss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.chunks = chunks
+        self.chunks, self.is_apart = chunks, is_apart
 
     def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``.
@@ -57,7 +59,8 @@ class Classification(Method):
         """
         if labels is None:
             raise ValueError("labels must be given: a supervised method learns from nothing else")
-        projected = encode(self.backbone, self.projector, torch.cat([view0, view1]), self.chunks)
+        encoder = (self.backbone, self.projector)
+        projected = encode_views(*encoder, (view0, view1), self.chunks, is_apart=self.is_apart)
         z0, z1 = to_embedding(self.output_map, projected).chunk(2)
         known_N = (labels >= 0).nonzero().flatten()
         num_known = sum_over_ranks(torch.tensor([float(len(known_N))], device=z0.device)).squeeze()

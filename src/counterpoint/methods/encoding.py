@@ -59,6 +59,22 @@ def encode(backbone: nn.Module, projector: nn.Module, samples: Tensor, chunks: C
     return GradientCache(encoder, chunks.size, allow_batch_norm=chunks.allow_batch_norm)(samples)
 
 
+def encode_views(
+    backbone: nn.Module, projector: nn.Module, views: tuple[Tensor, Tensor], chunks: Chunks | None, *, is_apart: bool
+) -> Tensor:
+    """Projected representations of both views, (2n, ...), the first view's before the second's.
+
+    Args:
+        backbone: maps samples to representations.
+        projector: maps representations to projected ones.
+        views: (n, ...) each.
+        chunks: of each pass; None sends its samples through at once.
+        is_apart: one pass per view, each with BatchNorm statistics of its own, instead of one for both.
+    """
+    passes = views if is_apart else (torch.cat(views),)
+    return torch.cat([encode(backbone, projector, samples, chunks) for samples in passes])
+
+
 def to_embedding(output_map: OutputMap, projected_ND: Tensor) -> Tensor:
     """Apply the output map in float32 at least, whatever autocast says."""
     with without_autocast([projected_ND.device.type]):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from counterpoint.core.dist import own_rows
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.across_ranks import AcrossRanks
-from counterpoint.methods.encoding import Chunks, encode, limit_learned_scales, to_embedding
+from counterpoint.methods.encoding import Chunks, encode_views, limit_learned_scales, to_embedding
 from counterpoint.nn.method import Method
 from counterpoint.nn.outputs import OutputMap
 
@@ -16,8 +16,8 @@ from counterpoint.nn.outputs import OutputMap
 class JointEmbedding(Method):
     """SimCLR, NCL, DirectCLR, Barlow Twins, VICReg, SupCon: they differ in projector, output map and loss only.
 
-    Both views pass the encoder together, so that BatchNorm has the statistics of both. Where several ranks share a
-    batch, the keys of the loss are the samples of all ranks.
+    Both views pass the encoder together, so that BatchNorm has the statistics of both, unless ``is_apart``. Where
+    several ranks share a batch, the keys of the loss are the samples of all ranks.
 
     Args:
         backbone: maps samples to representations (n, width).
@@ -25,6 +25,7 @@ class JointEmbedding(Method):
         output_map: sub-vector, non-negative map, unit length.
         loss: called as ``loss(z0, z1)``, and with labels if it uses them.
         chunks: encode in chunks; None encodes the 2n samples at once.
+        is_apart: encode each view by itself, so that BatchNorm has the statistics of one view.
     """
 
     def __init__(
@@ -35,17 +36,19 @@ class JointEmbedding(Method):
         loss: Loss,
         *,
         chunks: Chunks | None = None,
+        is_apart: bool = False,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.projector = projector
         self.output_map = output_map
         self.loss: Loss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.chunks = chunks
+        self.chunks, self.is_apart = chunks, is_apart
 
     def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``; the loss is computed in full precision."""
-        projected = encode(self.backbone, self.projector, torch.cat([view0, view1]), self.chunks)
+        encoder = (self.backbone, self.projector)
+        projected = encode_views(*encoder, (view0, view1), self.chunks, is_apart=self.is_apart)
         z0, z1 = to_embedding(self.output_map, projected).chunk(2)
         used = labels if self.loss.uses_labels else None
         return AcrossRanks(self.loss)(z0, z1, None if used is None else each_unknown_its_own(used), step)

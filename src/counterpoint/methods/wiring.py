@@ -160,7 +160,7 @@ def _loss(settings: TrainSettings, entry: Entry, parts: MethodParts, further: Ma
 def _joint(settings: TrainSettings, entry: Entry, parts: MethodParts) -> JointEmbedding:
     """SimCLR and its kin."""
     loss = _loss(settings, entry, parts)
-    return JointEmbedding(parts.backbone, parts.projector, parts.output_map, loss, chunks=_chunks(settings))
+    return JointEmbedding(parts.backbone, parts.projector, parts.output_map, loss, **_passes(settings))
 
 
 def _queue(settings: TrainSettings, entry: Entry, parts: MethodParts) -> MomentumQueue:
@@ -206,7 +206,7 @@ def _cross_modal(settings: TrainSettings, entry: Entry, parts: MethodParts) -> T
         )
     with torch.random.fork_rng():
         torch.manual_seed(_seed(parts, SECOND_SEED))
-        backbone = build_encoder(name, shape)
+        backbone = build_encoder(name, shape, settings.stem)
         width = feature_width(backbone, shape)
         # Both towers must end in one space, so a projector that keeps its input's width will not do.
         projector = build_projector("linear", width, hidden=width, features=parts.projected_width)
@@ -219,7 +219,12 @@ def _classification(settings: TrainSettings, entry: Entry, parts: MethodParts) -
     sizes = {"num_classes": parts.num_classes, "num_features": parts.embedding_dims, "generator": generator}
     loss: Any = _loss(settings, entry, parts, sizes)
     assert isinstance(loss, ClassLoss)
-    return Classification(parts.backbone, parts.projector, parts.output_map, loss, chunks=_chunks(settings))
+    return Classification(parts.backbone, parts.projector, parts.output_map, loss, **_passes(settings))
+
+
+def _passes(settings: TrainSettings) -> dict[str, Any]:
+    """How both views pass one encoder."""
+    return {"chunks": _chunks(settings), "is_apart": settings.engine.encode_views == "apart"}
 
 
 def _chunks(settings: TrainSettings) -> Chunks | None:

@@ -3,13 +3,14 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.errors import UsageError, first_line, unknown_name
-from counterpoint.nn.resnet import ResNet
+from counterpoint.nn.resnet import ResNet, stem_for
 from counterpoint.nn.timm_models import build_timm
 
 TIMM_PREFIX = "timm:"
@@ -63,15 +64,22 @@ class EncoderEntry:
 
     summary: str
     kind: Kind
-    build: Callable[[Shape], nn.Module]
+    build: Callable[[Shape, str], nn.Module]
+    has_stem: bool = False
 
 
-def build_encoder(name: str, in_shape: Shape) -> nn.Module:
+def has_stem(name: str) -> bool:
+    """Whether an encoder's stem is chosen by the size of the images."""
+    return name in CATALOGUE and CATALOGUE[name].has_stem
+
+
+def build_encoder(name: str, in_shape: Shape, stem: str = "auto") -> nn.Module:
     """Build an untrained encoder by name.
 
     Args:
         name: a key of ``CATALOGUE`` or ``timm:NAME``.
         in_shape: shape of one sample: (channels, height, width) or (features,).
+        stem: of the built-in ResNets, ``small`` or ``large``; ``auto`` goes by the size of the images.
 
     Raises:
         UsageError: unknown name, or an encoder for another kind of sample.
@@ -86,14 +94,15 @@ def build_encoder(name: str, in_shape: Shape) -> nn.Module:
         raise UsageError(f"encoder {name!r} takes {needed}, but the data are {kind}; use {', '.join(fitting)}")
     if is_timm:
         return with_pooling(build_timm(name.removeprefix(TIMM_PREFIX), in_shape), in_shape)
-    return CATALOGUE[name].build(in_shape)
+    chosen = stem_for(*in_shape[1:]) if stem == "auto" and has_stem(name) else stem
+    return CATALOGUE[name].build(in_shape, chosen)
 
 
-def initial_encoder(name: str, in_shape: Shape, seed: int) -> nn.Module:
+def initial_encoder(name: str, in_shape: Shape, seed: int, stem: str = "auto") -> nn.Module:
     """The untrained encoder of a run: the same weights for the same seed, whatever was drawn before."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return build_encoder(name, in_shape)
+        return build_encoder(name, in_shape, stem)
 
 
 def own_copy(module: nn.Module) -> nn.Module:
@@ -147,27 +156,37 @@ def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
     return tuple(output.shape)
 
 
+def _resnet(*blocks: int, **sizes: int) -> Callable[[Shape, str], nn.Module]:
+    """How a ResNet is built."""
+    return lambda shape, stem: ResNet(shape[0], cast(tuple[int, int, int, int], blocks), stem=stem, **sizes)
+
+
 CATALOGUE: Mapping[str, EncoderEntry] = {
     "convnet": EncoderEntry(
         "four convolutions for images up to about 64 px, width 256",
         "images",
-        lambda shape: ConvNet(shape[0], max(shape[1:])),
+        lambda shape, _: ConvNet(shape[0], max(shape[1:])),
     ),
     "resnet9-narrow": EncoderEntry(
         "ResNet-9 with a quarter of its widths, for small images on a CPU, width 128",
         "images",
-        lambda shape: ResNet(shape[0], (1, 1, 1, 1), first_width=16),
+        _resnet(1, 1, 1, 1, first_width=16),
+        has_stem=True,
     ),
     "resnet9": EncoderEntry(
-        "ResNet with one block per stage, small-image stem, width 512",
+        "ResNet with one block per stage, stem by the size of the images, width 512",
         "images",
-        lambda shape: ResNet(shape[0], (1, 1, 1, 1)),
+        _resnet(1, 1, 1, 1),
+        has_stem=True,
     ),
     "resnet18": EncoderEntry(
-        "ResNet-18, small-image stem, width 512", "images", lambda shape: ResNet(shape[0], (2, 2, 2, 2))
+        "ResNet-18, stem by the size of the images, width 512", "images", _resnet(2, 2, 2, 2), has_stem=True
     ),
     "resnet50": EncoderEntry(
-        "ResNet-50, small-image stem, width 2048", "images", lambda shape: ResNet(shape[0], (3, 4, 6, 3), expansion=4)
+        "ResNet-50, stem by the size of the images, width 2048",
+        "images",
+        _resnet(3, 4, 6, 3, expansion=4),
+        has_stem=True,
     ),
-    "mlp": EncoderEntry("two hidden layers for vectors, width 256", "vectors", lambda shape: MLP(shape[0])),
+    "mlp": EncoderEntry("two hidden layers for vectors, width 256", "vectors", lambda shape, _: MLP(shape[0])),
 }

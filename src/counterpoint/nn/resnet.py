@@ -1,9 +1,22 @@
-"""ResNet-9, 18 and 50 with the stem for small images: a 3 x 3 convolution, no pooling (he2016, section 4.2)."""
+"""ResNet-9, 18 and 50 with he2016's stem for photographs, or that for small images."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from counterpoint.core.checks import check_choice
+
+STEMS = ("small", "large")
 FIRST_WIDTH = 64  # he2016's; each of the four stages is twice as wide as the one before
+LARGEST_SMALL_SIDE = 64
+
+
+def stem_for(height: int, width: int) -> str:
+    """The stem for images of a size: ``small`` up to 64 px, ``large`` above.
+
+    >>> stem_for(32, 32), stem_for(96, 64)
+    ('small', 'large')
+    """
+    return "small" if max(height, width) <= LARGEST_SMALL_SIDE else "large"
 
 
 class ResNet(nn.Module):
@@ -14,6 +27,8 @@ class ResNet(nn.Module):
         blocks_per_stage: number of residual blocks in each of the four stages.
         expansion: 1 for two 3 x 3 convolutions per block, 4 for bottleneck blocks.
         first_width: channels of stem and first stage.
+        stem: ``large`` is a 7 x 7 convolution of stride 2 and a max-pooling of stride 2 (he2016, Table 1), which leaves
+            maps of a quarter of the side; ``small`` is a 3 x 3 convolution that keeps it (he2016, section 4.2).
     """
 
     def __init__(
@@ -23,13 +38,17 @@ class ResNet(nn.Module):
         *,
         expansion: int = 1,
         first_width: int = FIRST_WIDTH,
+        stem: str = "small",
     ) -> None:
         super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(in_channels, first_width, 3, padding=1, bias=False),
+        check_choice(stem, "stem", STEMS)
+        kernel, stride = (7, 2) if stem == "large" else (3, 1)
+        layers: list[nn.Module] = [
+            nn.Conv2d(in_channels, first_width, kernel, stride, kernel // 2, bias=False),
             nn.BatchNorm2d(first_width),
             nn.ReLU(),
-        )
+        ]
+        self.stem = nn.Sequential(*layers, *([nn.MaxPool2d(3, 2, 1)] if stem == "large" else []))
         blocks: list[nn.Module] = []
         width_in = first_width
         for stage, count in enumerate(blocks_per_stage):

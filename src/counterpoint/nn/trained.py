@@ -44,6 +44,7 @@ class EncoderCard:
     norm: str = "none"
     output_norm: bool = False
     rank: int | None = None
+    stem: str = "small"  # of the built-in ResNets: 0.1.0 had one at any size
 
     @property
     def projector_details(self) -> ProjectorDetails:
@@ -203,10 +204,10 @@ def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tens
         weights = {f"{part}.{name}": value for part in parts for name, value in parts[part].state_dict().items()}
     chosen = {name: value for name, value in weights.items() if name.split(".", 1)[0] in parts}
     write_atomically(folder.weights, lambda path: write_tensors(path, chosen))
-    write_json(
-        folder.encoder_card,
-        {"format": CARD_FORMAT, **asdict(encoder.card), "weights_sha256": sha256_of(folder.weights)},
-    )
+    card = asdict(encoder.card)
+    if encoder.card.stem == "small":
+        del card["stem"]  # so that 0.1.0, which has no other, reads it
+    write_json(folder.encoder_card, {"format": CARD_FORMAT, **card, "weights_sha256": sha256_of(folder.weights)})
 
 
 def is_saved(folder: RunFolder) -> bool:
@@ -253,7 +254,7 @@ def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:
         if card.architecture == CUSTOM and module is not None:
             backbone = with_pooling(own_copy(module), card.in_shape)
         else:
-            backbone = build_encoder(card.architecture, card.in_shape)
+            backbone = build_encoder(card.architecture, card.in_shape, card.stem)
         sizes = {"hidden": card.hidden, "features": card.features}
         projector = build_projector(card.projector, card.width, **sizes, details=card.projector_details)
     return Encoder(card, backbone, projector)

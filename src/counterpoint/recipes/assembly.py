@@ -17,7 +17,7 @@ from counterpoint.kernels.select import Choice, recording
 from counterpoint.losses.build import applies_relu
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.wiring import MethodParts, build_method
-from counterpoint.nn.encoders import CUSTOM, feature_width, initial_encoder, own_copy, with_pooling
+from counterpoint.nn.encoders import CUSTOM, feature_width, has_stem, initial_encoder, own_copy, with_pooling
 from counterpoint.nn.method import Method
 from counterpoint.nn.outputs import OutputMap, check_subvector
 from counterpoint.nn.projectors import build_projector
@@ -136,7 +136,7 @@ def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module:
         return with_pooling(own_copy(module), in_shape)
     if settings.encoder == CUSTOM:
         raise UsageError("this run was trained with your own module; pass it as encoder=")
-    return initial_encoder(settings.encoder, in_shape, settings.seed)
+    return initial_encoder(settings.encoder, in_shape, settings.seed, settings.stem)
 
 
 def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
@@ -168,6 +168,7 @@ def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) ->
         norm=asked.norm,
         output_norm=method_of(settings).projector_output_norm,
         rank=int(asked.rank),
+        stem=settings.stem if has_stem(settings.encoder) else "small",
     )
     if card.d0 is not None:
         check_subvector(card.d0, card.projected_width)

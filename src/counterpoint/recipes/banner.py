@@ -50,9 +50,10 @@ def _encoder(assembled: Assembled) -> str:
     """What is trained, and where."""
     settings, card = assembled.settings, assembled.encoder.card
     ranks = assembled.placement.world_size
+    stem = "large stem, " if card.stem == "large" else ""
     where = f", {ranks} ranks ({settings.engine.strategy})" if ranks > 1 else ""
     return (
-        f"encoder {card.architecture} (width {card.width}), embedding {assembled.encoder.embedding_dims}, "
+        f"encoder {card.architecture} ({stem}width {card.width}), embedding {assembled.encoder.embedding_dims}, "
         f"{assembled.num_parameters:,} parameters; device {settings.engine.device}{where}, precision "
         f"{settings.engine.precision}"
     )

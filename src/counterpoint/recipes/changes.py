@@ -25,6 +25,9 @@ HARMLESS = frozenset(
     }
 )
 
+# Settings that 0.1.0 did not have, at the values that stand for what it did: its runs keep their hash.
+LATER: Mapping[str, tuple[str, str]] = {"stem": ("auto", "small"), "engine.encode_views": ("auto", "together")}
+
 
 def continued_settings(folder: RunFolder, asked: TrainSettings, *, allow_changed: bool) -> TrainSettings:
     """Settings with which a run goes on: its own, and of those asked for the harmless ones if they are allowed.
@@ -67,9 +70,8 @@ def settings_hash(settings: TrainSettings) -> str:
         settings: with every ``auto`` filled in.
     """
     values = settings.model_dump(mode="json")
-    relevant = {
-        path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path != "out" and path not in HARMLESS
-    }
+    known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path not in HARMLESS}
+    relevant = {path: value for path, value in known.items() if path != "out" and value not in LATER.get(path, ())}
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -14,8 +14,10 @@ from counterpoint.data.source import Source, source_side
 from counterpoint.engine.placement import Placement
 from counterpoint.losses.build import applies_relu
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.methods.catalogue import Method
+from counterpoint.methods.catalogue import ENCODES_BOTH, Method
+from counterpoint.nn.encoders import has_stem
 from counterpoint.nn.projectors import output_width
+from counterpoint.nn.resnet import LARGEST_SMALL_SIDE, stem_for
 
 Section = TypeVar("Section", bound=Settings)
 
@@ -85,6 +87,7 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     fill = resolution.fill
     by_method = f"as {resolution.settings.method} has it ({method.source})"
     fill("encoder", lambda: _encoder(source, placement))
+    _fill_stem(resolution, source)
     fill("batch_size", lambda: _batch_size(num_train))
     batches = max(1, num_train // int(resolution.settings.batch_size))
     fill("epochs", lambda: _epochs(batches))
@@ -114,6 +117,7 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     )
     fill("engine.device", lambda: (placement.device, placement.reasons["engine.device"]))
     fill("engine.precision", lambda: (placement.precision, placement.reasons["engine.precision"]))
+    _fill_encode_views(resolution, method)
     fill("engine.strategy", lambda: ("ddp", "a copy of the encoder on each rank"))
     return resolution
 
@@ -161,6 +165,32 @@ def resolve_widths(resolution: Resolution, width: int) -> Resolution:
         share = method.d0_share
         fill("output.d0", lambda: (max(2, round(share * dims)), f"{share:.1%} of {dims} dimensions ({method.source})"))
     return resolution
+
+
+def _fill_stem(resolution: Resolution, source: Source) -> None:
+    """The stem by the size of the images; encoders of one make stay at auto."""
+    settings = resolution.settings
+    if not has_stem(settings.encoder):
+        if settings.stem != "auto":
+            raise UsageError(f"stem {settings.stem}: encoder {settings.encoder} has one make only; leave stem at auto")
+        return
+    if source.kind == "vectors":
+        return  # which no such encoder takes
+    limit = f"images of {max(source.shape[1:])} px; large above {LARGEST_SMALL_SIDE} px"
+    resolution.fill("stem", lambda: (stem_for(*source.shape[1:]), limit))
+
+
+def _fill_encode_views(resolution: Resolution, method: Method) -> None:
+    """One pass for both views or one each; methods that encode each view by itself stay at auto."""
+    settings = resolution.settings
+    if method.wiring not in ENCODES_BOTH:
+        if settings.engine.encode_views != "auto":
+            raise UsageError(
+                f"engine.encode_views {settings.engine.encode_views}: method {settings.method} encodes each view by "
+                "itself; leave it at auto"
+            )
+        return
+    resolution.fill("engine.encode_views", lambda: ("together", "BatchNorm has the statistics of both views"))
 
 
 def _encoder(source: Source, placement: Placement) -> tuple[str, str]:
