@@ -53,9 +53,9 @@ Series = dict[tuple[str, str], list[list[float]]]  # (name, precision) -> second
 NOTES = """One round is one run of {steps} steps of each implementation, in turn; the first {warm} steps do not
 count. A step of ours is a step of `counterpoint train`: from asking for a batch to asking for the next. `bare` is the
 same model, views, loss and optimiser in a loop of ten lines, whose steps alternate with ours. Ours encodes both views
-together; `views apart` encodes each by itself (`--engine.encode-views apart`), as lightly does. Lightly's example runs as
-it comes (float32, contiguous, views on PIL in {workers} loader processes); bf16 is mixed precision everywhere. images/s
-counts samples; each is seen in two views."""
+together; `views apart` encodes each by itself (`--engine.encode-views apart`), as lightly does. Lightly's example runs
+as it comes (float32, contiguous, views on PIL in {workers} loader processes); bf16 is mixed precision everywhere.
+images/s counts samples; each is seen in two views."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
