@@ -260,6 +260,23 @@ def test_a_protocol_is_stated_with_the_settings_of_its_first_row(make_run):
     assert "names each query; l2 0.001." in text
 
 
+@pytest.mark.parametrize(
+    ("how", "caption"),
+    [
+        ("20 % of each class, held out of training", "Accuracy on held-out queries"),
+        ("20 % of each class are queries; data or labels are not those of training", "Accuracy on the queries"),
+        ("", "Accuracy on the queries"),
+    ],
+)
+def test_only_held_out_queries_are_called_so(make_run, how, caption):
+    folder = make_run()
+    edit_json(folder / "evaluation.json", lambda c: c["split"].update(how=how, num_unlabelled=7))
+    text = scan(report(folder)).text
+    assert caption in text
+    assert ("held-out" in text) == ("held out of training" in how)
+    assert "7 samples without a label took no part." in text
+
+
 def test_settings_that_differ_are_marked(make_run):
     found = scan(report([make_run("a"), make_run("b", method="simclr")]))
     assert "2 settings differ between the runs: method and output.nonnegative." in found.text

@@ -153,6 +153,8 @@ def _protocol_words(run: RunRecord) -> str:
     sizes = [f"{count(quantity, 'sample')} {use}" for quantity, use in parts if quantity is not None]
     classes = f", {count(split.num_classes, 'class', 'classes')}" if split.num_classes else ""
     how = f" Queries: {split.how}." if split.how else ""
+    if split.num_unlabelled:
+        how += f" {count(split.num_unlabelled, 'sample')} without a label took no part."
     parts = [f"Split: {listing(sizes)}{classes}.{how}" if sizes else how.strip(), _knn_words(protocols.get("knn"))]
     parts += [_other_words(name, row) for name, row in protocols.items() if name != "knn"]
     return " ".join(part for part in parts if part)

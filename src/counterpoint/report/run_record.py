@@ -67,6 +67,7 @@ class Split:
     num_bank: float | None
     num_queries: float | None
     num_classes: float | None
+    num_unlabelled: float | None
     class_names: tuple[str, ...]
     how: str
 
