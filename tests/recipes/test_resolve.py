@@ -15,6 +15,7 @@ from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.fabric_adapter import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.recipes.effects import check_choices
 from counterpoint.recipes.resolve import Resolution, resolve, resolve_holdout, resolve_widths
 
 REASONS = {"engine.device": "because", "engine.precision": "because"}
@@ -54,9 +55,13 @@ def test_a_method_decides_its_wiring(name: str) -> None:
     method, settings = METHODS[name], resolved(method=name).settings
     assert settings.projector.kind == method.projector
     assert settings.output.nonnegative == method.nonnegative
-    assert settings.loss.negatives == method.negatives
-    assert settings.temperature == method.temperature
-    assert method.source in resolved(method=name).reasons["temperature"]
+    resolution = resolved(method=name)
+    chosen = {"loss.negatives": (settings.loss.negatives, method.negatives)}
+    chosen["temperature"] = (settings.temperature, method.temperature)
+    for path, (value, of_method) in chosen.items():
+        assert value == ("auto" if path in resolution.idle else of_method)
+        assert (path in resolution.reasons) == (path not in resolution.idle)
+        assert method.source in resolution.reasons.get(path, method.source)
 
 
 def test_directclr_sees_the_papers_share_of_the_representation() -> None:
@@ -117,8 +122,9 @@ def test_the_size_of_the_images_decides_the_stem_of_a_resnet(side: int, stem: st
     assert resolution.reasons["stem"] == f"images of {side} px; large above 64 px"
     assert resolved((3, side, side), encoder="resnet9", stem="small").settings.stem == "small"
     assert resolved((3, side, side), encoder="convnet").settings.stem == "auto"
-    with pytest.raises(UsageError, match="stem large: encoder convnet has one make only"):
-        resolved((3, side, side), encoder="convnet", stem="large")
+    settings = build(TrainSettings, {"encoder": "convnet", "stem": "large"}, "test")
+    with pytest.raises(UsageError, match="stem has no effect .* encoder convnet has one stem"):
+        check_choices(settings)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -130,8 +136,8 @@ def test_how_both_views_are_encoded_is_said_or_refused(name: str) -> None:
         assert resolved(method=name, engine=apart).settings.engine.encode_views == "apart"
     else:
         assert resolved(method=name).settings.engine.encode_views == "auto"
-        with pytest.raises(UsageError, match=f"method {name} encodes each view by itself"):
-            resolved(method=name, engine=apart)
+        with pytest.raises(UsageError, match=f"no effect with method {name}: it encodes each view by itself"):
+            check_choices(build(TrainSettings, {"method": name, "engine": apart}, "test"))
 
 
 @pytest.mark.parametrize("num_train", [2, 3, 4, 7, 8, 15, 16, 1023, 1024, 1438, 50_000])

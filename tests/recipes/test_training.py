@@ -16,8 +16,10 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
 from counterpoint.core.yaml_text import parse_yaml
 from counterpoint.data.order import split_source
+from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn import trained
+from counterpoint.recipes.effects import idle_settings
 from data import picture_files as pictures
 from recipes.folder_snapshot import snapshot
 from tolerances import assert_close
@@ -114,9 +116,7 @@ def test_the_run_folder_tells_the_whole_story(tmp_path: Path, images: np.ndarray
     assert str(tmp_path.parent) not in text.replace(str(run.path), "")
 
 
-# Answered by the data, or of methods with a momentum encoder, a queue or a predictor, or of ResNets, only.
-WITHOUT_USE = {"stem", "source.labels", "source.split", "source.image_column", "source.label_column"}
-WITHOUT_USE |= {"target.momentum", "target.queue_size", "target.predictor_hidden"}
+ANSWERED_BY_THE_DATA = {"source.labels", "source.split"}
 
 
 @pytest.mark.parametrize("method", ["simclr", "ncl", "directclr"])
@@ -128,13 +128,15 @@ def test_every_auto_is_filled_in_with_a_reason(
     reasons = resolved.pop("reasons")
     autos = {path for path, field in leaf_fields(TrainSettings) if field.default == "auto"}
     given = {"temperature", "epochs", "batch_size"}
+    idle = idle_settings(read_resolved(run.folder), (1, 8, 8))
+    assert {"target.momentum", "projector.rank", "source.image_column", "views.noise"} <= set(idle)
     for path in autos:
         value = resolved
         for step in path.split("."):
-            value = value[step]
-        is_without_use = path in WITHOUT_USE
-        assert (value == "auto") == is_without_use, path
-        assert (path in reasons) == (path not in given and not is_without_use), path
+            value = value.get(step, {})
+        assert (value == {}) == (path in idle), path
+        assert (value == "auto") == (path in ANSWERED_BY_THE_DATA), path
+        assert (path in reasons) == (path not in {*given, *ANSWERED_BY_THE_DATA, *idle}), path
     assert all(isinstance(reason, str) and reason for reason in reasons.values())
     assert set(reasons) <= autos
     assert (resolved["temperature"], resolved["seed"], resolved["source"]["holdout"]) == (0.3, 0, 0.2)

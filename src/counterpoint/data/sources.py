@@ -48,10 +48,12 @@ class NamedSource:
     Attributes:
         summary: one line for lists.
         open: opens them as the settings ask.
+        has_files: they lie below ``source.root``.
     """
 
     summary: str
     open: Callable[[SourceSettings, Progress], Source]
+    has_files: bool = True
 
 
 def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, progress: Progress) -> Source:
@@ -160,6 +162,23 @@ def _opener(path: Path) -> Opener:
     return _without_split(open_shards if is_sharded else open_folder)
 
 
+def form_of(data: str | None) -> str | None:
+    """What kind of data a name or path stands for, told without opening it; None where there is nothing.
+
+    >>> form_of("digits"), form_of("cifar10")
+    ('a named set without files', 'a named set of files')
+    """
+    if data is None or data == ARRAY:
+        return data and "an array in memory"
+    if data in CATALOGUE:
+        return f"a named set {'of' if CATALOGUE[data].has_files else 'without'} files"
+    path = Path(os.path.expanduser(data))
+    if os.path.isdir(path):
+        is_table = any((path / card).is_file() for card in TABLE_CARDS)
+        return "a table" if is_table else "an image folder"
+    return FORMS.get(path.suffix.lower()) if os.path.exists(path) else None
+
+
 def _without_split(opener: Opener) -> Opener:
     """Refuse a split for data that have only one part."""
 
@@ -192,12 +211,24 @@ FILE_OPENERS: Mapping[str, Opener] = {
     ".tar": _without_split(open_shards),
     **dict.fromkeys(TABLE_SUFFIXES, open_table),
 }
+FORMS: Mapping[str, str] = {
+    ".npy": "an array file",
+    ".npz": "an archive",
+    ".txt": "an image list",
+    ".csv": "an image list",
+    ".tar": "tar shards",
+    **dict.fromkeys(TABLE_SUFFIXES, "a table"),
+}
 CATALOGUE: Mapping[str, NamedSource] = {
-    "digits": NamedSource("1,797 handwritten digits of 8 x 8 pixels, which come with scikit-learn", open_digits),
+    "digits": NamedSource(
+        "1,797 handwritten digits of 8 x 8 pixels, which come with scikit-learn", open_digits, has_files=False
+    ),
     **{name: _published(name) for name in named_sets.CATALOGUE},
     "tiny-imagenet": NamedSource(
         "110,000 photographs of 64 x 64 pixels in 200 classes, and 10,000 without labels", open_tiny_imagenet
     ),
     "dsprites": NamedSource("737,280 sprites of 64 x 64 pixels by 5 factors, the original file", open_dsprites),
-    "dsprites-rendered": NamedSource("the same grid of factors, drawn here; needs no file", open_rendered),
+    "dsprites-rendered": NamedSource(
+        "the same grid of factors, drawn here; needs no file", open_rendered, has_files=False
+    ),
 }

@@ -9,6 +9,8 @@ from counterpoint.losses import CATALOGUE
 from counterpoint.losses.alpha_rules import CATALOGUE as RULES
 from counterpoint.losses.loss import Loss
 
+SHARED = frozenset({"temperature", "epsilon", "negatives"})  # settings that are no options
+
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
     """What a loss of the catalogue can be given.
@@ -40,17 +42,22 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
     Args:
         name: as in the catalogue.
         common: settings that many losses share (temperature, epsilon, negatives); those it does not take are left out.
-        options: settings of this loss; ``rule`` of alpha-cl and ``loss`` of a wrapper go by name.
+        options: settings of this loss; ``rule`` of alpha-cl and ``loss`` of a wrapper go by name. Where a rule goes by
+            name, its own settings stand beside it.
 
     Raises:
         UsageError: an unknown name.
         ValueError: an option the loss does not take, one that is missing, or a value out of range.
         TypeError: a value of the wrong kind.
 
+    >>> build_loss("alpha-cl", {}, {"rule": "direct", "temperature": 0.1}).rule.temperature
+    0.1
     >>> build_loss("triplet", {"temperature": 0.1}, {"margin": 0.5}).card.psi
     '[x + 0.5]_+'
     """
     known = parameters_of(name)
+    own_rule = _rule_options(options, known)
+    options = {key: value for key, value in options.items() if key not in own_rule}
     for option in options:
         if option not in known:
             raise ValueError(f"loss {name} takes no {option}{nearest(option, known)}; it takes {', '.join(known)}")
@@ -64,5 +71,26 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
         rule = given["rule"]
         if rule not in RULES:
             raise unknown_name("alpha rule", rule, RULES)
-        given["rule"] = RULES[rule]()
+        given["rule"] = RULES[rule](**own_rule)
     return CATALOGUE[name](**given)
+
+
+def shared_settings(name: str, options: Mapping[str, Any]) -> frozenset[str]:
+    """Those of the settings that many losses share that a loss takes, itself or for the loss it wraps.
+
+    Raises:
+        UsageError: an unknown name.
+
+    >>> sorted(shared_settings("hard-negatives", {"loss": "infonce"}))
+    ['epsilon', 'negatives', 'temperature']
+    """
+    inner = options.get("loss")
+    own = SHARED.intersection(parameters_of(name)) - options.keys()
+    return own | shared_settings(inner, {}) if isinstance(inner, str) else own
+
+
+def _rule_options(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the options, those that the rule takes which stands among them by name, and the loss does not."""
+    rule = RULES.get(str(options.get("rule")))
+    taken = {} if rule is None or "rule" not in known else inspect.signature(rule).parameters
+    return {key: value for key, value in options.items() if key in taken and key not in known}

@@ -97,7 +97,7 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
     entry = METHODS[settings.method]
     _check_data(settings.method, entry, parts)
     name = entry.loss if settings.loss.name == "auto" else settings.loss.name
-    _check_loss(settings.method, entry, name)
+    check_loss(settings.method, entry, name)
     try:
         method = WIRINGS[entry.wiring](settings, entry, parts)
     except (TypeError, ValueError) as error:
@@ -129,8 +129,12 @@ def _check_data(method: str, entry: Entry, parts: MethodParts) -> None:
         check_subvector(parts.output_map.d0, parts.projected_width)
 
 
-def _check_loss(method: str, entry: Entry, name: str) -> None:
-    """Require a loss that the wiring can use."""
+def check_loss(method: str, entry: Entry, name: str) -> None:
+    """Require a loss that the wiring can use.
+
+    Raises:
+        UsageError: it cannot.
+    """
     own = OWN_LOSSES.get(entry.wiring)
     if own is not None and name not in own:
         raise UsageError(

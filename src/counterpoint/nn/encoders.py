@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.errors import UsageError, first_line, unknown_name
 from counterpoint.nn.resnet import ResNet, stem_for
-from counterpoint.nn.timm_models import build_timm
+from counterpoint.nn.timm_models import build_timm, check_timm_name
 
 TIMM_PREFIX = "timm:"
 CUSTOM = "custom"
@@ -86,8 +86,7 @@ def build_encoder(name: str, in_shape: Shape, stem: str = "auto") -> nn.Module:
     """
     kind: Kind = "vectors" if len(in_shape) == 1 else "images"
     is_timm = name.startswith(TIMM_PREFIX)
-    if not is_timm and name not in CATALOGUE:
-        raise unknown_name("encoder", name, [*CATALOGUE, TIMM_PREFIX + "NAME"])
+    check_encoder_name(name)
     needed: Kind = "images" if is_timm else CATALOGUE[name].kind
     if kind != needed:
         fitting = [other for other, entry in CATALOGUE.items() if entry.kind == kind]
@@ -96,6 +95,18 @@ def build_encoder(name: str, in_shape: Shape, stem: str = "auto") -> nn.Module:
         return with_pooling(build_timm(name.removeprefix(TIMM_PREFIX), in_shape), in_shape)
     chosen = stem_for(*in_shape[1:]) if stem == "auto" and has_stem(name) else stem
     return CATALOGUE[name].build(in_shape, chosen)
+
+
+def check_encoder_name(name: str) -> None:
+    """Require a key of ``CATALOGUE`` or ``timm:NAME``.
+
+    Raises:
+        UsageError: neither, or a model that timm does not know.
+    """
+    if name.startswith(TIMM_PREFIX):
+        check_timm_name(name.removeprefix(TIMM_PREFIX))
+    elif name not in CATALOGUE:
+        raise unknown_name("encoder", name, [*CATALOGUE, TIMM_PREFIX + "NAME"])
 
 
 def initial_encoder(name: str, in_shape: Shape, seed: int, stem: str = "auto") -> nn.Module:

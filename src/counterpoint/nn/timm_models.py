@@ -7,15 +7,11 @@ from torch import nn
 from counterpoint.core.errors import UsageError, nearest
 
 
-def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
-    """Build an untrained timm model that returns pooled features.
-
-    Args:
-        name: timm's model name, such as ``resnet18`` or ``vit_tiny_patch16_224``.
-        in_shape: (channels, height, width) of the images.
+def check_timm_name(name: str) -> Any:
+    """Require a name that timm knows, and return timm.
 
     Raises:
-        UsageError: timm is not installed, does not know the name, or cannot build it for this image size.
+        UsageError: timm is not installed, or does not know the name.
     """
     try:
         import timm  # deferred: the extra `vision` may be absent, and timm takes seconds to import
@@ -26,6 +22,20 @@ def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
     known = timm.list_models()
     if name not in known:
         raise UsageError(f"timm has no model {name!r}{nearest(name, known)}")
+    return timm
+
+
+def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
+    """Build an untrained timm model that returns pooled features.
+
+    Args:
+        name: timm's model name, such as ``resnet18`` or ``vit_tiny_patch16_224``.
+        in_shape: (channels, height, width) of the images.
+
+    Raises:
+        UsageError: timm is not installed, does not know the name, or cannot build it for this image size.
+    """
+    timm = check_timm_name(name)
     channels, height, width = in_shape
     options: dict[str, Any] = {"num_classes": 0, "in_chans": channels}
     try:

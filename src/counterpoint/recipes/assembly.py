@@ -24,7 +24,8 @@ from counterpoint.nn.projectors import build_projector
 from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
 from counterpoint.nn.trained import Encoder, EncoderCard
 from counterpoint.recipes.assembled import Assembled
-from counterpoint.recipes.resolve import Resolution, method_of, resolve, resolve_widths
+from counterpoint.recipes.effects import chosen, method_of
+from counterpoint.recipes.resolve import Resolution, resolve, resolve_widths
 
 STATISTICS_SAMPLES = 10_000  # samples from which mean and deviation are taken, at most
 STATISTICS_CHUNK = 256
@@ -150,7 +151,8 @@ def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
 
 def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) -> EncoderCard:
     """What the run folder records about the encoder."""
-    asked = settings.projector
+    asked, method = settings.projector, method_of(settings)  # what the projector does not read is still auto
+    features = int(chosen(asked.features, method.features_for(width)))
     mean, std = channel_statistics(source, train)
     card = EncoderCard(
         architecture=settings.encoder,
@@ -160,14 +162,14 @@ def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) ->
         std=std,
         width=width,
         projector=asked.kind,
-        hidden=int(asked.hidden),
-        features=int(asked.features),
+        hidden=int(chosen(asked.hidden, method.hidden_for(width, features))),
+        features=features,
         nonnegative=_trained_map(settings),
         d0=None if settings.output.d0 == "all" else int(settings.output.d0),
-        layers=int(asked.layers),
-        norm=asked.norm,
-        output_norm=method_of(settings).projector_output_norm,
-        rank=int(asked.rank),
+        layers=int(chosen(asked.layers, method.projector_layers)),
+        norm=chosen(asked.norm, method.projector_norm),
+        output_norm=method.projector_output_norm,
+        rank=chosen(asked.rank, None),
         stem=settings.stem if has_stem(settings.encoder) else "small",
     )
     if card.d0 is not None:

@@ -1,7 +1,6 @@
 """What a user should know before the first step: samples, encoder, device, and what the loss contrasts."""
 
 from counterpoint.data.long_tail import is_thinned
-from counterpoint.losses.build import parameters_of
 from counterpoint.methods.queue import QueueContrast
 from counterpoint.recipes.assembled import Assembled
 
@@ -64,8 +63,10 @@ def _pairs(assembled: Assembled) -> str:
     settings, loss, size = assembled.settings, assembled.loss, assembled.order.batch_size
     epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
     length = f"{epochs} of {assembled.order.batches_per_epoch} steps"
-    takes_temperature = "temperature" in parameters_of(settings.loss.name)
-    heat = f"temperature {settings.temperature:g}" if takes_temperature else f"{loss.card.name} takes no temperature"
+    if "temperature" in assembled.resolution.idle:
+        heat = f"{loss.card.name} takes no temperature"
+    else:
+        heat = f"temperature {settings.temperature:g}"
     if assembled.num_negatives is None:
         return f"{loss.card.name}: {loss.card.negatives} (batch {size}); {heat}; {length}"
     kind = "from a queue" if isinstance(loss, QueueContrast) else settings.loss.negatives

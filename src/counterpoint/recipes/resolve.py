@@ -1,11 +1,11 @@
 """Fill in every ``auto`` once data, method and device are known, and say why."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import Settings, TrainSettings
 from counterpoint.data.blank_views import BlankViews, count_blank_views
 from counterpoint.data.looks import Pictures, look, sample_pictures
@@ -13,11 +13,9 @@ from counterpoint.data.presets import PRESETS, choose_preset, filled, plan_views
 from counterpoint.data.source import Source, source_side
 from counterpoint.engine.placement import Placement
 from counterpoint.losses.build import applies_relu
-from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.methods.catalogue import ENCODES_BOTH, Method
-from counterpoint.nn.encoders import has_stem
 from counterpoint.nn.projectors import output_width
 from counterpoint.nn.resnet import LARGEST_SMALL_SIDE, stem_for
+from counterpoint.recipes.effects import chosen, idle_settings, method_of
 
 Section = TypeVar("Section", bound=Settings)
 
@@ -35,14 +33,24 @@ CONVNET_LARGEST_SIDE = 64
 
 @dataclass
 class Resolution:
-    """Settings without ``auto``, the reason of each value that was filled in, and how many views show nothing."""
+    """Settings without ``auto``, the reason of each value that was filled in, and what else became known.
+
+    Attributes:
+        settings: what is filled in so far.
+        reasons: of each value that was filled in, by dotted path.
+        idle: why settings have no effect, by dotted path.
+        blank_views: how many views show nothing.
+    """
 
     settings: TrainSettings
     reasons: dict[str, str] = field(default_factory=dict)
+    idle: Mapping[str, str] = field(default_factory=dict)
     blank_views: BlankViews | None = None
 
     def fill(self, path: str, choose: Callable[[], tuple[Any, str]]) -> None:
-        """Replace the setting at a dotted path if it is ``auto``."""
+        """Replace the setting at a dotted path if it is ``auto`` and has an effect."""
+        if path in self.idle:
+            return
         *parents, leaf = path.split(".")
         section = self.settings if not parents else getattr(self.settings, parents[0])
         if getattr(section, leaf) != "auto":
@@ -51,17 +59,6 @@ class Resolution:
         self.reasons[path] = reason
         changed = section.model_copy(update={leaf: value})
         self.settings = self.settings.model_copy(update={parents[0]: changed}) if parents else changed
-
-
-def method_of(settings: TrainSettings) -> Method:
-    """The chosen method.
-
-    Raises:
-        UsageError: unknown name.
-    """
-    if settings.method not in METHODS:
-        raise unknown_name("method", settings.method, METHODS)
-    return METHODS[settings.method]
 
 
 def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
@@ -87,25 +84,24 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     fill = resolution.fill
     by_method = f"as {resolution.settings.method} has it ({method.source})"
     fill("encoder", lambda: _encoder(source, placement))
-    _fill_stem(resolution, source)
     fill("batch_size", lambda: _batch_size(num_train))
     batches = max(1, num_train // int(resolution.settings.batch_size))
     fill("epochs", lambda: _epochs(batches))
-    fill("temperature", lambda: (method.temperature, by_method))
     fill("loss.name", lambda: (method.loss, by_method))
     fill("projector.kind", lambda: (method.projector, by_method))
+    resolve_views(resolution, source)
+    limit = f"images of {max(source.shape[1:], default=0)} px; large above {LARGEST_SMALL_SIDE} px"
+    fill("stem", lambda: (stem_for(*source.shape[1:]), limit))
+    fill("temperature", lambda: (method.temperature, by_method))
     fill("projector.layers", lambda: (method.projector_layers, by_method))
     fill("projector.norm", lambda: (method.projector_norm, by_method))
-    if method.momentum is not None:  # what a method has no use for stays at auto
-        fill("target.momentum", lambda: (method.momentum, by_method))
-    if (largest := method.queue_size) is not None:
-        fill("target.queue_size", lambda: _queue_size(largest, num_train))
+    fill("target.momentum", lambda: (method.momentum, by_method))
+    fill("target.queue_size", lambda: _queue_size(method.queue_size or 0, num_train))
     asked = resolution.settings.loss
     if method.nonnegative == "none" and applies_relu(asked.name, asked.options):
         fill("output.nonnegative", lambda: ("relu", f"the loss {asked.name} puts a ReLU on its inputs"))
     fill("output.nonnegative", lambda: (method.nonnegative, by_method))
     fill("loss.negatives", lambda: (method.negatives, by_method))
-    resolve_views(resolution, source)
     optimiser = resolution.settings.optim.name
     fill("optim.learning_rate", lambda: _learning_rate(optimiser, int(resolution.settings.batch_size)))
     fill("optim.weight_decay", lambda: (WEIGHT_DECAY[optimiser], f"default of {optimiser}"))
@@ -117,7 +113,7 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     )
     fill("engine.device", lambda: (placement.device, placement.reasons["engine.device"]))
     fill("engine.precision", lambda: (placement.precision, placement.reasons["engine.precision"]))
-    _fill_encode_views(resolution, method)
+    fill("engine.encode_views", lambda: ("together", "BatchNorm has the statistics of both views"))
     fill("engine.strategy", lambda: ("ddp", "a copy of the encoder on each rank"))
     return resolution
 
@@ -139,7 +135,9 @@ def resolve_views(resolution: Resolution, source: Source, pictures: Pictures | N
         raise UsageError(
             f"views.preset {preset} is not for {source.kind}; leave it at auto, or see `counterpoint list views`"
         )
-    for name, value in filled(resolution.settings.views):
+    filled_in = filled(resolution.settings.views)
+    resolution.idle = idle_settings(resolution.settings, source.shape)
+    for name, value in filled_in:
         resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))
     if pictures is not None:
         plan = plan_views(resolution.settings.views)
@@ -152,45 +150,18 @@ def resolve_widths(resolution: Resolution, width: int) -> Resolution:
     method = method_of(resolution.settings)
     fill, by_method = resolution.fill, f"as {resolution.settings.method} has it ({method.source})"
     fill("projector.features", lambda: (method.features_for(width), by_method))
-    features = int(resolution.settings.projector.features)
+    features = chosen(resolution.settings.projector.features, method.features_for(width))
     fill("projector.hidden", lambda: (method.hidden_for(width, features), by_method))
     fill("projector.rank", lambda: (max(1, width // 2), "half the width of the representation"))
     asked = resolution.settings.projector
-    dims = output_width(asked.kind, width, features=features, rank=int(asked.rank))
-    if method.predictor_share is not None:
-        fill("target.predictor_hidden", lambda: (method.predictor_hidden_for(width), by_method))
+    dims = output_width(asked.kind, width, features=features, rank=chosen(asked.rank, None))
+    fill("target.predictor_hidden", lambda: (method.predictor_hidden_for(width), by_method))
     if method.d0_share is None:
         fill("output.d0", lambda: ("all", "the loss sees the whole vector"))
     else:
         share = method.d0_share
         fill("output.d0", lambda: (max(2, round(share * dims)), f"{share:.1%} of {dims} dimensions ({method.source})"))
     return resolution
-
-
-def _fill_stem(resolution: Resolution, source: Source) -> None:
-    """The stem by the size of the images; encoders of one make stay at auto."""
-    settings = resolution.settings
-    if not has_stem(settings.encoder):
-        if settings.stem != "auto":
-            raise UsageError(f"stem {settings.stem}: encoder {settings.encoder} has one make only; leave stem at auto")
-        return
-    if source.kind == "vectors":
-        return  # which no such encoder takes
-    limit = f"images of {max(source.shape[1:])} px; large above {LARGEST_SMALL_SIDE} px"
-    resolution.fill("stem", lambda: (stem_for(*source.shape[1:]), limit))
-
-
-def _fill_encode_views(resolution: Resolution, method: Method) -> None:
-    """One pass for both views or one each; methods that encode each view by itself stay at auto."""
-    settings = resolution.settings
-    if method.wiring not in ENCODES_BOTH:
-        if settings.engine.encode_views != "auto":
-            raise UsageError(
-                f"engine.encode_views {settings.engine.encode_views}: method {settings.method} encodes each view by "
-                "itself; leave it at auto"
-            )
-        return
-    resolution.fill("engine.encode_views", lambda: ("together", "BatchNorm has the statistics of both views"))
 
 
 def _encoder(source: Source, placement: Placement) -> tuple[str, str]:

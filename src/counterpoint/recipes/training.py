@@ -28,6 +28,7 @@ from counterpoint.nn.trained import is_saved
 from counterpoint.recipes.assembled import Assembled
 from counterpoint.recipes.assembly import assemble
 from counterpoint.recipes.changes import continued_settings
+from counterpoint.recipes.effects import check_choices, refuse_idle, without_idle
 from counterpoint.recipes.given import Given, open_given
 from counterpoint.recipes.resolve import Resolution, resolve_holdout
 from counterpoint.recipes.running import execute, first_status
@@ -109,7 +110,9 @@ def train_from(
         if way == GO_ON:
             known = continued_settings(folder, settings, allow_changed=allow_changed)
             return _continue(folder, given, known, placement, reporter)
+        check_choices(settings)  # before any data are read
         resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
+        refuse_idle(settings, resolution.idle)
         _check_alike(job, assembled)
         on_first_rank(lambda: _create(folder, settings, resolution, assembled, overwrite=way == REPLACE))
         return execute(job, given, assembled, reporter)
@@ -216,8 +219,8 @@ def _create(
 
 
 def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
-    """Write every setting; reasons that are known from before are kept."""
-    resolved = resolution.settings.model_dump(mode="json")
+    """Write every setting that has an effect; reasons that are known from before are kept."""
+    resolved = without_idle(resolution.settings, resolution.idle)
     reasons = resolution.reasons
     if folder.resolved.exists():
         reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
