@@ -123,7 +123,7 @@ def test_the_size_of_the_images_decides_the_stem_of_a_resnet(side: int, stem: st
     assert resolved((3, side, side), encoder="resnet9", stem="small").settings.stem == "small"
     assert resolved((3, side, side), encoder="convnet").settings.stem == "auto"
     settings = build(TrainSettings, {"encoder": "convnet", "stem": "large"}, "test")
-    with pytest.raises(UsageError, match="stem has no effect .* encoder convnet has one stem"):
+    with pytest.raises(UsageError, match=r"stem has no effect .* encoder convnet has one stem"):
         check_choices(settings)
 
 

@@ -182,7 +182,7 @@ def _stem(facts: Facts) -> str | None:
     if facts.shape is not None and len(facts.shape) == 1:
         return "the data are vectors; built-in ResNets, which have two stems, take images"
     return (
-        None if encoder == AUTO or has_stem(encoder) else f"encoder {encoder} has one stem; built-in ResNets have two"
+        None if encoder == AUTO or has_stem(encoder) else f"encoder {encoder} has one stem; ResNets of ours have two"
     )
 
 
