@@ -17,7 +17,7 @@ from counterpoint.data.decisions import NUM_DRAWS, Decisions, decide, rows_of
 from counterpoint.data.presets import ViewPlan
 from counterpoint.data.row_changes import Change, change_rows
 from counterpoint.data.spatial import affine, gaussian_blur
-from counterpoint.data.thread_parts import in_parts
+from counterpoint.core.thread_parts import in_parts
 
 # Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
 CPU_CHUNK, DEVICE_CHUNK = 1 << 18, 1 << 26

@@ -9,6 +9,7 @@ any row, and no running maximum is needed. Unit vectors at temperature 0.1 have 
 import torch
 from torch import Tensor
 
+from counterpoint.core.rowwise import by_rows
 from counterpoint.kernels.contract import PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.readings import counted_readings
 from counterpoint.kernels.term_sums import TermSums
@@ -24,41 +25,53 @@ def common_reference(scores: PairScores) -> float | None:
     limit = LARGEST_RANGE.get(terms.anchors_ND.dtype)
     if limit is None or any(bias is not None for bias in biases):
         return None
-    longest = [torch.linalg.vector_norm(v, dim=1).amax() for v in (terms.anchors_ND, terms.keys_MD) if v is not None]
-    bound = abs(float(terms.scale) * float(longest[0]) * float(longest[-1]))
+    first, last = _longest(terms.anchors_ND), _longest(scores.keys_MD)
+    bound = abs(float(terms.scale) * first * last)
     return bound if 2 * bound < limit else None
 
 
 def log_sums(scores: PairScores, reference: float) -> PerAnchor:
     """Log-sum-exp per anchor."""
-    tiles = Tiles(scores)
     counts = [len(scores.terms.anchors_ND), len(scores.keys_MD)][: 1 + scores.is_two_way]
     sums = [scores.terms.anchors_ND.new_zeros(count) for count in counts]
-    for tile in tiles:
+
+    def add(tile: Tile) -> None:
         exp_HW = _exponentials(tile, reference)
         for reading in counted_readings(scores, tile):
             sums[reading.statistic][reading.own(tile)] += reading.orient(exp_HW).sum(1)
+
+    Tiles(scores).each(add)
     return PerAnchor(*(torch.log(s) + reference for s in sums))
 
 
 def log_sums_gradient(scores: PairScores, statistic: PerAnchor, weight: PerAnchor, reference: float) -> ScoreTerms:
     """Gradient of the weighted statistics: the weight of a pair is its exponential times a number per anchor."""
-    tiles, sums = Tiles(scores), TermSums(scores)
+    sums = TermSums(scores)
     size = _size(weight)  # taken out: exp(B - r) may be near the largest number already
     row_N = _factor(statistic.rows_N, weight.rows_N / size, reference)
     column_M = row_N if scores.is_self else None
     if statistic.columns_M is not None and weight.columns_M is not None:
         column_M = _factor(statistic.columns_M, weight.columns_M / size, reference)
-    for tile in tiles:
+
+    def add(tile: Tile) -> None:
         weight_HW = _exponentials(tile, reference)
         row_H1 = row_N[tile.rows, None]
         if column_M is None:
             weight_HW.mul_(row_H1)
         else:
-            factor_HW = tiles.buffer("factor", tile.rows, tile.columns)
-            weight_HW.mul_(torch.add(row_H1, column_M[None, tile.columns], out=factor_HW))
+            factor_HW = torch.add(row_H1, column_M[None, tile.columns], out=tile.buffer("factor"))
+            weight_HW.mul_(factor_HW)
         sums.add_products(tile, weight_HW)
-    return ScoreTerms(*(None if term is None else size * term for term in sums.result().flat()))  # pyright: ignore[reportArgumentType]
+
+    Tiles(scores).each(add)
+    return sums.result(size)
+
+
+def _longest(vectors_ND: Tensor) -> float:
+    """Largest length of a row."""
+    length_N = vectors_ND.new_empty(len(vectors_ND))
+    by_rows(vectors_ND, lambda rows: torch.linalg.vector_norm(vectors_ND[rows], dim=1, out=length_N[rows]))
+    return float(length_N.amax())
 
 
 def _size(weight: PerAnchor) -> Tensor:

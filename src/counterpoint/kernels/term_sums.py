@@ -7,6 +7,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
+from counterpoint.core.rowwise import by_rows
 from counterpoint.kernels.contract import PairScores, ScoreTerms
 from counterpoint.kernels.readings import Reading
 from counterpoint.kernels.tiles import Tile, moved_keys
@@ -33,14 +34,14 @@ class TermSums:
         """Take in the total weight of a tile."""
         add_both_ways(self.weighted_keys_ND, self.weighted_anchors_MD, self.scores, tile, weight_HW)
 
-    def result(self) -> ScoreTerms:
-        """The gradient."""
-        terms, keys_ND = self.scores.terms, self.weighted_keys_ND
-        scale = (terms.anchors_ND * keys_ND).sum() * half_if_self(self.scores)
-        anchors_MD = self.weighted_anchors_MD
-        return ScoreTerms(
-            terms.scale * keys_ND, None if anchors_MD is None else terms.scale * anchors_MD, scale, **self.biases
-        )
+    def result(self, factor: Tensor | float = 1.0) -> ScoreTerms:
+        """The gradient, times a factor where there are no biases."""
+        anchors_ND, keys_ND, anchors_MD = self.scores.terms.anchors_ND, self.weighted_keys_ND, self.weighted_anchors_MD
+        scale = half_if_self(self.scores) * factor * dot(anchors_ND, keys_ND)
+        for sums in (keys_ND, anchors_MD):
+            if sums is not None:
+                scale_rows(sums, self.scores.terms.scale * factor)
+        return ScoreTerms(keys_ND, anchors_MD, scale, **self.biases)
 
 
 class TermTangentSums:
@@ -59,7 +60,7 @@ class TermTangentSums:
             scores.is_two_way,
         )
         self.biases = empty_biases(scores)
-        self.changed, self.held, self.held_moved = (self._zeros() for _ in range(3))
+        self.changed, self.held = self._zeros(), self._zeros()
 
     def add_biases(self, reading: Reading, tile: Tile, change_OK: Tensor) -> None:
         """Take in how the weights of one reading change."""
@@ -68,23 +69,40 @@ class TermTangentSums:
     def add_products(self, tile: Tile, weight_HW: Tensor, change_HW: Tensor) -> None:
         """Take in the total weight of a tile and its change."""
         add_both_ways(*self.changed, self.scores, tile, change_HW)
+        add_both_ways(*self.changed, self.moved, tile, weight_HW)
         add_both_ways(*self.held, self.scores, tile, weight_HW)
-        add_both_ways(*self.held_moved, self.moved, tile, weight_HW)
 
     def result(self) -> ScoreTerms:
         """The change of the gradient."""
-        terms, s, ds = self.scores.terms, self.scores.terms.scale, self.tangent.scale
-        anchors_ND = s * (self.changed[0] + self.held_moved[0]) + ds * self.held[0]
-        keys_MD = None
-        if self.changed[1] is not None and self.held[1] is not None and self.held_moved[1] is not None:
-            keys_MD = s * (self.changed[1] + self.held_moved[1]) + ds * self.held[1]
-        scale = (terms.anchors_ND * (self.changed[0] + self.held_moved[0])).sum()
-        scale = (scale + (self.tangent.anchors_ND * self.held[0]).sum()) * half_if_self(self.scores)
-        return ScoreTerms(anchors_ND, keys_MD, scale, **self.biases)
+        terms, tangent = self.scores.terms, self.tangent
+        (changed_ND, changed_MD), (held_ND, held_MD) = self.changed, self.held
+        scale = dot(terms.anchors_ND, changed_ND) + dot(tangent.anchors_ND, held_ND)
+        for changed, held in ((changed_ND, held_ND), (changed_MD, held_MD)):
+            if changed is not None and held is not None:
+                scale_rows(changed, terms.scale, plus=(held, tangent.scale))
+        return ScoreTerms(changed_ND, changed_MD, scale * half_if_self(self.scores), **self.biases)
 
     def _zeros(self) -> tuple[Tensor, Tensor | None]:
         keys_MD = None if self.scores.is_self else torch.zeros_like(self.scores.keys_MD)
         return torch.zeros_like(self.scores.terms.anchors_ND), keys_MD
+
+
+def dot(left_ND: Tensor, right_ND: Tensor) -> Tensor:
+    """Inner product of two matrices, the same bits for any number of threads."""
+    parts: dict[int, Tensor] = {}
+    by_rows(left_ND, lambda rows: parts.update({rows.start: (left_ND[rows] * right_ND[rows]).sum()}))
+    return torch.stack([parts[start] for start in sorted(parts)]).sum()
+
+
+def scale_rows(sums_ND: Tensor, scale: Tensor, plus: tuple[Tensor, Tensor] | None = None) -> None:
+    """Multiply in place, and add a multiple of another matrix."""
+
+    def work(rows: slice) -> None:
+        own_HD = sums_ND[rows].mul_(scale)
+        if plus is not None:
+            own_HD.add_(plus[1] * plus[0][rows])
+
+    by_rows(sums_ND, work)
 
 
 def half_if_self(scores: PairScores) -> float:

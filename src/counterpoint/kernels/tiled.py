@@ -3,7 +3,8 @@ r"""Tile by tile in torch operations, on any device: memory for a few tiles, wha
 A tile is computed once and read in both directions where both count. The weight of a pair is
 :math:`w_{ij} = g_i \psi'(u_{ij} - h_i)` (see ``contract.PairKernel``); gradients are sums of the total weight of both
 readings, so that a symmetric matrix needs half of its products and one product with the vectors per pair.
-Nothing is added atomically: results are the same bits in every call.
+Tiles are taken whole by one thread each, and what they add to is added in a fixed order: results are the same bits in
+every call, for any number of threads.
 """
 
 # N anchors, M keys, D features, H tile rows, W tile columns, O own anchors of a reading, K keys of a reading
@@ -24,16 +25,18 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     reference = common_reference(scores) if psi.in_log_domain else None
     if reference is not None:
         return log_sums(scores, reference)
-    tiles = Tiles(scores)
     sums = _empty_sums(scores, LogSums if psi.in_log_domain else PlainSums)
-    for tile in tiles:
+
+    def add(tile: Tile) -> None:
         prepare(tile, psi)
         for reading in counted_readings(scores, tile):
-            work_HW = tiles.buffer("work", tile.rows, tile.columns).copy_(tile.product_HW)
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
             u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
             if not psi.in_log_domain:
                 u_OK = reading.orient(tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0))
             sums[reading.statistic].add(reading.own(tile), u_OK)
+
+    Tiles(scores).each(add)
     return PerAnchor(*(s.result() for s in sums))
 
 
@@ -43,17 +46,20 @@ def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight
     reference = common_reference(scores) if psi.in_log_domain else None
     if reference is not None:
         return log_sums_gradient(scores, statistic, weight, reference)
-    tiles, sums = Tiles(scores), TermSums(scores)
-    for tile in tiles:
+    sums = TermSums(scores)
+
+    def add(tile: Tile) -> None:
         prepare(tile, psi)
-        total_HW = tiles.buffer("total", tile.rows, tile.columns)
+        total_HW = tile.buffer("total")
         for index, reading in enumerate(readings(scores)):
-            work_HW = tiles.buffer("work", tile.rows, tile.columns).copy_(tile.product_HW)
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
             weight_HW = _weighted(reading, tile, psi, psi.slope, v_OK, weight)
             sums.add_biases(reading, tile, reading.orient(weight_HW))
             torch.add(total_HW, weight_HW, out=total_HW) if index else total_HW.copy_(weight_HW)
         sums.add_products(tile, total_HW)
+
+    Tiles(scores).each(add)
     return sums.result()
 
 
@@ -61,36 +67,42 @@ def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight
 def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> tuple[Tensor, ScoreTerms]:
     """Weighted total g sum_i r_i and its gradient in one pass, for a psi that is summed."""
     tiles, sums = Tiles(scores), TermSums(scores)
-    total = scores.terms.anchors_ND.new_zeros((), dtype=torch.float64)
-    for tile in tiles:
+    totals = {rows.start: scores.terms.anchors_ND.new_zeros((), dtype=torch.float64) for rows in tiles.rows}
+
+    def add(tile: Tile) -> None:
         prepare(tile, psi)
         total_HW = torch.zeros_like(tile.product_HW)
         for reading in readings(scores):
-            work_HW = tiles.buffer("work", tile.rows, tile.columns).copy_(tile.product_HW)
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
             u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
             if not (tile.is_on_diagonal and reading.is_column):
-                total += tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
+                totals[tile.rows.start] += tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
             weight_HW = tile.mask.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
             sums.add_biases(reading, tile, reading.orient(weight_HW))
             total_HW += weight_HW
         sums.add_products(tile, total_HW)
+
+    tiles.each(add)
+    total = torch.stack(list(totals.values())).sum()
     return (weight * total).to(scores.terms.anchors_ND.dtype), sums.result()
 
 
 @torch.no_grad()
 def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms) -> PerAnchor:
     """See ``contract.PairKernel.reduce_tangent``."""
-    tiles = Tiles(scores)
     sums = _empty_sums(scores, PlainSums)
-    for tile in tiles:
+
+    def add(tile: Tile) -> None:
         prepare(tile, psi)
-        moved_HW = product_tangent(scores, tangent, tile, tiles.buffer("moved", tile.rows, tile.columns))
+        moved_HW = product_tangent(scores, tangent, tile, tile.buffer("moved"))
         for reading in counted_readings(scores, tile):
-            work_HW = tiles.buffer("work", tile.rows, tile.columns).copy_(tile.product_HW)
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
             slope_HW = tile.mask.filled(reading.orient(psi.slope(v_OK)), 0.0)
             change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
             sums[reading.statistic].add(reading.own(tile), change_OK.mul_(reading.orient(slope_HW)))
+
+    Tiles(scores).each(add)
     return PerAnchor(*(s.result() for s in sums))
 
 
@@ -100,13 +112,14 @@ def gradient_tangent(
 ) -> ScoreTerms:
     """See ``contract.PairKernel.gradient_tangent``: two passes, as the statistic of an exponential moves too."""
     moved_statistic = reduce_tangent(scores, psi, statistic, tangent) if psi.in_log_domain else None
-    tiles, sums = Tiles(scores), TermTangentSums(scores, tangent)
-    for tile in tiles:
+    sums = TermTangentSums(scores, tangent)
+
+    def add(tile: Tile) -> None:
         prepare(tile, psi)
-        moved_HW = product_tangent(scores, tangent, tile, tiles.buffer("moved", tile.rows, tile.columns))
+        moved_HW = product_tangent(scores, tangent, tile, tile.buffer("moved"))
         slopes_HW, changes_HW = torch.zeros_like(moved_HW), torch.zeros_like(moved_HW)
         for reading in readings(scores):
-            work_HW = tiles.buffer("work", tile.rows, tile.columns).copy_(tile.product_HW)
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
             curvature_HW = _weighted(reading, tile, psi, psi.curvature, v_OK.clone(), weight)
             slopes_HW += _weighted(reading, tile, psi, psi.slope, v_OK, weight)
@@ -117,6 +130,8 @@ def gradient_tangent(
             sums.add_biases(reading, tile, change_OK)
             changes_HW += reading.orient(change_OK)
         sums.add_products(tile, slopes_HW, changes_HW)
+
+    Tiles(scores).each(add)
     return sums.result()
 
 

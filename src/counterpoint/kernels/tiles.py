@@ -2,15 +2,18 @@
 
 # N anchors, M keys, D features, H tile rows, W tile columns
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from counterpoint.core.thread_parts import in_turn
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 
 TILE_ROWS, TILE_COLUMNS = 512, 512  # 1 MiB of float32: two such buffers stay in a core's cache
+PAIRS_FOR_A_THREAD = 512 * 512  # below, waking another one does not pay
+Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,20 @@ class TileMask:
         return tile_HW
 
 
+class WorkSpace:
+    """Buffers of one thread, used again by each of its tiles."""
+
+    def __init__(self, size: tuple[int, int], like: Tensor) -> None:
+        self._numel, self._like = size[0] * size[1], like
+        self._buffers: dict[str, Tensor] = {}
+
+    def buffer(self, name: str, height: int, width: int) -> Tensor:
+        """A tensor of that shape; the same memory whenever the name is the same."""
+        if name not in self._buffers:
+            self._buffers[name] = self._like.new_empty(self._numel)
+        return self._buffers[name][: height * width].view(height, width)
+
+
 @dataclass(frozen=True)
 class Tile:
     """A block of pairs.
@@ -42,9 +59,10 @@ class Tile:
     Attributes:
         rows: which anchors.
         columns: which keys.
-        product_HW: s <a_i, k_j>, in a buffer that the next tile overwrites.
+        product_HW: s <a_i, k_j>, in a buffer that the thread's next tile overwrites.
         mask: the pairs that do not count.
         is_on_diagonal: anchors are keys, and these rows are these columns.
+        space: further buffers.
     """
 
     rows: slice
@@ -52,6 +70,11 @@ class Tile:
     product_HW: Tensor
     mask: TileMask
     is_on_diagonal: bool
+    space: WorkSpace
+
+    def buffer(self, name: str) -> Tensor:
+        """A work space of the tile's shape; the same memory for every tile of a thread."""
+        return self.space.buffer(name, *self.product_HW.shape)
 
 
 class Tiles:
@@ -64,33 +87,73 @@ class Tiles:
 
     def __init__(self, scores: PairScores, size: tuple[int, int] | None = None) -> None:
         self.scores = scores
-        self.height, self.width = size or tile_size(scores)
-        self.num_anchors, self.num_keys = len(scores.terms.anchors_ND), len(scores.keys_MD)
-        self._buffers: dict[str, Tensor] = {}
+        self.size = size or tile_size(scores)
+        self.rows = _cuts(len(scores.terms.anchors_ND), self.size[0])
+        self.columns = self.rows if scores.is_self else _cuts(len(scores.keys_MD), self.size[1])
+
+    def each(self, work: Callable[[Tile], None]) -> None:
+        """Do some work for every tile: on a CPU in several threads, each with whole tiles.
+
+        The work may add to what belongs to the rows or the columns of its tile; such sums are the same bits for any
+        number of threads.
+        """
+
+        def start() -> Callable[[Place], None]:
+            space = self._space()
+            return lambda place: work(self._tile(place, space))
+
+        if self.scores.terms.anchors_ND.device.type == "cpu":
+            num_pairs = len(self.scores.terms.anchors_ND) * len(self.scores.keys_MD)
+            in_turn(self._places(), start, self._touched, most_threads=1 + num_pairs // PAIRS_FOR_A_THREAD)
+        else:
+            for tile in self:
+                work(tile)
 
     def __iter__(self) -> Iterator[Tile]:
-        """Yield the tiles, with their products."""
+        """Yield the tiles, with their products, one after the other."""
+        space = self._space()
+        return (self._tile(place, space) for place in self._places())
+
+    def _space(self) -> WorkSpace:
+        return WorkSpace(self.size, self.scores.terms.anchors_ND)
+
+    def _tile(self, place: Place, space: WorkSpace) -> Tile:
+        """One tile, with its products."""
+        rows, columns = self.rows[place[0]], self.columns[place[1]]
+        anchors_HD, keys_WD = self.scores.terms.anchors_ND[rows], self.scores.keys_MD[columns]
+        product_HW = space.buffer("product", len(anchors_HD), len(keys_WD))
         scale = float(self.scores.terms.scale)
-        for rows, columns in self._places():
-            anchors_HD, keys_WD = self.scores.terms.anchors_ND[rows], self.scores.keys_MD[columns]
-            product_HW = self.buffer("product", rows, columns)
-            torch.addmm(product_HW, anchors_HD, keys_WD.mT, beta=0, alpha=scale, out=product_HW)
-            is_on_diagonal = self.scores.is_self and rows == columns
-            yield Tile(rows, columns, product_HW, _mask_of(self.scores.mask, rows, columns), is_on_diagonal)
+        torch.addmm(product_HW, anchors_HD, keys_WD.mT, beta=0, alpha=scale, out=product_HW)
+        is_on_diagonal = self.scores.is_self and rows == columns
+        return Tile(rows, columns, product_HW, _mask_of(self.scores.mask, rows, columns), is_on_diagonal, space)
 
-    def buffer(self, name: str, rows: slice, columns: slice) -> Tensor:
-        """A work space of the tile's shape; the same memory for every tile."""
-        height, width = rows.stop - rows.start, columns.stop - columns.start
-        if name not in self._buffers:
-            self._buffers[name] = self.scores.terms.anchors_ND.new_empty(self.height * self.width)
-        return self._buffers[name][: height * width].view(height, width)
+    def _places(self) -> list[Place]:
+        """Block numbers of each tile, in an order in which those that follow each other share nothing."""
+        if self.scores.is_self:
+            return _tournament(len(self.rows))
+        is_tall = len(self.rows) > len(self.columns)
+        few, many = sorted((len(self.rows), len(self.columns)))
+        pairs = [(a, (a + shift) % many) for shift in range(many) for a in range(few)]
+        return [(b, a) for a, b in pairs] if is_tall else pairs
 
-    def _places(self) -> Iterator[tuple[slice, slice]]:
-        """Yield rows and columns of each tile."""
-        for top in range(0, self.num_anchors, self.height):
-            rows = slice(top, min(top + self.height, self.num_anchors))
-            for left in range(top if self.scores.is_self else 0, self.num_keys, self.width):
-                yield rows, slice(left, min(left + self.width, self.num_keys))
+    def _touched(self, place: Place) -> tuple[int, int]:
+        """What belongs to the rows, and to the columns; columns that are no rows have negative numbers."""
+        return place if self.scores.is_self else (place[0], -1 - place[1])
+
+
+def _cuts(count: int, size: int) -> list[slice]:
+    """Neighbouring slices."""
+    return [slice(first, min(first + size, count)) for first in range(0, count, size)]
+
+
+def _tournament(count: int) -> list[Place]:
+    """Each block with itself, then every two once, in rounds in which a block meets at most one other."""
+    places, ring = [(block, block) for block in range(count)], count - 1 + count % 2
+    for turn in range(ring):
+        places += [((turn + step) % ring, (turn - step) % ring) for step in range(1, (ring + 1) // 2)]
+        if ring < count:
+            places.append((turn, ring))
+    return [(min(place), max(place)) for place in places]
 
 
 def tile_size(scores: PairScores) -> tuple[int, int]:

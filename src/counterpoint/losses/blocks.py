@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice
+from counterpoint.core.rowwise import row_dots
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.losses.loss import Part
@@ -207,7 +208,7 @@ def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: 
 
 def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, score: Affine) -> Tensor:
     """What an anchor adds to its scores: minus the similarity to its positive, and the margin."""
-    own_A = (anchors_AD * positives_AD).sum(1)
+    own_A = row_dots(anchors_AD, positives_AD)
     if not pairing.normalize:
         own_A = own_A - 0.5 * positives_AD.square().sum(1)
     own_A = -score.scale * own_A

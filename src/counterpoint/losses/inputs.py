@@ -9,6 +9,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.numerics import ORDINARY_LENGTHS, unit_rows
+from counterpoint.core.rowwise import rowwise
 
 
 def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str, str] = ("z0", "z1")) -> None:
@@ -74,17 +75,25 @@ def prepare_both(
     """The same, with the second view below the first in one tensor (2n, d)."""
     check_views(z0, z1, labels, names)
     z_2ND = torch.cat([lift(z0), lift(z1)])
-    length_2N1 = torch.linalg.vector_norm(z_2ND if normalize else z_2ND.detach(), dim=1, keepdim=True)
-    shortest, longest = (_number(length) for length in torch.aminmax(length_2N1.detach()))
+    length_2N1 = rowwise(_lengths, z_2ND.detach())
+    shortest, longest = (_number(length) for length in torch.aminmax(length_2N1))
     if not normalize:
         if not longest < ORDINARY_LENGTHS[1]:
             _name_bad_row(z0, z1, names)
             _name_long_row(length_2N1, len(z0), names)
         return z_2ND
     if ORDINARY_LENGTHS[0] < shortest and longest < ORDINARY_LENGTHS[1]:
-        return z_2ND / length_2N1
+        return rowwise(_of_unit_length, z_2ND)
     _name_bad_row(z0, z1, names)  # a NaN makes both comparisons false
     return unit_rows(z_2ND)
+
+
+def _lengths(z_ND: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(z_ND, dim=1, keepdim=True)
+
+
+def _of_unit_length(z_ND: Tensor) -> Tensor:
+    return z_ND / _lengths(z_ND)
 
 
 def lift(z_ND: Tensor) -> Tensor:

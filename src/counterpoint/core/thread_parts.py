@@ -1,0 +1,162 @@
+"""Work in parts, one thread each: many small operations run faster side by side than each split over all threads.
+
+Split operations also wait for each other at their ends: beside another program, thousands of them wait for its threads.
+"""
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from threading import Barrier, Condition
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+SMALLEST_PART = 32  # rows below which a second thread does not pay
+LEAST_NUMBER = 5e-324
+
+Task = TypeVar("Task")
+
+
+def in_parts(work: Callable[[slice], Tensor], num_rows: int) -> Tensor:
+    """Rows worked on in as many parts as torch has threads; the result is that of one part.
+
+    Args:
+        work: gives the rows of a slice, each independent of the others.
+        num_rows: of the batch.
+
+    >>> in_parts(lambda rows: torch.arange(100)[rows], 100).sum()
+    tensor(4950)
+    """
+    num_parts = min(torch.get_num_threads(), num_rows // SMALLEST_PART)
+    if num_parts < 2:
+        return work(slice(0, num_rows))
+    edges = [num_rows * number // num_parts for number in range(num_parts + 1)]
+    slices = [slice(first, last) for first, last in itertools.pairwise(edges)]
+    return torch.cat(list(_pool(torch.get_num_threads()).map(work, slices)))
+
+
+def in_turn(
+    tasks: Sequence[Task],
+    start: Callable[[], Callable[[Task], None]],
+    touches: Callable[[Task], Sequence[Hashable]],
+    *,
+    most_threads: int | None = None,
+) -> None:
+    """Every task once, by as many threads as torch has; what two tasks write to, they write in the order of the tasks.
+
+    Sums that tasks add to are therefore the same bits for any number of threads. Nothing is differentiated, and numbers
+    too small to be normal count as zero, which spares the processor its slow path.
+
+    Args:
+        tasks: what to do.
+        start: called by each thread, gives the function that does a task; a place for the thread's work space.
+        touches: what a task writes to.
+        most_threads: more do not pay; None for no limit.
+
+    >>> total = torch.zeros(3)
+    >>> in_turn([0, 1, 2, 1], lambda: lambda place: total[place].add_(1), lambda place: [place])
+    >>> total
+    tensor([1., 2., 1.])
+    """
+    num_threads = torch.get_num_threads()
+    turns, is_inference = _Turns(tasks, touches), torch.is_inference_mode_enabled()
+
+    def serve() -> None:
+        with torch.inference_mode(is_inference), _only_values():
+            turns.serve(start())
+
+    # A mode that watches operations watches those of its own thread.
+    if num_threads < 2 or torch._C._len_torch_dispatch_stack() > 0:
+        serve()
+        return
+    try:
+        num_servers = min(num_threads, len(tasks), most_threads or num_threads)
+        for served in [_pool(num_threads).submit(serve) for _ in range(num_servers)]:
+            served.result()
+    finally:
+        turns.stop()
+
+
+class _Turns(Generic[Task]):
+    """Tasks that wait, and what those that run write to."""
+
+    def __init__(self, tasks: Sequence[Task], touches: Callable[[Task], Sequence[Hashable]]) -> None:
+        self._waiting, self._touches = deque(tasks), touches
+        self._in_use: set[Hashable] = set()
+        self._changed = Condition()
+
+    def serve(self, work: Callable[[Task], None]) -> None:
+        """Do tasks until none waits."""
+        while (task := self._next()) is not None:
+            try:
+                work(task)
+            except BaseException:
+                self.stop()
+                raise
+            finally:
+                self._end(task)
+
+    def stop(self) -> None:
+        """Let nobody begin another task."""
+        with self._changed:
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _next(self) -> Task | None:
+        """The first task that nobody before it stands in the way of; waits for one."""
+        with self._changed:
+            while self._waiting:
+                kept = set(self._in_use)
+                for place, task in enumerate(self._waiting):
+                    touched = self._touches(task)
+                    if kept.isdisjoint(touched):
+                        del self._waiting[place]
+                        self._in_use.update(touched)
+                        return task
+                    kept.update(touched)
+                self._changed.wait()
+            return None
+
+    def _end(self, task: Task) -> None:
+        """What the task wrote to is free."""
+        with self._changed:
+            self._in_use.difference_update(self._touches(task))
+            self._changed.notify_all()
+
+
+@contextmanager
+def _only_values() -> Iterator[None]:
+    """No derivatives, and no subnormal numbers, in this thread."""
+    were_flushed = LEAST_NUMBER * 1.0 == 0.0
+    torch.set_flush_denormal(True)
+    try:
+        with torch.no_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(False):
+            yield
+    finally:
+        torch.set_flush_denormal(were_flushed)
+
+
+@cache
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    """Threads whose own operations are not split any further."""
+    all_there = Barrier(num_threads + 1)
+
+    def enter() -> None:
+        torch.get_num_threads()  # sets the thread up; in its first operation that would overwrite our number
+        torch.set_num_threads(1)
+        all_there.wait()
+
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="parts")
+    for _ in range(num_threads):
+        pool.submit(enter)
+    all_there.wait()
+    torch.set_num_threads(num_threads)  # a thread keeps its own number, but some libraries keep the last one set
+    return pool
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a forked process

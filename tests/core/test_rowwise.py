@@ -1,0 +1,67 @@
+"""Functions worked out by parts of rows: value and derivatives are those of the function."""
+
+# N rows, D features
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.core.rowwise import FEW, row_dots, rowwise
+from tolerances import assert_close
+
+N, D = 1100, 31  # two parts and a rest
+
+
+def draw() -> tuple[Tensor, Tensor]:
+    z = torch.randn(2, N, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return z[0].requires_grad_(), z[1].requires_grad_()
+
+
+def product_of_sums(a_ND: Tensor, b_ND: Tensor) -> Tensor:
+    return torch.exp(a_ND / 9).sum(1) * b_ND.sum(1)
+
+
+def test_value_and_both_derivatives_are_those_of_the_function() -> None:
+    assert N * D > FEW
+    a_ND, b_ND = draw()
+    results = []
+    for value in (rowwise(product_of_sums, a_ND, b_ND), product_of_sums(a_ND, b_ND)):
+        slopes = torch.autograd.grad(value.square().sum(), (a_ND, b_ND), create_graph=True)
+        seconds = torch.autograd.grad(slopes[0].square().sum() + slopes[1].sum(), (a_ND, b_ND))
+        results.append((value, *slopes, *seconds))
+    for actual, expected in zip(*results, strict=True):
+        assert_close(actual, expected)
+
+
+def test_only_what_wants_a_gradient_gets_one() -> None:
+    a_ND, b_ND = draw()
+    row_dots(a_ND, b_ND.detach()).sum().backward()
+    assert a_ND.grad is not None
+    assert_close(a_ND.grad, b_ND.detach())
+
+
+def test_an_input_may_be_a_function_of_the_other() -> None:
+    a_ND, _ = draw()
+    (slope,) = torch.autograd.grad(row_dots(a_ND, 2 * a_ND).sum(), a_ND, create_graph=True)
+    (second,) = torch.autograd.grad(slope.sum(), a_ND)
+    assert_close(slope, 4 * a_ND)
+    assert_close(second, torch.full_like(a_ND, 4.0))
+
+
+def test_transforms_see_the_function() -> None:
+    a_ND, b_ND = (z.detach() for z in draw())
+    tangent = torch.func.jvp(lambda a: row_dots(a, b_ND), (a_ND,), (b_ND,))[1]
+    assert_close(tangent, b_ND.square().sum(1))
+
+
+@pytest.mark.parametrize("wants_gradient", [False, True])
+def test_a_small_input_goes_straight_to_the_function(wants_gradient: bool) -> None:
+    seen = []
+
+    def function(a_ND: Tensor) -> Tensor:
+        seen.append(a_ND)
+        return a_ND.sum(1)
+
+    small = torch.ones(3, 2, requires_grad=wants_gradient)
+    rowwise(function, small)
+    assert seen[0] is small

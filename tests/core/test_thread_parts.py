@@ -1,0 +1,98 @@
+"""What several threads work on is what one gives, and torch has as many threads afterwards as before."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from counterpoint.core.thread_parts import in_parts, in_turn
+from counterpoint.data.presets import PRESETS
+from counterpoint.data.views import ViewDrawer
+
+
+@pytest.fixture(autouse=True)
+def own_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 31, 64, 65, 200])
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_every_row_comes_once_and_in_order(num_rows: int, num_threads: int) -> None:
+    torch.set_num_threads(num_threads)
+    assert torch.equal(in_parts(lambda rows: torch.arange(num_rows)[rows], num_rows), torch.arange(num_rows))
+    assert torch.get_num_threads() == num_threads
+
+
+def test_an_error_in_a_part_comes_out() -> None:
+    torch.set_num_threads(2)
+    with pytest.raises(ZeroDivisionError):
+        in_parts(lambda rows: torch.ones(1 // 0), 100)
+
+
+def test_views_have_the_same_bits_for_any_number_of_threads() -> None:
+    drawer = ViewDrawer(PRESETS["directclr"], torch.full((3,), 0.5), torch.full((3,), 0.25), 7)
+    samples = torch.randint(0, 256, (130, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    found = []
+    for num_threads in (1, 2, 3):
+        torch.set_num_threads(num_threads)
+        found.append(torch.cat(drawer.two_views(samples, torch.arange(130), 4)))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_the_threads_of_the_pool_do_not_split_their_operations() -> None:
+    torch.set_num_threads(3)
+    found = in_parts(lambda rows: torch.tensor([torch.ones(8).sum(), torch.get_num_threads()])[None], 100)
+    assert found[:, 1].tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_what_tasks_share_they_write_in_their_order(num_threads: int) -> None:
+    """Each task appends to two of five lists; every list is that of one thread."""
+    torch.set_num_threads(num_threads)
+    tasks = [(number % 5, (3 * number + 1) % 5) for number in range(60)]
+    lists: list[list[int]] = [[] for _ in range(5)]
+
+    def work(number: int) -> None:
+        for place in set(tasks[number]):
+            torch.ones(200, 200).sum()  # the other threads get a turn
+            lists[place].append(number)
+
+    in_turn(range(60), lambda: work, lambda number: tasks[number])
+    assert lists == [[number for number in range(60) if place in tasks[number]] for place in range(5)]
+    assert torch.get_num_threads() == num_threads
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_an_error_in_a_task_comes_out_and_ends_the_others(num_threads: int) -> None:
+    torch.set_num_threads(num_threads)
+    done = []
+
+    def work(number: int) -> None:
+        if number == 3:
+            raise ZeroDivisionError
+        done.append(number)
+
+    with pytest.raises(ZeroDivisionError):
+        in_turn(range(1000), lambda: work, lambda number: [0])
+    assert done == [0, 1, 2]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_subnormal_numbers_count_as_zero_in_tasks_only(num_threads: int) -> None:
+    torch.set_num_threads(num_threads)
+    small = torch.full((), 1e-40)
+    found = []
+    in_turn([0], lambda: lambda _: found.append(float(small * 1.0)), lambda _: [])
+    assert found == [0.0]
+    assert float(small * 1.0) > 0
+
+
+def test_tasks_are_not_differentiated() -> None:
+    torch.set_num_threads(2)
+    x = torch.ones((), requires_grad=True)
+    found = []
+    in_turn([0, 1], lambda: lambda _: found.append((2 * x).requires_grad), lambda _: [])
+    assert found == [False, False]

@@ -1,0 +1,77 @@
+"""Losses of pairs have the same bits for one, two and three threads: value, gradient and Hessian-vector product."""
+
+# N samples per view, D features
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.core import rowwise
+from counterpoint.kernels import tiles
+from counterpoint.kernels.select import use
+from counterpoint.losses import CATALOGUE, InfoNCE, Loss
+
+N, D = 270, 64  # vectors enough that torch splits operations on all of them
+SIDE = 256  # of a tile: torch splits operations on a whole one
+ARGUMENTS: dict[str, Any] = {"num_classes": 5, "num_features": D, "loss": InfoNCE()}
+# What these sum up in products of whole matrices, torch sums up in another order for other numbers of threads.
+WITHOUT_TILES = {
+    "alpha-cl",
+    "barlow-twins",
+    "cross-entropy",
+    "cross-modal-spectral",
+    "nonnegative-cross-entropy",
+    "spectral",
+    "vicreg",
+}
+
+
+@pytest.fixture(autouse=True)
+def many_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Work that several threads take part in, small as it is."""
+    for module, name, number in [
+        (tiles, "TILE_ROWS", SIDE),
+        (tiles, "TILE_COLUMNS", SIDE),
+        (tiles, "PAIRS_FOR_A_THREAD", 1),
+        (rowwise, "FOR_A_THREAD", 1),
+    ]:
+        monkeypatch.setattr(module, name, number)
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def make(name: str) -> Loss:
+    required = [p.name for p in inspect.signature(CATALOGUE[name]).parameters.values() if p.default is p.empty]
+    torch.manual_seed(0)
+    return CATALOGUE[name](**{word: ARGUMENTS[word] for word in required})
+
+
+def derivatives(loss: Loss, num_threads: int) -> list[Tensor]:
+    """Value, gradient and Hessian times a direction."""
+    torch.set_num_threads(num_threads)
+    torch.manual_seed(1)
+    z0, noise, direction = torch.randn(3, N, D)
+    z0.requires_grad_()
+    labels = torch.arange(N) % 5
+    with use("tiled"):
+        value = loss(z0, 0.5 * z0.detach() + noise, labels)
+        has_hessian = loss.card.second_derivative.startswith("true")
+        (slope,) = torch.autograd.grad(value, z0, create_graph=has_hessian)
+        found = [value.detach(), slope.detach()]
+        if has_hessian and slope.requires_grad:
+            found += torch.autograd.grad(slope, z0, direction)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE.keys() - WITHOUT_TILES))
+def test_the_bits_do_not_depend_on_the_number_of_threads(name: str) -> None:
+    loss = make(name)
+    once = derivatives(loss, 1)
+    for num_threads in (2, 3):
+        again = derivatives(loss, num_threads)
+        assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
