@@ -181,9 +181,7 @@ def _stem(facts: Facts) -> str | None:
     encoder = facts.settings.encoder
     if facts.shape is not None and len(facts.shape) == 1:
         return "the data are vectors; built-in ResNets, which have two stems, take images"
-    return (
-        None if encoder == AUTO or has_stem(encoder) else f"encoder {encoder} has one stem; ResNets of ours have two"
-    )
+    return None if encoder == AUTO or has_stem(encoder) else f"encoder {encoder} has one stem; ResNets of ours have two"
 
 
 def _encode_views(facts: Facts) -> str | None:
