@@ -89,12 +89,12 @@ class LabelledVectors:
             )
 
 
-def label_vectors(z0: Tensor, z1: Tensor, labels: Tensor | None, part: Part | None = None) -> LabelledVectors:
+def label_vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Part | None = None) -> LabelledVectors:
     """Put both views together with their classes.
 
     Args:
         z0: first view (n, d), prepared.
-        z1: second view.
+        z1: second view; None where there is one view only.
         labels: whole numbers (n,); None makes each sample its own class.
         part: samples whose vectors are anchors; None for all.
     """
@@ -103,6 +103,8 @@ def label_vectors(z0: Tensor, z1: Tensor, labels: Tensor | None, part: Part | No
     given_N = sample_N if labels is None else labels
     labels_C, class_N, counts_C = torch.unique(given_N, return_inverse=True, return_counts=True)
     own_B = sample_N if part is None else sample_N[part.first : part.last]
+    if z1 is None:
+        return LabelledVectors(z0, class_N, counts_C, labels_C, own_B, is_whole=part is None)
     index_A = torch.cat([own_B, own_B + n])
     all_MD, class_M = torch.cat([z0, z1]), torch.cat([class_N, class_N])
     return LabelledVectors(all_MD, class_M, 2 * counts_C, labels_C, index_A, is_whole=part is None)

@@ -20,6 +20,7 @@ from counterpoint.losses.family import InfoNCE, check_temperature
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.supervised_sums import mean_over_positives
 
 
 class SupCon(Loss):
@@ -30,17 +31,17 @@ class SupCon(Loss):
 
     All 2n vectors are anchors; the positives P(i) are all other vectors with the anchor's label, its own other view
     among them, and the denominator runs over all 2n - 1 others, positives too. Without labels each sample is its own
-    class, and the loss is NT-Xent. With labels it is NT-Xent plus what positives differ from the own other view,
+    class, and the loss is NT-Xent.
 
-    .. math:: L = \frac{\tau}{\tau_b}\Big( L_{\text{NT-Xent}} + \frac{1}{2n} \sum_i \frac1\tau \Big( \cos_{ii'} -
-        \frac{1}{|P(i)|} \sum_{p \in P(i)} \cos_{ip} \Big) \Big),
-
-    whose last sum is a product with the sum of the class's vectors: labels add O(nD) to NT-Xent, and no pairs.
+    One labelled set will do: ``loss(z, labels=labels)`` has its n vectors as anchors and as keys. Anchors without a
+    positive, the only ones of their class, contribute nothing: the mean is over those that have one. They repel others
+    all the same.
 
     Source: khosla2020, Eq. 2 (the form L_out). Differs from Eq. 2 in the mean over anchors, where it has a sum; the
         factor tau / tau_b is that of the authors' code. Equals pytorch-metric-learning's ``SupConLoss(temperature)``
-        on both views stacked, with the labels twice: no difference in normalisation, except that it gives 0 for a
-        batch of one class, whose vectors here still repel each other, and leaves anchors of loss 0 out of the mean.
+        on one labelled set, and on both views stacked, with the labels twice: no difference in normalisation, except
+        that it gives 0 for a batch of one class, whose vectors here still repel each other, and leaves anchors of loss
+        0 out of the mean.
 
     Args:
         temperature: tau > 0.
@@ -68,15 +69,27 @@ class SupCon(Loss):
         self.factor = 1.0 if base_temperature is None else temperature / base_temperature
         self.card = _supcon_card(self)
 
-    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
-        """See ``Loss.forward``; without labels each sample is its own class."""
-        z0, z1 = prepare_views(z0, z1, labels, normalize=True)
-        loss = self.nt_xent(z0, z1, part=part)
-        if labels is not None:
-            loss = loss + _mean_distance_from_own(label_vectors(z0, z1, labels, part)) / self.temperature
+    def forward(
+        self, z0: Tensor, z1: Tensor | None = None, labels: Tensor | None = None, *, part: Part | None = None
+    ) -> Tensor:
+        """See ``Loss.forward``; without labels each sample is its own class.
+
+        Args:
+            z0: first view (n, d), or the only one.
+            z1: second view; None for one labelled set.
+            labels: whole numbers (n,); needed where there is no second view.
+            part: the anchors scored here.
+
+        Raises:
+            ValueError: as every loss; one set without labels, in which nobody has a positive.
+        """
+        if labels is None and z1 is not None:
+            loss = self.nt_xent(z0, z1, part=part)
+        else:
+            loss = mean_over_positives(_vectors(z0, z1, labels, part), 1.0 / self.temperature)
         return loss if self.factor == 1.0 else self.factor * loss
 
-    def importance(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Tensor:
+    def importance(self, z0: Tensor, z1: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         r"""Weight with which vectors of other labels repel each anchor, dense.
 
         :math:`\alpha_{ij} = \frac{1}{\tau_b} p_{ij}` with p_i the softmax over all vectors but i. The loss has the
@@ -87,17 +100,17 @@ class SupCon(Loss):
             Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j has the
             label of i.
         """
-        z0, z1 = prepare_views(z0.detach(), z1.detach(), labels, normalize=True)
-        return self.factor * _repulsion(label_vectors(z0, z1, labels), self.temperature)
+        vectors = _vectors(z0.detach(), None if z1 is None else z1.detach(), labels)
+        return self.factor * _repulsion(vectors, self.temperature)
 
     @torch.no_grad()
-    def attention(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Attention:
+    def attention(self, z0: Tensor, z1: Tensor | None = None, labels: Tensor | None = None) -> Attention:
         """Entropy of each anchor's weights of other labels and its effective number of them, in linear memory.
 
         ``num_negatives`` is that of the smallest class, which has most; NaN in a batch of one class.
         """
-        z0, z1 = (z.double() for z in prepare_views(z0, z1, labels, normalize=True))
-        return _attention(label_vectors(z0, z1, labels), self.temperature)
+        vectors = _vectors(z0, z1, labels)
+        return _attention(replace(vectors, all_MD=vectors.all_MD.double()), self.temperature)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse), whatever the labels: log(2n - 1)."""
@@ -219,16 +232,12 @@ class MultiPositive(Loss):
         return math.log1p(2 / (2 * n - 3) * math.exp(gap / self.temperature))
 
 
-def _mean_distance_from_own(vectors: LabelledVectors) -> Tensor:
-    """Mean over anchors of the similarity to the own other view minus the mean similarity to all positives."""
-    all_MD, anchors_AD = vectors.all_MD, vectors.anchors()
-    sums_CD = all_MD.new_zeros(len(vectors.counts_C), all_MD.shape[1]).index_add(0, vectors.class_M, all_MD)
-    num_positives_A1 = (vectors.num_same() - 1)[:, None]
-    # Indexing by repeated places would add their gradients in whichever order threads come.
-    own_sum_AD = sums_CD.index_select(0, vectors.classes())
-    mean_positive_AD = (own_sum_AD - anchors_AD) / num_positives_A1
-    other_view_AD = all_MD.roll(len(all_MD) // 2, dims=0)[vectors.index_A]
-    return (anchors_AD * (other_view_AD - mean_positive_AD)).sum(1).mean()
+def _vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Part | None = None) -> LabelledVectors:
+    """Unit vectors of two views, or of one labelled set, with their classes."""
+    if z1 is None and labels is None:
+        raise ValueError("labels must be given with a single set of vectors: without them no anchor has a positive")
+    first, second = prepare_views(z0, z0 if z1 is None else z1, labels, normalize=True)
+    return label_vectors(first, None if z1 is None else second, labels, part)
 
 
 def _repulsion(vectors: LabelledVectors, temperature: float) -> Tensor:

@@ -1,0 +1,288 @@
+r"""SupCon over vectors in the order of their classes, with a gradient whose weights are formed pair by pair.
+
+.. math:: L = \sum_i g_i \Big( \log \sum_{a \ne i} e^{s \cos_{ia}} - \frac{s}{|P(i)|} \sum_{p \in P(i)} \cos_{ip} \Big)
+
+A positive's weight is :math:`p_{ip} - 1/|P(i)|`, a small difference of large numbers in a trained batch. Multiplied
+with vectors first, the two would leave their rounding errors behind, so they are subtracted before. In the order of
+classes positives stand next to each other, and most tiles hold none.
+
+An only positive, the partner, is taken out of the sum over exponentials, as InfoNCE does with the other view: loss and
+gradient then keep their digits however small they are.
+"""
+
+# A anchors, V vectors in the order of their classes, D features, H tile rows, W tile columns
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from counterpoint.core.transforms import is_transformed
+from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.kernels.select import is_free
+from counterpoint.losses.labelled import LabelledVectors
+
+SMALL_PAIRS = 1 << 20  # of which the exponentials are kept for the backward pass: 4 MiB in float32
+TILE = 512
+LARGEST_SCALE = {torch.float32: 40.0, torch.float64: 300.0}  # e^(2s), a thousand times, is an ordinary number
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Who attracts whom, in the order of classes.
+
+    Attributes:
+        class_V: class of each vector, rising.
+        anchor_A: places of the anchors, rising; None if all vectors are.
+        partner_A: place of each anchor's only positive; its own where it has none or several.
+        num_positives_A: |P(i)|.
+        weight_A: g_i, 0 for anchors without a positive.
+        scale: s, 1 / temperature.
+        num_classes: C.
+        has_pairs: there are classes of two.
+    """
+
+    class_V: Tensor
+    anchor_A: Tensor | None
+    partner_A: Tensor
+    num_positives_A: Tensor
+    weight_A: Tensor
+    scale: float
+    num_classes: int
+    has_pairs: bool
+
+    def of_anchors(self, values_V: Tensor) -> Tensor:
+        """What belongs to the anchors."""
+        return values_V if self.anchor_A is None else values_V.index_select(0, self.anchor_A)
+
+    def excluded(self) -> Tensor:
+        """Each anchor's own place and its partner's, or -1; (a, 2)."""
+        place_A = self.of_anchors(torch.arange(len(self.class_V), device=self.class_V.device))
+        return torch.stack([place_A, torch.where(self.num_positives_A == 1, self.partner_A, -1)], dim=1)
+
+    def tiles(self) -> Iterator[tuple[slice, slice]]:
+        """Rows and columns of each tile; where all are anchors, of those on and above the diagonal."""
+        num_anchors, num_keys = len(self.partner_A), len(self.class_V)
+        for top in range(0, num_anchors, TILE):
+            for left in range(top if self.anchor_A is None else 0, num_keys, TILE):
+                yield slice(top, min(top + TILE, num_anchors)), slice(left, min(left + TILE, num_keys))
+
+    def erase(self, tile_HW: Tensor, rows: slice, columns: slice, value: float = 0.0) -> Tensor:
+        """Overwrite an anchor's pairs with itself and with its only positive, in place."""
+        if not self._has_positives(rows, columns):
+            return tile_HW
+        if self.anchor_A is None:
+            if rows.start == columns.start:
+                tile_HW.fill_diagonal_(value)
+        else:
+            place_W = torch.arange(columns.start, columns.stop)
+            tile_HW.masked_fill_(self.anchor_A[rows, None] == place_W, value)
+        if not self.has_pairs:
+            return tile_HW
+        is_only_H1 = self.num_positives_A[rows, None] == 1
+        return tile_HW.masked_fill_(self._is_same(rows, columns) & is_only_H1, value)
+
+    def subtract_pull(self, weight_HW: Tensor, rows: slice, columns: slice) -> Tensor:
+        """Subtract g_i / |P(i)| at positives, for both readings where all are anchors, and ``erase``; in place."""
+        if not self._has_positives(rows, columns):
+            return weight_HW
+        num_A = self.num_positives_A.clamp(min=1).to(weight_HW.dtype)
+        pull_A = (2 if self.anchor_A is None else 1) * self.weight_A / num_A
+        weight_HW -= torch.where(self._is_same(rows, columns), pull_A[rows, None], 0.0)
+        return self.erase(weight_HW, rows, columns)
+
+    def _has_positives(self, rows: slice, columns: slice) -> bool:
+        """Whether a tile may hold vectors of one class, itself counted."""
+        if self.anchor_A is None and rows.start == columns.start:
+            return True
+        class_H, class_W = self.of_anchors(self.class_V)[rows], self.class_V[columns]
+        return int(class_W[0]) <= int(class_H[-1]) and int(class_H[0]) <= int(class_W[-1])
+
+    def _is_same(self, rows: slice, columns: slice) -> Tensor:
+        """Which vectors share the anchor's class."""
+        return self.of_anchors(self.class_V)[rows, None] == self.class_V[columns]
+
+
+def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
+    """Mean over the anchors that have a positive; 0 where none has one.
+
+    Args:
+        vectors: unit vectors, their classes, and which of them are anchors.
+        scale: 1 / temperature.
+    """
+    order_V = torch.argsort(vectors.class_M, stable=True)
+    z_VD, classes = vectors.all_MD.index_select(0, order_V), _classes(vectors, order_V, scale)
+    if is_transformed() or z_VD.device.type != "cpu":
+        return _general(z_VD, classes)
+    return _Sum.apply(z_VD, classes)  # pyright: ignore[reportReturnType]
+
+
+def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes:
+    """The record of a batch."""
+    num_vectors, counts_C = len(order_V), vectors.counts_C
+    class_V = vectors.class_M[order_V]
+    place_V, last_C = torch.arange(num_vectors, device=order_V.device), counts_C.cumsum(0) - 1
+    has_pairs, partner_V = bool((counts_C == 2).any()), place_V
+    if has_pairs:
+        partner_V = torch.where(counts_C[class_V] == 2, 2 * last_C[class_V] - 1 - place_V, place_V)
+    anchor_A = None
+    if not vectors.is_whole:
+        is_own_V = torch.zeros_like(class_V, dtype=torch.bool).index_fill_(0, vectors.index_A, True)[order_V]
+        anchor_A = is_own_V.nonzero().flatten()
+        partner_V, class_A = partner_V[anchor_A], class_V[anchor_A]
+    else:
+        class_A = class_V
+    num_positives_A = counts_C[class_A] - 1
+    # A part's share of the mean over all anchors: the mean over equal parts is then that of the batch.
+    num_counted = counts_C.masked_fill(counts_C == 1, 0).sum().clamp(min=1)
+    weight_A = (num_positives_A > 0).to(vectors.all_MD.dtype) * (num_vectors / len(class_A)) / num_counted
+    return Classes(
+        class_V, anchor_A, partner_V, num_positives_A, weight_A, scale, len(counts_C), bool((counts_C == 2).any())
+    )
+
+
+def _general(z_VD: Tensor, classes: Classes) -> Tensor:
+    """The value in differentiable operations, on any device and under any transform."""
+    return _total(_log_sum(z_VD, classes), z_VD, classes)
+
+
+def _log_sum(z_VD: Tensor, classes: Classes) -> Tensor:
+    """Log-sum-exp over all vectors but the anchor and its only positive, (a,)."""
+    terms = ScoreTerms(
+        classes.of_anchors(z_VD), None if classes.anchor_A is None else z_VD, z_VD.new_tensor(classes.scale)
+    )
+    return reduce(PairScores(terms, PairMask(classes.excluded(), is_ragged=True)), EXPONENTIAL).rows_N
+
+
+def _total(log_sum_A: Tensor, z_VD: Tensor, classes: Classes) -> Tensor:
+    """The value: per anchor softplus(log_sum_i - its only positive's score), or log_sum_i - mean of its positives'."""
+    anchors_AD, num_A1 = classes.of_anchors(z_VD), classes.num_positives_A[:, None]
+    sums_CD = z_VD.new_zeros(classes.num_classes, z_VD.shape[1]).index_add(0, classes.class_V, z_VD)
+    # Indexing by repeated places would add their gradients in whichever order threads come.
+    sums_AD = sums_CD.index_select(0, classes.of_anchors(classes.class_V))
+    mean_A = classes.scale * (anchors_AD * (sums_AD - anchors_AD) / num_A1.clamp(min=1)).sum(1)
+    loss_A = log_sum_A - mean_A
+    if classes.has_pairs:
+        only_A = F.softplus(log_sum_A - _partner_score(z_VD, classes))
+        loss_A = torch.where(classes.num_positives_A == 1, only_A, loss_A)
+    return (classes.weight_A * loss_A).sum()
+
+
+def _partner_score(z_VD: Tensor, classes: Classes) -> Tensor:
+    """Score of each anchor's only positive; with itself where it has none or several."""
+    return classes.scale * (classes.of_anchors(z_VD) * z_VD.index_select(0, classes.partner_A)).sum(1)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sum of exponentials over all vectors but the anchor and its only positive.
+
+    Attributes:
+        sum_A: of e^(score - reference).
+        reference_A: None is 0.
+        kept_AV: those exponentials, where the batch is small.
+    """
+
+    sum_A: Tensor
+    reference_A: Tensor | None
+    kept_AV: Tensor | None
+
+    def log_sum(self) -> Tensor:
+        """As ``_log_sum``."""
+        log_sum_A = self.sum_A.log()
+        return log_sum_A if self.reference_A is None else log_sum_A + self.reference_A
+
+
+class _Sum(torch.autograd.Function):
+    """The value and its first derivative; further ones are those of ``_general``."""
+
+    @staticmethod
+    def forward(ctx: Any, z_VD: Tensor, classes: Classes) -> Tensor:
+        ctx.classes, ctx.sums = classes, _sums(z_VD, classes)
+        ctx.save_for_backward(z_VD)
+        return _total(ctx.sums.log_sum(), z_VD, classes)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        (z_VD,) = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            inner_VD = z_VD.view_as(z_VD)  # a node of its own stops the inner pass here
+            value = _general(inner_VD, ctx.classes)
+            return *torch.autograd.grad(value, inner_VD, upstream[0], create_graph=True), None
+        return upstream[0] * _gradient(z_VD, ctx.sums, ctx.classes), None
+
+
+def _sums(z_VD: Tensor, classes: Classes) -> Sums:
+    """From all scores at once, tile by tile where no score is large, otherwise by a kernel."""
+    anchors_AD = classes.of_anchors(z_VD)
+    is_small = len(anchors_AD) * len(z_VD) <= SMALL_PAIRS
+    is_bounded = classes.scale <= LARGEST_SCALE[z_VD.dtype]
+    if not is_free() or not (is_small or is_bounded):
+        log_sum_A = _log_sum(z_VD, classes)
+        is_none_A = log_sum_A == -torch.inf
+        return Sums((~is_none_A).to(z_VD.dtype), torch.where(is_none_A, 0.0, log_sum_A), None)
+    if is_small:
+        score_AV, reference_A = classes.scale * anchors_AD @ z_VD.mT, None
+        whole = slice(0, len(anchors_AD)), slice(0, len(z_VD))
+        if is_bounded:
+            exp_AV = classes.erase(score_AV.exp_(), *whole)
+        else:
+            reference_A = classes.erase(score_AV, *whole, -torch.inf).amax(1).clamp(min=-classes.scale)
+            exp_AV = score_AV.sub_(reference_A[:, None]).exp_()
+        return Sums(exp_AV.sum(1), reference_A, exp_AV)
+    sum_A = z_VD.new_zeros(len(anchors_AD))
+    for rows, columns in classes.tiles():
+        exp_HW = classes.erase((classes.scale * anchors_AD[rows] @ z_VD[columns].mT).exp_(), rows, columns)
+        sum_A[rows] += exp_HW.sum(1)
+        if classes.anchor_A is None and rows != columns:
+            sum_A[columns] += exp_HW.sum(0)
+    return Sums(sum_A, None, None)
+
+
+def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
+    """Gradient for the vectors: each pair's weight first, then its product with both vectors."""
+    anchors_AD, is_whole = classes.of_anchors(z_VD), classes.anchor_A is None
+    is_only_A, own_A, sum_A = classes.num_positives_A == 1, None, sums.sum_A
+    if classes.has_pairs:
+        own_A = _partner_score(z_VD, classes)
+        shifted_A = own_A if sums.reference_A is None else own_A - sums.reference_A
+        sum_A = torch.where(is_only_A, sum_A + shifted_A.exp(), sum_A)
+    factor_A = classes.weight_A / sum_A  # what turns e^(score - reference) into g_i p_ij
+    gradient_AD = torch.zeros_like(anchors_AD)
+    gradient_VD = gradient_AD if is_whole else torch.zeros_like(z_VD)
+    for rows, columns in classes.tiles() if sums.kept_AV is None else [(slice(0, len(sum_A)), slice(0, len(z_VD)))]:
+        weight_HW = _softmax(z_VD, sums, factor_A, classes, (rows, columns))
+        classes.subtract_pull(weight_HW, rows, columns)
+        gradient_AD[rows].addmm_(weight_HW, z_VD[columns])
+        if not is_whole or rows != columns:
+            gradient_VD[columns].addmm_(weight_HW.mT, anchors_AD[rows])
+    if own_A is not None:  # g_i (1 - p_ip) of an only positive, which the tiles leave out, with all its digits
+        pull_A = torch.where(is_only_A, classes.weight_A * torch.sigmoid(sums.log_sum() - own_A), 0.0)
+        gradient_AD -= pull_A[:, None] * z_VD.index_select(0, classes.partner_A)
+        gradient_VD.index_add_(0, classes.partner_A, pull_A[:, None] * anchors_AD, alpha=-1)
+    if classes.anchor_A is not None:
+        gradient_VD.index_add_(0, classes.anchor_A, gradient_AD)
+    return gradient_VD.mul_(classes.scale)
+
+
+def _softmax(z_VD: Tensor, sums: Sums, factor_A: Tensor, classes: Classes, tile: tuple[slice, slice]) -> Tensor:
+    """g_i p_ij of a tile, plus g_j p_ji where all vectors are anchors."""
+    (rows, columns), reference_A = tile, sums.reference_A
+    is_whole, factor_H1 = classes.anchor_A is None, factor_A[rows, None]
+    if sums.kept_AV is not None:
+        kept_HW = sums.kept_AV
+    else:
+        kept_HW = classes.scale * classes.of_anchors(z_VD)[rows] @ z_VD[columns].mT
+    if reference_A is None:  # one exponential serves both
+        exp_HW = kept_HW if sums.kept_AV is not None else kept_HW.exp_()
+        return exp_HW * (factor_H1 + factor_A[None, columns] if is_whole else factor_H1)
+    if sums.kept_AV is not None:
+        weight_HW = kept_HW * factor_H1
+        return weight_HW + weight_HW.mT if is_whole else weight_HW
+    weight_HW = torch.exp(kept_HW - reference_A[rows, None]) * factor_H1
+    return weight_HW + torch.exp(kept_HW - reference_A[columns]) * factor_A[columns] if is_whole else weight_HW
