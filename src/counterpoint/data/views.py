@@ -11,13 +11,13 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform
+from counterpoint.core.thread_parts import in_parts
 from counterpoint.data.colour import colour_jitter, solarize, to_grey
 from counterpoint.data.crops import apply_crop
 from counterpoint.data.decisions import NUM_DRAWS, Decisions, decide, rows_of
 from counterpoint.data.presets import ViewPlan
 from counterpoint.data.row_changes import Change, change_rows
 from counterpoint.data.spatial import affine, gaussian_blur
-from counterpoint.core.thread_parts import in_parts
 
 # Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
 CPU_CHUNK, DEVICE_CHUNK = 1 << 18, 1 << 26
