@@ -7,6 +7,7 @@ import torch
 from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
+from counterpoint.kernels import tiles
 from counterpoint.losses import supervised_sums
 from counterpoint.losses.loss import Part
 from counterpoint.losses.supervised import SupCon
@@ -35,7 +36,8 @@ def value_and_gradient(loss: Tensor, z: Tensor) -> Tensor:
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "tiles" in request.param:
         monkeypatch.setattr(supervised_sums, "SMALL_PAIRS", 0)
-        monkeypatch.setattr(supervised_sums, "TILE", 3)
+        monkeypatch.setattr(tiles, "TILE_ROWS", 3)
+        monkeypatch.setattr(tiles, "TILE_COLUMNS", 3)
     if "large" in request.param:
         monkeypatch.setattr(supervised_sums, "LARGEST_SCALE", {torch.float32: 0.0, torch.float64: 0.0})
 

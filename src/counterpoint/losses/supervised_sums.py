@@ -12,7 +12,6 @@ gradient then keep their digits however small they are.
 
 # A anchors, V vectors in the order of their classes, D features, H tile rows, W tile columns
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +24,10 @@ from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.select import is_free
+from counterpoint.kernels.tiles import Tile, Tiles
 from counterpoint.losses.labelled import LabelledVectors
 
 SMALL_PAIRS = 1 << 20  # of which the exponentials are kept for the backward pass: 4 MiB in float32
-TILE = 512
 LARGEST_SCALE = {torch.float32: 40.0, torch.float64: 300.0}  # e^(2s), a thousand times, is an ordinary number
 
 
@@ -64,13 +63,6 @@ class Classes:
         """Each anchor's own place and its partner's, or -1; (a, 2)."""
         place_A = self.of_anchors(torch.arange(len(self.class_V), device=self.class_V.device))
         return torch.stack([place_A, torch.where(self.num_positives_A == 1, self.partner_A, -1)], dim=1)
-
-    def tiles(self) -> Iterator[tuple[slice, slice]]:
-        """Rows and columns of each tile; where all are anchors, of those on and above the diagonal."""
-        num_anchors, num_keys = len(self.partner_A), len(self.class_V)
-        for top in range(0, num_anchors, TILE):
-            for left in range(top if self.anchor_A is None else 0, num_keys, TILE):
-                yield slice(top, min(top + TILE, num_anchors)), slice(left, min(left + TILE, num_keys))
 
     def erase(self, tile_HW: Tensor, rows: slice, columns: slice, value: float = 0.0) -> Tensor:
         """Overwrite an anchor's pairs with itself and with its only positive, in place."""
@@ -153,10 +145,14 @@ def _general(z_VD: Tensor, classes: Classes) -> Tensor:
 
 def _log_sum(z_VD: Tensor, classes: Classes) -> Tensor:
     """Log-sum-exp over all vectors but the anchor and its only positive, (a,)."""
-    terms = ScoreTerms(
-        classes.of_anchors(z_VD), None if classes.anchor_A is None else z_VD, z_VD.new_tensor(classes.scale)
-    )
-    return reduce(PairScores(terms, PairMask(classes.excluded(), is_ragged=True)), EXPONENTIAL).rows_N
+    mask = PairMask(classes.excluded(), is_ragged=True)
+    return reduce(PairScores(_terms(z_VD, classes), mask), EXPONENTIAL).rows_N
+
+
+def _terms(z_VD: Tensor, classes: Classes) -> ScoreTerms:
+    """What the scores are made of."""
+    keys_VD = None if classes.anchor_A is None else z_VD
+    return ScoreTerms(classes.of_anchors(z_VD), keys_VD, z_VD.new_tensor(classes.scale))
 
 
 def _total(log_sum_A: Tensor, z_VD: Tensor, classes: Classes) -> Tensor:
@@ -236,11 +232,14 @@ def _sums(z_VD: Tensor, classes: Classes) -> Sums:
             exp_AV = score_AV.sub_(reference_A[:, None]).exp_()
         return Sums(exp_AV.sum(1), reference_A, exp_AV)
     sum_A = z_VD.new_zeros(len(anchors_AD))
-    for rows, columns in classes.tiles():
-        exp_HW = classes.erase((classes.scale * anchors_AD[rows] @ z_VD[columns].mT).exp_(), rows, columns)
-        sum_A[rows] += exp_HW.sum(1)
-        if classes.anchor_A is None and rows != columns:
-            sum_A[columns] += exp_HW.sum(0)
+
+    def add(tile: Tile) -> None:
+        exp_HW = classes.erase(tile.product_HW.exp_(), tile.rows, tile.columns)
+        sum_A[tile.rows] += exp_HW.sum(1)
+        if classes.anchor_A is None and not tile.is_on_diagonal:
+            sum_A[tile.columns] += exp_HW.sum(0)
+
+    Tiles(PairScores(_terms(z_VD, classes))).each(add)
     return Sums(sum_A, None, None)
 
 
@@ -255,12 +254,20 @@ def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
     factor_A = classes.weight_A / sum_A  # what turns e^(score - reference) into g_i p_ij
     gradient_AD = torch.zeros_like(anchors_AD)
     gradient_VD = gradient_AD if is_whole else torch.zeros_like(z_VD)
-    for rows, columns in classes.tiles() if sums.kept_AV is None else [(slice(0, len(sum_A)), slice(0, len(z_VD)))]:
-        weight_HW = _softmax(z_VD, sums, factor_A, classes, (rows, columns))
+
+    def add(weight_HW: Tensor, rows: slice, columns: slice) -> None:
         classes.subtract_pull(weight_HW, rows, columns)
         gradient_AD[rows].addmm_(weight_HW, z_VD[columns])
         if not is_whole or rows != columns:
             gradient_VD[columns].addmm_(weight_HW.mT, anchors_AD[rows])
+
+    def add_tile(tile: Tile) -> None:
+        add(_softmax(tile.product_HW, sums, factor_A, classes, (tile.rows, tile.columns)), tile.rows, tile.columns)
+
+    if sums.kept_AV is not None:
+        add(_kept_softmax(sums.kept_AV, sums, factor_A, is_whole=is_whole), slice(0, len(sum_A)), slice(0, len(z_VD)))
+    else:
+        Tiles(PairScores(_terms(z_VD, classes))).each(add_tile)
     if own_A is not None:  # g_i (1 - p_ip) of an only positive, which the tiles leave out, with all its digits
         pull_A = torch.where(is_only_A, classes.weight_A * torch.sigmoid(sums.log_sum() - own_A), 0.0)
         gradient_AD -= pull_A[:, None] * z_VD.index_select(0, classes.partner_A)
@@ -270,19 +277,19 @@ def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
     return gradient_VD.mul_(classes.scale)
 
 
-def _softmax(z_VD: Tensor, sums: Sums, factor_A: Tensor, classes: Classes, tile: tuple[slice, slice]) -> Tensor:
-    """g_i p_ij of a tile, plus g_j p_ji where all vectors are anchors."""
-    (rows, columns), reference_A = tile, sums.reference_A
+def _kept_softmax(kept_AV: Tensor, sums: Sums, factor_A: Tensor, *, is_whole: bool) -> Tensor:
+    """g_i p_ij from the exponentials that were kept, plus g_j p_ji where all vectors are anchors."""
+    if is_whole and sums.reference_A is None:  # one exponential serves both
+        return kept_AV * (factor_A[:, None] + factor_A)
+    weight_AV = kept_AV * factor_A[:, None]
+    return weight_AV + weight_AV.mT if is_whole else weight_AV
+
+
+def _softmax(score_HW: Tensor, sums: Sums, factor_A: Tensor, classes: Classes, place: tuple[slice, slice]) -> Tensor:
+    """The same of a tile, from its scores, which it overwrites."""
+    (rows, columns), reference_A = place, sums.reference_A
     is_whole, factor_H1 = classes.anchor_A is None, factor_A[rows, None]
-    if sums.kept_AV is not None:
-        kept_HW = sums.kept_AV
-    else:
-        kept_HW = classes.scale * classes.of_anchors(z_VD)[rows] @ z_VD[columns].mT
-    if reference_A is None:  # one exponential serves both
-        exp_HW = kept_HW if sums.kept_AV is not None else kept_HW.exp_()
-        return exp_HW * (factor_H1 + factor_A[None, columns] if is_whole else factor_H1)
-    if sums.kept_AV is not None:
-        weight_HW = kept_HW * factor_H1
-        return weight_HW + weight_HW.mT if is_whole else weight_HW
-    weight_HW = torch.exp(kept_HW - reference_A[rows, None]) * factor_H1
-    return weight_HW + torch.exp(kept_HW - reference_A[columns]) * factor_A[columns] if is_whole else weight_HW
+    if reference_A is None:
+        return score_HW.exp_().mul_(factor_H1 + factor_A[columns] if is_whole else factor_H1)
+    weight_HW = torch.exp(score_HW - reference_A[rows, None]) * factor_H1
+    return weight_HW + torch.exp(score_HW - reference_A[columns]) * factor_A[columns] if is_whole else weight_HW
