@@ -199,7 +199,7 @@ def test_the_edge_goes_on_outside_where_black_is_not_wanted(generator: torch.Gen
         torch.full((5, 2), 0.2),
         torch.linspace(0.6, 1.2, 5),
         torch.zeros(5, 2),
-        (side,) * 2,
+        (side, side),
     )
     moved_images = affine(images, maps, "edge")
     for number, (map_23, image) in enumerate(zip(maps, images, strict=True)):
