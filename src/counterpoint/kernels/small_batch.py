@@ -4,7 +4,8 @@ r"""Two views of a small batch against each other, from raw vectors to the loss 
 
 Below a few hundred samples the time goes into calls, not into arithmetic. Scaling to unit length, scores, sums and phi
 are therefore one operation that keeps its exponentials (memory n x n) and whose gradient is a single product,
-:math:`(w + w^\top) Z`. Everything beyond a first reverse-mode derivative is left to the caller's general route.
+:math:`(w + w^\top) Z`. Up to ``LARGEST_SCALE`` exponentials need no reference; beyond, each row is taken relative to
+its largest score. Everything beyond a first reverse-mode derivative is left to the caller's general route.
 """
 
 # N samples, V = 2N vectors, D features
@@ -21,6 +22,9 @@ from counterpoint.core.transforms import is_transformed
 
 LARGEST = 1024 * 1024  # pairs of vectors; 4 MiB in float32, which a cache holds
 LARGEST_SCALE = 40.0  # exp(s) and exp(-s), and sums of 1024 of them, are ordinary numbers in float32
+# Relative to a row's largest score, and to the largest weight: what adds nothing to a sum, but would make subnormal
+# numbers, with which processors are slow.
+LEAST_SCORE, LEAST_WEIGHT = -40.0, 1e-19
 
 Elementwise = Callable[[Tensor], Tensor]
 
@@ -55,10 +59,10 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float, exclud
         excluded_V2: the two vectors of each anchor's own sample.
 
     Returns:
-        Scalar, or None if the batch or the scale is too large, rows are zero, extreme or not finite, or a transform is
-        at work (``torch.func``, forward mode): the general route is then the right one.
+        Scalar, or None if the batch is too large, rows are zero, extreme or not finite, or a transform is at work
+        (``torch.func``, forward mode): the general route is then the right one.
     """
-    if 4 * len(z0) ** 2 > LARGEST or abs(loss.scale) > LARGEST_SCALE or is_transformed():
+    if 4 * len(z0) ** 2 > LARGEST or is_transformed():
         return None
     both_VD = torch.cat([z0.detach(), z1.detach()])
     length_V1 = torch.linalg.vector_norm(both_VD, dim=1, keepdim=True)
@@ -76,7 +80,12 @@ class _Loss(torch.autograd.Function):
         scaled_VD = unit_VD * loss.scale
         u_VV = torch.mm(scaled_VD, unit_VD.t())
         own_V = u_VV.diagonal(len(z0)).repeat(2)
-        exp_VV = u_VV.exp_().scatter_(1, excluded_V2, 0.0)
+        if abs(loss.scale) <= LARGEST_SCALE:
+            exp_VV = u_VV.exp_().scatter_(1, excluded_V2, 0.0)
+        else:
+            top_V = u_VV.scatter_(1, excluded_V2, -torch.inf).amax(1)
+            own_V -= top_V
+            exp_VV = u_VV.sub_(top_V[:, None]).clamp_(min=LEAST_SCORE).exp_().scatter_(1, excluded_V2, 0.0)
         sum_V = exp_VV.sum(1)
         statistic_V = torch.log(sum_V).sub_(own_V)
         if loss.margin:
@@ -91,15 +100,31 @@ class _Loss(torch.autograd.Function):
         if torch.is_grad_enabled():
             return *_gradient(loss.general, (z0, z1), upstream[0]), None, None, None
         n = len(z0)
-        weight_V = loss.slope_of_log(statistic_V) * (upstream[0] * weight)
-        factor_V = weight_V / sum_V
-        weight_VV = torch.add(factor_V[:, None], factor_V).mul_(exp_VV)
+        weight_V, size = loss.slope_of_log(statistic_V), upstream[0] * weight
+        if abs(loss.scale) <= LARGEST_SCALE:
+            weight_V, size = weight_V * size, None
+            factor_V = weight_V / sum_V
+            weight_VV = torch.add(factor_V[:, None], factor_V).mul_(exp_VV)
+        else:
+            weight_V, size = _of_largest(weight_V, size)
+            own_VV = (weight_V / sum_V)[:, None] * exp_VV
+            weight_VV = own_VV + own_VV.t()
         # The positives' places, (i, i') and (i', i), lie on two diagonals: one strided view shows both.
         weight_VV.as_strided((2, n), (2 * n * n - n, 2 * n + 1), n).sub_(weight_V.view(2, n).sum(0))
         along_VD = torch.mm(weight_VV, scaled_VD)
         radial_V1 = (unit_VD * along_VD).sum(1, keepdim=True)
         gradient_VD = along_VD.addcmul_(unit_VD, radial_V1, value=-1).div_(length_V1)
+        if size is not None:
+            gradient_VD *= size
         return gradient_VD[:n], gradient_VD[n:], None, None, None
+
+
+def _of_largest(weight_V: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights relative to the largest, without those that are nothing beside it, and the size of the largest."""
+    largest = weight_V.abs().amax()
+    largest = torch.where(largest > 0, largest, 1.0)
+    weight_V = weight_V / largest
+    return torch.where(weight_V.abs() < LEAST_WEIGHT, 0.0, weight_V), size * largest
 
 
 def _gradient(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from counterpoint.kernels.bounded_exponential import common_reference, log_sums, log_sums_gradient
 from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
-from counterpoint.kernels.readings import LogSums, PlainSums, Reading, counted_readings, prepare, readings
+from counterpoint.kernels.readings import LogSums, PlainSums, Reading, counted_readings, exp_, prepare, readings
 from counterpoint.kernels.term_sums import TermSums, TermTangentSums
 from counterpoint.kernels.tiles import Tile, Tiles, product_tangent
 
@@ -98,7 +98,8 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
         for reading in counted_readings(scores, tile):
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
-            slope_HW = tile.mask.filled(reading.orient(psi.slope(v_OK)), 0.0)
+            slope_OK = exp_(v_OK) if psi.in_log_domain else psi.slope(v_OK)
+            slope_HW = tile.mask.filled(reading.orient(slope_OK), 0.0)
             change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
             sums[reading.statistic].add(reading.own(tile), change_OK.mul_(reading.orient(slope_HW)))
 
@@ -148,9 +149,8 @@ def _shifted(
 
 def _weighted(reading: Reading, tile: Tile, psi: PairFunction, function, v_OK: Tensor, weight: PerAnchor) -> Tensor:
     """g_i psi'(v_ij) in the tile's own orientation, zero where a pair does not count."""
-    values_OK = v_OK.exp_() if psi.in_log_domain else function(v_OK)
-    weight_HW = reading.orient(values_OK * _of(weight, reading)[reading.own(tile), None])
-    return weight_HW if psi.in_log_domain else tile.mask.fill(weight_HW, 0.0)
+    values_OK = exp_(v_OK) if psi.in_log_domain else function(v_OK)
+    return tile.mask.fill(reading.orient(values_OK * _of(weight, reading)[reading.own(tile), None]), 0.0)
 
 
 def _of(per_anchor: PerAnchor, reading: Reading) -> Tensor:
