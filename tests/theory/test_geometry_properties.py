@@ -372,3 +372,17 @@ def test_losses_of_pairs_are_taken_as_they_train() -> None:
         Problem((0.5, 0.5), PairSum("logistic", constant=math.log1p(math.exp(-1))), math.inf, True),
         geometry.gram.numpy(),
     ) == pytest.approx(geometry.risk, rel=1e-12)
+
+
+@pytest.mark.parametrize("num_negatives", [math.inf, 512])
+def test_a_hundred_classes_give_the_same_bits_for_any_number_of_threads(num_negatives: float) -> None:
+    shares_C = 1 / torch.arange(1, 101, dtype=torch.float64)
+    found, before = [], torch.get_num_threads()
+    try:
+        for num_threads in (1, 2, 3):
+            torch.set_num_threads(num_threads)
+            found.append(optimal_geometry(shares_C / shares_C.sum(), num_negatives=num_negatives))
+            assert torch.get_num_threads() == num_threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(each.gram, found[0].gram) and each.risk == found[0].risk for each in found)

@@ -3,10 +3,13 @@
 # N samples, D features
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
+from counterpoint.core.one_thread import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, alignment, cosine_histogram, mean_cosine, uniformity
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, feature_correlation, is_active, sparsity
 from counterpoint.diagnostics.evidence import Measurements
@@ -37,14 +40,19 @@ def measure_place(
         labels: class numbers, for class consistency.
         threshold: above which a feature is active.
     """
-    spectrum = covariance_spectrum(z_ND, normalize=True)
-    cosines = cosine_histogram(*views) if views is not None else None
+    longest: list[Callable[[], Any]] = [
+        lambda: covariance_spectrum(z_ND, normalize=True),
+        lambda: isotropic_rank(*z_ND.shape, normalize=True),
+        lambda: uniformity(z_ND),
+        lambda: cosine_histogram(*views) if views is not None else None,
+    ]
+    spectrum, ceiling, spread, cosines = side_by_side(lambda measure: measure(), longest)
     figures = Measurements(
         num_samples=len(z_ND),
         num_dims=z_ND.shape[1],
         effective_rank=effective_rank(spectrum),
-        rank_ceiling=isotropic_rank(*z_ND.shape, normalize=True),
-        uniformity=uniformity(z_ND),
+        rank_ceiling=ceiling,
+        uniformity=spread,
         sparsity=sparsity(z_ND, threshold=threshold),
         feature_correlation=_or_none(feature_correlation(z_ND)),
         dead_dims=int((~is_active(z_ND, threshold).any(dim=0)).sum()),

@@ -106,15 +106,15 @@ class Reporter:
             self._console.quiet = True
 
     @contextmanager
-    def bar(self, title: str, total: int) -> Iterator[Callable[[], None]]:
-        """Show a bar while the block runs; call what it yields once per finished item."""
+    def bar(self, title: str, total: int) -> Iterator[Callable[..., None]]:
+        """Show a bar while the block runs; call what it yields once per finished item, perhaps with a word on it."""
         if not self._console.is_terminal:
             self.say(title)
-            yield lambda: None
+            yield lambda item="": self.say(f"  {item}") if item else None
             return
         with self._progress("{task.description}") as progress:
             task = progress.add_task(title, total=total)
-            yield lambda: progress.advance(task)
+            yield lambda item="": progress.update(task, advance=1, description=f"{title}: {item}" if item else title)
 
     @contextmanager
     def training(self, num_epochs: int, batches_per_epoch: int, first_step: int) -> Iterator["TrainingDisplay"]:

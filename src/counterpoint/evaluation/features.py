@@ -3,19 +3,26 @@
 # N samples, D features
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.one_thread import side_by_side
 from counterpoint.data.source import Source
+from counterpoint.nn.encoders import CUSTOM
 from counterpoint.nn.trained import CHUNK, Encoder
 
 PCA_DIMS = 128
+PIECE = 128  # samples that one thread passes through the encoder at a time
 VIEW_EPOCH = 2**31  # no training epoch: views for evaluation are never those trained on
+
+Advance = Callable[[], None]
+Other = TypeVar("Other")
 
 
 @dataclass(frozen=True)
@@ -26,10 +33,36 @@ class Features:
     embedding: Tensor
 
 
-def extract(encoder: Encoder, source: Source) -> Features:
-    """Pass every sample through the encoder once."""
-    parts = [encoder.both(samples) for samples in raw_chunks(source)]
-    return Features(torch.cat([r for r, _ in parts]).float(), torch.cat([z for _, z in parts]).float())
+def extract(encoder: Encoder, source: Source, advance: Advance = lambda: None) -> Features:
+    """Pass every sample through the encoder once; ``advance`` is called once per piece of ``PIECE`` samples."""
+    return extract_beside(encoder, source, lambda: None, advance)[0]
+
+
+def extract_beside(
+    encoder: Encoder, source: Source, other: Callable[[], Other], advance: Advance
+) -> tuple[Features, Other]:
+    """Pass every sample through the encoder while a thread does something else; gives the features, and the other."""
+
+    def work(positions: Tensor | None) -> Any:
+        if positions is None:
+            return other()
+        outputs = encoder.both(source.store.fetch(positions.tolist()))
+        advance()
+        return outputs
+
+    done, *parts = with_encoder(encoder, work, [None, *torch.arange(len(source)).split(PIECE)])
+    return Features(torch.cat([r for r, _ in parts]).float(), torch.cat([z for _, z in parts]).float()), done
+
+
+def with_encoder(encoder: Encoder, work: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
+    """What ``work`` gives for each piece, side by side; a user's own module is called by one thread only."""
+    is_own = encoder.card.architecture == CUSTOM
+    return [work(piece) for piece in pieces] if is_own else side_by_side(work, pieces)
+
+
+def num_pieces(source: Source) -> int:
+    """How often ``extract`` advances."""
+    return -(-len(source) // PIECE)
 
 
 def untrained_encoder(backbone: nn.Module, encoder: Encoder, source: Source, train: Tensor) -> Encoder:

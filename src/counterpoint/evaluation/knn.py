@@ -7,8 +7,9 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels, check_positive
 from counterpoint.core.numerics import unit_rows
+from counterpoint.core.one_thread import side_by_side
 
-QUERY_CHUNK = 1024
+QUERY_CHUNK = 256  # one thread takes a chunk
 
 
 def knn_predict(
@@ -52,12 +53,13 @@ def knn_predict(
         raise ValueError(f"k must be between 1 and the number of bank samples, {len(bank_ND)}, got {k}")
     bank_ND = unit_rows(bank_ND)
     num_classes = int(labels_N.max()) + 1
-    predictions = []
-    for queries in unit_rows(queries_QD).split(QUERY_CHUNK):
+
+    def vote(queries: Tensor) -> Tensor:
         similarity_QK, neighbours_QK = (queries @ bank_ND.T).topk(k, dim=1)
         votes_QC = queries.new_zeros(len(queries), num_classes)
         # Measured from the nearest neighbour's cosine, so that votes vanish at no temperature; this changes no ranking.
         nearest_Q1 = similarity_QK[:, :1]
         votes_QC.scatter_add_(1, labels_N[neighbours_QK], torch.exp((similarity_QK - nearest_Q1) / temperature))
-        predictions.append(votes_QC.argmax(dim=1))
-    return torch.cat(predictions)
+        return votes_QC.argmax(dim=1)
+
+    return torch.cat(side_by_side(vote, unit_rows(queries_QD).split(QUERY_CHUNK)))

@@ -3,6 +3,8 @@
 # N training samples, Q queries, D features
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -12,12 +14,13 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels, check_positive
+from counterpoint.core.one_thread import one_thread
 
 MAX_ITERATIONS = 1000
 
 
 def probe_predict(train_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, inverse_penalty: float = 0.1) -> Tensor:
-    """Fit on labelled features and predict the queries' classes.
+    """Fit on labelled features and predict the queries' classes, with one thread: the solver's products are small.
 
     Features are standardised by the training samples' mean and deviation; the solver is L-BFGS, so nothing
     is random and no learning rate is to be tuned.
@@ -41,9 +44,21 @@ def probe_predict(train_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, inv
     if len(labels_N.unique()) < 2:
         raise ValueError("a linear probe needs samples of at least 2 classes")
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=inverse_penalty, max_iter=MAX_ITERATIONS))
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # the accuracy has long settled when the solver's tolerance is met
+    with one_thread(), settled():
         probe.fit(train_ND.numpy(), labels_N.numpy())
-    return torch.from_numpy(probe.predict(queries_QD.numpy()))
+        return torch.from_numpy(probe.predict(queries_QD.numpy()))
+
+
+@contextmanager
+def settled() -> Iterator[None]:
+    """No warning where the solver stops early: the accuracy has long settled when its tolerance is met.
+
+    Filters belong to the process. Threads that probe side by side are therefore started within one such block, and
+    their own change nothing.
+    """
+    if any(entry[0] == "ignore" and entry[2] is ConvergenceWarning for entry in warnings.filters):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.one_thread import one_thread
 from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.collapse.collapse_bounds import (
@@ -85,6 +86,7 @@ class CollapseThreshold:
         return text if self.bounds is None else f"{text}; {self.bounds}"
 
 
+@one_thread()
 def collapse_threshold(
     classes: int | Path,
     *,

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.one_thread import one_thread
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.collapse.collapse_bounds import complement_text
@@ -93,6 +94,7 @@ class Optimum:
     gap: float
 
 
+@one_thread()
 def phase_diagram(
     shares: Tensor | Sequence[float],
     num_negatives: Sequence[float] = (1, 8, 64, math.inf),

@@ -34,10 +34,11 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.one_thread import one_thread
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting
 from counterpoint.theory.geometry.bracketed_root import root_between
-from counterpoint.theory.geometry.class_risk import ClassRisk
+from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk
 from counterpoint.theory.geometry.geometry_cases import CERTIFIED, solve_convex
 from counterpoint.theory.geometry.optimal_geometry import Geometry, check_proportions
 
@@ -197,13 +198,14 @@ def rebalance(
     if not 0 < deviation < 2:
         raise UsageError(f"deviation must be between 0 and 2, got {deviation}; 0.05 is common")
     setting = risk_setting(loss, num_negatives, supervised)
-    before = setting.optimum(proportions_C)
-    deviation_before = simplex_deviation(before.gram)
-    if deviation_before <= deviation:
-        sampling = SamplingPlan(1.0, proportions_C, torch.ones_like(proportions_C), before, deviation_before)
-    else:
-        sampling = _sampling_plan(proportions_C, setting, deviation)
-    weighting = _weighting_plan(proportions_C, setting)
+    with one_thread(is_wanted=len(proportions_C) < MANY_CLASSES):
+        before = setting.optimum(proportions_C)
+        deviation_before = simplex_deviation(before.gram)
+        if deviation_before <= deviation:
+            sampling = SamplingPlan(1.0, proportions_C, torch.ones_like(proportions_C), before, deviation_before)
+        else:
+            sampling = _sampling_plan(proportions_C, setting, deviation)
+        weighting = _weighting_plan(proportions_C, setting)
     is_unique = setting.risk(proportions_C).is_strictly_convex
     return RebalancingPlan(proportions_C, deviation, before, deviation_before, is_unique, sampling, weighting)
 

@@ -36,6 +36,7 @@ from counterpoint.theory.geometry.risk_rows import LogMeanRows, Rows, SeparableR
 
 PAPER = LogOfSum("the paper's InfoNCE", is_mean=True)  # imbalanced2026, Eq. 23
 SYMMETRY_TOLERANCE = 1e-8
+MANY_CLASSES = 512  # from here on an operation is long enough for several threads
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ and the Schur complement of the Hessian's diagonal preconditions them with one C
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, minres
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
+from counterpoint.core.one_thread import one_blas_thread
 from counterpoint.theory.geometry.class_risk import RiskAt
 
 _MOST_PRODUCTS = 200  # Hessian products per Newton step
@@ -153,13 +152,7 @@ def _newton_step(at: RiskAt, gram_CC: Tensor, z_C: Tensor, residual: _Residual) 
     operator = LinearOperator((size, size), multiply, dtype=float)  # pyright: ignore[reportCallIssue]
     right = scale(-residual.pairs_CC, 2 * z_C * residual.means_C)
     # numpy's threads and torch's, each waiting busily, would fight for the same cores: 25 times slower on two of them.
-    with _thread_pools().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         unknowns, _ = minres(operator, right, rtol=1e-2 * min(1.0, residual.size), maxiter=_MOST_PRODUCTS)
     change_CC, w_C = unscale(unknowns)
     return 0.5 * (change_CC + change_CC.T), w_C
-
-
-@cache
-def _thread_pools() -> ThreadpoolController:
-    """The thread pools of the libraries that are loaded; finding them takes some milliseconds."""
-    return ThreadpoolController()

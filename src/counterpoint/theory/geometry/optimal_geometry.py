@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.one_thread import one_thread
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
+from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, class_risk
 from counterpoint.theory.geometry.dual_certificate import multipliers
 from counterpoint.theory.geometry.geometry_cases import (
     Found,
@@ -150,11 +151,12 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
         )
     if not isinstance(tolerance, Real) or not 0 < tolerance < math.inf:
         raise UsageError(f"tolerance must be > 0, got {tolerance!r}; 1e-8 is common")
-    risk = class_risk(proportions_C, loss=loss, num_negatives=num_negatives, supervised=supervised)
-    found = _solve(
-        risk, num_classes if dimension is None else int(dimension), nonnegative=nonnegative, tolerance=tolerance
-    )
-    return _geometry(risk, found, proportions_C, dimension=dimension, nonnegative=nonnegative)
+    with one_thread(is_wanted=num_classes < MANY_CLASSES):
+        risk = class_risk(proportions_C, loss=loss, num_negatives=num_negatives, supervised=supervised)
+        found = _solve(
+            risk, num_classes if dimension is None else int(dimension), nonnegative=nonnegative, tolerance=tolerance
+        )
+        return _geometry(risk, found, proportions_C, dimension=dimension, nonnegative=nonnegative)
 
 
 def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> Found:
