@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.protocol import KNN, PROBE
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.report import run_record
@@ -78,6 +80,8 @@ def test_the_record_is_written_as_the_report_reads_it(run: cp.Run, evaluation: c
     assert all(set(row) == row_keys for row in written["rows"])
     assert set(written["split"]) == set(run_record.Split.__dataclass_fields__)
     assert written["split"] == {
+        "source": "array",
+        "num_unlabelled": 0,
         "num_bank": 45,
         "num_queries": 30,
         "num_classes": 3,
@@ -117,6 +121,62 @@ def test_other_data_are_judged_without_touching_the_record(
     assert re.fullmatch(r"other data than trained on; 40 ?% of each class are queries", other.split["how"])
 
 
+def test_other_labels_are_judged_apart_from_the_record(run: cp.Run, clusters: Any, tmp_path: Path) -> None:
+    copy = replace(run, path=tmp_path / "run")
+    shutil.copytree(run.path, copy.path)
+    own = cp.evaluate(copy, k=7, quiet=True)
+    shutil.rmtree(copy.folder.other_evaluations, ignore_errors=True)
+    before = copy.folder.evaluation.read_bytes()
+    other = cp.evaluate(copy, labels=(clusters.data[:, 0] > 0).astype(int), k=7, quiet=True)
+    assert other.rows != own.rows
+    assert copy.folder.evaluation.read_bytes() == before
+    (written,) = copy.folder.other_evaluations.iterdir()
+    assert json.loads(written.read_text()) == json.loads(json.dumps(other.to_dict()))
+    assert written.name.startswith("array-")
+    assert other.split["source"] == "array"
+
+
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_the_array_of_the_run_is_its_own_data(
+    run: cp.Run, clusters: Any, evaluation: cp.Evaluation, is_labelled: bool
+) -> None:
+    """Given as data=, with labels to a bare folder, or without to a run that knows them."""
+    given = {"labels": clusters.labels} if is_labelled else {}
+    again = cp.evaluate(run.path if is_labelled else run, data=clusters.data, k=7, temperature=0.2, quiet=True, **given)
+    assert again == evaluation
+    assert json.loads(run.folder.evaluation.read_text()) == json.loads(json.dumps(evaluation.to_dict()))
+
+
+def test_figures_do_not_depend_on_the_number_of_threads(run: cp.Run, evaluation: cp.Evaluation) -> None:
+    trained, before = open_trained(run, reporter=Reporter(quiet=True)), torch.get_num_threads()
+    features = []
+    try:
+        for num_threads in (1, 2, 3):
+            torch.set_num_threads(num_threads)
+            assert cp.evaluate(run, k=7, temperature=0.2, quiet=True) == evaluation
+            features.append(extract(trained.encoder, trained.source))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(each.representation, features[0].representation) for each in features)
+    assert all(torch.equal(each.embedding, features[0].embedding) for each in features)
+
+
+def test_each_figure_is_shown_when_it_is_known(
+    run: cp.Run, evaluation: cp.Evaluation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cp.evaluate(run, k=7, temperature=0.2)
+    shown = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    for row in evaluation.rows:
+        assert f"{row.features}, {row.protocol}: {row.accuracy.value:.1%}" in shown
+
+
+@pytest.mark.parametrize("verb", [cp.evaluate, cp.embed, cp.load, cp.report, cp.resume, cp.verify])
+def test_what_is_no_run_is_refused_with_a_remedy(verb: Any) -> None:
+    for wrong in (torch.nn.Linear(2, 2), 5, None):
+        with pytest.raises(UsageError, match=rf"run must be a run or .* got {type(wrong).__name__}; cp.train"):
+            verb(wrong)
+
+
 def test_samples_without_a_label_are_neither_bank_nor_query(
     clusters: Any, run: cp.Run, evaluation: cp.Evaluation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,10 +184,12 @@ def test_samples_without_a_label_are_neither_bank_nor_query(
     labels = trained.source.labels.clone()
     labels[trained.split.train[:5]] = -1
     labels[trained.split.held_out[:4]] = -1
-    partly = replace(trained, source=replace(trained.source, labels=labels), is_own_data=False)
+    partly = replace(trained, source=replace(trained.source, labels=labels), is_own_data=False, is_own_record=False)
     monkeypatch.setattr("counterpoint.evaluation.protocol.open_trained", lambda *_, **__: partly)
-    assert cp.evaluate(run, quiet=True).split["num_bank"] == 40
-    assert cp.evaluate(run, quiet=True).split["num_queries"] == 26
+    partial = cp.evaluate(run, quiet=True)
+    split = partial.split
+    assert (split["num_bank"], split["num_queries"], split["num_unlabelled"]) == (40, 26, 9)
+    assert "9 samples without a label take no part" in str(partial)
 
 
 def test_labels_given_later_do_not_pass_trained_samples_off_as_held_out(run: cp.Run, clusters: Any) -> None:
@@ -165,9 +227,9 @@ def test_every_labelled_sample_may_vote(run: cp.Run, other_clusters: Any) -> Non
     assert len(evaluation.rows) == 8
 
 
-def test_data_without_labels_are_refused_with_a_remedy(run: cp.Run, clusters: Any) -> None:
+def test_data_without_labels_are_refused_with_a_remedy(run: cp.Run, other_clusters: Any) -> None:
     with pytest.raises(DataError, match=r"has no labels, and accuracy needs them; give --labels FILE"):
-        cp.evaluate(run, data=clusters.data, quiet=True)
+        cp.evaluate(run, data=other_clusters.data, quiet=True)
 
 
 def test_too_few_labels_are_refused(run: cp.Run, clusters: Any) -> None:

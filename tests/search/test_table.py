@@ -62,6 +62,19 @@ READERS: dict[str, Callable[[Path], tuple[list[str], list[str], np.ndarray]]] = 
 }
 
 
+@pytest.mark.parametrize("verb", [cp.embed, lambda run, data: cp.diagnose(run, data=data)])
+def test_files_that_are_left_out_are_named(
+    run: cp.Run, tmp_path: Path, verb: Callable[[cp.Run, Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"{number}.png" for number in range(101)]
+    pictures.save_plain(tmp_path, names, np.random.default_rng(1), side=8)
+    (tmp_path / names[0]).write_bytes(b"no picture")
+    verb(run, tmp_path)
+    shown = capsys.readouterr().err
+    assert "skipped 0.png: " in shown
+    assert "skipped 1 of 101 files" in shown
+
+
 @pytest.mark.parametrize("layer", ["representation", "embedding"])
 @pytest.mark.parametrize("suffix", READERS)
 def test_each_row_is_a_sample_with_its_name_and_label(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from counterpoint.core.errors import RunError
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import finite_or_null, flush_to_disk, read_json, write_json, write_text
 
 FORMAT_VERSION = 1
@@ -68,6 +68,11 @@ class RunFolder:
     def evaluation(self) -> Path:
         """Accuracy table with intervals and protocol."""
         return self.path / "evaluation.json"
+
+    @property
+    def other_evaluations(self) -> Path:
+        """Folder of accuracy tables on other samples, or by other labels, than the run's own."""
+        return self.path / "evaluations"
 
     @property
     def findings(self) -> Path:
@@ -217,12 +222,18 @@ class Run:
         return self.folder.read_metrics()
 
 
-def as_run(run: "Run | str | Path") -> Run:
+def as_run(run: Any) -> Run:
     """Accept a run or the path of its folder.
 
     Raises:
+        UsageError: it is something else.
         RunError: the path does not exist or is not a run.
     """
+    if not isinstance(run, Run | str | Path):
+        raise UsageError(
+            f"run must be a run or the path of its folder, got {type(run).__name__}; cp.train(...) returns a run, and "
+            "takes a module of your own as encoder="
+        )
     found = run if isinstance(run, Run) else Run(Path(run))
     open_run(found.path)
     return found

@@ -67,9 +67,18 @@ def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
         raise DataError(
             f"{path}: no row names a file of the data (the first row names {example!r}, the first file is {names[0]!r})"
         )
-    known = number_labels([label for label in given if label is not None], sum(label is not None for label in given))
-    numbers = torch.full((len(names),), -1, dtype=torch.int64)
-    numbers[torch.tensor([label is not None for label in given])] = known.numbers
+    return number_known(given)
+
+
+def number_known(values: Sequence[str | None]) -> Labels:
+    """Number labels of which some are None, for samples without a label.
+
+    >>> number_known(["b", None, "a"]).numbers
+    tensor([ 1, -1,  0])
+    """
+    known = number_labels([label for label in values if label is not None], sum(label is not None for label in values))
+    numbers = torch.full((len(values),), -1, dtype=torch.int64)
+    numbers[torch.tensor([label is not None for label in values])] = known.numbers
     return Labels(numbers, known.class_names)
 
 

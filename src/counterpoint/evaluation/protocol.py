@@ -1,6 +1,6 @@
 """Evaluate a run: kNN and linear probe on representation and embedding, beside raw input and untrained encoder."""
 
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,13 @@ from torch import Tensor
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_json
+from counterpoint.core.one_thread import side_by_side
 from counterpoint.core.rundir import Run
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import extract, input_components, untrained_encoder
+from counterpoint.evaluation.features import extract, extract_beside, input_components, num_pieces, untrained_encoder
 from counterpoint.evaluation.intervals import Proportion, wilson
 from counterpoint.evaluation.knn import knn_predict
-from counterpoint.evaluation.linear_probe import probe_predict
+from counterpoint.evaluation.linear_probe import probe_predict, settled
 from counterpoint.evaluation.trained_run import DEFAULT_HOLDOUT, TrainedRun, open_trained, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
@@ -69,7 +70,9 @@ class Evaluation:
     def __str__(self) -> str:
         split = self.split
         counts = f"{split['num_queries']} queries, {split['num_bank']} labelled samples, {split['num_classes']} classes"
-        head = f"{counts} ({split['how']})"
+        head = f"{split['source']}: {counts} ({split['how']})"
+        if split["num_unlabelled"]:
+            head += f"; {split['num_unlabelled']:,} samples without a label take no part"
         lines = [f"{'features':<22}{'protocol':<15}{'accuracy':>9}   95 % interval"]
         for row in self.rows:
             share = row.accuracy
@@ -92,14 +95,16 @@ def evaluate(
 
     Args:
         run: the run or its folder; ``Run(path, encoder=module)`` if it was trained with your own module.
-        data: other labelled data (anything ``train`` takes); None takes the run's own.
+        data: other labelled data (anything ``train`` takes); None takes the run's own. The array that the run was
+            trained on is recognised by its content.
         labels: one per sample for arrays; a file for named data.
         k: neighbours of the kNN vote; at most the number of labelled samples.
         temperature: of the kNN vote.
         quiet: show no progress.
 
     Returns:
-        The evaluation; for the run's own data also written to its ``evaluation.json``.
+        The evaluation, also written: to ``evaluation.json`` in the run folder if it is about the run's own samples and
+        labels (or labels given later to a run without), else to ``evaluations/<data>.json`` there.
 
     Raises:
         DataError: no labels, or too few of them.
@@ -112,52 +117,89 @@ def evaluate(
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {k}")
     if not temperature > 0:
         raise UsageError(f"temperature must be > 0, got {temperature}; 0.07 to 0.1 is usual")
-    features = _all_features(trained)
-    rows = []
-    with reporter.bar("evaluating", len(features)) as advance:
-        for name, (values, about) in features.items():
-            rows += list(_rows(name, values, about, trained, (bank, queries, k, temperature)))
-            advance()
-    evaluation = Evaluation(tuple(rows), _describe_split(trained, bank, queries))
-    if trained.is_own_data:
-        write_json(trained.folder.evaluation, evaluation.to_dict())
+    protocol = _Protocol(bank, queries, k, temperature)
+    split = _describe_split(trained, bank, queries)
+    if split["num_unlabelled"]:
+        reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
+    evaluation = Evaluation(_figures(trained, protocol, reporter), split)
+    path = trained.folder.evaluation if trained.is_own_record else _place_apart(trained)
+    write_json(path, evaluation.to_dict())
+    if not trained.is_own_record:
+        reporter.say(f"wrote {path}; {trained.folder.evaluation.name} is about the run's own samples and labels only")
     return evaluation
 
 
-def _all_features(trained: TrainedRun) -> dict[str, tuple[Tensor, dict[str, Any]]]:
-    """Features by name, each with what the protocol should record about them."""
-    own = extract(trained.encoder, trained.source)
-    components, num_components = input_components(trained.source, trained.split.train)
-    raw = "pixels (PCA)" if trained.source.kind == "images" else "input (PCA)"
-    features: dict[str, tuple[Tensor, dict[str, Any]]] = {
-        "representation": (own.representation, {}),
-        "embedding": (own.embedding, {}),
-    }
+def _place_apart(trained: TrainedRun) -> Path:
+    """Where an evaluation on other samples, or by other labels, goes: one file for each content."""
+    source, folder = trained.source, trained.folder.other_evaluations
+    folder.mkdir(exist_ok=True)
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(source.name).stem)[:60] or "data"
+    return folder / f"{stem}-{source.fingerprint[:8]}.json"
+
+
+@dataclass(frozen=True)
+class _FeatureSet:
+    """Features of all samples, and what the protocol should record about them."""
+
+    name: str
+    values: Tensor
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Protocol:
+    """Positions of labelled samples and of queries, and the settings of the kNN vote."""
+
+    bank: Tensor
+    queries: Tensor
+    k: int
+    temperature: float
+
+
+def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tuple[Row, ...]:
+    """Both protocols on every set of features, side by side; each figure is shown as soon as it is known."""
+    tasks = [(features, kind) for features in _all_features(trained, reporter) for kind in (KNN, PROBE)]
+    with reporter.bar("figures", len(tasks)) as advance, settled():
+
+        def figure(place: int) -> Row:
+            row = _row(*tasks[place], trained, protocol)
+            advance(f"{row.features}, {row.protocol}: {row.accuracy.value:.1%}")
+            return row
+
+        longest_first = sorted(range(len(tasks)), key=lambda place: tasks[place][1] == KNN)
+        rows = dict(zip(longest_first, side_by_side(figure, longest_first), strict=True))
+    return tuple(rows[place] for place in range(len(tasks)))
+
+
+def _all_features(trained: TrainedRun, reporter: Reporter) -> list[_FeatureSet]:
+    """Features of the run and of its baselines."""
+    source, train = trained.source, trained.split.train
+    with reporter.bar(f"representations of {len(source):,} samples", num_pieces(source)) as advance:
+        own, raw = extract_beside(trained.encoder, source, lambda: input_components(source, train), advance)
+    found = [_FeatureSet("representation", own.representation, {}), _FeatureSet("embedding", own.embedding, {})]
     backbone = untrained_backbone(trained.settings, trained.encoder)
     if backbone is not None:
-        untrained = untrained_encoder(backbone, trained.encoder, trained.source, trained.split.train)
-        representation = extract(untrained, trained.source).representation
-        features["untrained encoder"] = (representation, {"norms": "set on the training samples"})
-    features[raw] = (components, {"components": num_components})
-    return features
+        with reporter.bar("the same of the untrained encoder", num_pieces(source)) as advance:
+            untrained = extract(untrained_encoder(backbone, trained.encoder, source, train), source, advance)
+        about = {"norms": "set on the training samples"}
+        found.append(_FeatureSet("untrained encoder", untrained.representation, about))
+    name = "pixels (PCA)" if source.kind == "images" else "input (PCA)"
+    return [*found, _FeatureSet(name, raw[0], {"components": raw[1]})]
 
 
-def _rows(
-    name: str, features: Tensor, about: dict[str, Any], trained: TrainedRun, protocol: tuple[Tensor, Tensor, int, float]
-) -> Iterator[Row]:
-    """Both protocols on one set of features."""
-    bank, queries, k, temperature = protocol
-    labels = trained.source.labels
+def _row(features: _FeatureSet, kind: str, trained: TrainedRun, protocol: _Protocol) -> Row:
+    """One protocol on one set of features."""
+    labels, bank, queries = trained.source.labels, protocol.bank, protocol.queries
     assert labels is not None
-    for kind in (KNN, PROBE):
-        if kind == KNN:
-            predicted = knn_predict(features[bank], labels[bank], features[queries], k=k, temperature=temperature)
-            settings: dict[str, Any] = {"k": k, "temperature": temperature, "similarity": "cosine"}
-        else:
-            predicted = probe_predict(features[bank], labels[bank], features[queries])
-            settings = {"model": "logistic regression", "C": 0.1, "features": "standardised"}
-        correct = int((predicted == labels[queries]).sum())
-        yield Row(name, kind, {**settings, **about}, wilson(correct, len(queries)))
+    known = features.values[bank], labels[bank], features.values[queries]
+    if kind == KNN:
+        predicted = knn_predict(*known, k=protocol.k, temperature=protocol.temperature)
+        settings = {"k": protocol.k, "temperature": protocol.temperature, "similarity": "cosine"}
+    else:
+        predicted = probe_predict(*known)
+        settings = {"model": "logistic regression", "C": 0.1, "features": "standardised"}
+    correct = int((predicted == labels[queries]).sum())
+    return Row(features.name, kind, {**settings, **features.about}, wilson(correct, len(queries)))
 
 
 def _labelled_positions(trained: TrainedRun) -> tuple[Tensor, Tensor]:
@@ -193,8 +235,10 @@ def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[
         how = f"{share} are queries; data or labels are not those of training: the encoder may have seen some of them"
     else:
         how = f"{share}, held out of training"
-    names = list(trained.source.class_names)
+    names, labels = list(trained.source.class_names), trained.source.labels
     return {
+        "source": Path(trained.source.name).name,
+        "num_unlabelled": 0 if labels is None else int((labels < 0).sum()),
         "num_bank": len(bank),
         "num_queries": len(queries),
         "num_classes": len(names),

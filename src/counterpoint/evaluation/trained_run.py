@@ -37,6 +37,8 @@ class TrainedRun:
         source: the samples.
         split: which of them were held out of training (for other data: held out of the bank).
         is_own_data: whether these are the samples the run was trained on.
+        is_own_record: whether what is found belongs into the run's own record: its own samples by its own labels, or
+            by labels given later to a run that had none.
     """
 
     folder: RunFolder
@@ -45,6 +47,7 @@ class TrainedRun:
     source: Source
     split: Split
     is_own_data: bool
+    is_own_record: bool
 
     def views(self) -> ViewDrawer:
         """Draws the run's own views."""
@@ -69,11 +72,12 @@ def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None, reporter: Reporter) -> TrainedRun:
-    """Open a run with its own data, or with other data.
+    """Open a run with its own data, or with other data; files that had to be left out are named.
 
     Args:
         run: the run or its folder.
-        data: other samples to look at (anything ``train`` takes); None takes the run's own.
+        data: other samples to look at (anything ``train`` takes); None takes the run's own. Samples are known by their
+            content: the array that the run was trained on is its own data, wherever it comes from.
         labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
         reporter: shows progress while a folder is read.
 
@@ -82,24 +86,57 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
         UsageError: the data were an array that is not at hand.
     """
     known = as_run(run)
-    settings = read_resolved(known.folder)
+    settings, status = read_resolved(known.folder), known.folder.read_status()
     trained = load_encoder(known.folder, known.encoder)
+    is_array, is_asked = settings.data == ARRAY, data is not None or labels is not None
     is_own_data = data is None or (isinstance(data, str | Path) and str(data) == settings.data)
-    if data is None and settings.data == ARRAY:
-        data, labels = known.data, known.labels if labels is None else labels
-    elif data is None:
-        data = settings.data
+    if data is None:
+        data = known.data if is_array else settings.data
+        labels = known.labels if is_array and labels is None else labels
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
     asked = _source_settings(settings, trained.card, labels, is_own_data=is_own_data)
     in_memory = None if isinstance(labels, str | Path) else labels
     source = open_source(data, asked, labels=in_memory, progress=reporter.bar)
-    share = float(settings.source.holdout) or DEFAULT_HOLDOUT
-    split = split_source(len(source), source.labels, share)
+    name_skipped(source, reporter)
+    began = status.get("data_fingerprint", source.fingerprint)
+    if source.fingerprint != began and not is_own_data and not isinstance(data, str | Path):
+        own = _own_array(data, known.labels, began)
+        is_own_data, source = own is not None, own if own is not None and labels is None else source
+    is_own_data |= source.fingerprint == began
+    split = split_source(len(source), source.labels, float(settings.source.holdout) or DEFAULT_HOLDOUT)
     if is_own_data:  # what long-tailed training left out is left out of the bank, too
         positions = thin(split.train, source.labels, settings.source, source.class_names).positions
         split = Split(positions, split.held_out)
-    return TrainedRun(known.folder, settings, trained, source, split, is_own_data)
+    had_no_labels = not status.get("class_counts", True)
+    is_as_it_was = source.fingerprint == began or had_no_labels or not (is_array or is_asked)
+    return TrainedRun(known.folder, settings, trained, source, split, is_own_data, is_own_data and is_as_it_was)
+
+
+def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
+    """The run's own samples, with the labels that it had, where an array's content is theirs."""
+    for labels in [None] if own_labels is None or len(own_labels) != len(data) else [None, own_labels]:
+        source = open_source(data, SourceSettings(), labels=labels, progress=Reporter(quiet=True).bar)
+        if source.fingerprint == began:
+            return source
+    return None
+
+
+def name_skipped(source: Source, reporter: Reporter) -> None:
+    """Say which files were left out."""
+    for item in source.skipped:
+        reporter.say(f"skipped {item.name}: {item.reason}")
+    if source.skipped:
+        reporter.say(f"skipped {len(source.skipped)} of {len(source.skipped) + len(source)} files")
+
+
+def _recognised(data: Any, source: Source, own_labels: Any, began: str) -> tuple[Source, bool] | None:
+    """An array that is the run's own but for its labels: with the run's, where none were given. None for others."""
+    for labels in (None, own_labels):
+        known = open_source(data, SourceSettings(), labels=labels, progress=Reporter(quiet=True).bar)
+        if known.fingerprint == began:
+            return (known if source.labels is None else source), True
+    return None
 
 
 def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module | None:

@@ -10,6 +10,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.data.source import Source
 from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.trained_run import name_skipped
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,5 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter) -> Sou
         raise UsageError("this run was trained on an array in memory; pass it as data=")
     data = settings.data if given.data is None else given.data
     source = open_source(data, settings.source, labels=given.labels, progress=reporter.bar)
-    for item in source.skipped:
-        reporter.say(f"skipped {item.name}: {item.reason}")
-    if source.skipped:
-        reporter.say(f"skipped {len(source.skipped)} of {len(source.skipped) + len(source)} files")
+    name_skipped(source, reporter)
     return source

@@ -2,7 +2,7 @@
 
 # N samples, D features
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.rundir import Run, RunFolder
-from counterpoint.data.label_files import number_labels
+from counterpoint.data.label_files import load_npy, number_known, number_labels
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, top_concepts
 from counterpoint.diagnostics.evidence import (
@@ -29,8 +29,9 @@ from counterpoint.diagnostics.evidence import (
 from counterpoint.diagnostics.findings import Findings, find, unjudged
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import VIEW_EPOCH, extract, untrained_encoder
+from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, extract, untrained_encoder, with_encoder
 from counterpoint.evaluation.trained_run import TrainedRun, open_trained, untrained_backbone
+from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
 from counterpoint.nn.trained import Encoder
 from counterpoint.recipes.levers import levers_of
 
@@ -39,8 +40,9 @@ THUMBNAIL_SIDE = 48
 
 
 def diagnose(
-    subject: Run | str | Path | Any,
+    subject: Run | Table | str | Path | Any,
     *,
+    data: Any = None,
     labels: Any = None,
     views: Any = None,
     threshold: float = SPARSITY_THRESHOLD,
@@ -50,32 +52,63 @@ def diagnose(
 
     Args:
         subject: a run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); or
-            features (n, d) as an array or tensor, from anywhere.
+            features (n, d) as an array or tensor, from anywhere; or what ``embed`` returns or writes (.npz, .csv,
+            .parquet; also a bare .npy), labels included.
+        data: for a run: other samples (anything ``train`` takes), or the array that it was trained on.
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
 
     Returns:
-        The findings, worst first; for a run also written to ``findings.json`` and ``arrays.npz``.
+        The findings, worst first; for a run's own samples also written to ``findings.json`` and ``arrays.npz``.
 
     Raises:
         DataError: features or labels that cannot be used.
         RunError: not a run, or nothing was trained yet.
+        UsageError: something else than a run or features.
     """
     if threshold < 0:
         raise UsageError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
+    if isinstance(subject, str | Path) and Path(subject).is_file():
+        subject = _read_features(Path(subject))
+        labels = load_npy(Path(labels)) if isinstance(labels, str | Path) else labels
     if isinstance(subject, Run | str | Path):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
         reporter = Reporter(quiet=quiet)
-        return _diagnose_run(open_trained(subject, labels=labels, reporter=reporter), threshold, reporter)
-    return _diagnose_features(subject, labels, views, threshold)
+        return _diagnose_run(open_trained(subject, data=data, labels=labels, reporter=reporter), threshold, reporter)
+    if data is not None:
+        raise UsageError("data= goes with a run; features are all that is looked at")
+    return _diagnose_features(_as_table(subject), labels, views, threshold)
 
 
-def _diagnose_features(features: Any, labels: Any, views: Any, threshold: float) -> Findings:
+def _read_features(path: Path) -> Table:
+    """Features in a file."""
+    if path.suffix not in READERS:
+        raise UsageError(
+            f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as `counterpoint "
+            "embed` writes them"
+        )
+    return read_table(path)
+
+
+def _as_table(subject: Any) -> Table:
+    """Features with the names of their samples."""
+    if isinstance(subject, Table):
+        return subject
+    if not (isinstance(subject, Tensor | Sequence) or hasattr(subject, "__array__")):
+        raise UsageError(
+            f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
+            "encoder give the features that it returns for some samples"
+        )
+    vectors_ND = to_samples(subject, "vectors", name="features").numpy()
+    return Table(tuple(map(str, range(len(vectors_ND)))), vectors_ND, None)
+
+
+def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) -> Findings:
     """Measure features without a run."""
-    z_ND = to_samples(features, "vectors", name="features")
+    z_ND = to_samples(table.vectors, "vectors", name="features")
     if len(z_ND) < 2:
         raise DataError(f"features must have at least 2 rows, got {len(z_ND)}")
     pair = None
@@ -87,10 +120,11 @@ def _diagnose_features(features: Any, labels: Any, views: Any, threshold: float)
             )
         pair = (z_ND, other_ND)
     numbered = number_labels(labels, len(z_ND)) if labels is not None else None
+    if numbered is None and table.labels is not None:
+        numbered = number_known(table.labels)
     place = measure_place(z_ND, views=pair, labels=numbered.numbers if numbered else None, threshold=threshold)
-    names = [str(i) for i in range(len(z_ND))]
     concepts, _ = _concepts(
-        z_ND, numbered.numbers if numbered else None, numbered.class_names if numbered else (), names, threshold
+        z_ND, numbered.numbers if numbered else None, numbered.class_names if numbered else (), table.names, threshold
     )
     evidence = Evidence({EMBEDDING: place.figures}, is_nonnegative=bool((z_ND >= 0).all()))
     return Findings(find(evidence), evidence.places, tuple(concepts), _settings(z_ND, threshold))
@@ -108,9 +142,13 @@ def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> 
         evidence = _evidence(trained, figures)
         lacking = unjudged(evidence.learned, evidence.baseline)
         findings = Findings(find(evidence), figures, tuple(concepts), _settings(embedding_ND, threshold), lacking)
-        write_json(trained.folder.findings, findings.to_dict())
-        _write_arrays(trained.folder, places, source, shown)
+        if trained.is_own_record:
+            write_json(trained.folder.findings, findings.to_dict())
+            _write_arrays(trained.folder, places, source, shown)
         advance()
+    if not trained.is_own_record:
+        name = trained.folder.findings.name
+        reporter.say(f"{name} stays as it is: it is about the run's own samples and labels, these are not")
     return findings
 
 
@@ -119,16 +157,16 @@ def _measure_run(trained: TrainedRun, threshold: float) -> tuple[dict[str, Place
     source, labels = trained.source, trained.source.labels
     features = extract(trained.encoder, source)
     (r0, z0), (r1, z1) = _view_features(trained, trained.encoder)
-    places = {
-        REPRESENTATION: measure_place(features.representation, views=(r0, r1), labels=labels, threshold=threshold),
-        EMBEDDING: measure_place(features.embedding, views=(z0, z1), labels=labels, threshold=threshold),
-    }
+    seen = {REPRESENTATION: (features.representation, r0, r1), EMBEDDING: (features.embedding, z0, z1)}
     backbone = untrained_backbone(trained.settings, trained.encoder)
     if backbone is not None:
         untrained = untrained_encoder(backbone, trained.encoder, source, trained.split.train)
         (u0, _), (u1, _) = _view_features(trained, untrained)
-        u = extract(untrained, source).representation
-        places[UNTRAINED] = measure_place(u, views=(u0, u1), labels=labels, threshold=threshold)
+        seen[UNTRAINED] = (extract(untrained, source).representation, u0, u1)
+    places = {
+        name: measure_place(all_ND, views=(first, second), labels=labels, threshold=threshold)
+        for name, (all_ND, first, second) in seen.items()
+    }
     return places, features.embedding
 
 
@@ -136,12 +174,13 @@ def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[tuple[Tensor,
     """(representation, embedding) of two views of evenly spaced samples."""
     source, drawer = trained.source, trained.views()
     chosen = torch.linspace(0, len(source) - 1, min(len(source), NUM_VIEW_SAMPLES)).long()
-    outputs: list[list[tuple[Tensor, Tensor]]] = [[], []]
-    for ids in chosen.split(256):
-        for place, view in enumerate(drawer.two_views(source.store.fetch(ids.tolist()), ids, VIEW_EPOCH)):
-            outputs[place].append(encoder.of_views(view))
-    joined = [tuple(torch.cat([pair[k] for pair in pairs]) for k in (0, 1)) for pairs in outputs]
-    return (joined[0][0], joined[0][1]), (joined[1][0], joined[1][1])
+
+    def outputs(ids: Tensor) -> list[Tensor]:
+        views = drawer.two_views(source.store.fetch(ids.tolist()), ids, VIEW_EPOCH)
+        return [output for view in views for output in encoder.of_views(view)]
+
+    r0, z0, r1, z1 = map(torch.cat, zip(*with_encoder(encoder, outputs, chosen.split(PIECE)), strict=True))
+    return (r0, z0), (r1, z1)
 
 
 def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
@@ -149,7 +188,8 @@ def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
     metrics = trained.folder.read_metrics()
     last = metrics[-1] if metrics else {}
     file = trained.folder.evaluation
-    rows = [row for row in read_json(file)["rows"] if row["protocol"] == "knn"] if file.exists() else []
+    is_judged = file.exists() and trained.is_own_record
+    rows = [row for row in read_json(file)["rows"] if row["protocol"] == "knn"] if is_judged else []
     learned, baseline = gain_accuracies(
         [Accuracy(row["features"], row["accuracy"], row["low"], row["high"]) for row in rows]
     )

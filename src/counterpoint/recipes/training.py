@@ -14,7 +14,7 @@ from counterpoint.core.files import write_text
 from counterpoint.core.first_rank import on_all_ranks, on_first_rank, told_by_first_rank
 from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_lock import lock_run
-from counterpoint.core.rundir import Run, RunFolder, create_run, open_run
+from counterpoint.core.rundir import Run, RunFolder, as_run, create_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import as_yaml, build, nest, read_yaml_mapping
 from counterpoint.core.yaml_text import dump_yaml
@@ -130,9 +130,8 @@ def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
         RunError: not a run, in use, or no usable checkpoint.
         DataError: the data changed since the run began.
     """
-    known = run if isinstance(run, Run) else Run(Path(run))
-    folder = open_run(known.path)
-    settings = read_resolved(folder)
+    known = as_run(run)
+    folder, settings = known.folder, read_resolved(known.folder)
     placement = place(settings.engine.device, settings.engine.precision)
     with ranks_joined(placement):
         reporter = Reporter(quiet=quiet or not is_first_rank())
@@ -149,9 +148,8 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     Raises:
         RunError: not a run, or the data changed since it began.
     """
-    known = run if isinstance(run, Run) else Run(Path(run))
-    folder = open_run(known.path)
-    settings = read_resolved(folder)
+    known = as_run(run)
+    folder, settings = known.folder, read_resolved(known.folder)
     placement = place(settings.engine.device, settings.engine.precision)
     given = Given(known.data, known.labels, known.encoder)
     _, assembled, job = _assemble(folder, settings, given, placement, reporter)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import write_text
-from counterpoint.core.rundir import Run, RunFolder, open_run
+from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.report.completion import complete
 from counterpoint.report.document import GENERATOR, document
 from counterpoint.report.markup import Markup
@@ -46,8 +46,7 @@ def report(
         UsageError: no run, more than six, or one twice.
         RunError: not a run folder, a damaged file in it, or ``out`` cannot be written or is not a report.
     """
-    given = [runs] if isinstance(runs, str | Path | Run) else runs
-    known = [run if isinstance(run, Run) else Run(Path(run)) for run in given]
+    known = [as_run(run) for run in (runs if isinstance(runs, list | tuple) else [runs])]
     folders = [run.path for run in known]
     _check(folders)
     target = default_place(folders) if out is None else Path(out)
@@ -101,8 +100,6 @@ def _check(folders: Sequence[Path]) -> None:
         raise UsageError(
             f"report takes at most {MAX_RUNS} runs, got {len(folders)}; more cannot be told apart on one page"
         )
-    for folder in folders:
-        open_run(folder)
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UsageError("report got the same run folder twice; name each run once")
 

@@ -64,6 +64,7 @@ class Epoch:
 class Split:
     """How the labelled samples were divided into a bank and queries."""
 
+    source: str
     num_bank: float | None
     num_queries: float | None
     num_classes: float | None

@@ -1,47 +1,18 @@
 """Write a run's embeddings as a table: .npz, .csv, or .parquet (extra ``search``)."""
 
-# N samples, D features
-
-import csv
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from counterpoint.core.arrow_files import require_arrow, write_vectors
+from counterpoint.core.arrow_files import require_arrow
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import write_atomically
 from counterpoint.core.rundir import Run
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import raw_chunks
 from counterpoint.evaluation.trained_run import open_trained
-
-Layer = Literal["representation", "embedding"]
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
-
-
-@dataclass(frozen=True)
-class Table:
-    """Embeddings with the samples they belong to, in the source's order.
-
-    Attributes:
-        names: one per sample (file names relative to the folder, or positions).
-        vectors: float32 (n, d).
-        labels: class names, or None.
-        layer: representation or embedding.
-        path: where it was written.
-    """
-
-    names: tuple[str, ...]
-    vectors: np.ndarray = field(repr=False)
-    labels: tuple[str | None, ...] | None
-    layer: Layer
-    path: Path | None
-
-    def __len__(self) -> int:
-        return len(self.names)
+from counterpoint.evaluation.vector_table import WRITERS, Layer, Table
 
 
 def embed(
@@ -100,39 +71,3 @@ def _check_target(path: Path, overwrite: bool) -> Path:
     if path.suffix == ".parquet":
         require_arrow(path.suffix)
     return path
-
-
-def _write_npz(table: Table, path: Path) -> None:
-    """Arrays names, vectors and (if known) labels."""
-    arrays: dict[str, np.ndarray] = {"names": np.array(table.names), "vectors": table.vectors}
-    if table.labels is not None:
-        arrays["labels"] = np.array([label if label is not None else "" for label in table.labels])
-    with path.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
-
-
-def _write_csv(table: Table, path: Path) -> None:
-    """Columns name, label, v0 ... ; cells that a spreadsheet would take for a formula get a leading quote."""
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["name", "label", *(f"v{i}" for i in range(table.vectors.shape[1]))])
-        for i, name in enumerate(table.names):
-            label = table.labels[i] if table.labels is not None else ""
-            writer.writerow([_as_text(name), _as_text(label or ""), *(f"{value:.9g}" for value in table.vectors[i])])
-
-
-def _write_parquet(table: Table, path: Path) -> None:
-    """Columns name, label and vector, a fixed-size list of float32."""
-    labels = list(table.labels) if table.labels is not None else [None] * len(table)
-    write_vectors(path, table.names, labels, table.vectors)
-
-
-def _as_text(cell: str) -> str:
-    return "'" + cell if cell.startswith(FORMULA_STARTS) else cell
-
-
-WRITERS: Mapping[str, Callable[[Table, Path], None]] = {
-    ".npz": _write_npz,
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
-}

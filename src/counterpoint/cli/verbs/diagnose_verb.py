@@ -3,7 +3,6 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
@@ -11,6 +10,7 @@ from counterpoint.core.rundir import open_run
 
 UNHEALTHY = 3  # exit code
 LEVELS = ("note", "warning", "severe")
+FILES = (".npy", ".npz", ".csv", ".parquet")
 
 TEACH = """Look inside a run, or inside features from anywhere: collapse, effective rank, alignment, uniformity,
 sparsity, and what single dimensions mean. Needs no labels. Findings are printed worst first, each with something to
@@ -18,14 +18,22 @@ try.
 
 examples:
   counterpoint diagnose runs/ncl
+  counterpoint diagnose embeddings.parquet
   counterpoint diagnose features.npy --labels labels.npy --fail-on severe"""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
-    parser.add_argument("subject", metavar="RUN|FILE", help="run folder, or features (n, d) in a .npy file")
+    parser.add_argument(
+        "subject",
+        metavar="RUN|FILE",
+        help="run folder, or features: (n, d) in a .npy, or what embed writes (.npz, .csv, .parquet)",
+    )
+    parser.add_argument("--data", help="with a run: other samples, or the array it was trained on (default: its own)")
     parser.add_argument("--labels", metavar="FILE", help="one label per sample: .npy; for a run on a folder also .csv")
-    parser.add_argument("--views", metavar="FILE", help="with a .npy: features of another view of the same samples")
+    parser.add_argument(
+        "--views", metavar="FILE", help="with features: those of another view of the same samples, .npy"
+    )
     parser.add_argument(
         "--threshold", type=float, default=1e-5, help="value above which a feature counts as active (default 1e-5)"
     )
@@ -38,18 +46,16 @@ def add_flags(parser: Parser) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Diagnose, and print the findings."""
     path = Path(flags.subject)
-    is_run = path.suffix != ".npy"
-    if is_run and path.is_file():
-        raise UsageError(f"{path} is neither a run folder nor a .npy file of features")
-    if is_run:
+    if path.is_file() and path.suffix not in FILES:
+        raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(FILES)})")
+    if not path.is_file():
         open_run(path)
     from counterpoint.data.label_files import load_npy  # deferred: loads torch
     from counterpoint.recipes.inspection import diagnose  # deferred: loads torch
 
-    subject: Any = flags.subject if is_run else load_npy(path)
-    labels: Any = flags.labels if is_run or not flags.labels else load_npy(Path(flags.labels))
     views = load_npy(Path(flags.views)) if flags.views else None
-    findings = diagnose(subject, labels=labels, views=views, threshold=flags.threshold, quiet=flags.quiet)
+    given = {"data": flags.data, "labels": flags.labels, "views": views, "threshold": flags.threshold}
+    findings = diagnose(flags.subject, **given, quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else findings)
     is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]
     return UNHEALTHY if is_unhealthy else 0

@@ -1,0 +1,144 @@
+"""A table of vectors with names and labels, as ``embed`` writes and ``diagnose`` reads it: .npz, .csv, .parquet."""
+
+# N samples, D features
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from counterpoint.core.arrow_files import TableFile, write_vectors
+from counterpoint.core.errors import DataError, first_line
+from counterpoint.data.npz_files import read_npy, read_npz
+
+Layer = Literal["representation", "embedding"]
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
+
+
+@dataclass(frozen=True)
+class Table:
+    """Embeddings with the samples they belong to, in the source's order.
+
+    Attributes:
+        names: one per sample (file names relative to the folder, or positions).
+        vectors: float32 (n, d).
+        labels: class names, or None.
+        layer: representation or embedding; None where a file does not say.
+        path: where it was written.
+    """
+
+    names: tuple[str, ...]
+    vectors: np.ndarray = field(repr=False)
+    labels: tuple[str | None, ...] | None
+    layer: Layer | None = None
+    path: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def read_table(path: Path) -> Table:
+    """Read what ``embed`` wrote, or the bare vectors of a ``.npy``.
+
+    Raises:
+        DataError: damaged, or without vectors.
+    """
+    names, labels, vectors_ND = READERS[path.suffix](path)
+    if vectors_ND.ndim != 2 or vectors_ND.dtype.kind not in "fiu" or 0 in vectors_ND.shape:
+        raise DataError(f"{path} must hold vectors (n, d), got {vectors_ND.dtype} of shape {vectors_ND.shape}")
+    for what, column in (("names", names), ("labels", labels)):
+        if len(column) not in (0, len(vectors_ND)):
+            raise DataError(f"{path} holds {len(column)} {what} for {len(vectors_ND)} vectors")
+    known = tuple(str(label) if label not in (None, "") else None for label in labels)
+    places = tuple(map(str, names)) or tuple(map(str, range(len(vectors_ND))))
+    return Table(places, vectors_ND.astype(np.float32), known if any(known) else None, path=path)
+
+
+Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, perhaps empty, and vectors
+
+
+def _read_npy(path: Path) -> Columns:
+    return (), (), read_npy(path)
+
+
+def _read_npz(path: Path) -> Columns:
+    """Arrays names, vectors and (if known) labels."""
+    arrays = read_npz(path, ("names", "vectors", "labels"))
+    if "vectors" not in arrays:
+        raise DataError(f"{path} has no array named vectors, as `counterpoint embed` writes it")
+    empty = np.empty(0, str)
+    return arrays.get("names", empty).tolist(), arrays.get("labels", empty).tolist(), arrays["vectors"]
+
+
+def _read_csv(path: Path) -> Columns:
+    """Columns name, label, v0 ..."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            header, *rows = list(csv.reader(stream)) or [[]]
+        if header[:2] != ["name", "label"] or len(header) < 3:
+            raise DataError(f"{path} must have the columns name, label, v0 ..., as `counterpoint embed` writes them")
+        vectors_ND = np.array([row[2:] for row in rows], dtype=np.float32)
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
+    return [_from_text(row[0]) for row in rows], [_from_text(row[1]) for row in rows], vectors_ND
+
+
+def _read_parquet(path: Path) -> Columns:
+    """Columns name, label and vector."""
+    table = TableFile(path)
+    if table.schema.kinds.get("vector") != "vector":
+        raise DataError(f"{path} has no column of vectors named vector, as `counterpoint embed` writes it")
+    names, labels = ([] if column not in table.schema.kinds else table.column(column) for column in ("name", "label"))
+    try:
+        return names, labels, np.array(table.column("vector"), dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path}: its vectors cannot be read: {first_line(error)}") from None
+
+
+def _write_npz(table: Table, path: Path) -> None:
+    """Arrays names, vectors and (if known) labels."""
+    arrays: dict[str, np.ndarray] = {"names": np.array(table.names), "vectors": table.vectors}
+    if table.labels is not None:
+        arrays["labels"] = np.array([label if label is not None else "" for label in table.labels])
+    with path.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def _write_csv(table: Table, path: Path) -> None:
+    """Columns name, label, v0 ... ; cells that a spreadsheet would take for a formula get a leading quote."""
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["name", "label", *(f"v{i}" for i in range(table.vectors.shape[1]))])
+        for i, name in enumerate(table.names):
+            label = table.labels[i] if table.labels is not None else ""
+            writer.writerow([_as_text(name), _as_text(label or ""), *(f"{value:.9g}" for value in table.vectors[i])])
+
+
+def _write_parquet(table: Table, path: Path) -> None:
+    """Columns name, label and vector, a fixed-size list of float32."""
+    labels = list(table.labels) if table.labels is not None else [None] * len(table)
+    write_vectors(path, table.names, labels, table.vectors)
+
+
+def _as_text(cell: str) -> str:
+    return "'" + cell if cell.startswith(FORMULA_STARTS) else cell
+
+
+def _from_text(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA_STARTS) else cell
+
+
+WRITERS: Mapping[str, Callable[[Table, Path], None]] = {
+    ".npz": _write_npz,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}
+READERS: Mapping[str, Callable[[Path], Columns]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}
