@@ -18,7 +18,9 @@ of a held weight. A third derivative raises.
 
 # N anchors, M keys, D features
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +28,7 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
 from counterpoint.core.transforms import without_autocast
-from counterpoint.kernels import dense, linear
+from counterpoint.kernels import compiled, dense, linear
 from counterpoint.kernels.contract import PairFunction, PairKernel, PairMask, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.select import select
 
@@ -59,13 +61,20 @@ def reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel | None = No
     Returns:
         One number per anchor (row), and per key where scores are read both ways.
     """
+    if kernel is None and torch.compiler.is_compiling():
+        return _reduce_anyhow(scores, psi, compiled.reduce)
     kernel = select(scores, psi).kernel if kernel is None else kernel
     if torch.is_autocast_enabled(scores.terms.anchors_ND.device.type):
         with without_autocast([scores.terms.anchors_ND.device.type]):
             return reduce(scores, psi, kernel)
+    return _reduce_anyhow(scores, psi, partial(_reduce, kernel=kernel))
+
+
+def _reduce_anyhow(scores: PairScores, psi: PairFunction, function: Callable[..., PerAnchor]) -> PerAnchor:
+    """The statistic by a given function, which need not see what an anchor adds to all its scores where psi is exp."""
     if psi.in_log_domain:
-        return _with_own(_reduce(_without_own(scores), psi, kernel), scores.terms)
-    return _reduce(scores, psi, kernel)
+        return _with_own(function(_without_own(scores), psi), scores.terms)
+    return function(scores, psi)
 
 
 def _reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel) -> PerAnchor:

@@ -23,6 +23,7 @@ from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
+from counterpoint.losses.conditions import require
 from counterpoint.losses.family import check_temperature
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -141,7 +142,7 @@ class BinaryContrast(Loss):
         keys_MD = torch.cat([z0, z1])
         sample_M = torch.arange(len(keys_MD), device=z0.device) % len(z0)
         both_M2 = torch.stack([sample_M, sample_M + len(z0)], dim=1)
-        scale = z0.new_tensor(1.0 / self.temperature)
+        scale = z0.new_full((), 1.0 / self.temperature)
         if part is None:
             return PairScores(ScoreTerms(keys_MD, None, scale), PairMask(both_M2))
         own = slice(part.first, part.last)
@@ -154,21 +155,22 @@ class BinaryContrast(Loss):
         if not self.repel.in_log_domain:
             return reduce_total(scores, self.repel, 1.0 / num_pairs)
         log_mean = torch.logsumexp(reduce(scores, self.repel).rows_N, 0) - math.log(num_pairs)
-        self._check_range(log_mean)
+        self._check_range(log_mean.detach())
         return log_mean.exp()
 
     def _check_range(self, log_mean: Tensor) -> None:
         """Require that the mean of exponentials, and that over tau as in the gradient, be finite numbers."""
-        try:
-            exponent = float(log_mean.detach())
-        except RuntimeError:  # under torch.func.vmap no value can be looked at; the loss then carries the infinity
-            return
         limit = math.log(torch.finfo(log_mean.dtype).max) - max(0.0, -math.log(self.temperature))
-        if exponent > limit:
+
+        def complain() -> None:
             raise NonFiniteError(
                 f"mean of exp(C / temperature) must stay below e^{limit:.4g} in {log_mean.dtype}, got "
-                f"e^{exponent:.4g}; raise the temperature ({self.temperature:g}), normalise the vectors, or use float64"
+                f"e^{float(log_mean):.4g}; raise the temperature ({self.temperature:g}), normalise the vectors, or use "
+                "float64"
             )
+
+        # A NaN is named elsewhere.
+        require(~(log_mean > limit), complain, "mean of exp(C / temperature) is too large for its dtype")
 
     def _at(self, positive: float, negative: float) -> float:
         """Loss when all positives have one logit and all negatives another."""

@@ -98,7 +98,9 @@ class Block:
 
 def own_sample(n: int, num_views: int, device: torch.device) -> Tensor:
     """Keys of an anchor's own sample: itself and its other view among 2n, or its place among n; (2n or n, e)."""
-    return _sample_indices(n, num_views, device) if is_transformed() else _kept_indices(n, num_views, device)
+    if is_transformed() or torch.compiler.is_compiling():
+        return _sample_indices(n, num_views, device)
+    return _kept_indices(n, num_views, device)
 
 
 def _sample_indices(n: int, num_views: int, device: torch.device) -> Tensor:
@@ -168,7 +170,7 @@ def _two_view(both_2ND: Tensor, excluded: Tensor, pairing: Pairing, score: Affin
         own = _own(z0, z1, pairing, score).repeat(2)
     else:
         own = torch.cat([_own(z0, z1, pairing, score), _own(z1, z0, pairing, score)])
-    scale = both_2ND.new_tensor(score.scale)
+    scale = both_2ND.new_full((), score.scale)
     return Block(
         PairScores(ScoreTerms(both_2ND, None, scale, own, _other(both_2ND, pairing, score)), PairMask(excluded))
     )
@@ -183,7 +185,7 @@ def _block(
     terms = ScoreTerms(
         anchors,
         None if anchors_AD is None else keys_MD,
-        keys_MD.new_tensor(score.scale),
+        keys_MD.new_full((), score.scale),
         _own(anchors, positives_AD, pairing, score),
         _other(keys_MD, pairing, score),
     )
@@ -197,7 +199,7 @@ def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: 
     terms = ScoreTerms(
         z0[own],
         z1,
-        z0.new_tensor(score.scale),
+        z0.new_full((), score.scale),
         _own(z0[own], z1[own], pairing, score),
         _other(z1, pairing, score),
         _own(z1, z0, pairing, score) if is_two_way else None,

@@ -10,6 +10,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.numerics import ORDINARY_LENGTHS, unit_rows
 from counterpoint.core.rowwise import rowwise
+from counterpoint.losses.conditions import can_read, require
 
 
 def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str, str] = ("z0", "z1")) -> None:
@@ -75,6 +76,8 @@ def prepare_both(
     """The same, with the second view below the first in one tensor (2n, d)."""
     check_views(z0, z1, labels, names)
     z_2ND = torch.cat([lift(z0), lift(z1)])
+    if not can_read(z_2ND):
+        return _prepared_unseen(z_2ND, z0, z1, normalize=normalize, names=names)
     length_2N1 = rowwise(_lengths, z_2ND.detach())
     shortest, longest = (_number(length) for length in torch.aminmax(length_2N1))
     if not normalize:
@@ -94,6 +97,21 @@ def _lengths(z_ND: Tensor) -> Tensor:
 
 def _of_unit_length(z_ND: Tensor) -> Tensor:
     return z_ND / _lengths(z_ND)
+
+
+def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool, names: tuple[str, str]) -> Tensor:
+    """The same where no value can be looked at now: the careful way for any length, and a condition for later."""
+    detached_2ND = z_2ND.detach()
+    length_2N1 = torch.linalg.vector_norm(detached_2ND, dim=1, keepdim=True)
+    is_limited = not normalize and z_2ND.dtype == torch.float32
+    is_met = (length_2N1 < ORDINARY_LENGTHS[1]).all() if is_limited else torch.isfinite(detached_2ND).all()
+
+    def complain() -> None:
+        _name_bad_row(z0, z1, names)
+        _name_long_row(length_2N1, len(z0), names)
+
+    require(is_met, complain, f"{names[0]} and {names[1]} must be finite, and their squares too")
+    return unit_rows(z_2ND) if normalize else z_2ND
 
 
 def lift(z_ND: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
+from counterpoint.losses.conditions import can_read, require
 from counterpoint.losses.loss import Part
 
 
@@ -18,7 +19,7 @@ class LabelledVectors:
     Attributes:
         all_MD: both views.
         class_M: class of each vector, numbered from 0.
-        counts_C: vectors of each class in the whole batch, both views counted.
+        counts_C: vectors of each class in the whole batch, both views counted; there may be empty ones at the end.
         labels_C: the label of each class; sample numbers where no labels were given.
         index_A: where the anchors stand among all vectors.
         is_whole: all vectors are anchors, in their order.
@@ -45,7 +46,7 @@ class LabelledVectors:
 
     def most_negatives(self) -> int:
         """Vectors of other labels that an anchor of the smallest class has."""
-        return len(self.all_MD) - int(self.counts_C.min())
+        return len(self.all_MD) - int(self.counts_C[self.counts_C > 0].min())
 
     def is_same(self) -> Tensor:
         """Which vectors share the anchor's label, dense, (a, m)."""
@@ -60,7 +61,7 @@ class LabelledVectors:
             own_A: what each anchor adds to its scores.
         """
         keys_MD = None if self.is_whole else self.all_MD
-        terms = ScoreTerms(self.anchors(), keys_MD, self.all_MD.new_tensor(scale), row_own_N=own_A)
+        terms = ScoreTerms(self.anchors(), keys_MD, self.all_MD.new_full((), scale), row_own_N=own_A)
         return PairScores(terms, mask)
 
     def same_label(self, *, itself: bool) -> PairMask:
@@ -82,11 +83,29 @@ class LabelledVectors:
         Raises:
             ValueError: naming the only label.
         """
-        if len(self.counts_C) < 2:
+
+        def complain() -> None:
             raise ValueError(
                 f"labels must hold at least 2 classes for {loss}, got label {int(self.labels_C[0])} only, which leaves "
                 "its anchors without a negative; use larger batches, or batches drawn over several classes"
             )
+
+        require((self.counts_C[1:] > 0).any(), complain, f"labels must hold at least 2 classes for {loss}")
+
+
+def _classes(labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Labels in ascending order, the place of each sample's label among them, and how often each occurs.
+
+    Where no value can be looked at, their number is not known: there are n, the last of them empty.
+    """
+    if can_read(labels_N):
+        return torch.unique(labels_N, return_inverse=True, return_counts=True)
+    sorted_N, order_N = torch.sort(labels_N, stable=True)
+    is_new_N = torch.cat([torch.ones_like(labels_N[:1], dtype=torch.bool), sorted_N[1:] != sorted_N[:-1]])
+    place_N = is_new_N.long().cumsum(0) - 1
+    class_N = torch.empty_like(place_N).scatter(0, order_N, place_N)
+    counts_C = torch.zeros_like(place_N).scatter_add(0, place_N, torch.ones_like(place_N))
+    return torch.zeros_like(sorted_N).scatter(0, place_N, sorted_N), class_N, counts_C
 
 
 def label_vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Part | None = None) -> LabelledVectors:
@@ -101,7 +120,7 @@ def label_vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Pa
     n = len(z0)
     sample_N = torch.arange(n, device=z0.device)
     given_N = sample_N if labels is None else labels
-    labels_C, class_N, counts_C = torch.unique(given_N, return_inverse=True, return_counts=True)
+    labels_C, class_N, counts_C = _classes(given_N)
     own_B = sample_N if part is None else sample_N[part.first : part.last]
     if z1 is None:
         return LabelledVectors(z0, class_N, counts_C, labels_C, own_B, is_whole=part is None)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_features
+from counterpoint.losses.conditions import can_read, require
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -130,12 +131,21 @@ def class_targets(z_ND: Tensor, labels_N: Tensor | None, weights_CD: Tensor, los
     if z_ND.device != weights_CD.device:
         places = f"{z_ND.device} and {weights_CD.device}"
         raise ValueError(f"z0 and the class weights must be on one device, got {places}; use loss.to(z0.device)")
-    check_features(weights_CD.detach(), "class_weights")
+    held_CD = weights_CD.detach()
+    require(
+        torch.isfinite(held_CD).all(),
+        lambda: check_features(held_CD, "class_weights"),
+        "class_weights must be finite",
+    )
     is_outside_N = (labels_N < 0) | (labels_N >= num_classes)
-    if bool(is_outside_N.any()):
+
+    def complain() -> None:
         row = int(is_outside_N.nonzero()[0])
         raise ValueError(f"labels must be from 0 to {num_classes - 1}, got {int(labels_N[row])} in row {row}")
-    return labels_N.long()
+
+    require(~is_outside_N.any(), complain, f"labels must be from 0 to {num_classes - 1}")
+    # A device that meets a wrong label before its condition is read would stop for good.
+    return labels_N.long() if can_read(labels_N) else labels_N.long().clamp(0, num_classes - 1)
 
 
 CATALOGUE: Mapping[str, type[CrossEntropy]] = {"cross-entropy": CrossEntropy}

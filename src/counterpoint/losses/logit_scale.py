@@ -44,7 +44,7 @@ class LogitScale(nn.Module):
 
     def forward(self, like: Tensor) -> Tensor:
         """The factor as a scalar tensor of another tensor's dtype."""
-        return like.new_tensor(self.start) if self.log is None else self.log.to(like.dtype).exp()
+        return like.new_full((), self.start) if self.log is None else self.log.to(like.dtype).exp()
 
     @property
     def value(self) -> float:

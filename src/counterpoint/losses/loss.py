@@ -2,7 +2,6 @@
 
 # N samples per view, D features
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,9 @@ from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.transforms import without_autocast
 from counterpoint.kernels.select import inputs_in
 from counterpoint.losses.class_level import ClassLevel, not_covered
+from counterpoint.losses.conditions import can_read, gathering, is_number, require
+
+HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -90,23 +92,44 @@ class Loss(nn.Module, ABC):
     def __call__(self, *views: Any, **named: Any) -> Tensor:
         """Run ``forward`` in the precision of its inputs, whatever autocast says, and let no NaN pass.
 
+        On a CPU what must hold is looked at as it comes up. On other devices all of it is read once, at the end of the
+        call; in compiled code and while a CUDA graph is recorded the device asserts it, which names no row.
+
         Raises:
             NonFiniteError: the value is NaN or infinite although the inputs are finite.
+            RuntimeError: in compiled code, in place of every error that depends on values.
         """
-        tensors = [z for z in (*views, *named.values()) if isinstance(z, Tensor)]
-        half = next((z.dtype for z in tensors if z.dtype in (torch.bfloat16, torch.float16)), None)
-        if half is not None or torch._C._is_any_autocast_enabled():
-            with without_autocast({z.device.type for z in tensors}), inputs_in(half):
-                value = super().__call__(*views, **named)
-        else:
-            value = super().__call__(*views, **named)
-        if not is_finite(value):
-            dtype = str(value.dtype).removeprefix("torch.")
-            raise NonFiniteError(
-                f"{self.card.name} is {float(value.detach())} for finite inputs: they are too large for {dtype}, or a "
-                "learned scale has diverged; scale them down or use float64"
-            )
+        first = views[0] if views else named.get("z0")
+        if not isinstance(first, Tensor):
+            return super().__call__(*views, **named)  # refuses it by name
+        if torch.compiler.is_compiling():
+            with torch.autocast(first.device.type, enabled=False):
+                return self._settled(super().__call__(*views, **named))
+        if first.dtype not in HALF and not torch._C._is_any_autocast_enabled():
+            return self._gathered(first, views, named)
+        devices = {z.device.type for z in (*views, *named.values()) if isinstance(z, Tensor)}
+        with without_autocast(devices), inputs_in(first.dtype if first.dtype in HALF else None):
+            return self._gathered(first, views, named)
+
+    def _gathered(self, first: Tensor, views: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        """The value; where reading waits for the device, all conditions of it are settled in one read."""
+        if can_read(first):
+            return self._settled(super().__call__(*views, **named))
+        return gathering(lambda: self._settled(super(Loss, self).__call__(*views, **named)))
+
+    def _settled(self, value: Tensor) -> Tensor:
+        """The value, which must be a number."""
+        if can_read(value) and is_number(value):
+            return value
+        require(torch.isfinite(value.detach()), lambda: self._name_infinity(value), f"{self.card.name} is not finite")
         return value
+
+    def _name_infinity(self, value: Tensor) -> None:
+        dtype = str(value.dtype).removeprefix("torch.")
+        raise NonFiniteError(
+            f"{self.card.name} is {float(value.detach())} for finite inputs: they are too large for {dtype}, or a "
+            "learned scale has diverged; scale them down or use float64"
+        )
 
     @abstractmethod
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
@@ -146,13 +169,3 @@ class Loss(nn.Module, ABC):
             UsageError: the loss has no class-level risk; says why, and which losses have one.
         """
         raise not_covered(self.card.name, self.why_no_class_level)
-
-
-def is_finite(value: Tensor) -> bool:
-    """Whether a scalar is a number; taken for granted under torch.func.vmap, where no value can be looked at."""
-    try:
-        return math.isfinite(value.item())
-    except RuntimeError as error:
-        if "vmap" not in str(error):
-            raise
-        return True

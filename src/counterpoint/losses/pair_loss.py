@@ -25,6 +25,7 @@ from counterpoint.kernels.select import Choice, is_free, note
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of, make_blocks, own_sample
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
+from counterpoint.losses.conditions import can_read
 from counterpoint.losses.inputs import check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pairs import Elementwise, Phi, Psi, user_phi, user_psi
@@ -80,6 +81,8 @@ class PairLoss(Loss):
         self.card = card or _card(self)
         self._score = Affine(self.psi.scale, self.psi.margin)
         self._small = self._as_small()
+        # What a linear phi multiplies its sum by.
+        self._factor = float(self.phi.of_sum(torch.ones((), dtype=torch.float64))) if self.phi.is_linear else 1.0
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
@@ -87,7 +90,8 @@ class PairLoss(Loss):
             check_views(z0, z1, labels)
             weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0
             own = own_sample(len(z0), 2, z0.device)
-            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight, own)
+            is_open = can_read(z0)  # the shortcut looks at lengths
+            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight, own) if is_open else None
             if value is not None:
                 note(_SMALL_BATCH)
                 return value
@@ -171,7 +175,7 @@ class PairLoss(Loss):
                 name,
                 f"psi = {psi.formula} is not increasing, or not known to be (say so: Psi(..., is_increasing=True))",
             )
-        factor = self._factor() if logarithm is None else logarithm.factor
+        factor = self._factor if logarithm is None else logarithm.factor
         if not 0 < factor < math.inf:
             raise not_covered(name, f"phi = {phi.formula} is not increasing")
         if logarithm is not None:
@@ -217,13 +221,8 @@ class PairLoss(Loss):
     def _one_pass(self, blocks: list[Block]) -> Tensor:
         """Phi is linear: every pair's weight is known before any pair is seen."""
         num_anchors = sum(_num_anchors(block) for block in blocks)
-        factor = self._factor()
-        weight = factor / num_anchors if self.reduction == "mean" else factor
+        weight = self._factor / num_anchors if self.reduction == "mean" else self._factor
         return torch.stack([reduce_total(block.scores, self.psi.function, weight) for block in blocks]).sum()
-
-    def _factor(self) -> float:
-        """What a linear phi multiplies its sum by."""
-        return float(self.phi.of_sum(torch.ones((), dtype=torch.float64)))
 
     def _alpha(self, u_AM: Tensor) -> Tensor:
         """Importance from scores, zero where they are minus infinity."""

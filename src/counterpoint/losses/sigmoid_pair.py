@@ -164,7 +164,7 @@ class SigmoidPair(Loss):
 
     def _scores(self, z0: Tensor, z1: Tensor, own: slice) -> PairScores:
         """First-view anchors against second-view keys, without the positives."""
-        bias = self.bias.to(z0.dtype) if isinstance(self.bias, Tensor) else z0.new_tensor(self.bias)
+        bias = self.bias.to(z0.dtype) if isinstance(self.bias, Tensor) else z0.new_full((), self.bias)
         own_A1 = torch.arange(len(z0), device=z0.device)[own, None]
         terms = ScoreTerms(z0[own], z1, self.scale(z0), bias.expand(len(own_A1)))
         return PairScores(terms, PairMask(own_A1))

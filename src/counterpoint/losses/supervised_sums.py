@@ -25,6 +25,7 @@ from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.select import is_free
 from counterpoint.kernels.tiles import Tile, Tiles
+from counterpoint.losses.conditions import can_read
 from counterpoint.losses.labelled import LabelledVectors
 
 SMALL_PAIRS = 1 << 20  # of which the exponentials are kept for the backward pass: 4 MiB in float32
@@ -43,7 +44,7 @@ class Classes:
         weight_A: g_i, 0 for anchors without a positive.
         scale: s, 1 / temperature.
         num_classes: C.
-        has_pairs: there are classes of two.
+        has_pairs: there are classes of two; taken for granted where no value can be looked at.
     """
 
     class_V: Tensor
@@ -109,7 +110,7 @@ def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
     """
     order_V = torch.argsort(vectors.class_M, stable=True)
     z_VD, classes = vectors.all_MD.index_select(0, order_V), _classes(vectors, order_V, scale)
-    if is_transformed() or z_VD.device.type != "cpu":
+    if is_transformed() or not can_read(z_VD) or z_VD.device.type != "cpu":
         return _general(z_VD, classes)
     return _Sum.apply(z_VD, classes)  # pyright: ignore[reportReturnType]
 
@@ -119,23 +120,18 @@ def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes
     num_vectors, counts_C = len(order_V), vectors.counts_C
     class_V = vectors.class_M[order_V]
     place_V, last_C = torch.arange(num_vectors, device=order_V.device), counts_C.cumsum(0) - 1
-    has_pairs, partner_V = bool((counts_C == 2).any()), place_V
-    if has_pairs:
-        partner_V = torch.where(counts_C[class_V] == 2, 2 * last_C[class_V] - 1 - place_V, place_V)
-    anchor_A = None
+    has_pairs = not can_read(class_V) or bool((counts_C == 2).any())
+    partner_V = torch.where(counts_C[class_V] == 2, 2 * last_C[class_V] - 1 - place_V, place_V)
+    anchor_A, partner_A, class_A = None, partner_V, class_V
     if not vectors.is_whole:
-        is_own_V = torch.zeros_like(class_V, dtype=torch.bool).index_fill_(0, vectors.index_A, True)[order_V]
-        anchor_A = is_own_V.nonzero().flatten()
-        partner_V, class_A = partner_V[anchor_A], class_V[anchor_A]
-    else:
-        class_A = class_V
+        place_of_V = torch.empty_like(place_V).scatter(0, order_V, place_V)
+        anchor_A = place_of_V[vectors.index_A].sort().values
+        partner_A, class_A = partner_V[anchor_A], class_V[anchor_A]
     num_positives_A = counts_C[class_A] - 1
     # A part's share of the mean over all anchors: the mean over equal parts is then that of the batch.
     num_counted = counts_C.masked_fill(counts_C == 1, 0).sum().clamp(min=1)
     weight_A = (num_positives_A > 0).to(vectors.all_MD.dtype) * (num_vectors / len(class_A)) / num_counted
-    return Classes(
-        class_V, anchor_A, partner_V, num_positives_A, weight_A, scale, len(counts_C), bool((counts_C == 2).any())
-    )
+    return Classes(class_V, anchor_A, partner_A, num_positives_A, weight_A, scale, len(counts_C), has_pairs)
 
 
 def _general(z_VD: Tensor, classes: Classes) -> Tensor:
@@ -152,7 +148,7 @@ def _log_sum(z_VD: Tensor, classes: Classes) -> Tensor:
 def _terms(z_VD: Tensor, classes: Classes) -> ScoreTerms:
     """What the scores are made of."""
     keys_VD = None if classes.anchor_A is None else z_VD
-    return ScoreTerms(classes.of_anchors(z_VD), keys_VD, z_VD.new_tensor(classes.scale))
+    return ScoreTerms(classes.of_anchors(z_VD), keys_VD, z_VD.new_full((), classes.scale))
 
 
 def _total(log_sum_A: Tensor, z_VD: Tensor, classes: Classes) -> Tensor:

@@ -1,0 +1,149 @@
+"""Losses inside ``torch.compile`` without a break, and with one read of device values per call outside it."""
+
+# N samples per view, D features
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from test_loss_catalogue import LABELS, draw_views, each_loss, make
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from counterpoint.core.errors import NonFiniteError
+from counterpoint.kernels import compiled, select
+from counterpoint.kernels.select import recording
+from counterpoint.losses import CrossModal, InfoNCE, SupCon, Triplet, conditions
+from tolerances import assert_close
+
+READS = (torch.ops.aten._local_scalar_dense, torch.ops.aten.is_nonzero, torch.ops.aten.nonzero, torch.ops.aten._unique2)
+
+
+class Reads(TorchDispatchMode):
+    """Counts operations that wait for the values of a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.overloadpacket in READS
+        return func(*args, **(kwargs or {}))
+
+
+def with_gradient(loss: Any, views: tuple[Tensor, Tensor], labels: Tensor = LABELS) -> tuple[Tensor, Tensor]:
+    value = loss(*views, labels)
+    return value.detach(), torch.cat([part.flatten() for part in torch.autograd.grad(value, views)])
+
+
+def assert_same(ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor]) -> None:
+    for actual, expected in zip(ours, theirs, strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that is treated as a device on which reading a value waits."""
+    monkeypatch.setattr(conditions, "READS_ARE_FREE", ())
+
+
+@pytest.fixture
+def no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every number of pairs is too large for a matrix."""
+    monkeypatch.setattr(compiled, "DENSE_PAIRS", 0)
+    monkeypatch.setattr(select, "DENSE_PAIRS", 0)
+
+
+@each_loss
+def test_it_is_traced_as_one_piece(name: str) -> None:
+    loss = make(name)
+    torch._dynamo.reset()
+    assert_same(
+        with_gradient(torch.compile(loss, fullgraph=True, backend="eager"), draw_views()),
+        with_gradient(loss, draw_views()),
+    )
+
+
+@pytest.mark.parametrize("loss", [InfoNCE(0.2), Triplet(), SupCon(), CrossModal()], ids=lambda loss: loss.card.name)
+@pytest.mark.usefixtures("no_matrix")
+def test_many_pairs_are_one_operator(loss: torch.nn.Module) -> None:
+    torch._dynamo.reset()
+    with recording() as choices:
+        ours = with_gradient(torch.compile(loss.double(), fullgraph=True, backend="aot_eager"), draw_views())
+    assert {choice.name for choice in choices} == {"tiled"}
+    assert_same(ours, with_gradient(loss, draw_views()))
+
+
+def test_batches_of_another_size_are_taken() -> None:
+    torch._dynamo.reset()
+    loss = torch.compile(InfoNCE(), fullgraph=True, backend="aot_eager")
+    for n in (5, 3, 4):
+        views = tuple(z[:n].detach().requires_grad_() for z in draw_views())
+        assert_same(with_gradient(loss, views, LABELS[:n]), with_gradient(InfoNCE(), views, LABELS[:n]))
+
+
+def test_compiled_code_raises_for_a_row_that_is_not_finite() -> None:
+    torch._dynamo.reset()
+    z0, z1 = (z.detach() for z in draw_views())
+    z0[2, 1] = torch.nan
+    with pytest.raises(RuntimeError, match="z0 and z1 must be finite"):
+        torch.compile(InfoNCE(), fullgraph=True, backend="aot_eager")(z0, z1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("route", ["matrix", "operator"])
+def test_the_default_backend_takes_it(route: str, request: pytest.FixtureRequest) -> None:
+    if route == "operator":
+        request.getfixturevalue("no_matrix")
+    torch._dynamo.reset()
+    loss = InfoNCE(0.2)
+    assert_same(with_gradient(torch.compile(loss, fullgraph=True), draw_views()), with_gradient(loss, draw_views()))
+
+
+@each_loss
+def test_a_call_reads_the_device_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = make(name)
+    expected = with_gradient(loss, draw_views())
+    monkeypatch.setattr(conditions, "READS_ARE_FREE", ())
+    with Reads() as reads:
+        found = with_gradient(loss, draw_views())
+    assert reads.count <= 1
+    assert_same(found, expected)
+
+
+@each_loss
+@pytest.mark.usefixtures("waiting")
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_row_that_is_not_finite_is_named_after_the_one_read(name: str, bad: float) -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    z1[3, 2] = bad
+    with pytest.raises(NonFiniteError, match=r"z1 must be finite, but row 3 holds NaN or infinity"):
+        make(name)(z0, z1, LABELS)
+
+
+@pytest.mark.usefixtures("waiting")
+def test_other_conditions_are_named_too() -> None:
+    z0, z1 = (z.detach() for z in draw_views())
+    for name, labels, words in [
+        ("cross-entropy", LABELS + 1, "labels must be from 0 to 2, got 3 in row 2"),
+        ("multi-positive", torch.zeros_like(LABELS), "labels must hold at least 2 classes for MultiPositive"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(words)):
+            make(name)(z0, z1, labels)
+    loss = CrossModal().double()
+    with torch.no_grad():
+        loss.scale.log.fill_(800.0)  # pyright: ignore[reportOptionalMemberAccess]
+    with pytest.raises(NonFiniteError, match=r"CrossModal is (nan|inf) for finite inputs"):
+        loss(z0, z1)
+    with pytest.raises(ValueError, match=r"z0 row 2 has length 4.*, whose square leaves float32"):
+        make("spectral")(*((z.float() * torch.tensor([1, 1, 1e18, 1, 1, 1])[:, None]) for z in (z0, z1)))
+
+
+@pytest.mark.usefixtures("waiting")
+def test_zero_rows_are_as_they_are_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    z0, z1 = draw_views()
+    z0 = z0.detach().index_fill(0, torch.tensor([1]), 0.0).requires_grad_()
+    found = with_gradient(InfoNCE(), (z0, z1))
+    monkeypatch.setattr(conditions, "READS_ARE_FREE", ("cpu",))
+    assert_same(found, with_gradient(InfoNCE(), (z0, z1)))
