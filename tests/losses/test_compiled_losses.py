@@ -136,7 +136,7 @@ def test_other_conditions_are_named_too() -> None:
         loss.scale.log.fill_(800.0)  # pyright: ignore[reportOptionalMemberAccess]
     with pytest.raises(NonFiniteError, match=r"CrossModal is (nan|inf) for finite inputs"):
         loss(z0, z1)
-    with pytest.raises(ValueError, match=r"z0 row 2 has length 4.*, whose square leaves float32"):
+    with pytest.raises(ValueError, match=r"z0 row 2 has length \S+, whose square leaves float32"):
         make("spectral")(*((z.float() * torch.tensor([1, 1, 1e18, 1, 1, 1])[:, None]) for z in (z0, z1)))
 
 
