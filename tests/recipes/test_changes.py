@@ -78,7 +78,7 @@ def test_an_allowed_change_is_recorded_and_the_weights_are_those_of_the_first_ru
 
 
 def test_a_run_of_the_first_release_keeps_its_ways_and_its_hash(run: RunFolder, tmp_path: Path) -> None:
-    """Its settings know neither stem nor the way views are encoded: one small stem, both views together."""
+    """Its settings know no stem, no way to encode views and no fill: a small stem, views together, black."""
     values = read_yaml_mapping(run.resolved)
     values["encoder"], values["stem"] = "resnet9", "small"
     now = build(TrainSettings, {key: value for key, value in values.items() if key != "reasons"}, "test")
@@ -86,6 +86,8 @@ def test_a_run_of_the_first_release_keeps_its_ways_and_its_hash(run: RunFolder, 
     old = RunFolder(tmp_path)
     write_text(old.resolved, dump_yaml(values))
     assert read_resolved(old) == now
+    values["views"].pop("fill", None)
+    write_text(old.resolved, dump_yaml(values))
     assert settings_hash(read_resolved(old)) == settings_hash(now)
-    for changed in ({"stem": "large"}, {"engine.encode_views": "apart"}):
+    for changed in ({"stem": "large"}, {"engine.encode_views": "apart"}, {"views.fill": "edge"}):
         assert settings_hash(build(TrainSettings, merge(now.model_dump(), nest(changed)), "test")) != settings_hash(now)

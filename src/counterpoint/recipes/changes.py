@@ -26,7 +26,11 @@ HARMLESS = frozenset(
 )
 
 # Settings that 0.1.0 did not have, at the values that stand for what it did: its runs keep their hash.
-LATER: Mapping[str, tuple[str, str]] = {"stem": ("auto", "small"), "engine.encode_views": ("auto", "together")}
+LATER: Mapping[str, tuple[str, str]] = {
+    "stem": ("auto", "small"),
+    "engine.encode_views": ("auto", "together"),
+    "views.fill": ("auto", "black"),
+}
 
 
 def continued_settings(folder: RunFolder, asked: TrainSettings, *, allow_changed: bool) -> TrainSettings:
