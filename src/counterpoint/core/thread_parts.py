@@ -111,16 +111,24 @@ class _Turns(Generic[Task]):
         """The first task that nobody before it stands in the way of; waits for one."""
         with self._changed:
             while self._waiting:
-                kept = set(self._in_use)
-                for place, task in enumerate(self._waiting):
-                    touched = self._touches(task)
-                    if kept.isdisjoint(touched):
-                        del self._waiting[place]
-                        self._in_use.update(touched)
-                        return task
-                    kept.update(touched)
+                place = self._first_free()
+                if place is not None:
+                    task = self._waiting[place]
+                    del self._waiting[place]
+                    self._in_use.update(self._touches(task))
+                    return task
                 self._changed.wait()
             return None
+
+    def _first_free(self) -> int | None:
+        """Place of the first task that writes to nothing that is in use, or that a task before it waits for."""
+        kept = set(self._in_use)
+        for place, task in enumerate(self._waiting):
+            touched = self._touches(task)
+            if kept.isdisjoint(touched):
+                return place
+            kept.update(touched)
+        return None
 
     def _end(self, task: Task) -> None:
         """What the task wrote to is free."""
