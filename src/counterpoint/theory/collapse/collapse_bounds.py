@@ -23,7 +23,6 @@ from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import UsageError
@@ -203,6 +202,10 @@ def _least_share(gamma: float, contrast: float, num_negatives: float) -> float |
 
 def _log_terms(num_negatives: int, contrast: float) -> NDArray[np.float64]:
     """Row 0: l = 1 ... k; row 1: log binomial coefficient; row 2: log of tau delta_l."""
+    from scipy.special import (
+        gammaln,  # deferred: SciPy's special functions take as long to load as the rest of the theory
+    )
+
     l_K = np.arange(1.0, num_negatives + 1)
     log_choose_K = gammaln(num_negatives + 1) - gammaln(l_K + 1) - gammaln(num_negatives - l_K + 1)
     log_delta_K = np.log(l_K) - np.log(2 * num_negatives * contrast - (contrast - 1) * l_K)

@@ -30,7 +30,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
@@ -296,6 +295,8 @@ def _simplex_weights(risk: ClassRisk) -> tuple[Tensor, float]:
     scaled_CC = h_CC / length_C[:, None]
     factor_CC = torch.linalg.cholesky(scaled_CC * scaled_CC.T + torch.eye(num_classes, dtype=torch.float64))
     target_C = torch.linalg.solve_triangular(factor_CC, scaled_CC.sum(1)[:, None], upper=False)[:, 0]
+    from scipy.optimize import nnls  # deferred: SciPy's optimisers take as long to load as the rest of the theory
+
     x_C, _ = nnls(factor_CC.T.numpy(), target_C.numpy())
     if not x_C.any():
         return risk.anchor_weights_C, 1.0

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-from scipy.optimize import root_scalar
-
 LEAST_TOLERANCE = 1e-15  # Brent's method asks for one above zero; rounding adds 4 eps of the root
 
 
@@ -22,5 +20,9 @@ def root_between(function: Callable[[float], float], low: float, high: float, *,
     >>> round(root_between(lambda x: x * x - 2, 0.0, 2.0), 12)
     1.414213562373
     """
+    from scipy.optimize import (
+        root_scalar,  # deferred: SciPy's optimisers take as long to load as the rest of the theory
+    )
+
     found = root_scalar(function, bracket=(low, high), method="brentq", xtol=max(tolerance, LEAST_TOLERANCE))
     return float(found.root)

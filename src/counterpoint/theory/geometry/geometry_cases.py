@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from counterpoint.theory.geometry.class_risk import ClassRisk, RiskAt
@@ -181,6 +180,8 @@ def _descend_nonnegative(risk: Callable[[Tensor], RiskAt], start_CR: np.ndarray)
         slope_CR = 2 * at.gradient_CC @ factor_CR
         slope_CR = (slope_CR - (slope_CR * factor_CR).sum(1, keepdim=True) * factor_CR) / length_C1
         return at.value, slope_CR.flatten().numpy()
+
+    from scipy.optimize import minimize  # deferred: SciPy's optimisers take as long to load as the rest of the theory
 
     bounds = [(0.0, None)] * start_CR.size
     result = minimize(

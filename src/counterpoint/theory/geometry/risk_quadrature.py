@@ -13,7 +13,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from scipy.special import ive
 from torch import Tensor
 
 STEP = 0.26  # e^(-pi^2 / h) = 3e-17; second derivatives lose a few digits of that
@@ -149,6 +148,8 @@ def series_length(half_width: float) -> int:
     """
     if half_width > LONGEST_SERIES**2:
         return LONGEST_SERIES**2
+    from scipy.special import ive  # deferred: SciPy's special functions take as long to load as the rest of the theory
+
     sizes = 2 * ive(np.arange(4 * LONGEST_SERIES), half_width)
     return int(np.count_nonzero(sizes > NEGLIGIBLE))
 
