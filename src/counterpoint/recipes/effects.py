@@ -268,5 +268,5 @@ IMAGE_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "views.jitter_saturation": lambda facts: _needs_colour(facts) or _needs_change("jitter")(facts),
     "views.blur_sigma": _needs_change("blur"),
     "views.interpolation": _needs_change("crop_scale", unless=(1.0, 1.0)),
-    **{f"views.{name}": _needs_change("affine") for name in ("rotate", "translate", "zoom", "shear")},
+    **{f"views.{name}": _needs_change("affine") for name in ("rotate", "translate", "zoom", "shear", "fill")},
 }
