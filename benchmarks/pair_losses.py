@@ -3,6 +3,7 @@
     python benchmarks/pair_losses.py                  # CPU, some minutes
     python benchmarks/pair_losses.py --device cuda    # GPU: float32, TF32 and bfloat16
     python benchmarks/pair_losses.py --full           # also 65536 pairs, ours only on a CPU
+    python benchmarks/pair_losses.py --beside-load    # idle, beside a busy process, beside a two-thread torch program
     python benchmarks/pair_losses.py --quick          # seconds; shows that everything runs, not how fast
 
 Peers come from `pip install lightly pytorch-metric-learning open_clip_torch`; a missing one is named in its row. The
@@ -14,9 +15,12 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
+from beside_load import calls_of, compare
 from exact_losses import Truth, errors_of, exact
+from loaded_losses import CASES
 from measuring import (
     Clock,
     EventClock,
@@ -56,11 +60,19 @@ before timing, relative to the largest entry (beyond {rows} rows the gradient of
 what differs is not timed. Figures of different precisions stand in different tables."""
 
 
+LOADED = Path(__file__).with_name("loaded_losses.py")
+LOAD_NOTES = """Each implementation has a process of its own, without any variable for threads, one after the other under
+each load: forward and backward, normalisation included; the first call, and the median of five more."""
+
+
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Arguments, or an error that says what to do."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads, >= 1 (default: what torch takes)")
+    parser.add_argument(
+        "--beside-load", action="store_true", help="first call and median beside other work, on the CPU"
+    )
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="tiny sizes and few rounds, as a smoke test")
     size.add_argument("--full", action="store_true", help=f"also {FULL_SIZE} pairs")
@@ -209,9 +221,31 @@ def names_to_weigh(problem: Problem, *, is_quick: bool) -> Sequence[str]:
     return tuple(CATALOGUE[problem.kind]) if is_worth_it else ()
 
 
+def measure_beside_load(*, is_quick: bool) -> int:
+    """Tables of the cases under each load, and whether bits depend on the number of threads; the exit code."""
+    print(heading("cpu"), LOAD_NOTES, sep="\n\n", flush=True)
+    failures = 0
+    for title, case in CASES.items():
+        print(title, file=sys.stderr, flush=True)
+        num_pairs, num_calls = (64, 2) if is_quick else (case.problem.num_pairs, 6)
+        commands = {name: (LOADED, (title, name, num_pairs, num_calls, 0)) for name in case.losses}
+        print("", compare(f"{title}, n = {num_pairs}, D = {case.problem.num_features}", commands), sep="\n", flush=True)
+        try:
+            bits = {calls_of(LOADED, title, OURS, num_pairs, 1, threads).extra["bits"] for threads in (1, 2, 3)}
+        except RuntimeError as error:
+            print(f"Counterpoint failed: {error}")
+            failures += 1
+            continue
+        print(f"Bits for 1, 2 and 3 threads: {'the same' if len(bits) == 1 else 'NOT the same'}.", flush=True)
+        failures += len(bits) > 1
+    return 1 if failures else 0
+
+
 def main(words: Sequence[str]) -> int:
     """Measure, print tables as they come, return the exit code."""
     arguments = parse(words)
+    if arguments.beside_load:
+        return measure_beside_load(is_quick=arguments.quick)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     clock = EventClock() if arguments.device == "cuda" else processor_seconds

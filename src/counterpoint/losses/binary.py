@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.errors import NonFiniteError
+from counterpoint.core.rowwise import row_dots
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
@@ -66,7 +67,7 @@ class BinaryContrast(Loss):
         """
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
-        positive_A = (z0[own] * z1[own]).sum(1) / self.temperature
+        positive_A = row_dots(z0[own], z1[own]) / self.temperature
         return self.attract(positive_A).mean() + self._mean_over_negatives(self._scores(z0, z1, part), len(z0))
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:

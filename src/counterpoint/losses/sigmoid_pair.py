@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
+from counterpoint.core.rowwise import row_dots
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.one_pass import reduce_total
@@ -80,7 +81,7 @@ class SigmoidPair(Loss):
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
         scores = self._scores(z0, z1, own)
         assert scores.terms.row_own_N is not None
-        positive_A = scores.terms.scale * (z0[own] * z1[own]).sum(1) + scores.terms.row_own_N
+        positive_A = scores.terms.scale * row_dots(z0[own], z1[own]) + scores.terms.row_own_N
         return -F.logsigmoid(positive_A).mean() + reduce_total(scores, SOFTPLUS, 1.0 / len(positive_A))
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:

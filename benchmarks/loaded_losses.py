@@ -1,0 +1,139 @@
+"""Helper of pair_losses.py --beside-load: calls one loss in a fresh process; prints seconds and the bits of its result.
+
+Arguments: case, implementation, pairs, calls, threads (0: what torch takes).
+"""
+
+# N pairs, D features
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from exact_losses import LossFunction
+from peer_losses import CATALOGUE, DENSE, OURS
+from problems import Problem, make_inputs
+from torch import Tensor
+
+LABELS = 10
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is computed, by whom.
+
+    Attributes:
+        problem: size and temperature.
+        losses: each implementation, made when it is asked for.
+        is_hessian: a Hessian-vector product in place of a gradient.
+    """
+
+    problem: Problem
+    losses: Mapping[str, Callable[[Problem], LossFunction]]
+    is_hessian: bool = False
+
+
+def known(*names: str) -> dict[str, Callable[[Problem], LossFunction]]:
+    """Implementations of ``peer_losses``."""
+    return {name: lambda problem, name=name: CATALOGUE[problem.kind][name].build(problem).function for name in names}
+
+
+def ours(name: str) -> Callable[[Problem], LossFunction]:
+    """A loss of our catalogue, with labels."""
+
+    def build(problem: Problem) -> LossFunction:
+        from counterpoint.losses import CATALOGUE as LOSSES  # deferred: peers are measured without it
+
+        loss, labels = LOSSES[name](temperature=problem.temperature), labels_of(problem)
+        return lambda x0, x1: loss(x0, x1, labels)
+
+    return build
+
+
+def labels_of(problem: Problem) -> Tensor:
+    """Ten classes in turn."""
+    return torch.arange(problem.num_pairs) % LABELS
+
+
+def metric_learning_supervised(problem: Problem) -> LossFunction:
+    """``pytorch_metric_learning.losses.SupConLoss`` of both views."""
+    from pytorch_metric_learning.losses import SupConLoss  # deferred: a peer, perhaps missing
+
+    loss, labels = SupConLoss(problem.temperature), labels_of(problem).repeat(2)
+    return lambda x0, x1: loss(torch.cat([x0, x1]), labels)
+
+
+def dense_supervised(problem: Problem) -> LossFunction:
+    """khosla2020, Eq. 2, from one matrix."""
+    labels = labels_of(problem).repeat(2)
+    is_positive = (labels[:, None] == labels).fill_diagonal_(False)
+    num_positives = is_positive.sum(1)
+
+    def loss(x0: Tensor, x1: Tensor) -> Tensor:
+        z = F.normalize(torch.cat([x0, x1]))
+        logits = (z @ z.T / problem.temperature).fill_diagonal_(-torch.inf)
+        log_p = logits.log_softmax(1)
+        return -(log_p.masked_fill(~is_positive, 0.0).sum(1) / num_positives).mean()
+
+    return loss
+
+
+def dense_mio(problem: Problem) -> LossFunction:
+    """mio2021, Eq. 18, from one matrix."""
+    n = problem.num_pairs
+    is_own = torch.eye(n, dtype=torch.bool).repeat(2, 2)
+
+    def loss(x0: Tensor, x1: Tensor) -> Tensor:
+        z = F.normalize(torch.cat([x0, x1]))
+        scores = z @ z.T / problem.temperature
+        negatives = scores.exp().masked_fill(is_own, 0.0).sum() / (2 * n * (2 * n - 2))
+        return negatives - scores.diagonal(n).mean()
+
+    return loss
+
+
+CASES: Mapping[str, Case] = {
+    "NT-Xent": Case(Problem("nt-xent", 4096, 128, 0.1), known(OURS, DENSE, "lightly")),
+    "supervised": Case(
+        Problem("nt-xent", 1024, 128, 0.1),
+        {OURS: ours("supcon"), DENSE: dense_supervised, "pytorch-metric-learning": metric_learning_supervised},
+    ),
+    "MIO-v3": Case(Problem("nt-xent", 4096, 128, 0.2), {OURS: ours("mio-v3"), DENSE: dense_mio}),
+    "cross-modal": Case(Problem("cross-modal", 2048, 512, 0.07), known(OURS, DENSE, "open_clip")),
+    "NT-Xent, Hessian times a vector": Case(Problem("nt-xent", 4096, 128, 0.1), known(OURS, DENSE), is_hessian=True),
+}
+
+
+def call(case: Case, function: LossFunction, inputs: tuple[Tensor, Tensor]) -> list[Tensor]:
+    """Value and gradient, or Hessian times a direction."""
+    value = function(*inputs)
+    slopes = torch.autograd.grad(value, inputs, create_graph=case.is_hessian)
+    if not case.is_hessian:
+        return [value.detach(), *slopes]
+    directions = [x.detach() for x in inputs[::-1]]  # each along the other view
+    return [value.detach(), *torch.autograd.grad(slopes, inputs, directions)]
+
+
+def main() -> None:
+    """Time the calls."""
+    name, provider, num_pairs, num_calls, num_threads = sys.argv[1:]
+    if int(num_threads):
+        torch.set_num_threads(int(num_threads))
+    case = CASES[name]
+    problem = Problem(case.problem.kind, int(num_pairs), case.problem.num_features, case.problem.temperature)
+    function, inputs = case.losses[provider](problem), make_inputs(problem)
+    seconds, results = [], []
+    for _ in range(int(num_calls)):
+        start = time.perf_counter()
+        results = call(case, function, inputs)
+        seconds.append(time.perf_counter() - start)
+    bits = hashlib.sha256(b"".join(result.numpy().tobytes() for result in results)).hexdigest()
+    print(json.dumps({"seconds": seconds, "bits": bits, "loss": float(results[0])}))
+
+
+if __name__ == "__main__":
+    main()
