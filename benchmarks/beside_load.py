@@ -1,8 +1,8 @@
 """Calls beside other work: idle, beside one busy process, and beside a torch program with two threads.
 
 Each implementation is called in a fresh process that knows no variable of OpenMP or of a BLAS, as in a user's own
-script. What it does there is the caller's: a command that prints one JSON object with ``seconds``, those of its calls in
-order.
+script. What it does there is the caller's: a command that prints one JSON object with ``seconds``, those of its calls
+in order.
 """
 
 import json
@@ -19,11 +19,9 @@ from typing import Any
 THREAD_VARIABLES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_")
 READY = "print('ready', flush=True)"
 IDLE = "idle"
-LOADS: Mapping[str, str] = {
-    IDLE: "",
-    "one busy process": f"{READY}\nwhile True: pass",
-    "two-thread torch": f"import torch\ntorch.set_num_threads(2)\na = torch.ones(1024, 1024)\n{READY}\nwhile True: a @ a",
-}
+BUSY = f"{READY}\nwhile True: pass"
+TORCH = f"import torch\ntorch.set_num_threads(2)\na = torch.ones(1024, 1024)\n{READY}\nwhile True: a @ a"
+LOADS: Mapping[str, str] = {IDLE: "", "one busy process": BUSY, "two-thread torch": TORCH}
 MOST_SLOWER = 3.0  # first call and median beside other work, over the idle median
 
 

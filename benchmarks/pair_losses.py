@@ -34,13 +34,14 @@ from measuring import (
     quartiles,
     take_turns,
 )
-from peer_losses import CATALOGUE, DENSE, OURS, Provider, bare_products
+from peer_losses import CATALOGUE, COMPILED, DENSE, OURS, Provider, bare_products
 from problems import Precision, Problem, make_inputs, set_precision
 from result_tables import PRODUCTS, Row, Section, heading, table
 from torch import Tensor
 
 NT_XENT_SIZES = {"cpu": (16, 64, 128, 256, 512, 1024, 4096), "cuda": (256, 512, 1024, 4096, 16384, 32768)}
 CROSS_MODAL_SIZES = {"cpu": (4096,), "cuda": (4096, 32768, 65536)}
+SHARP_SIZES, SHARP_TEMPERATURES = (64, 256, 512), (0.01, 0.02)
 FULL_SIZE = 65536
 PRECISIONS: dict[str, tuple[Precision, ...]] = {"cpu": ("float32",), "cuda": ("float32", "tf32", "bfloat16")}
 PLANS = {
@@ -61,8 +62,8 @@ what differs is not timed. Figures of different precisions stand in different ta
 
 
 LOADED = Path(__file__).with_name("loaded_losses.py")
-LOAD_NOTES = """Each implementation has a process of its own, without any variable for threads, one after the other under
-each load: forward and backward, normalisation included; the first call, and the median of five more."""
+LOAD_NOTES = """Each implementation has a process of its own, without any variable for threads, one after the other: forward
+and backward, normalisation included. Shown are the first call and the median of five more."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -95,6 +96,7 @@ def problems(arguments: argparse.Namespace) -> Iterator[Problem]:
             continue
         full = (FULL_SIZE,) if arguments.full else ()
         yield from (Problem("nt-xent", n, 128, 0.1, **made) for n in NT_XENT_SIZES[device] + full)
+        yield from (Problem("nt-xent", n, 128, tau, **made) for n in SHARP_SIZES for tau in SHARP_TEMPERATURES)
         yield from (Problem("cross-modal", n, 512, 0.07, **made) for n in CROSS_MODAL_SIZES[device])
 
 
@@ -126,7 +128,7 @@ def too_large(problem: Problem, needed: float) -> str:
 def prepare(problem: Problem, name: str, inputs: tuple[Tensor, Tensor], truth: Truth) -> tuple[Row, Step | None]:
     """Build and check one implementation; no step if it cannot or must not be timed."""
     x0, x1 = inputs
-    provider = CATALOGUE[problem.kind][name]
+    provider = {**CATALOGUE[problem.kind], **COMPILED[problem.kind]}[name]
     reason = why_not(problem, provider)
     if reason:
         return Row(name, remarks=(reason,)), None
@@ -135,6 +137,8 @@ def prepare(problem: Problem, name: str, inputs: tuple[Tensor, Tensor], truth: T
         errors = errors_of(built.function, x0, x1, truth)
     except ImportError as error:
         return Row(name, remarks=(f"{'failed' if name == OURS else 'skipped'}: cannot be imported ({error})",)), None
+    except torch._dynamo.exc.TorchDynamoException as error:
+        return Row(name, remarks=(f"does not compile: {str(error).strip().partition(chr(10))[0]}",)), None
     except Exception as error:  # whatever a library raises belongs in its row; the others are still measured
         return Row(name, remarks=(f"failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}",)), None
     notes = (built.note,) if built.note else ()
@@ -173,7 +177,8 @@ def measure(problem: Problem, clock: Clock, plan: Plan, *, memory_of: Sequence[s
     reason = too_large(problem, problem.matrix_bytes)
     # First, so that the others are checked in as little memory as they are timed in.
     products = {} if reason else {PRODUCTS: bare_products(problem, *inputs)}
-    prepared = {name: prepare(problem, name, inputs, truth) for name in CATALOGUE[problem.kind]}
+    names = [*CATALOGUE[problem.kind], *(() if plan is QUICK_PLAN else COMPILED[problem.kind])]
+    prepared = {name: prepare(problem, name, inputs, truth) for name in names}
     steps = {name: step for name, (_, step) in prepared.items() if step is not None}
     seconds = take_turns({**steps, **products}, clock, plan) if steps or products else {}
     products.clear()

@@ -56,6 +56,16 @@ def ours_nt_xent(problem: Problem) -> Built:
     return Built(InfoNCE(temperature=problem.temperature).to(problem.device))
 
 
+def compiled(build: Callable[[Problem], Built]) -> Callable[[Problem], Built]:
+    """The same through ``torch.compile``, without breaks in its graph."""
+
+    def build_compiled(problem: Problem) -> Built:
+        built = build(problem)
+        return Built(torch.compile(built.function, fullgraph=True, dynamic=False), built.note)
+
+    return build_compiled
+
+
 def ours_cross_modal(problem: Problem) -> Built:
     """``losses.CrossModal``; before it existed, InfoNCE across views, which has the same value for unit rows."""
     from counterpoint import losses  # deferred: peers are measured without it
@@ -232,3 +242,11 @@ CROSS_MODAL: Mapping[str, Provider] = {
     "memeff": Provider(memeff_cross_modal, _few, cuda_only=True),
 }
 CATALOGUE: Mapping[str, Mapping[str, Provider]] = {"nt-xent": NT_XENT, "cross-modal": CROSS_MODAL}
+# Compiling takes longer than all the rest of a quick run.
+COMPILED: Mapping[str, Mapping[str, Provider]] = {
+    "nt-xent": {
+        f"{OURS}, compiled": Provider(compiled(ours_nt_xent), _few),
+        f"{DENSE}, compiled": Provider(compiled(dense_nt_xent), _matrices(5)),
+    },
+    "cross-modal": {f"{OURS}, compiled": Provider(compiled(ours_cross_modal), _few)},
+}

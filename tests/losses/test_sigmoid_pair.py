@@ -3,6 +3,7 @@
 # N samples per view, D features
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -31,6 +32,7 @@ from whole_batch_checks import (
     rotation,
 )
 
+from counterpoint.kernels.select import recording, use
 from counterpoint.losses.sigmoid_pair import CATALOGUE, SigmoidPair
 from oracles import binary_losses as oracle
 from oracles.family_losses import complex_step
@@ -254,3 +256,19 @@ def test_the_catalogue() -> None:
     assert SigmoidPair.card.name == "SigmoidPair"
     assert list(SigmoidPair(learnable=False).parameters()) == []
     assert SigmoidPair().num_negatives(5) == 4
+
+
+def test_a_small_batch_is_one_operation_with_the_same_derivatives() -> None:
+    z0, z1 = draw_views()
+    results = []
+    for name in ("small batch", "dense"):
+        loss = SigmoidPair(30.0, -3.0).double()
+        with recording() as choices, nullcontext() if name == "small batch" else use(name):
+            value = loss(z0, z1)
+            first = torch.autograd.grad(value, [z0, z1, *loss.parameters()], retain_graph=True)
+            slopes = torch.autograd.grad(value, [z0, z1, *loss.parameters()], create_graph=True)
+        assert [choice.name for choice in choices][:1] == [name]
+        seconds = torch.autograd.grad(slopes[0].square().sum() + slopes[2], [z0, z1, *loss.parameters()])
+        results.append((value, *first, *slopes, *seconds))
+    for actual, expected in zip(*results, strict=True):
+        assert_close(actual, expected)

@@ -15,6 +15,7 @@ from counterpoint.core.checks import check_choice
 from counterpoint.kernels import dense, linear, reference, tiled, triton_pairs
 from counterpoint.kernels.contract import PairFunction, PairKernel, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.pair_functions import IDENTITY
+from counterpoint.kernels.small_batch import LARGEST
 
 DENSE_PAIRS = 512 * 512  # up to this many pairs a matrix fits the cache, and fewer calls win
 # How float32 products are made on a GPU follows torch.set_float32_matmul_precision.
@@ -115,6 +116,9 @@ def _stand_in(scores: PairScores) -> str:
 
 def _why_stand_in(name: str) -> str:
     return f"fused program {name} did not start: {_failures[name]}"
+
+
+SMALL_BATCH = Choice("small batch", f"at most {LARGEST:,} pairs of two views fit the cache")
 
 
 def select(scores: PairScores, psi: PairFunction) -> Choice:

@@ -98,7 +98,7 @@ class _Loss(torch.autograd.Function):
         z0, z1, unit_VD, scaled_VD, length_V1, exp_VV, sum_V, statistic_V = ctx.saved_tensors
         loss, weight, _ = ctx.constants
         if torch.is_grad_enabled():
-            return *_gradient(loss.general, (z0, z1), upstream[0]), None, None, None
+            return *general_gradient(loss.general, (z0, z1), upstream[0]), None, None, None
         n = len(z0)
         weight_V, size = loss.slope_of_log(statistic_V), upstream[0] * weight
         if abs(loss.scale) <= LARGEST_SCALE:
@@ -127,12 +127,12 @@ def _of_largest(weight_V: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(weight_V.abs() < LEAST_WEIGHT, 0.0, weight_V), size * largest
 
 
-def _gradient(
-    general: Callable[[Tensor, Tensor], Tensor], views: tuple[Tensor, Tensor], upstream: Tensor
+def general_gradient(
+    general: Callable[..., Tensor], inputs: tuple[Tensor, ...], upstream: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Gradient for those views that need one, differentiable in turn."""
+    """Gradient for those inputs that need one, differentiable in turn."""
     # Nodes of their own stop the inner pass here: one view may be a function of the other.
-    views = views[0].view_as(views[0]), views[1].view_as(views[1])
-    wanted = [z for z in views if z.requires_grad]
-    found = iter(torch.autograd.grad(general(*views), wanted, upstream, create_graph=True))
-    return tuple(next(found) if z.requires_grad else None for z in views)
+    inputs = tuple(value.view_as(value) for value in inputs)
+    wanted = [value for value in inputs if value.requires_grad]
+    found = iter(torch.autograd.grad(general(*inputs), wanted, upstream, create_graph=True))
+    return tuple(next(found) if value.requires_grad else None for value in inputs)

@@ -21,7 +21,7 @@ from counterpoint.kernels.contract import PairFunction, PerAnchor
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.one_pass import reduce_total
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, SOFTPLUS
-from counterpoint.kernels.select import Choice, is_free, note
+from counterpoint.kernels.select import SMALL_BATCH, is_free, note
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of, make_blocks, own_sample
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
@@ -31,7 +31,6 @@ from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pairs import Elementwise, Phi, Psi, user_phi, user_psi
 
 Reduction = Literal["mean", "sum"]
-_SMALL_BATCH = Choice("small batch", f"at most {small_batch.LARGEST:,} pairs of two views fit the cache")
 REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}
 
 
@@ -93,7 +92,7 @@ class PairLoss(Loss):
             is_open = can_read(z0)  # the shortcut looks at lengths
             value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight, own) if is_open else None
             if value is not None:
-                note(_SMALL_BATCH)
+                note(SMALL_BATCH)
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
         blocks = blocks_of(both_2ND, self.pairing, self._score, part)

@@ -10,15 +10,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
+from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rowwise import row_dots
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.one_pass import reduce_total
 from counterpoint.kernels.pair_functions import SOFTPLUS
+from counterpoint.kernels.select import SMALL_BATCH, is_free, note
+from counterpoint.kernels.small_sigmoid import sigmoid_loss
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.conditions import can_read
+from counterpoint.losses.inputs import check_views, lift, prepare_views
 from counterpoint.losses.logit_scale import LogitScale
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -77,12 +81,16 @@ class SigmoidPair(Loss):
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
+        if part is None and self.normalize and is_free() and can_read(z0):  # the shortcut looks at lengths
+            check_views(z0, z1, labels)
+            first, second = lift(z0), lift(z1)
+            value = sigmoid_loss(first, second, self.scale(first), self._bias_like(first), self._general)
+            if value is not None:
+                note(SMALL_BATCH)
+                return value
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
-        scores = self._scores(z0, z1, own)
-        assert scores.terms.row_own_N is not None
-        positive_A = scores.terms.scale * row_dots(z0[own], z1[own]) + scores.terms.row_own_N
-        return -F.logsigmoid(positive_A).mean() + reduce_total(scores, SOFTPLUS, 1.0 / len(positive_A))
+        return self._of_anchors(z0, z1, own, self.scale(z0), self._bias_like(z0))
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Weight of each negative, :math:`\alpha_{ij} = t\,\sigma(t\langle x_i, y_j\rangle + b)`, dense.
@@ -98,7 +106,7 @@ class SigmoidPair(Loss):
         z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.normalize)
         n = len(z0)
         with torch.no_grad():
-            scores = self._scores(z0, z1, slice(0, n))
+            scores = self._scores_of(z0, z1)
             alpha = z0.new_zeros(2 * n, 2 * n)
             alpha[:n, n:] = scores.terms.scale * torch.sigmoid(dense.row_scores(scores))
         return alpha
@@ -112,7 +120,7 @@ class SigmoidPair(Loss):
         """
         z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
         count = self.num_negatives(len(z0))
-        (entropy_A,) = attention_of(self._scores(z0, z1, slice(0, len(z0))), SOFTPLUS, count)
+        (entropy_A,) = attention_of(self._scores_of(z0, z1), SOFTPLUS, count)
         return Attention(entropy_A, entropy_A.exp(), count)
 
     def num_negatives(self, n: int) -> int:
@@ -163,12 +171,29 @@ class SigmoidPair(Loss):
         """The bias as it stands."""
         return float(self.bias.detach()) if isinstance(self.bias, Tensor) else self.bias
 
-    def _scores(self, z0: Tensor, z1: Tensor, own: slice) -> PairScores:
-        """First-view anchors against second-view keys, without the positives."""
-        bias = self.bias.to(z0.dtype) if isinstance(self.bias, Tensor) else z0.new_full((), self.bias)
-        own_A1 = torch.arange(len(z0), device=z0.device)[own, None]
-        terms = ScoreTerms(z0[own], z1, self.scale(z0), bias.expand(len(own_A1)))
-        return PairScores(terms, PairMask(own_A1))
+    def _bias_like(self, z0: Tensor) -> Tensor:
+        """The bias in another tensor's dtype."""
+        return self.bias.to(z0.dtype) if isinstance(self.bias, Tensor) else z0.new_full((), self.bias)
+
+    def _general(self, z0: Tensor, z1: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        """The loss of views that are known to be good, by the general route."""
+        return self._of_anchors(unit_rows(z0), unit_rows(z1), slice(0, len(z0)), scale, bias)
+
+    def _of_anchors(self, z0: Tensor, z1: Tensor, own: slice, scale: Tensor, bias: Tensor) -> Tensor:
+        """The loss of prepared views, for some of its anchors."""
+        positive_A = scale * row_dots(z0[own], z1[own]) + bias
+        scores = _scores(z0, z1, own, scale, bias)
+        return -F.logsigmoid(positive_A).mean() + reduce_total(scores, SOFTPLUS, 1.0 / len(positive_A))
+
+    def _scores_of(self, z0: Tensor, z1: Tensor) -> PairScores:
+        """All scores at the present scale and bias."""
+        return _scores(z0, z1, slice(0, len(z0)), self.scale(z0), self._bias_like(z0))
+
+
+def _scores(z0: Tensor, z1: Tensor, own: slice, scale: Tensor, bias: Tensor) -> PairScores:
+    """First-view anchors against second-view keys, without the positives."""
+    own_A1 = torch.arange(len(z0), device=z0.device)[own, None]
+    return PairScores(ScoreTerms(z0[own], z1, scale, bias.expand(len(own_A1))), PairMask(own_A1))
 
 
 def _softplus(s: float) -> float:
