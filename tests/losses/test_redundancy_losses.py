@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 from lightly.loss import BarlowTwinsLoss, VICRegLoss
+from memory_watch import LargestResult
 from whole_batch_checks import (
     Oracle,
     assert_bad_input_is_named,
@@ -95,6 +96,49 @@ def test_equal_to_lightly(dtype: torch.dtype, size: float) -> None:
         value, expected = ours(z0, z1), theirs(z0, z1)
         assert_close(value, expected)
         assert_close(gradients(value, z0, z1), gradients(expected, z0, z1))
+
+
+# --- more features than samples: no D x D matrix
+
+
+@each_case
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("n", "d"), [(5, 20), (3, 7), (4, 9)])
+def test_many_features_are_the_papers(*, loss: Loss, truth: Oracle, dtype: torch.dtype, n: int, d: int) -> None:
+    assert_matches(loss, truth, *draw_views(n, d, dtype=dtype))
+
+
+@each_loss
+def test_both_derivatives_are_true_with_many_features(loss: Loss) -> None:
+    z0, z1 = draw_views(3, 12)
+    assert_true_second_derivatives(loss, 0.7 * z0, 0.7 * z1)
+
+
+@each_loss
+def test_with_many_features_nothing_is_as_large_as_their_square(loss: Loss) -> None:
+    z0, z1 = draw_views(4, 64)
+    with LargestResult() as watch:
+        gradients(loss(z0, z1), z0, z1)
+    assert watch.num_elements <= 2 * 4 * 64
+
+
+@pytest.mark.parametrize("kind", ["as little correlated as can be", "one much larger", "constant but for two"])
+def test_many_features_lose_no_digits(kind: str) -> None:
+    """Squares of all correlations, minus those of the diagonal: nothing may cancel that the loss needs."""
+    n, d = 8, 32
+    generator = torch.Generator().manual_seed(0)
+    z0 = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))[0][:n]
+    if kind == "one much larger":
+        z0[:, 0] *= 1e4
+    if kind == "constant but for two":
+        z0[:, 2:] = 0.5
+    z1 = z0 + 1e-3 * torch.randn(n, d, generator=generator, dtype=torch.float64)
+    for ours, theirs in ((BarlowTwins(0.5), BarlowTwinsLoss(0.5)), (VICReg(0.0, 0.0, 1.0), VICRegLoss(0.0, 0.0, 1.0))):
+        exact = [z.float().double().requires_grad_() for z in (z0, z1)]
+        single = [z.detach().float().requires_grad_() for z in exact]
+        value, expected = ours(*single), theirs(*exact)
+        assert_close(value, expected)
+        assert_close(gradients(value, *single), gradients(expected, *exact), dtype=torch.float32)
 
 
 @each_loss

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive, check_weight
+from counterpoint.core.transforms import is_transformed
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -38,7 +39,8 @@ class BarlowTwins(Loss):
         ValueError: lambda_ < 0 or variance_epsilon <= 0.
 
     Unchanged by permuting samples, by swapping views and, but for epsilon, by scaling or shifting a feature. Takes the
-    whole batch in every process: a correlation is not a sum of losses over samples.
+    whole batch in every process: a correlation is not a sum of losses over samples. With D >= 4n features no D x D
+    matrix is made: time n^2 D, memory n D.
 
     >>> z = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
     >>> round(float(BarlowTwins()(z, z)), 6), round(float(BarlowTwins()(z, -z)), 3)
@@ -69,9 +71,9 @@ class BarlowTwins(Loss):
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
-        correlation_DD = _standardized(z0, self.variance_epsilon).T @ _standardized(z1, self.variance_epsilon) / len(z0)
-        own_D = correlation_DD.diagonal()
-        return (1 - own_D).square().sum() + self.lambda_ * _square_sum_off_diagonal(correlation_DD)
+        first_ND, second_ND = (_standardized(z_ND, self.variance_epsilon) for z_ND in (z0, z1))
+        own_D = (first_ND * second_ND).sum(dim=0)
+        return (1 - own_D).square().sum() + self.lambda_ * _square_sum_off_diagonal(first_ND, second_ND)
 
     def chance(self, n: int, *, num_features: int | None = None) -> float:
         """Loss when all vectors are alike: the number of features, since constant ones correlate with nothing.
@@ -112,7 +114,8 @@ class VICReg(Loss):
         ValueError: a weight < 0 or variance_epsilon <= 0.
 
     Unchanged by permuting samples, swapping views and moving all vectors together. Takes the whole batch in every
-    process: a covariance is not a sum of losses over samples.
+    process: a covariance is not a sum of losses over samples. With D >= 2n features no D x D matrix is made, unless few
+    of them are so large that the sum would cancel: time n^2 D, memory n D.
 
     >>> z = 2 * torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
     >>> float(VICReg()(z, z)), float(VICReg()(z, -z))
@@ -150,7 +153,8 @@ class VICReg(Loss):
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         centred = [z_ND - z_ND.mean(dim=0) for z_ND in (z0, z1)]
         spread = torch.stack([self._missing_deviation(z_ND) for z_ND in centred]).mean()
-        shared = torch.stack([_shared_variance(z_ND) for z_ND in centred]).sum()
+        scaled = [z_ND / math.sqrt(len(z_ND) - 1) for z_ND in centred]
+        shared = torch.stack([_square_sum_off_diagonal(z_ND, z_ND) for z_ND in scaled]).sum() / z0.shape[1]
         return self.similarity * (z0 - z1).square().mean() + self.variance * spread + self.covariance * shared
 
     def chance(self, n: int) -> float:
@@ -168,20 +172,42 @@ class VICReg(Loss):
 
 
 def _standardized(z_ND: Tensor, epsilon: float) -> Tensor:
-    """Each feature with mean 0 and deviation 1 over the batch, as batch normalisation does."""
+    """Each feature with mean 0 and deviation 1 over the batch, over root n: inner products are then correlations."""
     centred_ND = z_ND - z_ND.mean(dim=0)
-    return centred_ND / (centred_ND.square().mean(dim=0) + epsilon).sqrt()
+    return centred_ND * (centred_ND.square().sum(dim=0) + len(z_ND) * epsilon).rsqrt()
 
 
-def _shared_variance(centred_ND: Tensor) -> Tensor:
-    """c(Z), Eq. 3 and 4."""
-    num_samples, num_features = centred_ND.shape
-    return _square_sum_off_diagonal(centred_ND.T @ centred_ND / (num_samples - 1)) / num_features
+def _square_sum_off_diagonal(first_ND: Tensor, second_ND: Tensor) -> Tensor:
+    r"""Sum of the squares :math:`\langle a_p, b_q \rangle^2` of different features of A and B.
+
+    The matrix of all features is D x D. Where features are many it is not made: the squares of all its entries add up
+    to :math:`\langle A A^\top, B B^\top \rangle`, of two matrices n x n, from which the diagonal's are subtracted.
+    """
+    if _are_many(first_ND, second_ND):
+        gram_NN = first_ND @ first_ND.mT
+        other_NN = gram_NN if second_ND is first_ND else second_ND @ second_ND.mT
+        return (gram_NN * other_NN).sum() - (first_ND * second_ND).sum(dim=0).square().sum()
+    num_features = first_ND.shape[1]
+    # Without its last entry the flat matrix has the diagonal in the first column of rows that are one longer.
+    rows = (first_ND.mT @ second_ND).flatten()[:-1].view(num_features - 1, num_features + 1)
+    return rows[:, 1:].square().sum()
 
 
-def _square_sum_off_diagonal(matrix_DD: Tensor) -> Tensor:
-    """Sum of squares without the diagonal, which is taken out before squaring: no two large sums are subtracted."""
-    return (matrix_DD - torch.diag(matrix_DD.diagonal())).square().sum()
+def _are_many(first_ND: Tensor, second_ND: Tensor) -> bool:
+    r"""Whether features are so many that they cannot all be uncorrelated, so that nothing cancels.
+
+    With :math:`v_p = |a_p| |b_p|` their effective number is :math:`(\sum_p v_p)^2 / \sum_p v_p^2`: D for features of
+    one size, less where few are much larger. If A = B, whose rank is below n, and it is at least 1.5 n, the squares off
+    the diagonal add up to at least a third of all. Under transforms that show no value the answer is no.
+    """
+    num_samples, num_features = first_ND.shape
+    # Two matrices n x n against one D x D, or one against one; products of either size take the same time.
+    smallest = 2 * num_samples if second_ND is first_ND else 4 * num_samples
+    if num_features < smallest or is_transformed():
+        return False
+    with torch.no_grad():
+        size_D = torch.linalg.vector_norm(first_ND, dim=0) * torch.linalg.vector_norm(second_ND, dim=0)
+        return bool(size_D.sum().square() >= 1.5 * num_samples * size_D.square().sum())
 
 
 CATALOGUE: Mapping[str, type[BarlowTwins] | type[VICReg]] = {"barlow-twins": BarlowTwins, "vicreg": VICReg}
