@@ -3,6 +3,7 @@
     python benchmarks/geometry.py                                  # about 20 minutes on two cores
     python benchmarks/geometry.py --sizes 3 10 --time-limit 10     # seconds; shows that everything runs
     python benchmarks/geometry.py --sizes 100 --negatives inf --settings UCL
+    python benchmarks/geometry.py --beside-load   # 100 classes idle, beside a busy process, beside two-thread torch
 
 First all sides compute the risk of the same random matrices; where they differ nothing is timed. Every solver then
 works in a process of its own; one that takes longer than the limit is ended and left out at larger sizes. Peers come
@@ -20,8 +21,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import torch
+from beside_load import calls_of, compare
 from geometry_peers import OURS, SOLVERS, Solved, Task, dual_bound, random_gram, risk_and_gradient, risks_at, why_not
 from measuring import Quartiles, quartiles
 from result_tables import heading
@@ -35,6 +38,8 @@ COMPARED_SIZE = 300  # classes; random matrices of more are not compared
 REPEATS, REPEATED_SECONDS = 5, 2.0  # a solver is called up to 5 times while calls so far took less than 2 s
 RATIO_AT, RATIO = 100, 20.0
 LIMITS = {100: (1.0, 1e-8), 1000: (90.0, 1e-6)}  # classes: seconds and certified relative gap asked of ours
+LOADED_CLASSES, LOADED_CALLS, LOADED_PEER = 100, 3, "scipy, L-BFGS"
+CHILD = Path(__file__).with_name("loaded_geometry.py")
 HEADER = "| solver | time, s | time / ours | risk | own gap | certified gap | target | remark |"
 RULE = "|---|---:|---:|---:|---:|---:|---|---|"
 NOTES = """Time is a whole call, CVXPY's translation included: median [lower, upper quartile] of up to {repeats} calls
@@ -66,6 +71,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--time-limit", type=float, default=120.0, help="seconds for each solver and size (default 120)"
     )
     parser.add_argument("--threads", type=int, default=2, help="threads of each solver (default 2)")
+    parser.add_argument(
+        "--beside-load",
+        action="store_true",
+        help=f"first call and median of {LOADED_CLASSES} classes beside other work",
+    )
     arguments = parser.parse_args(words)
     if min(arguments.sizes) < 2:
         parser.error(f"--sizes must be >= 2, got {min(arguments.sizes)}")
@@ -202,6 +212,19 @@ def _target(task: Task, row: Row, ours: Row, is_fastest: bool) -> str:
     return "-"
 
 
+def measure_beside_load(negatives: Sequence[float]) -> int:
+    """A table for each k, and whether bits depend on the number of threads; the exit code."""
+    has_failed = False
+    for k in negatives:
+        task = Task(LOADED_CLASSES, k)
+        commands = {name: (CHILD, (name, k, LOADED_CLASSES, LOADED_CALLS, 0)) for name in (OURS, LOADED_PEER)}
+        print("", compare(task.title, commands), sep="\n", flush=True)
+        bits = {calls_of(CHILD, OURS, k, LOADED_CLASSES, 1, threads).extra["bits"] for threads in (1, 2, 3)}
+        print(f"Bits for 1, 2 and 3 threads: {'the same' if len(bits) == 1 else 'NOT the same'}.", flush=True)
+        has_failed |= len(bits) > 1
+    return int(has_failed)
+
+
 def _versions() -> str:
     """Of the peers."""
     found = []
@@ -219,6 +242,8 @@ def main(words: Sequence[str]) -> int:
     torch.set_num_threads(arguments.threads)
     notes = NOTES.format(repeats=REPEATS, loose=LOOSE_FROM)
     print(heading("cpu", "geometry.py"), _versions(), notes, sep="\n\n", flush=True)
+    if arguments.beside_load:
+        return measure_beside_load(arguments.negatives)
     groups = [
         [Task(size, k, SETTINGS[setting], LOOSE if size >= LOOSE_FROM else 1e-8) for size in sorted(arguments.sizes)]
         for k in arguments.negatives

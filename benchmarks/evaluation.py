@@ -1,0 +1,76 @@
+"""evaluate() of 2,800 pictures beside plain scikit-learn doing the same: passes, PCA, kNN and linear probes.
+
+    python benchmarks/evaluation.py                # idle; about a minute on two cores
+    python benchmarks/evaluation.py --beside-load  # also beside a busy process and beside a two-thread torch program
+    python benchmarks/evaluation.py --quick        # seconds; shows that everything runs, not how fast
+
+The encoder is a small network of our own whose representation has 256 or 1024 dimensions, trained for one epoch. Each
+implementation has a process of its own, without any variable for threads; the first call, and one more.
+Accuracies of both sides must be the same within 2 points, else the exit code is 1.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from beside_load import IDLE, LOADS, calls_of, compare
+from loaded_evaluation import HOLDOUT, LABELS, OURS, PEER, Pictures, pictures, small_network
+from result_tables import heading
+
+import counterpoint as cp
+
+WIDTHS = (256, 1024)
+CHILD = Path(__file__).with_name("loaded_evaluation.py")
+CLOSE = 0.02
+NUM_CALLS = 2
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Arguments, or an error that says what to do."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--beside-load", action="store_true", help="first call and median beside other work")
+    parser.add_argument("--quick", action="store_true", help="few pictures and calls, as a smoke test")
+    return parser.parse_args(words)
+
+
+def train(folder: Path, data: Pictures, width: int) -> Path:
+    """A run of one epoch."""
+    network = small_network(width)
+    settings = {"epochs": 1, "batch_size": min(256, len(data.labels) // 2), "source": {"holdout": HOLDOUT}}
+    run = cp.train(data.images, labels=data.labels, encoder=network, out=str(folder), quiet=True, **settings)
+    return run.path
+
+
+def differences(run: Path, size: Sequence[int], accuracies: dict[str, dict[str, float]]) -> list[str]:
+    """Where the two sides do not agree."""
+    for name in (OURS, PEER):
+        accuracies[name] = dict(calls_of(CHILD, run, name, *size, 1).extra["accuracies"])
+    ours, theirs = accuracies[OURS], accuracies[PEER]
+    return [f"{row}: {ours[row]:.3f} and {theirs[row]:.3f}" for row in theirs if abs(ours[row] - theirs[row]) > CLOSE]
+
+
+def main(words: Sequence[str]) -> int:
+    """Check that both sides agree, measure, print a table for each width; the exit code."""
+    arguments = parse(words)
+    num_pictures = 200 if arguments.quick else 2800
+    num_calls = 1 if arguments.quick else NUM_CALLS
+    print(heading("cpu", "evaluation.py"), flush=True)
+    has_failed = False
+    for width in WIDTHS:
+        with tempfile.TemporaryDirectory() as folder:
+            run = train(Path(folder) / "run", pictures(num_pictures), width)
+            if odd := differences(run, (width, num_pictures), {}):
+                print(f"accuracies differ, not timed: {'; '.join(odd)}", file=sys.stderr)
+                has_failed = True
+                continue
+            commands = {name: (CHILD, (run, name, width, num_pictures, num_calls)) for name in (OURS, PEER)}
+            title = f"{num_pictures:,} pictures of {LABELS} classes, width {width}"
+            loads = tuple(LOADS) if arguments.beside_load else (IDLE,)
+            print("", compare(title, commands, loads), sep="\n", flush=True)
+    return int(has_failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
