@@ -62,8 +62,8 @@ what differs is not timed. Figures of different precisions stand in different ta
 
 
 LOADED = Path(__file__).with_name("loaded_losses.py")
-LOAD_NOTES = """Each implementation has a process of its own, without any variable for threads, one after the other:
-forward and backward, normalisation included. Shown are the first call and the median of five more."""
+LOAD_NOTES = """Each implementation has a process of its own, without any variable for threads, one after the other.
+Time is forward and backward, normalisation included: the first call and the median of five more."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

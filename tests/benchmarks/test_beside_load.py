@@ -1,4 +1,4 @@
-"""Calls beside a load: fresh processes without variables for threads, a load that ends, readable tables."""
+"""Calls beside a load: fresh processes without variables for threads, a load that runs and ends, readable tables."""
 
 import os
 import subprocess

@@ -259,16 +259,20 @@ def test_the_catalogue() -> None:
 
 
 def test_a_small_batch_is_one_operation_with_the_same_derivatives() -> None:
-    z0, z1 = draw_views()
-    results = []
-    for name in ("small batch", "dense"):
-        loss = SigmoidPair(30.0, -3.0).double()
-        with recording() as choices, nullcontext() if name == "small batch" else use(name):
-            value = loss(z0, z1)
-            first = torch.autograd.grad(value, [z0, z1, *loss.parameters()], retain_graph=True)
-            slopes = torch.autograd.grad(value, [z0, z1, *loss.parameters()], create_graph=True)
-        assert [choice.name for choice in choices][:1] == [name]
-        seconds = torch.autograd.grad(slopes[0].square().sum() + slopes[2], [z0, z1, *loss.parameters()])
-        results.append((value, *first, *slopes, *seconds))
+    results = [small_batch_derivatives(name) for name in (None, "dense")]
     for actual, expected in zip(*results, strict=True):
         assert_close(actual, expected)
+
+
+def small_batch_derivatives(kernel: str | None) -> list[torch.Tensor]:
+    """Value, gradient by the shortcut, gradient that can be differentiated, and derivatives of that."""
+    z0, z1 = draw_views()
+    loss = SigmoidPair(30.0, -3.0).double()
+    inputs = [z0, z1, *loss.parameters()]
+    with recording() as choices, nullcontext() if kernel is None else use(kernel):
+        value = loss(z0, z1)
+        assert choices[0].name == (kernel or "small batch")
+        slopes = torch.autograd.grad(value, inputs, retain_graph=True)
+        again = torch.autograd.grad(value, inputs, create_graph=True)
+    seconds = torch.autograd.grad(again[0].square().sum() + again[2], inputs)
+    return [value, *slopes, *again, *seconds]
