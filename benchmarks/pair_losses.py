@@ -137,10 +137,10 @@ def prepare(problem: Problem, name: str, inputs: tuple[Tensor, Tensor], truth: T
         errors = errors_of(built.function, x0, x1, truth)
     except ImportError as error:
         return Row(name, remarks=(f"{'failed' if name == OURS else 'skipped'}: cannot be imported ({error})",)), None
-    except torch._dynamo.exc.TorchDynamoException as error:
-        return Row(name, remarks=(f"does not compile: {str(error).strip().partition(chr(10))[0]}",)), None
     except Exception as error:  # whatever a library raises belongs in its row; the others are still measured
-        return Row(name, remarks=(f"failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}",)), None
+        is_of_compiler = type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
+        what = "does not compile" if is_of_compiler else f"failed: {type(error).__name__}"
+        return Row(name, remarks=(f"{what}: {str(error).strip().partition(chr(10))[0]}",)), None
     notes = (built.note,) if built.note else ()
     verdict = errors.verdict(problem.precision)
     if verdict:
