@@ -86,3 +86,9 @@ def test_the_table_of_losses_tells_the_truth(name: str) -> None:
     fields = (card.phi, card.psi, card.alpha, card.negatives, card.source, card.second_derivative, card.fused)
     row = " | ".join([f"`{name}`", card.name, *(field.replace("|", "\\|") for field in fields)])
     assert f"| {row} |" in TABLE.read_text(encoding="utf-8")
+
+
+def test_a_wrapper_without_its_loss_says_how_to_give_one() -> None:
+    with pytest.raises(ValueError, match=r"hard-negatives needs loss; .*\{loss: infonce\}.*--loss-options"):
+        build_loss("hard-negatives", {}, {})
+    assert build_loss("hard-negatives", {}, {"loss": "infonce"}).card.name == "HardNegatives(InfoNCE)"

@@ -213,6 +213,18 @@ def unequal(t: float) -> list[float]:
     return [t, 0.6 * (1 - t), 0.4 * (1 - t)]
 
 
+@pytest.mark.parametrize("k", [2, INF])
+def test_without_supervision_only_the_sum_of_the_minorities_matters(k: float) -> None:
+    """The risk of the real, unequal classes falls where they part below the threshold, and rises above it."""
+    found = collapse_threshold(unequal, minority=[1, 2], num_negatives=k)
+    assert found.share == pytest.approx(collapse_oracle.threshold(3, k, False), abs=1e-8)
+    assert found.proportions_C.tolist() == unequal(found.share)
+    assert abs(found.least_eigenvalue) < 1e-14
+    for share, is_merged in ((found.share - 0.01, False), (found.share + 0.005, True)):
+        gram_CC = optimal_geometry(unequal(share), num_negatives=k).gram
+        assert (float(gram_CC[1, 2]) > 1 - 1e-6) == is_merged
+
+
 @pytest.mark.parametrize(
     ("path", "settings", "message"),
     [
@@ -232,8 +244,8 @@ def unequal(t: float) -> list[float]:
         (lambda t: [t, t, t], {}, r"the path at t = 0.*must sum to 1"),
         (lambda t: [t, 1 - t, 0.0], {}, "must be > 0"),
         (lambda t: [1.0], {}, "at least 2 classes"),
-        (unequal, {}, "name 2 or more equal classes"),
-        (unequal, {"minority": [1, 2]}, "equal in proportion"),
+        (unequal, {}, "name 2 or more classes as minority"),
+        (unequal, {"minority": [1, 2], "supervised": True}, r"equal in proportion .* only their sum matters"),
         (unequal, {"minority": [2]}, "2 or more different classes"),
         (unequal, {"minority": [2, 3]}, "2 or more different classes"),
     ],

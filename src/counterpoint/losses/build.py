@@ -10,6 +10,7 @@ from counterpoint.losses.alpha_rules import CATALOGUE as RULES
 from counterpoint.losses.loss import Loss
 
 SHARED = frozenset({"temperature", "epsilon", "negatives"})  # settings that are no options
+EXAMPLES = {"loss": "infonce"}  # of arguments without a default that a name can stand for
 
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
@@ -64,7 +65,11 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
     given = {key: value for key, value in common.items() if key in known} | dict(options)
     missing = [key for key, each in known.items() if each.default is each.empty and key not in given]
     if missing:
-        raise ValueError(f"loss {name} needs {missing[0]}; give it as an option")
+        example = f", such as {{{missing[0]}: {EXAMPLES[missing[0]]}}}" if missing[0] in EXAMPLES else ""
+        raise ValueError(
+            f"loss {name} needs {missing[0]}; give it as an option{example} (loss.options of a run, --loss-options of "
+            "`counterpoint geometry`)"
+        )
     if isinstance(given.get("loss"), str):  # of a wrapper, which hands the common settings on
         given["loss"] = build_loss(given["loss"], common, {})
     if isinstance(given.get("rule"), str):

@@ -2,6 +2,7 @@
 
 # N samples per view, D features
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,12 +82,14 @@ class Loss(nn.Module, ABC):
         card: what the loss is.
         uses_labels: it learns from labels where they are given.
         draws_by_step: it draws at random, and ``forward`` takes the keyword ``step``, which numbers the draws.
+        domain_error: why the value may be NaN or minus infinity for finite inputs of any size; empty where it cannot.
         why_no_class_level: why ``class_level`` raises, where it does.
     """
 
     card: LossCard
     uses_labels: bool = False
     draws_by_step: bool = False
+    domain_error: str = ""
     why_no_class_level: str = "its value is no expectation over an anchor and its negatives"
 
     def __call__(self, *views: Any, **named: Any) -> Tensor:
@@ -125,11 +128,12 @@ class Loss(nn.Module, ABC):
         return value
 
     def _name_infinity(self, value: Tensor) -> None:
-        dtype = str(value.dtype).removeprefix("torch.")
-        raise NonFiniteError(
-            f"{self.card.name} is {float(value.detach())} for finite inputs: they are too large for {dtype}, or a "
-            "learned scale has diverged; scale them down or use float64"
-        )
+        """Say what makes a value NaN or infinite, and the remedy."""
+        number, dtype = float(value.detach()), str(value.dtype).removeprefix("torch.")
+        why = f"they are too large for {dtype}, or a learned scale has diverged; scale them down or use float64"
+        if self.domain_error and number != math.inf:
+            why = self.domain_error
+        raise NonFiniteError(f"{self.card.name} is {number} for finite inputs: {why}")
 
     @abstractmethod
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:

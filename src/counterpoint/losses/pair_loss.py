@@ -29,6 +29,7 @@ from counterpoint.losses.conditions import can_read
 from counterpoint.losses.inputs import check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pairs import Elementwise, Phi, Psi, user_phi, user_psi
+from counterpoint.losses.sampled_pairs import read_phi, read_psi
 
 Reduction = Literal["mean", "sum"]
 REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}
@@ -80,8 +81,12 @@ class PairLoss(Loss):
         self.card = card or _card(self)
         self._score = Affine(self.psi.scale, self.psi.margin)
         self._small = self._as_small()
-        # What a linear phi multiplies its sum by.
-        self._factor = float(self.phi.of_sum(torch.ones((), dtype=torch.float64))) if self.phi.is_linear else 1.0
+        self._factor = _slope(self.phi) if self.phi.is_linear else 1.0
+        if self.phi.domain:
+            self.domain_error = (
+                f"the sum of psi = {self.psi.formula} over some anchor's negatives is outside the domain of phi = "
+                f"{self.phi.formula}, {self.phi.domain}; take a psi whose sums stay inside, or another phi"
+            )
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
@@ -159,22 +164,23 @@ class PairLoss(Loss):
         Lemma 1 of imbalanced2026 holds where phi(sum psi) is convex in the k gaps and increasing in each: given the
         classes, Jensen's inequality puts the means of the gaps into it, and a gap's mean is at least a_ij - 1. The
         logarithm of epsilon plus a sum of exponentials is (Lemma 5; epsilon = 0 too, though not strictly), and so is
-        a sum of convex increasing functions.
+        a sum of convex increasing functions. Of a user's functions these properties are read from their derivatives at
+        all gaps that unit vectors can have (``sampled_pairs``).
         """
-        phi, psi, name = self.phi, self.psi, self.card.name
+        phi, psi, name = read_phi(self.phi), read_psi(self.psi), self.card.name
         if not self.pairing.normalize:
             raise not_covered(name, "its vectors have no fixed length (normalize=False)")
         logarithm = phi.logarithm if psi.function.in_log_domain else None
         if logarithm is None and not phi.is_linear:
             raise not_covered(name, f"phi = {phi.formula} is neither a sum nor the logarithm of one of exponentials")
         if not psi.is_convex:
-            raise not_covered(name, f"psi = {psi.formula} is not convex, or not known to be")
+            raise not_covered(name, f"psi = {psi.formula} is not convex, or not known to be: it may have a kink")
         if not psi.rises_with_gap:
             raise not_covered(
                 name,
                 f"psi = {psi.formula} is not increasing, or not known to be (say so: Psi(..., is_increasing=True))",
             )
-        factor = self._factor if logarithm is None else logarithm.factor
+        factor = _slope(phi) if logarithm is None else logarithm.factor
         if not 0 < factor < math.inf:
             raise not_covered(name, f"phi = {phi.formula} is not increasing")
         if logarithm is not None:
@@ -282,6 +288,11 @@ def _num_anchors(block: Block) -> int:
     """Rows, and columns where they are anchors."""
     scores = block.scores
     return len(scores.terms.anchors_ND) + (len(scores.keys_MD) if scores.is_two_way else 0)
+
+
+def _slope(phi: Phi) -> float:
+    """What a linear phi multiplies its sum by."""
+    return float(phi.of_sum(torch.ones((), dtype=torch.float64)))
 
 
 def _card(loss: PairLoss) -> LossCard:

@@ -84,6 +84,7 @@ class Phi:
         is_linear: phi(x) = factor * x: loss and gradient then take one pass over the pairs.
         is_convex: phi(c psi(x)) is convex in x for every c > 0 where psi is: allows the tighter bound of ``floor``.
         logarithm: the epsilon and factor of phi, where it is factor * log(epsilon + x).
+        domain: the sums that phi is defined for, in words; empty where it cannot be left.
     """
 
     of_sum: Elementwise
@@ -93,6 +94,7 @@ class Phi:
     is_linear: bool = False
     is_convex: bool = True
     logarithm: LogPlus | None = None
+    domain: str = ""
 
     def of_statistic(self, statistic_N: Tensor, *, is_log: bool) -> Tensor:
         """Phi per anchor, from the sums or from their logarithms."""
@@ -112,8 +114,12 @@ LINEAR = Phi(identity, "x", is_linear=True)
 
 # What torch offers of the family's phi, kept in the log domain with an exponential psi.
 LOG_PHI: dict[Elementwise, Phi] = {
-    torch.log: Phi(torch.log, "log(x)", identity, torch.ones_like, is_convex=False, logarithm=LogPlus(0.0)),
-    torch.log1p: Phi(torch.log1p, "log(1 + x)", softplus, torch.sigmoid, is_convex=False, logarithm=LogPlus(1.0)),
+    torch.log: Phi(
+        torch.log, "log(x)", identity, torch.ones_like, is_convex=False, logarithm=LogPlus(0.0), domain="x > 0"
+    ),
+    torch.log1p: Phi(
+        torch.log1p, "log(1 + x)", softplus, torch.sigmoid, is_convex=False, logarithm=LogPlus(1.0), domain="x > -1"
+    ),
 }
 
 
@@ -154,7 +160,7 @@ def user_phi(phi: Elementwise | Phi) -> Phi:
         if phi is known:
             return kept
     _check_elementwise(phi, "phi")
-    return Phi(phi, _name(phi), is_convex=False)
+    return Phi(phi, _name(phi), is_convex=False, domain="where it is a number")
 
 
 def _derivative(function: Elementwise) -> Elementwise:

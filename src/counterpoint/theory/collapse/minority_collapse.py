@@ -33,7 +33,13 @@ from counterpoint.theory.collapse.equal_minorities import merged_minorities, one
 from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting, whole_number
 from counterpoint.theory.geometry.bracketed_root import root_between
 from counterpoint.theory.geometry.class_risk import PAPER
-from counterpoint.theory.geometry.merged_classes import dual_matrix, least_eigenvalue, merged_optimum, splitting_margin
+from counterpoint.theory.geometry.merged_classes import (
+    dual_matrix,
+    least_eigenvalue,
+    membership,
+    merged_optimum,
+    splitting_margin,
+)
 from counterpoint.theory.geometry.optimal_geometry import check_proportions
 
 Path = Callable[[float], Tensor | Sequence[float]]
@@ -110,14 +116,16 @@ def collapse_threshold(
         loss: one of ``counterpoint.losses``, taken as it trains; None is the paper's InfoNCE.
         num_negatives: k >= 1, or math.inf; None is the loss's own number, or infinity.
         supervised: negatives are of other classes than the anchor.
-        minority: places of the classes that merge, equal in proportion all along the path; None takes all that are
-            smallest at its upper end.
+        minority: places of the classes that merge; None takes all that are smallest at the path's upper end. With
+            negatives of any class they may divide their share as they like; with negatives of other classes they must
+            be equal in proportion all along the path.
         bracket: t between which to look, 0 < low < high < 1; None is (1/C, 1) for C classes and (1e-6, 1 - 1e-6) for a
             path.
 
     Raises:
         UsageError: fewer than 3 classes, no crossing within the bracket (says which side holds), a path whose values
-            are no proportions, a minority of one class or of unequal classes, a loss without convex class-level risk.
+            are no proportions, a minority of one class, or with ``supervised`` of unequal ones, a loss without convex
+            class-level risk.
 
     >>> threshold = collapse_threshold(3)
     >>> round(threshold.share, 4), threshold.bounds.exact is None
@@ -206,15 +214,20 @@ def _margin(setting: RiskSetting, proportions_C: Tensor, group: Sequence[int]) -
 
 
 def _merged(setting: RiskSetting, proportions_C: Tensor, group: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Best Gram matrix with merged minorities, and its dual matrix."""
+    """Best Gram matrix with merged minorities, and its dual matrix for equal ones of the same sum."""
+    membership(len(proportions_C), group)  # names a group that is none
+    members = list(group)
+    shares = proportions_C[members]
+    if float(shares.max() - shares.min()) > EQUAL_TOLERANCE * float(shares.max()):
+        if setting.supervised:
+            raise UsageError(
+                f"minority classes must be equal in proportion with negatives of other classes, got {shares.tolist()}; "
+                "with negatives of any class (supervised=False) only their sum matters"
+            )
+        proportions_C = proportions_C.clone()
+        proportions_C[members] = shares.mean()
     risk = setting.risk(proportions_C)
     gram_CC = merged_optimum(risk, group)
-    shares = proportions_C[list(group)]
-    if float(shares.max() - shares.min()) > EQUAL_TOLERANCE * float(shares.max()):
-        raise UsageError(
-            f"minority classes must be equal in proportion, got {shares.tolist()}; without supervision their threshold "
-            "depends on their sum alone, so equal parts of it will do"
-        )
     return gram_CC, dual_matrix(risk.at(gram_CC).gradient_CC, gram_CC)
 
 
@@ -246,7 +259,7 @@ def _smallest(proportions_C: Tensor) -> tuple[int, ...]:
     group = (proportions_C <= least * (1 + EQUAL_TOLERANCE)).nonzero().flatten().tolist()
     if len(group) < 2:
         raise UsageError(
-            f"the path ends with one smallest class, {group[0]}, got {proportions_C.tolist()}; name 2 or more equal "
+            f"the path ends with one smallest class, {group[0]}, got {proportions_C.tolist()}; name 2 or more "
             "classes as minority"
         )
     return tuple(group)
