@@ -169,7 +169,7 @@ def test_the_demo_trains_both_methods_and_compares_them(
     said = capsys.readouterr().out
     assert demo_verb.DEMO_METHODS == ("simclr", "ncl")
     for method in demo_verb.DEMO_METHODS:
-        assert f"\n{method}: 359 queries" in said
+        assert f"\n{method} on digits: 359 queries" in said
         assert {"evaluation.json", "findings.json"} <= {path.name for path in Path("demo", method).iterdir()}
     assert "The report that sets them side by side: demo/report.html" in said
     page = Path("demo/report.html").read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ def run(flags: argparse.Namespace) -> int:
         if flags.epochs is not None:
             asked["epochs"] = flags.epochs
         made = train_from(asked, Given(), overwrite=flags.overwrite, reporter=reporter)
-        print(f"\n{method}: {evaluate(made, quiet=True)}\n\n{method}: {diagnose(made, quiet=True)}\n")
+        print(f"\n{method} on {evaluate(made, quiet=True)}\n\n{method}: {diagnose(made, quiet=True)}\n")
         runs.append(made.path)
     path = report(runs, out=folder / "report.html")
     print(f"The report that sets them side by side: {path}")
