@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from counterpoint.core.rowwise import row_dots
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
@@ -157,7 +158,7 @@ def _total(log_sum_A: Tensor, z_VD: Tensor, classes: Classes) -> Tensor:
     sums_CD = z_VD.new_zeros(classes.num_classes, z_VD.shape[1]).index_add(0, classes.class_V, z_VD)
     # Indexing by repeated places would add their gradients in whichever order threads come.
     sums_AD = sums_CD.index_select(0, classes.of_anchors(classes.class_V))
-    mean_A = classes.scale * (anchors_AD * (sums_AD - anchors_AD) / num_A1.clamp(min=1)).sum(1)
+    mean_A = classes.scale * row_dots(anchors_AD, (sums_AD - anchors_AD) / num_A1.clamp(min=1))
     loss_A = log_sum_A - mean_A
     if classes.has_pairs:
         only_A = F.softplus(log_sum_A - _partner_score(z_VD, classes))
@@ -167,7 +168,7 @@ def _total(log_sum_A: Tensor, z_VD: Tensor, classes: Classes) -> Tensor:
 
 def _partner_score(z_VD: Tensor, classes: Classes) -> Tensor:
     """Score of each anchor's only positive; with itself where it has none or several."""
-    return classes.scale * (classes.of_anchors(z_VD) * z_VD.index_select(0, classes.partner_A)).sum(1)
+    return classes.scale * row_dots(classes.of_anchors(z_VD), z_VD.index_select(0, classes.partner_A))
 
 
 @dataclass(frozen=True)
