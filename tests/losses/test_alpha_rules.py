@@ -390,3 +390,21 @@ def test_members_are_frozen_and_documented_with_objective_and_source(name: str) 
     assert "minimise" in text or r"\min_\alpha" in text or "water" in text
     with pytest.raises(dataclasses.FrozenInstanceError):
         rule.temperature = 1.0
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 3.7])
+@pytest.mark.parametrize("temperature", [0.01, 0.5, 5.0])
+def test_inverse_powers_without_derivatives_are_those_with(gamma: float, temperature: float) -> None:
+    """Held weights are found by another solver, which the oracle's multiplier checks through the differentiable one."""
+    generator = torch.Generator().manual_seed(3)
+    cost = 2 * torch.rand(6, 40, generator=generator, dtype=torch.float64)
+    cost[0, 1:] = 2.0  # one near key
+    cost[1] = 0.5  # all alike
+    cost[2, ::3] = math.inf
+    own = torch.zeros(6, dtype=torch.float64)
+    expected = InversePower(temperature, gamma)(cost, own)
+    with torch.no_grad():
+        found = InversePower(temperature, gamma)(cost, own)
+        single = InversePower(temperature, gamma)(cost.float(), own.float())
+    assert_close(found, expected)
+    assert_close(single, expected)

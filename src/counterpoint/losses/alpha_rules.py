@@ -21,15 +21,18 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
+from counterpoint.core.transforms import is_transformed
 from counterpoint.losses.simplex_solvers import (
     distance_power,
     excess,
     inverse_power_root,
     inverse_power_sum,
+    inverse_powers,
     shares_with_slack,
-    water_filled,
+    water_level,
 )
 
+LARGEST_LOG = 60.0  # of K^gamma: beyond it powers leave float32
 TEMPERATURE_HINT = "common values are 0.1 to 0.5, for Square 5"
 
 
@@ -156,6 +159,8 @@ class InversePower:
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """See ``AlphaRule``."""
+        if not (torch.is_grad_enabled() or is_transformed()) and self.gamma * math.log(cost_BM.shape[1]) < LARGEST_LOG:
+            return inverse_powers((cost_BM - cost_BM.amin(dim=1, keepdim=True)) / self.temperature, self.gamma)
         is_out_BM, excess_BM = excess(cost_BM)
         e_BM = excess_BM / self.temperature
         t_B = inverse_power_root(e_BM.detach(), is_out_BM, self.gamma)
@@ -201,8 +206,8 @@ class Square:
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """See ``AlphaRule``."""
-        is_out_BM, excess_BM = excess(cost_BM)
-        is_active_BM = water_filled(excess_BM, is_out_BM, self.temperature)
+        excess_BM = cost_BM - cost_BM.detach().amin(dim=1, keepdim=True)  # infinite where a pair does not count
+        is_active_BM = excess_BM < water_level(excess_BM.detach(), self.temperature)
         num_active_B1 = is_active_BM.sum(1, keepdim=True).to(cost_BM.dtype)
         mean_B1 = torch.where(is_active_BM, excess_BM, 0.0).sum(1, keepdim=True) / num_active_B1
         alpha_BM = 1 / num_active_B1 + (mean_B1 - excess_BM) / self.temperature

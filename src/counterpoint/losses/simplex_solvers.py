@@ -47,22 +47,28 @@ def shares_with_slack(u_BM: Tensor, log_slack_B: Tensor) -> Tensor:
     return torch.exp(u_BM - torch.logaddexp(torch.logsumexp(u_BM, dim=1), log_slack_B)[:, None])
 
 
-def water_filled(excess_BM: Tensor, is_out_BM: Tensor, temperature: float) -> Tensor:
-    r"""The support of the least :math:`\sum_j \alpha_j e_j + \frac{\tau}{2} \sum_j \alpha_j^2` on the simplex.
+def water_level(excess_BM: Tensor, temperature: float) -> Tensor:
+    r"""The level mu of the least :math:`\sum_j \alpha_j e_j + \frac{\tau}{2} \sum_j \alpha_j^2` on the simplex, (b, 1).
 
-    With costs in ascending order, the first k are in if :math:`\sum_{j \le k} (e_k - e_j) < \tau`, which is the water
-    it takes to cover them all.
+    Root of :math:`\sum_j (\mu - e_j)_+ = \tau`, convex and piecewise linear in mu. Newton's method from the right,
+    where all are covered, falls monotonically and is exact once no key leaves: a few passes, where sorting takes many.
 
-    >>> e = torch.tensor([[0.0, 0.5, 9.0, 0.0]])
-    >>> water_filled(e, torch.tensor([[False, False, False, True]]), 1.0)
-    tensor([[ True,  True, False, False]])
+    >>> water_level(torch.tensor([[0.0, 0.5, 9.0, math.inf]]), 1.0)
+    tensor([[0.7500]])
     """
-    sorted_BM = excess_BM.detach().masked_fill(is_out_BM, math.inf).sort(dim=1).values
-    rank_M = torch.arange(1, sorted_BM.shape[1] + 1, device=excess_BM.device, dtype=excess_BM.dtype)
-    is_covered_BM = rank_M * sorted_BM - sorted_BM.cumsum(dim=1) < temperature  # inf - inf is NaN: not covered
-    num_covered_B1 = is_covered_BM.sum(dim=1, keepdim=True)
-    highest_B1 = sorted_BM.gather(1, num_covered_B1 - 1)  # the least cost is always covered
-    return (excess_BM.detach() <= highest_B1) & is_out_BM.logical_not()  # ties stand or fall together
+    is_in_BM = excess_BM < math.inf
+    num_B1 = is_in_BM.sum(dim=1, keepdim=True).to(excess_BM.dtype)
+    level_B1 = (temperature + torch.where(is_in_BM, excess_BM, 0.0).sum(dim=1, keepdim=True)) / num_B1
+    for _ in range(excess_BM.shape[1]):
+        depth_BM = torch.relu(level_B1 - excess_BM)
+        total_B1 = depth_BM.sum(dim=1, keepdim=True)
+        covered_B1 = depth_BM.sign().sum(dim=1, keepdim=True)
+        is_done_B1 = covered_B1 >= num_B1
+        level_B1 = level_B1 - (total_B1 - temperature) / covered_B1
+        if _holds(is_done_B1):
+            break
+        num_B1 = covered_B1
+    return level_B1
 
 
 def inverse_power_sum(t_B: Tensor, e_BM: Tensor, is_out_BM: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,6 +112,34 @@ def inverse_power_root(e_BM: Tensor, is_out_BM: Tensor, gamma: float) -> Tensor:
         t_B = torch.where(is_done_B, t_B, torch.where(is_safe_B, newton_B, 0.5 * (low_B + high_B)))
         last_B = residual_B
     return t_B
+
+
+def inverse_powers(e_BM: Tensor, gamma: float) -> Tensor:
+    r"""The numbers :math:`(e_j + m)^{-1/\gamma}` whose sum is 1, where the least e_j is 0; not differentiable.
+
+    :math:`\big(\sum_j (e_j + m)^{-1/\gamma}\big)^{-\gamma}` is concave and increasing in m, so that Newton's method
+    from the left, :math:`m \ge \max(1, K^\gamma - \bar e)`, rises monotonically to where it is 1; it is nearly linear
+    where m is large beside all e_j.
+
+    >>> inverse_powers(torch.tensor([[0.0, 1.5, math.inf]]), 1.0)
+    tensor([[0.6667, 0.3333, 0.0000]])
+    """
+    is_in_BM = e_BM < math.inf
+    num_B1 = is_in_BM.sum(dim=1, keepdim=True).to(e_BM.dtype)
+    mean_B1 = torch.where(is_in_BM, e_BM, 0.0).sum(dim=1, keepdim=True) / num_B1
+    m_B1 = (num_B1**gamma - mean_B1).clamp(min=1.0)
+    limit_B1 = 4 * torch.finfo(e_BM.dtype).eps * (1 + num_B1.log())
+    power_BM = e_BM
+    for _ in range(MAX_STEPS):
+        base_BM = e_BM + m_B1
+        power_BM = base_BM ** (-1 / gamma)
+        total_B1 = power_BM.sum(dim=1, keepdim=True)
+        if bool(((total_B1 - 1).abs() <= limit_B1).all()):
+            break
+        slope_B1 = power_BM.div(base_BM).sum(dim=1, keepdim=True)
+        step_B1 = (total_B1 ** (1 + gamma) - total_B1) / slope_B1
+        m_B1 = m_B1 + torch.where((total_B1 - 1).abs() <= limit_B1, 0.0, step_B1)
+    return power_BM
 
 
 def _holds(is_done_B: Tensor) -> bool:
