@@ -159,7 +159,7 @@ class _Protocol:
 def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tuple[Row, ...]:
     """Both protocols on every set of features, side by side; each figure is shown as soon as it is known."""
     tasks = [(features, kind) for features in _all_features(trained, reporter) for kind in (KNN, PROBE)]
-    with reporter.bar("figures", len(tasks)) as advance, settled():
+    with reporter.bar("evaluating", len(tasks)) as advance, settled():
 
         def figure(place: int) -> Row:
             row = _row(*tasks[place], trained, protocol)

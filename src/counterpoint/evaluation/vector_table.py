@@ -12,7 +12,8 @@ import numpy as np
 
 from counterpoint.core.arrow_files import TableFile, write_vectors
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.data.npz_files import read_npy, read_npz
+from counterpoint.data.label_files import load_npy
+from counterpoint.data.npz_files import read_npz
 
 Layer = Literal["representation", "embedding"]
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
@@ -61,7 +62,7 @@ Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, p
 
 
 def _read_npy(path: Path) -> Columns:
-    return (), (), read_npy(path)
+    return (), (), load_npy(path)
 
 
 def _read_npz(path: Path) -> Columns:
