@@ -20,7 +20,7 @@ def write_world(folder: Path) -> None:
     images, labels = rng.integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
     np.savez(folder / "images.npz", images=images, labels=labels)
     np.save(folder / "plain.npy", images)
-    np.save(folder / "few.npy", images[:3])
+    np.save(folder / "few.npy", images[:2])
     np.save(folder / "vectors.npy", rng.normal(size=(60, 5)))
     np.save(folder / "nan.npy", np.where(np.arange(60) == 7, np.nan, 0.5)[:, None, None] * np.ones((60, 8, 8)))
     np.save(folder / "bright.npy", np.full((60, 8, 8), 3.0))
@@ -91,7 +91,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "pickled array": ("train --data pickled.npy --out new", ["pickled.npy is not a readable NumPy file"]),
     "damaged archive": ("train --data damaged.npz --out new", ["damaged.npz is not a readable NumPy file"]),
     "archive of other names": ("train --data odd.npz --out new", ["pictures", "images"]),
-    "too few samples": ("train --data few.npy --out new", ["3 usable samples", "at least 4"]),
+    "too few samples": ("train --data few.npy --out new", ["2 usable samples", "at least 4"]),
     "a name too long": (f"train --data {'x' * 300} --out new", ["no such file or folder"]),
     # labels
     "labels of another length inside": ("train --data short.npz --out new", ["60 samples", "(59,)"]),
