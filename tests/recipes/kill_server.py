@@ -189,15 +189,15 @@ def _go_wrong(plant: Plant) -> None:
 
     original, calls = step._loss, [0]
 
-    def loss_of(module: Any, part: Any) -> Any:
+    def loss_of(module: Any, part: Any, *further: Any) -> Any:
         calls[0] += 1
         if calls[0] != plant.call:
-            return original(module, part)
+            return original(module, part, *further)
         if plant.kind == "memory":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nand more")
         if plant.kind == "view":
             part.view0[2] = torch.nan
-        loss = original(module, part)
+        loss = original(module, part, *further)
         if plant.kind == "loss":
             return loss * torch.nan
         if plant.kind == "gradient":

@@ -86,7 +86,7 @@ def test_twice_with_workers_sgd_and_dropout_of_the_users_own(
     assert_same_run(cp.resume(cp.Run(path, data=images, encoder=network()), quiet=True), whole)
 
 
-@pytest.mark.parametrize("shape", [(4, 4), (1, 1), (20, 9), (9, 20, 3), (1030, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(4, 4), (1, 1, 1), (20, 9), (9, 20, 3), (1030, 2)], ids=str)
 def test_images_of_any_size_and_shape_resume_and_are_judged(
     tmp_path: Path, shape: tuple[int, ...], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
