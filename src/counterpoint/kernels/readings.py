@@ -11,6 +11,7 @@ from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.tiles import Tile
 
 LEAST_EXPONENT = -60.0
+LEAST_WEIGHT = 1e-26  # above e^-60
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,10 @@ def prepare(tile: Tile, psi: PairFunction) -> None:
 def exp_(v: Tensor) -> Tensor:
     """Exponential in place, of numbers relative to the largest of a row, or to the logarithm of its sum.
 
-    Far below it is not zero but 1e-26, which no sum with a 1 in it shows: exponentials that are subnormal or zero take
-    forty and ten times as long.
+    Below 1e-26, which no sum with a 1 in it shows, it is zero: computed as such, exponentials that are subnormal or
+    zero take forty and ten times as long.
     """
-    return v.clamp_(min=LEAST_EXPONENT).exp_()
+    return torch.threshold_(v.clamp_(min=LEAST_EXPONENT).exp_(), LEAST_WEIGHT, 0.0)
 
 
 class LogSums:
