@@ -30,7 +30,7 @@ lint: $(DEV) ## style, format and types
 	@$(BIN)/ruff format --check .
 	@$(CHECK_TYPES)
 
-format: $(DEV) ## mend style and format where that can be done by machine
+format: $(DEV) ## fix style and format where that can be done by machine
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

@@ -117,7 +117,7 @@ def broadcast_text(text: str) -> str:
     """Rank 0's text on every rank.
 
     Args:
-        text: what rank 0 has to say; of no account on the others.
+        text: what rank 0 has to say; ignored on the others.
 
     >>> broadcast_text("run-7")
     'run-7'

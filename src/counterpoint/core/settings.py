@@ -276,7 +276,7 @@ class EngineSettings(Settings):
         default="auto", description="epochs between checkpoints (auto: about ten per run)"
     )
     checkpoint_steps: Count | Off = Field(
-        default="none", description="save every so many steps, too, in the midst of an epoch or at its end"
+        default="none", description="save every so many steps, too, in the middle of an epoch or at its end"
     )
     keep: Count = Field(default=2, description="number of newest checkpoints kept")
     knn_every: Count | Off = Field(

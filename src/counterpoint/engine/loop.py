@@ -29,7 +29,7 @@ from counterpoint.engine.step import Prepared, StepOutcome, take_step
 
 @dataclass
 class EpochLog:
-    """Running sums of the epoch in progress; saved with a checkpoint taken in its midst."""
+    """Running sums of the epoch in progress; saved with a checkpoint taken in the middle of it."""
 
     loss_sum: float = 0.0
     norm_sum: float = 0.0
@@ -132,7 +132,7 @@ def _run_epoch(
 
 
 def _batches(job: TrainingJob, position: Position) -> Iterator[Batch]:
-    """The rest of an epoch; a sample that one of several ranks cannot read is that rank's own trouble."""
+    """The rest of an epoch; a sample that one of several ranks cannot read is that rank's own error."""
     try:
         yield from job.loader.epoch(position.epoch, first_batch=position.batch)
     except CounterpointError as error:

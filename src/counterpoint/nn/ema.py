@@ -46,7 +46,7 @@ class MomentumCopy(nn.Module):
         """One step towards the source.
 
         Args:
-            source: a module of the same make.
+            source: a module with the same structure.
             momentum: m, share of the copy that is kept, 0 to 1.
 
         Raises:
