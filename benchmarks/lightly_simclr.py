@@ -73,7 +73,10 @@ class StepClock(pl.Callback):
     """Notes when each step ended."""
 
     def __init__(self) -> None:
-        self.ends: list[float] = []
+        self.ends: list[float] = []  # the beginning of the first before them
+
+    def on_train_start(self, *_: Any) -> None:
+        self.ends.append(time.perf_counter())
 
     def on_train_batch_end(self, *_: Any) -> None:
         if torch.cuda.is_initialized():
@@ -107,12 +110,13 @@ class ReadyBatches:
         return (self._batches[number % len(self._batches)] for number in range(self._num_steps))
 
 
-def lightly_seconds(setup: Setup, *, loads: bool) -> list[float]:
-    """Seconds from the end of one step to the end of the next.
+def lightly_seconds(setup: Setup, *, loads: bool, skip: int = WARM_UPS) -> list[float]:
+    """Seconds from the end of one step to the end of the next, without the first.
 
     Args:
         setup: what is trained.
         loads: draw the views while training, as the example does.
+        skip: steps that do not count.
     """
     batches: Iterable[Any] = picture_loader(setup) if loads else ReadyBatches(setup)
     clock = StepClock()
@@ -132,8 +136,8 @@ def lightly_seconds(setup: Setup, *, loads: bool) -> list[float]:
             callbacks=[clock],
         )
         trainer.fit(SimCLR(setup.encoder), train_dataloaders=batches)
-    assert len(clock.ends) == setup.num_steps
-    return [after - before for before, after in zip(clock.ends, clock.ends[1:], strict=False)][WARM_UPS - 1 :]
+    assert len(clock.ends) == setup.num_steps + 1
+    return [after - before for before, after in zip(clock.ends, clock.ends[1:], strict=False)][skip:]
 
 
 def differences(method: Method, encoder: str) -> list[str]:

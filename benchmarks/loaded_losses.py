@@ -19,8 +19,6 @@ from peer_losses import CATALOGUE, DENSE, OURS
 from problems import Problem, make_inputs
 from torch import Tensor
 
-LABELS = 10
-
 
 @dataclass(frozen=True)
 class Case:
@@ -42,44 +40,11 @@ def known(*names: str) -> dict[str, Callable[[Problem], LossFunction]]:
     return {name: lambda problem, name=name: CATALOGUE[problem.kind][name].build(problem).function for name in names}
 
 
-def ours(name: str) -> Callable[[Problem], LossFunction]:
-    """A loss of our catalogue, with labels."""
+def ours_mio(problem: Problem) -> LossFunction:
+    """``losses.MIOv3``."""
+    from counterpoint.losses import MIOv3  # deferred: peers are measured without it
 
-    def build(problem: Problem) -> LossFunction:
-        from counterpoint.losses import CATALOGUE as LOSSES  # deferred: peers are measured without it
-
-        loss, labels = LOSSES[name](temperature=problem.temperature), labels_of(problem)
-        return lambda x0, x1: loss(x0, x1, labels)
-
-    return build
-
-
-def labels_of(problem: Problem) -> Tensor:
-    """Ten classes in turn."""
-    return torch.arange(problem.num_pairs) % LABELS
-
-
-def metric_learning_supervised(problem: Problem) -> LossFunction:
-    """``pytorch_metric_learning.losses.SupConLoss`` of both views."""
-    from pytorch_metric_learning.losses import SupConLoss  # deferred: a peer, perhaps missing
-
-    loss, labels = SupConLoss(problem.temperature), labels_of(problem).repeat(2)
-    return lambda x0, x1: loss(torch.cat([x0, x1]), labels)
-
-
-def dense_supervised(problem: Problem) -> LossFunction:
-    """khosla2020, Eq. 2, from one matrix."""
-    labels = labels_of(problem).repeat(2)
-    is_positive = (labels[:, None] == labels).fill_diagonal_(False)
-    num_positives = is_positive.sum(1)
-
-    def loss(x0: Tensor, x1: Tensor) -> Tensor:
-        z = F.normalize(torch.cat([x0, x1]))
-        logits = (z @ z.T / problem.temperature).fill_diagonal_(-torch.inf)
-        log_p = logits.log_softmax(1)
-        return -(log_p.masked_fill(~is_positive, 0.0).sum(1) / num_positives).mean()
-
-    return loss
+    return MIOv3(temperature=problem.temperature)
 
 
 def dense_mio(problem: Problem) -> LossFunction:
@@ -98,11 +63,8 @@ def dense_mio(problem: Problem) -> LossFunction:
 
 CASES: Mapping[str, Case] = {
     "NT-Xent": Case(Problem("nt-xent", 4096, 128, 0.1), known(OURS, DENSE, "lightly")),
-    "supervised": Case(
-        Problem("nt-xent", 1024, 128, 0.1),
-        {OURS: ours("supcon"), DENSE: dense_supervised, "pytorch-metric-learning": metric_learning_supervised},
-    ),
-    "MIO-v3": Case(Problem("nt-xent", 4096, 128, 0.2), {OURS: ours("mio-v3"), DENSE: dense_mio}),
+    "supervised": Case(Problem("supervised", 1024, 128, 0.1), known(OURS, DENSE, "pytorch-metric-learning")),
+    "MIO-v3": Case(Problem("nt-xent", 4096, 128, 0.2), {OURS: ours_mio, DENSE: dense_mio}),
     "cross-modal": Case(Problem("cross-modal", 2048, 512, 0.07), known(OURS, DENSE, "open_clip")),
     "NT-Xent, Hessian times a vector": Case(Problem("nt-xent", 4096, 128, 0.1), known(OURS, DENSE), is_hessian=True),
 }

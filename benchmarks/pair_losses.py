@@ -42,6 +42,7 @@ from torch import Tensor
 NT_XENT_SIZES = {"cpu": (16, 64, 128, 256, 512, 1024, 4096), "cuda": (256, 512, 1024, 4096, 16384, 32768)}
 CROSS_MODAL_SIZES = {"cpu": (4096,), "cuda": (4096, 32768, 65536)}
 SHARP_SIZES, SHARP_TEMPERATURES = (64, 256, 512), (0.01, 0.02)
+SUPERVISED_SIZES, SIGMOID_SIZES = (64, 256, 1024), (16, 64, 512)
 FULL_SIZE = 65536
 PRECISIONS: dict[str, tuple[Precision, ...]] = {"cpu": ("float32",), "cuda": ("float32", "tf32", "bfloat16")}
 PLANS = {
@@ -92,11 +93,14 @@ def problems(arguments: argparse.Namespace) -> Iterator[Problem]:
         made = {"precision": precision, "device": device}
         if arguments.quick:
             yield from (Problem("nt-xent", n, 16, 0.1, **made) for n in (8, 32))
-            yield Problem("cross-modal", 32, 16, 0.07, **made)
+            yield from (Problem(kind, 32, 16, 0.07, **made) for kind in ("cross-modal", "supervised", "sigmoid"))
             continue
         full = (FULL_SIZE,) if arguments.full else ()
         yield from (Problem("nt-xent", n, 128, 0.1, **made) for n in NT_XENT_SIZES[device] + full)
         yield from (Problem("nt-xent", n, 128, tau, **made) for n in SHARP_SIZES for tau in SHARP_TEMPERATURES)
+        yield from (Problem("supervised", n, 128, 0.1, **made) for n in SUPERVISED_SIZES)
+        yield from (Problem("supervised", 64, 128, tau, **made) for tau in SHARP_TEMPERATURES)
+        yield from (Problem("sigmoid", n, 512, tau, **made) for n in SIGMOID_SIZES for tau in (0.01, 0.1))
         yield from (Problem("cross-modal", n, 512, 0.07, **made) for n in CROSS_MODAL_SIZES[device])
 
 

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from exact_losses import LossFunction
-from problems import Problem
+from problems import ALL_ROWS, SIGMOID_BIAS, Problem, labels_of
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -77,6 +77,21 @@ def ours_cross_modal(problem: Problem) -> Built:
     return Built(function.to(problem.device), "losses.CrossModal is missing; this is InfoNCE(negatives='cross-view')")
 
 
+def ours_supervised(problem: Problem) -> Built:
+    """``losses.SupCon`` with labels."""
+    from counterpoint.losses import SupCon  # deferred: peers are measured without it
+
+    loss, labels = SupCon(temperature=problem.temperature), labels_of(problem)
+    return Built(lambda x0, x1: loss(x0, x1, labels))
+
+
+def ours_sigmoid(problem: Problem) -> Built:
+    """``losses.SigmoidPair`` with a fixed scale and bias."""
+    from counterpoint.losses import SigmoidPair  # deferred: peers are measured without it
+
+    return Built(SigmoidPair(1 / problem.temperature, SIGMOID_BIAS, learnable=False).to(problem.device))
+
+
 def lightly_nt_xent(problem: Problem) -> Built:
     """``lightly.loss.NTXentLoss``."""
     from lightly.loss import NTXentLoss  # deferred: a peer, perhaps missing
@@ -89,6 +104,21 @@ def metric_learning_nt_xent(problem: Problem) -> Built:
     from pytorch_metric_learning.losses import NTXentLoss, SelfSupervisedLoss  # deferred: a peer, perhaps missing
 
     return Built(SelfSupervisedLoss(NTXentLoss(temperature=problem.temperature)))
+
+
+def metric_learning_supervised(problem: Problem) -> Built:
+    """``pytorch_metric_learning.losses.SupConLoss`` of both views."""
+    from pytorch_metric_learning.losses import SupConLoss  # deferred: a peer, perhaps missing
+
+    loss, labels = SupConLoss(problem.temperature), labels_of(problem).repeat(2)
+    return Built(lambda x0, x1: loss(torch.cat([x0, x1]), labels))
+
+
+def open_clip_sigmoid(problem: Problem) -> Built:
+    """``open_clip.loss.SigLipLoss`` on normalised rows."""
+    from open_clip.loss import SigLipLoss  # deferred: a peer, perhaps missing
+
+    return Built(_on_unit_rows(partial(SigLipLoss(), logit_scale=1 / problem.temperature, logit_bias=SIGMOID_BIAS)))
 
 
 def open_clip_cross_modal(problem: Problem) -> Built:
@@ -128,6 +158,32 @@ def dense_nt_xent(problem: Problem) -> Built:
         return F.cross_entropy(s_RR, partner_R)
 
     return Built(loss)
+
+
+def dense_supervised(problem: Problem) -> Built:
+    """khosla2020, Eq. 2, from one matrix."""
+    labels = labels_of(problem).repeat(2)
+    is_positive = (labels[:, None] == labels).fill_diagonal_(False)
+    num_positives = is_positive.sum(1)
+
+    def loss(x0: Tensor, x1: Tensor) -> Tensor:
+        z = F.normalize(torch.cat([x0, x1]))
+        logits = (z @ z.T / problem.temperature).fill_diagonal_(-math.inf)
+        log_p = logits.log_softmax(1)
+        return -(log_p.masked_fill(~is_positive, 0.0).sum(1) / num_positives).mean()
+
+    return Built(loss)
+
+
+def dense_sigmoid(problem: Problem) -> Built:
+    """One N x N matrix of logits, positives on its diagonal."""
+    signs_NN = 2 * torch.eye(problem.num_pairs, device=problem.device) - 1
+
+    def loss(x_ND: Tensor, y_ND: Tensor) -> Tensor:
+        logits_NN = x_ND @ y_ND.T / problem.temperature + SIGMOID_BIAS
+        return -F.logsigmoid(signs_NN * logits_NN).sum() / problem.num_pairs
+
+    return Built(_on_unit_rows(loss))
 
 
 def dense_cross_modal(problem: Problem) -> Built:
@@ -172,10 +228,10 @@ def chunked_cross_modal(problem: Problem) -> Built:
 
 
 def bare_products(problem: Problem, x0: Tensor, x1: Tensor) -> Callable[[], None]:
-    """The three products a dense loss needs, results preallocated: S = A B^T, S B and S^T A (A = B for NT-Xent)."""
+    """The three products a dense loss needs, results preallocated: S = A B^T, S B, S^T A (A = B: all rows meet)."""
     with torch.no_grad():
-        a_RD = torch.cat([x0, x1]) if problem.kind == "nt-xent" else x0.clone()
-        b_RD = a_RD if problem.kind == "nt-xent" else x1.clone()
+        a_RD = torch.cat([x0, x1]) if problem.kind in ALL_ROWS else x0.clone()
+        b_RD = a_RD if problem.kind in ALL_ROWS else x1.clone()
     s_RR = a_RD.new_empty(problem.side, problem.side)
     for_a_RD, for_b_RD = torch.empty_like(a_RD), torch.empty_like(b_RD)
 
@@ -241,7 +297,22 @@ CROSS_MODAL: Mapping[str, Provider] = {
     "Inf-CL": Provider(inf_cl_cross_modal, _few, cuda_only=True),
     "memeff": Provider(memeff_cross_modal, _few, cuda_only=True),
 }
-CATALOGUE: Mapping[str, Mapping[str, Provider]] = {"nt-xent": NT_XENT, "cross-modal": CROSS_MODAL}
+SUPERVISED: Mapping[str, Provider] = {
+    OURS: Provider(ours_supervised, _few),
+    DENSE: Provider(dense_supervised, _matrices(6)),
+    "pytorch-metric-learning": Provider(metric_learning_supervised, _matrices(8)),
+}
+SIGMOID: Mapping[str, Provider] = {
+    OURS: Provider(ours_sigmoid, _few),
+    DENSE: Provider(dense_sigmoid, _matrices(6)),
+    "open_clip": Provider(open_clip_sigmoid, _matrices(6)),
+}
+CATALOGUE: Mapping[str, Mapping[str, Provider]] = {
+    "nt-xent": NT_XENT,
+    "cross-modal": CROSS_MODAL,
+    "supervised": SUPERVISED,
+    "sigmoid": SIGMOID,
+}
 # Compiling takes longer than all the rest of a quick run.
 COMPILED: Mapping[str, Mapping[str, Provider]] = {
     "nt-xent": {
@@ -249,4 +320,6 @@ COMPILED: Mapping[str, Mapping[str, Provider]] = {
         f"{DENSE}, compiled": Provider(compiled(dense_nt_xent), _matrices(5)),
     },
     "cross-modal": {f"{OURS}, compiled": Provider(compiled(ours_cross_modal), _few)},
+    "supervised": {},
+    "sigmoid": {f"{OURS}, compiled": Provider(compiled(ours_sigmoid), _few)},
 }

@@ -8,9 +8,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Kind = Literal["nt-xent", "cross-modal"]
+Kind = Literal["nt-xent", "cross-modal", "supervised", "sigmoid"]
 Precision = Literal["float32", "tf32", "bfloat16"]
-TITLES = {"nt-xent": "NT-Xent", "cross-modal": "Cross-modal InfoNCE"}
+TITLES = {
+    "nt-xent": "NT-Xent",
+    "cross-modal": "Cross-modal InfoNCE",
+    "supervised": "SupCon, ten classes",
+    "sigmoid": "Sigmoid pairs (SigLIP)",
+}
+ALL_ROWS = ("nt-xent", "supervised")  # kinds whose anchors see all rows of both views
+NUM_CLASSES = 10
+SIGMOID_BIAS = -10.0  # zhai2023's first bias; the scale is 1 / tau
 POSITIVE_COSINE = 0.5  # as early in training; the closer to 1, the more digits a dense gradient loses
 SEED = 20240607
 
@@ -20,7 +28,8 @@ class Problem:
     """One loss at one size; everyone who is compared solves exactly this.
 
     Attributes:
-        kind: ``nt-xent`` (2 N anchors, repelled by all other rows) or ``cross-modal`` (CLIP: both directions).
+        kind: ``nt-xent`` (2 N anchors, repelled by all other rows), ``cross-modal`` (CLIP: both directions),
+            ``supervised`` (SupCon) or ``sigmoid`` (SigLIP).
         num_pairs: N.
         num_features: D.
         temperature: tau; fixed, without a gradient.
@@ -37,8 +46,8 @@ class Problem:
 
     @property
     def side(self) -> int:
-        """Rows of the score matrix: 2 N for NT-Xent, N across modalities."""
-        return 2 * self.num_pairs if self.kind == "nt-xent" else self.num_pairs
+        """Rows of the score matrix: 2 N for NT-Xent and SupCon, N across modalities."""
+        return 2 * self.num_pairs if self.kind in ALL_ROWS else self.num_pairs
 
     @property
     def dtype(self) -> torch.dtype:
@@ -53,14 +62,19 @@ class Problem:
     @property
     def credited_flops(self) -> int:
         """Work forward and backward with recomputed scores credited: 6 R^2 D, across modalities 8 N^2 D."""
-        return (6 if self.kind == "nt-xent" else 8) * self.side**2 * self.num_features
+        return (6 if self.kind in ALL_ROWS else 8) * self.side**2 * self.num_features
 
     @property
     def title(self) -> str:
         """As a heading."""
-        rows = f" pairs ({self.side} rows)" if self.kind == "nt-xent" else ""
-        size = f"{'n' if self.kind == 'nt-xent' else 'N'} = {self.num_pairs}{rows}, D = {self.num_features}"
+        rows = f" pairs ({self.side} rows)" if self.kind in ALL_ROWS else ""
+        size = f"{'n' if self.kind in ALL_ROWS else 'N'} = {self.num_pairs}{rows}, D = {self.num_features}"
         return f"{TITLES[self.kind]}, {size}, tau = {self.temperature:g}, {self.precision}"
+
+
+def labels_of(problem: Problem) -> Tensor:
+    """Classes of the pairs, in turn."""
+    return torch.arange(problem.num_pairs, device=problem.device) % NUM_CLASSES
 
 
 def make_inputs(problem: Problem) -> tuple[Tensor, Tensor]:

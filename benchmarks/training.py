@@ -3,6 +3,7 @@
     python benchmarks/training.py                            # CPU, about four minutes on 2 cores
     python benchmarks/training.py --device cuda              # GPU: ResNet-18, batch 512
     python benchmarks/training.py --device cuda --full       # also 200 epochs on CIFAR-10 and kNN-200 (--data FOLDER)
+    python benchmarks/training.py --beside-load              # a step idle, beside a busy process, beside torch
     python benchmarks/training.py --quick                    # a minute; shows that everything runs, not how fast
 
 The peers come from `pip install lightly pytorch-lightning kornia`; a missing one is named in its row. Tables go to
@@ -25,9 +26,10 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch, as the command does: loader processes need cores
 
-import numpy as np
 import torch
+from beside_load import compare
 from full_training import train_to_the_end
+from loaded_training import OURS as OUR_STEP
 from measuring import Plan, Quartiles, paired_ratio, processor_seconds, quartiles, take_turns
 from result_tables import heading
 from training_report import (
@@ -40,7 +42,7 @@ from training_report import (
     rate_table,
     verdict_table,
 )
-from training_runs import WARM_UPS, Setup, forget_peak, make_job, part_seconds, peak_mib, step_seconds
+from training_runs import WARM_UPS, Setup, forget_peak, make_job, part_seconds, peak_mib, random_pictures, step_seconds
 from view_peers import OURS, PIL_WORKERS, Work
 from views import TARGET, make_images, prepare, table
 
@@ -49,6 +51,7 @@ DEFAULTS = {"cpu": ("resnet9", 128), "cuda": ("resnet18", 512)}
 STEPS, ROUNDS = 6, 3
 APART = "ours, views apart"
 LIGHTLY, READY = "lightly + Lightning", "the same, its views ready beforehand"
+LOADED = Path(__file__).with_name("loaded_training.py")
 Series = dict[tuple[str, str], list[list[float]]]  # (name, precision) -> seconds of the steps of each round
 NOTES = """One round is one run of {steps} steps of each implementation, in turn; the first {warm} steps do not
 count. A step of ours is a step of `counterpoint train`: from asking for a batch to asking for the next. `bare` is the
@@ -67,6 +70,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=None, help="samples per step (128 on a CPU, 512 on a GPU)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often everyone takes a turn")
     parser.add_argument("--data", type=Path, default=None, help="--full: folder that holds CIFAR-10")
+    parser.add_argument(
+        "--beside-load", action="store_true", help="first and median step beside other work, on the CPU"
+    )
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="a tiny batch and few steps, as a smoke test")
     size.add_argument("--full", action="store_true", help="also 200 epochs and their accuracy (for a GPU)")
@@ -79,17 +85,20 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         parser.error("--device cuda needs a GPU that torch can use, and there is none; leave --device out for the CPU")
     if arguments.full and arguments.data is None:
         parser.error("--full needs --data, a folder with CIFAR-10")
+    if arguments.beside_load and (arguments.device != "cpu" or arguments.full):
+        parser.error("--beside-load is for the CPU and goes without --full")
     return arguments
 
 
 def make_setup(arguments: argparse.Namespace) -> Setup:
-    """What everyone trains: random pixels, as speed does not depend on them."""
+    """What everyone trains."""
     encoder, batch_size = DEFAULTS[arguments.device]
     batch_size = arguments.batch_size or (4 if arguments.quick else batch_size)
     steps = 4 if arguments.quick else STEPS
     steps *= 10 if arguments.device == "cuda" and not arguments.quick else 1
-    images = np.random.default_rng(0).integers(0, 256, (steps * batch_size, 32, 32, 3), dtype=np.uint8)
-    return Setup(images, arguments.encoder or encoder, batch_size, "fp32", arguments.device)
+    return Setup(
+        random_pictures(steps * batch_size), arguments.encoder or encoder, batch_size, "fp32", arguments.device
+    )
 
 
 def say(text: str) -> None:
@@ -212,9 +221,24 @@ def compare_views(*, is_quick: bool) -> tuple[str, list[Verdict]]:
     return table(seconds, remarks, 2 * num_images), verdicts
 
 
+def measure_beside_load(setup: Setup, folder: Path) -> str:
+    """A table of steps under each load, each implementation in processes of its own."""
+    if problems := differences_from_peer(setup, folder):
+        raise ValueError("; ".join(problems))
+    words = (setup.encoder, setup.precision, setup.batch_size, setup.num_steps)
+    commands = {name: (LOADED, (name, *words)) for name in (OUR_STEP, LIGHTLY)}
+    title = f"A step of SimCLR, {setup.encoder}, 32 x 32, batch {setup.batch_size}, {setup.precision}"
+    return compare(title, commands)
+
+
 def main(words: Sequence[str]) -> int:
     """Measure, print tables, return the exit code."""
     arguments = parse(words)
+    if arguments.beside_load:
+        print(heading("cpu", "training.py"), flush=True)
+        with tempfile.TemporaryDirectory() as place:
+            print("", measure_beside_load(make_setup(arguments), Path(place) / "run"), sep="\n")
+        return 0
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     setup = make_setup(arguments)

@@ -82,14 +82,19 @@ def make_job(setup: Setup, folder: Path) -> TrainingJob:
     return assemble(resolve_holdout(settings, source), source, placement, None).job(RunFolder(folder))
 
 
-def step_seconds(setup: Setup, folder: Path, *, with_bare: bool) -> dict[str, list[float]]:
-    """Seconds of each step of a run, and of a bare loop's steps taken between them, if asked for."""
+def random_pictures(num_pictures: int) -> np.ndarray:
+    """uint8 (n, 32, 32, 3): random pixels, as speed does not depend on them."""
+    return np.random.default_rng(0).integers(0, 256, (num_pictures, 32, 32, 3), dtype=np.uint8)
+
+
+def step_seconds(setup: Setup, folder: Path, *, with_bare: bool, skip: int = WARM_UPS) -> dict[str, list[float]]:
+    """Seconds of each step of a run but the first, and of a bare loop's steps taken between them, if asked for."""
     job = make_job(setup, folder)
     decay = job.optimizer.param_groups[0]["weight_decay"]
     others = {"bare": bare_step(copy.deepcopy(job.method), job.views, decay, setup)} if with_bare else {}
     loader = Interleaved(job.loader, others)
     run_training(replace(job, loader=loader), Reporter(quiet=True))  # pyright: ignore[reportArgumentType]
-    return {name: seconds[WARM_UPS:] for name, seconds in loader.seconds.items()}
+    return {name: seconds[skip:] for name, seconds in loader.seconds.items()}
 
 
 class Interleaved:

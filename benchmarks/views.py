@@ -1,6 +1,7 @@
 """Views per second beside torchvision v2 and kornia: lightly's CIFAR-10 recipe, the same images, ratios pair by pair.
 
     python benchmarks/views.py                                     # CPU, two threads, about a minute
+    python benchmarks/views.py --beside-load                       # also beside a busy process and beside torch
     python benchmarks/views.py --images 64 --batch-size 32         # seconds; shows that everything runs
 
 First every operation is compared with torchvision's, given the same parameters; one that differs by more than 1/255
@@ -12,9 +13,11 @@ arguments.
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from beside_load import compare
 from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
 from result_tables import heading
 from torch import Tensor
@@ -26,6 +29,8 @@ LARGEST = 1.0  # level of 255
 TARGET = 4.0  # times torchvision on PIL with as many processes as we have threads
 PLAN = Plan(warm_ups=2, short_rounds=9, long_rounds=9, sample_seconds=0.0)
 CHECKED_IMAGES = 64
+LOADED = Path(__file__).with_name("loaded_views.py")
+LOADED_CALLS = 6
 HEADER = "| who | views/s | time / ours | target | remark |"
 RULE = "|---|---:|---:|---|---|"
 
@@ -36,6 +41,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=2048, help="images per round, two views of each (default 2048)")
     parser.add_argument("--batch-size", type=int, default=256, help="images per batch (default 256)")
     parser.add_argument("--threads", type=int, default=2, help="threads, or processes of a loader (default 2)")
+    parser.add_argument("--beside-load", action="store_true", help="first and median pass beside other work")
     arguments = parser.parse_args(words)
     for name in ("images", "batch_size", "threads"):
         if getattr(arguments, name) < 1:
@@ -104,6 +110,10 @@ def main(words: Sequence[str]) -> int:
     if not is_same:
         print(f"an operation differs from torchvision's by more than {LARGEST:g} level: not timed", file=sys.stderr)
         return 1
+    if arguments.beside_load:
+        commands = {name: (LOADED, (name, arguments.images, arguments.batch_size, LOADED_CALLS)) for name in CATALOGUE}
+        print("", compare("Views beside other work", commands), sep="\n")
+        return 0
     print("taking turns", file=sys.stderr, flush=True)
     steps, remarks = prepare(Work(images, arguments.batch_size, arguments.threads))
     seconds = take_turns(steps, processor_seconds, PLAN)

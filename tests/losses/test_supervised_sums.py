@@ -7,7 +7,7 @@ import torch
 from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
-from counterpoint.kernels import tiles
+from counterpoint.kernels import row_blocks, small_supervised, tiles
 from counterpoint.losses import supervised_sums
 from counterpoint.losses.loss import Part
 from counterpoint.losses.supervised import SupCon
@@ -32,14 +32,22 @@ def value_and_gradient(loss: Tensor, z: Tensor) -> Tensor:
     return torch.cat([loss.detach()[None], torch.autograd.grad(loss, z)[0].flatten()])
 
 
-@pytest.fixture(params=["at once", "at once, large scores", "in tiles", "in tiles, large scores"])
+ROUTES = ["in few calls", "at once", "in tiles"]
+
+
+@pytest.fixture(params=[f"{route}{scores}" for route in ROUTES for scores in ("", ", large scores")])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "few calls" in request.param:
+        monkeypatch.setattr(row_blocks, "BLOCK", 4)
+    else:
+        monkeypatch.setattr(small_supervised, "LARGEST", 0)
     if "tiles" in request.param:
         monkeypatch.setattr(supervised_sums, "SMALL_PAIRS", 0)
         monkeypatch.setattr(tiles, "TILE_ROWS", 3)
         monkeypatch.setattr(tiles, "TILE_COLUMNS", 3)
     if "large" in request.param:
         monkeypatch.setattr(supervised_sums, "LARGEST_SCALE", {torch.float32: 0.0, torch.float64: 0.0})
+        monkeypatch.setattr(small_supervised, "LARGEST_SCALE", 0.0)
 
 
 @each_labels
@@ -76,6 +84,16 @@ def test_an_only_positive_keeps_the_digits_of_a_small_gradient() -> None:
     exact, single = (turned.to(dtype).requires_grad_() for dtype in (torch.float64, torch.float32))
     y = torch.tensor([0, 0, 1, 1])
     assert_close(*(torch.autograd.grad(SupCon(0.05)(z, labels=y), z)[0] for z in (single, exact)), dtype=torch.float32)
+
+
+@pytest.mark.usefixtures("route")
+def test_hessian_vector_products_are_those_of_the_peer() -> None:
+    z, y = one_set(), torch.tensor(LABELS["odd"])
+    found = []
+    for loss in (SupCon(TEMPERATURE)(z, labels=y), SupConLoss(TEMPERATURE)(z, y)):
+        (slope,) = torch.autograd.grad(loss, z, create_graph=True)
+        found.append(torch.autograd.grad(slope, z, torch.ones_like(z))[0])
+    assert_close(*found)
 
 
 def test_without_any_positive_there_is_no_loss() -> None:

@@ -4,6 +4,7 @@
 
 import inspect
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 from counterpoint.core import rowwise
 from counterpoint.kernels import tiles
 from counterpoint.kernels.select import use
-from counterpoint.losses import CATALOGUE, InfoNCE, Loss
+from counterpoint.losses import CATALOGUE, InfoNCE, Loss, SigmoidPair, SupCon
 
 N, D = 270, 64  # vectors enough that torch splits operations on all of them
 SIDE = 256  # of a tile: torch splits operations on a whole one
@@ -51,14 +52,14 @@ def make(name: str) -> Loss:
     return CATALOGUE[name](**{word: ARGUMENTS[word] for word in required})
 
 
-def derivatives(loss: Loss, num_threads: int) -> list[Tensor]:
-    """Value, gradient and Hessian times a direction."""
+def derivatives(loss: Loss, num_threads: int, *, kernel: str | None = "tiled", num: int = N) -> list[Tensor]:
+    """Value, gradient and Hessian times a direction; by the kernel that is chosen where none is named."""
     torch.set_num_threads(num_threads)
     torch.manual_seed(1)
-    z0, noise, direction = torch.randn(3, N, D)
+    z0, noise, direction = torch.randn(3, num, D)
     z0.requires_grad_()
-    labels = torch.arange(N) % 5
-    with use("tiled"):
+    labels = torch.arange(num) % 5
+    with use(kernel) if kernel else nullcontext():
         value = loss(z0, 0.5 * z0.detach() + noise, labels)
         has_hessian = loss.card.second_derivative.startswith("true")
         (slope,) = torch.autograd.grad(value, z0, create_graph=has_hessian)
@@ -75,3 +76,11 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(name: str) -> None:
     for num_threads in (2, 3):
         again = derivatives(loss, num_threads)
         assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+
+
+@pytest.mark.parametrize("num", [40, 512])
+@pytest.mark.parametrize("loss", [InfoNCE(0.1), InfoNCE(0.01), SupCon(0.1), SupCon(0.01), SigmoidPair()], ids=str)
+def test_neither_do_those_of_small_batches(loss: Loss, num: int) -> None:
+    """Products of 1024 x 1024 and 1024 x 64 numbers, which a library sums in an order of its own on several threads."""
+    once, *others = (derivatives(loss, num_threads, kernel=None, num=num)[:2] for num_threads in (1, 2, 3))
+    assert all(torch.equal(a, b) for other in others for a, b in zip(once, other, strict=True))

@@ -82,6 +82,23 @@ def in_turn(
         turns.stop()
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Operations of this thread are not split over others: for small ones beside other work.
+
+    Beside a busy process a product of two 128 x 128 matrices that is split over two cores took 8 ms, by itself 0.05.
+    """
+    num_threads = torch.get_num_threads()
+    if num_threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
+
+
 class _Turns(Generic[Task]):
     """Tasks that wait, and what those that run write to."""
 

@@ -8,7 +8,7 @@ are therefore one operation that keeps its exponentials (memory n x n) and whose
 its largest score. Everything beyond a first reverse-mode derivative is left to the caller's general route.
 """
 
-# N samples, V = 2N vectors, D features
+# N samples, V = 2N vectors, H rows of a block, D features
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import ORDINARY_LENGTHS
+from counterpoint.core.thread_parts import alone
 from counterpoint.core.transforms import is_transformed
+from counterpoint.kernels.row_blocks import blocks, each_block
 
 LARGEST = 1024 * 1024  # pairs of vectors; 4 MiB in float32, which a cache holds
 LARGEST_SCALE = 40.0  # exp(s) and exp(-s), and sums of 1024 of them, are ordinary numbers in float32
@@ -64,9 +66,10 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float, exclud
     """
     if 4 * len(z0) ** 2 > LARGEST or is_transformed():
         return None
-    both_VD = torch.cat([z0.detach(), z1.detach()])
-    length_V1 = torch.linalg.vector_norm(both_VD, dim=1, keepdim=True)
-    shortest, longest = torch.aminmax(length_V1)
+    with alone():
+        both_VD = torch.cat([z0.detach(), z1.detach()])
+        length_V1 = torch.linalg.vector_norm(both_VD, dim=1, keepdim=True)
+        shortest, longest = torch.aminmax(length_V1)
     if not (ORDINARY_LENGTHS[0] < shortest.item() and longest.item() < ORDINARY_LENGTHS[1]):
         return None
     return _Loss.apply(z0, z1, both_VD, length_V1, (loss, weight, excluded_V2))  # pyright: ignore[reportReturnType]
@@ -76,22 +79,31 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z0: Tensor, z1: Tensor, both_VD: Tensor, length_V1: Tensor, constants: Any) -> Tensor:
         loss, weight, excluded_V2 = ctx.constants = constants
-        unit_VD = both_VD.div_(length_V1)
-        scaled_VD = unit_VD * loss.scale
-        u_VV = torch.mm(scaled_VD, unit_VD.t())
-        own_V = u_VV.diagonal(len(z0)).repeat(2)
-        if abs(loss.scale) <= LARGEST_SCALE:
-            exp_VV = u_VV.exp_().scatter_(1, excluded_V2, 0.0)
-        else:
-            top_V = u_VV.scatter_(1, excluded_V2, -torch.inf).amax(1)
-            own_V -= top_V
-            exp_VV = u_VV.sub_(top_V[:, None]).clamp_(min=LEAST_SCORE).exp_().scatter_(1, excluded_V2, 0.0)
-        sum_V = exp_VV.sum(1)
-        statistic_V = torch.log(sum_V).sub_(own_V)
-        if loss.margin:
-            statistic_V += loss.margin
-        ctx.save_for_backward(z0, z1, unit_VD, scaled_VD, length_V1, exp_VV, sum_V, statistic_V)
-        return loss.phi_of_log(statistic_V).sum().mul_(weight)
+        num_vectors, is_bounded = len(both_VD), abs(loss.scale) <= LARGEST_SCALE
+        with alone():
+            unit_VD = both_VD.div_(length_V1)
+            scaled_VD = unit_VD * loss.scale
+            exp_VV = unit_VD.new_empty(num_vectors, num_vectors)
+            sum_V, own_V = unit_VD.new_empty(2, num_vectors)
+
+        def work(rows: slice) -> None:
+            u_HV = torch.mm(scaled_VD[rows], unit_VD.t(), out=exp_VV[rows])
+            own_H = own_V[rows].copy_(_of_partners(u_HV, rows))
+            if is_bounded:
+                u_HV.exp_().scatter_(1, excluded_V2[rows], 0.0)
+            else:
+                top_H = u_HV.scatter_(1, excluded_V2[rows], -torch.inf).amax(1)
+                own_H -= top_H
+                u_HV.sub_(top_H[:, None]).clamp_(min=LEAST_SCORE).exp_().scatter_(1, excluded_V2[rows], 0.0)
+            torch.sum(u_HV, 1, out=sum_V[rows])
+
+        each_block(blocks(num_vectors, 2), work, exp_VV.numel() * unit_VD.shape[1])
+        with alone():
+            statistic_V = torch.log(sum_V).sub_(own_V)
+            if loss.margin:
+                statistic_V += loss.margin
+            ctx.save_for_backward(z0, z1, unit_VD, scaled_VD, length_V1, exp_VV, sum_V, statistic_V)
+            return loss.phi_of_log(statistic_V).sum().mul_(weight)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
@@ -99,24 +111,49 @@ class _Loss(torch.autograd.Function):
         loss, weight, _ = ctx.constants
         if torch.is_grad_enabled():
             return *general_gradient(loss.general, (z0, z1), upstream[0]), None, None, None
-        n = len(z0)
-        weight_V, size = loss.slope_of_log(statistic_V), upstream[0] * weight
-        if abs(loss.scale) <= LARGEST_SCALE:
-            weight_V, size = weight_V * size, None
-            factor_V = weight_V / sum_V
-            weight_VV = torch.add(factor_V[:, None], factor_V).mul_(exp_VV)
-        else:
-            weight_V, size = _of_largest(weight_V, size)
-            own_VV = (weight_V / sum_V)[:, None] * exp_VV
-            weight_VV = own_VV + own_VV.t()
-        # The positives' places, (i, i') and (i', i), lie on two diagonals: one strided view shows both.
-        weight_VV.as_strided((2, n), (2 * n * n - n, 2 * n + 1), n).sub_(weight_V.view(2, n).sum(0))
-        along_VD = torch.mm(weight_VV, scaled_VD)
-        radial_V1 = (unit_VD * along_VD).sum(1, keepdim=True)
-        gradient_VD = along_VD.addcmul_(unit_VD, radial_V1, value=-1).div_(length_V1)
-        if size is not None:
-            gradient_VD *= size
+        n, is_bounded = len(z0), abs(loss.scale) <= LARGEST_SCALE
+        with alone():
+            weight_V, size = loss.slope_of_log(statistic_V), upstream[0] * weight
+            if is_bounded:
+                weight_V, size = weight_V * size, None
+            else:
+                weight_V, size = _of_largest(weight_V, size)
+            factor_V, own_V = weight_V / sum_V, weight_V.view(2, n).sum(0).repeat(2)
+            gradient_VD = torch.empty_like(unit_VD)
+
+        def work(rows: slice) -> None:
+            if is_bounded:
+                weight_HV = torch.add(factor_V[rows, None], factor_V).mul_(exp_VV[rows])
+            else:
+                weight_HV = (exp_VV[:, rows].t() * factor_V).addcmul_(exp_VV[rows], factor_V[rows, None])
+            _subtract_at_partners(weight_HV, own_V[rows], rows)
+            along_HD = torch.mm(weight_HV, scaled_VD, out=gradient_VD[rows])
+            radial_H1 = (unit_VD[rows] * along_HD).sum(1, keepdim=True)
+            along_HD.addcmul_(unit_VD[rows], radial_H1, value=-1).div_(length_V1[rows])
+            if size is not None:
+                along_HD *= size
+
+        each_block(blocks(len(unit_VD), 2), work, exp_VV.numel() * unit_VD.shape[1])
         return gradient_VD[:n], gradient_VD[n:], None, None, None
+
+
+def _of_partners(u_HV: Tensor, rows: slice) -> Tensor:
+    """Each row's value at the other view of its sample; the rows are all, or lie in one view."""
+    num_vectors = u_HV.shape[1]
+    if len(u_HV) == num_vectors:
+        return u_HV.diagonal(num_vectors // 2).repeat(2)
+    return u_HV.diagonal((rows.start + num_vectors // 2) % num_vectors)
+
+
+def _subtract_at_partners(weight_HV: Tensor, own_H: Tensor, rows: slice) -> None:
+    """Subtract a number from each row there, in place."""
+    num_vectors = weight_HV.shape[1]
+    n = num_vectors // 2
+    if len(weight_HV) == num_vectors:
+        # Their places, (i, i') and (i', i), lie on two diagonals: one strided view shows both.
+        weight_HV.as_strided((2, n), (2 * n * n - n, 2 * n + 1), n).sub_(own_H.view(2, n))
+    else:
+        weight_HV.diagonal((rows.start + n) % num_vectors).sub_(own_H)
 
 
 def _of_largest(weight_V: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:

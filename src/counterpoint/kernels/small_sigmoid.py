@@ -6,7 +6,7 @@ with a minus on the diagonal, where the positives are. As in ``small_batch`` cal
 Everything beyond a first reverse-mode derivative is left to the caller's general route.
 """
 
-# N samples, D features
+# N samples, H rows of a block, D features
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import ORDINARY_LENGTHS
+from counterpoint.core.thread_parts import alone
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.pair_functions import softplus
+from counterpoint.kernels.row_blocks import blocks, each_block
 from counterpoint.kernels.small_batch import LARGEST, general_gradient
 
 General = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -38,8 +40,9 @@ def sigmoid_loss(z0: Tensor, z1: Tensor, scale: Tensor, bias: Tensor, general: G
     """
     if len(z0) ** 2 > LARGEST or is_transformed() or torch.compiler.is_compiling():
         return None
-    length_2N1 = torch.linalg.vector_norm(torch.stack([z0.detach(), z1.detach()]), dim=2, keepdim=True)
-    shortest, longest = torch.aminmax(length_2N1)
+    with alone():
+        length_2N1 = torch.linalg.vector_norm(torch.stack([z0.detach(), z1.detach()]), dim=2, keepdim=True)
+        shortest, longest = torch.aminmax(length_2N1)
     if not (ORDINARY_LENGTHS[0] < shortest.item() and longest.item() < ORDINARY_LENGTHS[1]):
         return None
     return _Loss.apply(z0, z1, scale, bias, (length_2N1, general))  # pyright: ignore[reportReturnType]
@@ -49,23 +52,44 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z0: Tensor, z1: Tensor, scale: Tensor, bias: Tensor, constants: Any) -> Tensor:
         lengths, ctx.general = constants
-        x_ND, y_ND = z0 / lengths[0], z1 / lengths[1]
-        u_NN = torch.addmm(bias, scale * x_ND, y_ND.t())
-        u_NN.diagonal().neg_()
+        with alone():
+            x_ND, y_ND = z0 / lengths[0], z1 / lengths[1]
+            scaled_ND, u_NN = scale * x_ND, x_ND.new_empty(len(x_ND), len(x_ND))
+            loss_N = x_ND.new_empty(len(x_ND))
+
+        def work(rows: slice) -> None:
+            u_HN = torch.addmm(bias, scaled_ND[rows], y_ND.t(), out=u_NN[rows])
+            u_HN.diagonal(rows.start).neg_()
+            torch.sum(softplus(u_HN), 1, out=loss_N[rows])
+
+        each_block(blocks(len(x_ND)), work, u_NN.numel() * x_ND.shape[1])
         ctx.save_for_backward(z0, z1, scale, bias, x_ND, y_ND, lengths, u_NN)
-        return softplus(u_NN).sum() / len(z0)
+        return loss_N.sum() / len(z0)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         z0, z1, scale, bias, x_ND, y_ND, lengths, u_NN = ctx.saved_tensors
         if torch.is_grad_enabled():
             return *general_gradient(ctx.general, (z0, z1, scale, bias), upstream[0]), None
-        weight_NN = torch.sigmoid(u_NN)
-        weight_NN.diagonal().neg_()
-        size = upstream[0] / len(z0)
-        for_x_ND, for_y_ND = weight_NN @ y_ND, weight_NN.t() @ x_ND
-        along_N1 = (x_ND * for_x_ND).sum(1, keepdim=True)
-        gradient_0 = for_x_ND.addcmul_(x_ND, along_N1, value=-1).mul_(scale * size / lengths[0])
-        radial_N1 = (y_ND * for_y_ND).sum(1, keepdim=True)
-        gradient_1 = for_y_ND.addcmul_(y_ND, radial_N1, value=-1).mul_(scale * size / lengths[1])
-        return gradient_0, gradient_1, size * along_N1.sum(), size * weight_NN.sum(), None
+        with alone():
+            weight_NN, sum_N = torch.empty_like(u_NN), torch.empty_like(lengths[0][:, 0])
+            gradient_0, gradient_1 = torch.empty_like(x_ND), torch.empty_like(y_ND)
+            along_N1, size = torch.empty_like(lengths[0]), upstream[0] / len(z0)
+            factors = scale * size / lengths
+
+        def of_first(rows: slice) -> None:
+            weight_HN = torch.sigmoid(u_NN[rows], out=weight_NN[rows])
+            weight_HN.diagonal(rows.start).neg_()
+            torch.sum(weight_HN, 1, out=sum_N[rows])
+            for_x_HD = torch.mm(weight_HN, y_ND, out=gradient_0[rows])
+            along_H1 = torch.sum(x_ND[rows] * for_x_HD, 1, keepdim=True, out=along_N1[rows])
+            for_x_HD.addcmul_(x_ND[rows], along_H1, value=-1).mul_(factors[0][rows])
+
+        def of_second(rows: slice) -> None:
+            for_y_HD = torch.mm(weight_NN[:, rows].t(), x_ND, out=gradient_1[rows])
+            radial_H1 = (y_ND[rows] * for_y_HD).sum(1, keepdim=True)
+            for_y_HD.addcmul_(y_ND[rows], radial_H1, value=-1).mul_(factors[1][rows])
+
+        for work in (of_first, of_second):
+            each_block(blocks(len(x_ND)), work, u_NN.numel() * x_ND.shape[1])
+        return gradient_0, gradient_1, size * along_N1.sum(), size * sum_N.sum(), None

@@ -14,10 +14,13 @@ from counterpoint.core.checks import check_positive
 from counterpoint.kernels import dense
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.kernels.select import SMALL_BATCH, is_free, note
+from counterpoint.kernels.small_supervised import supervised_loss
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.class_level import LogOfSum
+from counterpoint.losses.conditions import can_read
 from counterpoint.losses.family import InfoNCE, check_temperature
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.inputs import check_views, lift, prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.supervised_sums import mean_over_positives
@@ -86,7 +89,9 @@ class SupCon(Loss):
         if labels is None and z1 is not None:
             loss = self.nt_xent(z0, z1, part=part)
         else:
-            loss = mean_over_positives(_vectors(z0, z1, labels, part), 1.0 / self.temperature)
+            loss = _of_small_batch(z0, z1, labels, 1.0 / self.temperature) if part is None else None
+            if loss is None:
+                loss = mean_over_positives(_vectors(z0, z1, labels, part), 1.0 / self.temperature)
         return loss if self.factor == 1.0 else self.factor * loss
 
     def importance(self, z0: Tensor, z1: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
@@ -230,6 +235,24 @@ class MultiPositive(Loss):
         self.nt_xent.num_negatives(n)
         gap = -1.0 if nonnegative else -2.0
         return math.log1p(2 / (2 * n - 3) * math.exp(gap / self.temperature))
+
+
+def _of_small_batch(z0: Tensor, z1: Tensor | None, labels: Tensor | None, scale: float) -> Tensor | None:
+    """SupCon in a few calls; None where that does not apply."""
+    if labels is None or not is_free() or not can_read(z0):
+        return None
+    check_views(z0, z0 if z1 is None else z1, labels)
+    num_views = 1 if z1 is None else 2
+    x_MD = lift(z0) if z1 is None else torch.cat([lift(z0), lift(z1)])
+
+    def general(x_MD: Tensor) -> Tensor:
+        views = (x_MD, None) if num_views == 1 else x_MD.chunk(2)
+        return mean_over_positives(_vectors(*views, labels), scale)
+
+    loss = supervised_loss(x_MD, torch.cat([labels] * num_views), scale, general)
+    if loss is not None:
+        note(SMALL_BATCH)
+    return loss
 
 
 def _vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Part | None = None) -> LabelledVectors:
