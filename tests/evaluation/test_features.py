@@ -2,6 +2,7 @@
 
 # N samples, D features
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from counterpoint.evaluation.features import (
     untrained_encoder,
 )
 from counterpoint.evaluation.trained_run import open_trained, untrained_backbone
+from counterpoint.nn.encoders import CUSTOM
+from counterpoint.nn.trained import Encoder
 from oracles.number_checks import assert_numbers
 
 QUIET = Reporter(quiet=True)
@@ -124,3 +127,28 @@ def test_pixels_are_taken_as_shares() -> None:
     centred = flat - flat.mean(axis=0)
     assert num_components == 8
     assert_numbers(gram(scores), (centred @ centred.T).tolist(), dtype=torch.float32)
+
+
+class Negative(nn.Module):
+    """A user's own layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return -x
+
+
+@pytest.mark.parametrize(
+    ("own", "has_hook", "is_shared"), [(nn.ReLU(), False, True), (nn.ReLU(), True, False), (Negative(), False, False)]
+)
+def test_only_layers_of_torch_are_called_by_several_threads(
+    own: nn.Module, has_hook: bool, is_shared: bool, run: cp.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Own code may keep something of a pass, and is not asked to stand two at a time."""
+    trained = open_trained(run, reporter=QUIET)
+    if has_hook:
+        own.register_forward_hook(lambda *_: None)
+    card = replace(trained.encoder.card, architecture=CUSTOM)
+    encoder = Encoder(card, nn.Sequential(nn.Flatten(), own), nn.Identity())
+    calls: list[list[int]] = []
+    monkeypatch.setattr(module, "side_by_side", lambda work, pieces: calls.append(list(pieces)) or [])
+    module.with_encoder(encoder, lambda piece: piece, [1, 2])
+    assert calls == ([[1, 2]] if is_shared else [])

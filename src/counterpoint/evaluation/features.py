@@ -55,9 +55,15 @@ def extract_beside(
 
 
 def with_encoder(encoder: Encoder, work: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
-    """What ``work`` gives for each piece, side by side; a user's own module is called by one thread only."""
-    is_own = encoder.card.architecture == CUSTOM
+    """What ``work`` gives for each piece, side by side; a user's own code is called by one thread only."""
+    is_own = encoder.card.architecture == CUSTOM and not all(map(_is_of_torch, encoder.backbone.modules()))
     return [work(piece) for piece in pieces] if is_own else side_by_side(work, pieces)
+
+
+def _is_of_torch(module: nn.Module) -> bool:
+    """Several threads may call it: a layer of torch, which keeps nothing of a pass in evaluation, without hooks."""
+    is_plain = type(module).__module__.startswith("torch.nn.")
+    return is_plain and not (module._forward_hooks or module._forward_pre_hooks)
 
 
 def num_pieces(source: Source) -> int:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator, minres
 from torch import Tensor
 
 from counterpoint.core.one_thread import one_blas_thread
@@ -147,6 +146,8 @@ def _newton_step(at: RiskAt, gram_CC: Tensor, z_C: Tensor, residual: _Residual) 
         change_CC, w_C = unscale(unknowns)
         pairs_CC = outer_CC * (w_C[:, None] + w_C[None, :]) - at.curvature(change_CC)
         return scale(pairs_CC, 2 * z_C * (change_CC @ z_C + gram_CC @ (z_C * w_C)))
+
+    from scipy.sparse.linalg import LinearOperator, minres  # deferred: equal classes need no step, and it loads slowly
 
     size = num_classes**2 + num_classes
     operator = LinearOperator((size, size), multiply, dtype=float)  # pyright: ignore[reportCallIssue]
