@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.kernels import compiled, select
 from counterpoint.kernels.select import recording
-from counterpoint.losses import CrossModal, InfoNCE, SupCon, Triplet, conditions
+from counterpoint.losses import AlphaCL, CrossModal, InfoNCE, SupCon, Triplet, conditions
+from counterpoint.losses.alpha_rules import AlphaRule, Direct, InversePower, Square
 from tolerances import assert_close
 
 READS = (torch.ops.aten._local_scalar_dense, torch.ops.aten.is_nonzero, torch.ops.aten.nonzero, torch.ops.aten._unique2)
@@ -63,6 +64,27 @@ def test_it_is_traced_as_one_piece(name: str) -> None:
         with_gradient(torch.compile(loss, fullgraph=True, backend="eager"), draw_views()),
         with_gradient(loss, draw_views()),
     )
+
+
+each_rule = pytest.mark.parametrize("rule", [Direct(), Square(), InversePower()], ids=lambda rule: type(rule).__name__)
+
+
+@each_rule
+def test_rules_for_alpha_are_traced_as_one_piece(rule: AlphaRule) -> None:
+    torch._dynamo.reset()
+    loss = AlphaCL(rule)
+    compiled_loss = torch.compile(loss, fullgraph=True, backend="eager")
+    assert_same(with_gradient(compiled_loss, draw_views()), with_gradient(loss, draw_views()))
+
+
+@each_rule
+def test_rules_for_alpha_read_the_device_once(rule: AlphaRule, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = with_gradient(AlphaCL(rule), draw_views())
+    monkeypatch.setattr(conditions, "READS_ARE_FREE", ())
+    with Reads() as reads:
+        found = with_gradient(AlphaCL(rule), draw_views())
+    assert reads.count <= 1
+    assert_same(found, expected)
 
 
 @pytest.mark.parametrize("loss", [InfoNCE(0.2), Triplet(), SupCon(), CrossModal()], ids=lambda loss: loss.card.name)
