@@ -6,7 +6,7 @@ Split operations also wait for each other at their ends: beside another program,
 import itertools
 import os
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +20,8 @@ SMALLEST_PART = 32  # rows below which a second thread does not pay
 LEAST_NUMBER = 5e-324
 
 Task = TypeVar("Task")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def in_parts(work: Callable[[slice], Tensor], num_rows: int) -> Tensor:
@@ -80,6 +82,43 @@ def in_turn(
             served.result()
     finally:
         turns.stop()
+
+
+def in_order(
+    items: Iterable[Item],
+    compute: Callable[[Item], Result],
+    add: Callable[[Item, Result], None],
+    *,
+    is_parallel: bool = True,
+) -> None:
+    """Compute something of each item, side by side, and hand it on in the order of the items; few results wait.
+
+    Args:
+        items: in order.
+        compute: independent of other items.
+        add: takes an item and its result, one at a time.
+        is_parallel: False does everything in this thread, item after item: on other devices, and under transforms.
+
+    >>> found = []
+    >>> in_order([3, 1, 2], lambda item: item**2, lambda item, square: found.append(square))
+    >>> found
+    [9, 1, 4]
+    """
+    if not is_parallel:
+        for item in items:
+            add(item, compute(item))
+        return
+    numbered, results = list(items), {}
+
+    def work(task: tuple[int, str]) -> None:
+        place, step = task
+        if step == "compute":
+            results[place] = compute(numbered[place])
+        else:
+            add(numbered[place], results.pop(place))
+
+    tasks = [(place, step) for place in range(len(numbered)) for step in ("compute", "add")]
+    in_turn(tasks, lambda: work, lambda task: task if task[1] == "add" else task[:1])
 
 
 @contextmanager

@@ -1,20 +1,24 @@
-"""The rows of a small matrix in blocks: one thread for each where that pays, otherwise all by the calling thread.
+"""The rows of a matrix in blocks: one thread for each where that pays, otherwise all by the calling thread.
 
 Whoever calls stays ``alone``: no operation is split over threads, which would wait for each other at its end. Blocks do
 not depend on the number of threads, hence bits do not either.
 """
 
-# V rows
+# N, K, M: sides of matrices
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from counterpoint.core.thread_parts import alone, in_turn
+from counterpoint.core.transforms import is_transformed
 
 BLOCK = 256  # most rows
 FOR_A_THREAD = 1 << 24  # multiplications below which waking another thread does not pay
+FEW = 1 << 19  # multiplications that no library splits over threads
 
 
 def blocks(num_rows: int, num_parts: int = 1) -> list[slice]:
@@ -44,3 +48,36 @@ def each_block(rows: list[slice], work: Callable[[slice], None], num_multiplicat
     with alone():
         for own in rows:
             work(own)
+
+
+def product(a_NK: Tensor, b_KM: Tensor) -> Tensor:
+    """A B, block by block; differentiable to any order.
+
+    >>> product(torch.eye(2), torch.ones(2, 1))
+    tensor([[1.],
+            [1.]])
+    """
+    is_small = a_NK.numel() * b_KM.shape[1] <= FEW
+    if is_small or a_NK.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
+        return a_NK @ b_KM
+    return _Product.apply(a_NK, b_KM)  # pyright: ignore[reportReturnType]
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a_NK: Tensor, b_KM: Tensor) -> Tensor:
+        ctx.save_for_backward(a_NK, b_KM)
+        product_NM = a_NK.new_empty(len(a_NK), b_KM.shape[1])
+
+        def work(rows: slice) -> None:
+            torch.mm(a_NK[rows], b_KM, out=product_NM[rows])
+
+        each_block(blocks(len(a_NK)), work, a_NK.numel() * b_KM.shape[1])
+        return product_NM
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        a_NK, b_KM = ctx.saved_tensors
+        (upstream_NM,), (wants_a, wants_b) = upstream, ctx.needs_input_grad
+        for_a_NK = product(upstream_NM, b_KM.mT) if wants_a else None
+        return for_a_NK, product(a_NK.mT, upstream_NM) if wants_b else None

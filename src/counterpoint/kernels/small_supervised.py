@@ -99,7 +99,7 @@ class _Loss(torch.autograd.Function):
 
             def exponentials(rows: slice) -> None:
                 share_HM = torch.clamp(kept_MM[rows], min=LEAST_LOG, out=share_MM[rows]).exp_()
-                F.threshold_(share_HM, LEAST_SHARE, 0.0)
+                F.threshold(share_HM, LEAST_SHARE, 0.0, inplace=True)
 
             each_block(blocks(len(z_MD)), exponentials, kept_MM.numel())
 

@@ -16,9 +16,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from counterpoint.core.errors import NonFiniteError
+from counterpoint.core.rowwise import row_dots
+from counterpoint.core.thread_parts import in_order
+from counterpoint.core.transforms import is_transformed
 from counterpoint.losses.alpha_rules import AlphaRule
 from counterpoint.losses.blocks import Pairing
-from counterpoint.losses.conditions import require
+from counterpoint.losses.conditions import can_read, require
 from counterpoint.losses.first_order import first_order
 
 BLOCK_PAIRS = 1 << 20  # pairs of one block: a rule keeps a few tensors of this size
@@ -134,21 +137,14 @@ class _Energy(torch.autograd.Function):
 
     @staticmethod
     def forward(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor]:
-        gradient_VD = torch.zeros_like(z_VD)
-        row_sum_V, column_sum_V = (z_VD.new_zeros(len(z_VD)) for _ in range(2))
-        for block in problem.blocks():
-            alpha_BM = problem.alpha(*problem.costs(z_VD, block), block)
-            gradient_VD[block.rows].addmm_(alpha_BM, z_VD[block.keys])
-            gradient_VD[block.keys].addmm_(alpha_BM.mT, z_VD[block.rows])
-            row_sum_V[block.rows] += alpha_BM.sum(1)
-            column_sum_V[block.keys] += alpha_BM.sum(0)
+        gradient_VD, row_sum_V, column_sum_V = _weighted_sums(z_VD, problem)
         # <a, k> - <a, p>; the positive receives its share from the anchor it belongs to.
         s_V1 = row_sum_V[:, None]
         gradient_VD -= s_V1 * problem.partners(z_VD) + problem.partners(s_V1 * z_VD)
         if not problem.pairing.normalize:  # |p|^2 / 2 - |k|^2 / 2
             gradient_VD += (problem.partners(s_V1) - column_sum_V[:, None]) * z_VD
         gradient_VD /= problem.num_anchors
-        return 0.5 * (z_VD * gradient_VD).sum(), gradient_VD  # Euler: homogeneous of degree 2
+        return 0.5 * row_dots(z_VD, gradient_VD).sum(), gradient_VD  # Euler: homogeneous of degree 2
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, EnergyProblem], output: tuple[Tensor, Tensor]) -> None:
@@ -171,6 +167,25 @@ class _Energy(torch.autograd.Function):
         z_VD, problem = args
         results: list[Any] = [_Energy.apply(z_VD.select(in_dims[0], k), problem) for k in range(info.batch_size)]
         return tuple(torch.stack(parts) for parts in zip(*results, strict=True)), (0, 0)
+
+
+def _weighted_sums(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor, Tensor]:
+    """(A + A^T) Z, and the sums of alpha over rows and over columns; on a CPU several blocks at a time."""
+    for_rows_VD, for_keys_VD = torch.zeros_like(z_VD), torch.zeros_like(z_VD)
+    row_sum_V, column_sum_V = (z_VD.new_zeros(len(z_VD)) for _ in range(2))
+
+    def weigh(block: Block) -> Tensor:
+        alpha_BM = problem.alpha(*problem.costs(z_VD, block), block)
+        for_rows_VD[block.rows].addmm_(alpha_BM, z_VD[block.keys])
+        row_sum_V[block.rows] += alpha_BM.sum(1)
+        return alpha_BM
+
+    def add(block: Block, alpha_BM: Tensor) -> None:
+        for_keys_VD[block.keys].addmm_(alpha_BM.mT, z_VD[block.rows])
+        column_sum_V[block.keys] += alpha_BM.sum(0)
+
+    in_order(problem.blocks(), weigh, add, is_parallel=can_read(z_VD) and not is_transformed())
+    return for_rows_VD.add_(for_keys_VD), row_sum_V, column_sum_V
 
 
 _NO_SECOND = (

@@ -11,7 +11,7 @@ of A x M.
 
 # A anchors, M keys, K draws per anchor, C classes, D features, H anchors of a strip
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,7 +19,10 @@ from torch import Tensor
 
 from counterpoint.core.counter_random import PURPOSE_NEGATIVES, words
 from counterpoint.core.numerics import row_entropy
+from counterpoint.core.thread_parts import in_order
+from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.differentiable import PerSlice, written_out
+from counterpoint.losses.conditions import can_read
 from counterpoint.losses.labelled import LabelledVectors
 
 STRIP_NUMBERS = 1 << 20
@@ -69,8 +72,13 @@ class _Products(PerSlice):
     @staticmethod
     def forward(index_AK: Tensor, *inputs: Tensor) -> Tensor:
         a_AD, k_MD = _numbers(inputs)
-        strips = [(a_AD[rows] @ k_MD.T).gather(1, index_AK[rows]) for rows in _strips(index_AK, len(k_MD))]
-        return torch.cat(strips)
+        products_AK = a_AD.new_empty(index_AK.shape)
+
+        def compute(rows: slice) -> Tensor:
+            return (a_AD[rows] @ k_MD.T).gather(1, index_AK[rows])
+
+        _each_strip(index_AK, len(k_MD), compute, lambda rows, strip_HK: products_AK[rows].copy_(strip_HK))
+        return products_AK
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -94,7 +102,13 @@ class _AnchorSums(PerSlice):
     @staticmethod
     def forward(index_AK: Tensor, *inputs: Tensor) -> Tensor:
         g_AK, k_MD = _numbers(inputs)
-        return torch.cat([_spread(index_AK, g_AK, rows, len(k_MD)) @ k_MD for rows in _strips(index_AK, len(k_MD))])
+        sums_AD = k_MD.new_empty(len(index_AK), k_MD.shape[1])
+
+        def compute(rows: slice) -> Tensor:
+            return _spread(index_AK, g_AK, rows, len(k_MD)) @ k_MD
+
+        _each_strip(index_AK, len(k_MD), compute, lambda rows, strip_HD: sums_AD[rows].copy_(strip_HD))
+        return sums_AD
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -119,8 +133,11 @@ class _KeySums(PerSlice):
     def forward(index_AK: Tensor, g_AK: Tensor, a_AD: Tensor, num_keys: int) -> Tensor:
         g_AK, a_AD = _numbers((g_AK, a_AD))
         sums_MD = a_AD.new_zeros(num_keys, a_AD.shape[1])
-        for rows in _strips(index_AK, num_keys):
-            sums_MD.addmm_(_spread(index_AK, g_AK, rows, num_keys).T, a_AD[rows])
+
+        def compute(rows: slice) -> Tensor:
+            return _spread(index_AK, g_AK, rows, num_keys)
+
+        _each_strip(index_AK, num_keys, compute, lambda rows, weight_HM: sums_MD.addmm_(weight_HM.T, a_AD[rows]))
         return sums_MD
 
     @staticmethod
@@ -145,6 +162,14 @@ def _strips(index_AK: Tensor, num_keys: int) -> Iterator[slice]:
     height = max(1, STRIP_NUMBERS // num_keys)
     for top in range(0, len(index_AK), height):
         yield slice(top, top + height)
+
+
+def _each_strip(
+    index_AK: Tensor, num_keys: int, compute: Callable[[slice], Tensor], add: Callable[[slice, Tensor], Any]
+) -> None:
+    """What is computed of each strip, handed on in their order."""
+    is_parallel = can_read(index_AK) and not is_transformed()
+    in_order(_strips(index_AK, num_keys), compute, add, is_parallel=is_parallel)
 
 
 def _spread(index_AK: Tensor, g_AK: Tensor, rows: slice, num_keys: int) -> Tensor:

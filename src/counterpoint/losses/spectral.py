@@ -10,6 +10,7 @@ from torch import Tensor
 
 from counterpoint.core.numerics import into_ball
 from counterpoint.kernels.pair_functions import SQUARE
+from counterpoint.kernels.row_blocks import product
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -106,9 +107,9 @@ def _square_sum_of_others(z0: Tensor, z1: Tensor, own_N: Tensor) -> Tensor:
     """
     num_samples, num_features = z0.shape
     if num_samples > 2 * num_features:
-        return ((z0.T @ z0) * (z1.T @ z1)).sum() - own_N.square().sum()
-    products_NN = z0 @ z1.T
-    return (products_NN - torch.diag(products_NN.diagonal())).square().sum()
+        return (product(z0.T, z0) * product(z1.T, z1)).sum(1).sum() - own_N.square().sum()
+    products_NN = product(z0, z1.T)
+    return (products_NN - torch.diag(products_NN.diagonal())).square().sum(1).sum()
 
 
 CATALOGUE: Mapping[str, type[SpectralContrastive]] = {"spectral": SpectralContrastive}

@@ -242,14 +242,13 @@ def _of_small_batch(z0: Tensor, z1: Tensor | None, labels: Tensor | None, scale:
     if labels is None or not is_free() or not can_read(z0):
         return None
     check_views(z0, z0 if z1 is None else z1, labels)
-    num_views = 1 if z1 is None else 2
     x_MD = lift(z0) if z1 is None else torch.cat([lift(z0), lift(z1)])
 
     def general(x_MD: Tensor) -> Tensor:
-        views = (x_MD, None) if num_views == 1 else x_MD.chunk(2)
-        return mean_over_positives(_vectors(*views, labels), scale)
+        first, second = (x_MD, None) if z1 is None else x_MD.chunk(2)
+        return mean_over_positives(_vectors(first, second, labels), scale)
 
-    loss = supervised_loss(x_MD, torch.cat([labels] * num_views), scale, general)
+    loss = supervised_loss(x_MD, labels if z1 is None else torch.cat([labels, labels]), scale, general)
     if loss is not None:
         note(SMALL_BATCH)
     return loss
