@@ -4,9 +4,11 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.rowwise import FEW, row_dots, rowwise
+from counterpoint.losses.inputs import prepare_views
 from tolerances import assert_close
 
 N, D = 1100, 31  # two parts and a rest
@@ -65,3 +67,21 @@ def test_a_small_input_goes_straight_to_the_function(wants_gradient: bool) -> No
     small = torch.ones(3, 2, requires_grad=wants_gradient)
     rowwise(function, small)
     assert seen[0] is small
+
+
+def test_a_given_gradient_is_the_derived_one() -> None:
+    a_ND, b_ND = draw()
+    upstream_N = torch.linspace(-1, 1, N, dtype=torch.float64)
+    ours = torch.autograd.grad(row_dots(a_ND, b_ND), (a_ND, b_ND), upstream_N)
+    derived = torch.autograd.grad((a_ND * b_ND).sum(1), (a_ND, b_ND), upstream_N)
+    for actual, expected in zip(ours, derived, strict=True):
+        assert_close(actual, expected)
+
+
+def test_unit_length_has_its_true_gradient() -> None:
+    """Views large enough for parts, whose gradient is given, against torch's own normalisation."""
+    a_ND, b_ND = draw()
+    weight_ND = torch.linspace(-1, 1, D, dtype=torch.float64) * torch.arange(1, N + 1)[:, None]
+    ours = torch.autograd.grad((prepare_views(a_ND, b_ND, normalize=True)[0] * weight_ND).sum(), a_ND)
+    theirs = torch.autograd.grad((F.normalize(a_ND) * weight_ND).sum(), a_ND)
+    assert_close(ours[0], theirs[0])

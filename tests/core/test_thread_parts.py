@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from counterpoint.core.thread_parts import in_parts, in_turn
+from counterpoint.core.thread_parts import in_order, in_parts, in_turn
 from counterpoint.data.presets import PRESETS
 from counterpoint.data.views import ViewDrawer
 
@@ -96,3 +96,26 @@ def test_tasks_are_not_differentiated() -> None:
     found = []
     in_turn([0, 1], lambda: lambda _: found.append((2 * x).requires_grad), lambda _: [])
     assert found == [False, False]
+
+
+@pytest.mark.parametrize("is_parallel", [True, False])
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_results_are_handed_on_in_the_order_of_the_items(num_threads: int, is_parallel: bool) -> None:
+    """Even where the first items take longest."""
+    torch.set_num_threads(num_threads)
+    waiting, most_waiting, found = set[int](), [], []
+
+    def compute(item: int) -> int:
+        waiting.add(item)
+        most_waiting.append(len(waiting))
+        for _ in range(20 - item):
+            torch.ones(100, 100) @ torch.ones(100, 100)
+        return item**2
+
+    def add(item: int, square: int) -> None:
+        waiting.remove(item)
+        found.append(square)
+
+    in_order(range(20), compute, add, is_parallel=is_parallel)
+    assert found == [item**2 for item in range(20)]
+    assert max(most_waiting) <= num_threads + 1

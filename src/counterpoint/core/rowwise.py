@@ -6,7 +6,7 @@ for the last of them.
 
 # N rows, D features
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,15 +17,19 @@ from counterpoint.core.transforms import is_transformed
 
 ROWS = 512  # a part: what a core's cache holds
 FEW = 1 << 15  # numbers that torch does not split over threads either
-FOR_A_THREAD = 1 << 18  # numbers below which waking another thread does not pay
+FOR_A_THREAD = 1 << 20  # numbers below which waking another thread does not pay
+
+Pull = Callable[..., tuple[Tensor, ...]]
 
 
-def rowwise(function: Callable[..., Tensor], *inputs_ND: Tensor) -> Tensor:
+def rowwise(function: Callable[..., Tensor], *inputs_ND: Tensor, pull: Pull | None = None) -> Tensor:
     """Value of a function whose rows depend on the same rows of its inputs; differentiable to any order.
 
     Args:
         function: of tensors with any number of rows.
         inputs_ND: tensors with the same number of rows.
+        pull: gradient for each input from the upstream one and the inputs, of any rows; None derives it, which takes
+            longer. Second derivatives are always derived.
 
     >>> rowwise(torch.add, torch.ones(2, 2), torch.eye(2))
     tensor([[2., 1.],
@@ -34,7 +38,7 @@ def rowwise(function: Callable[..., Tensor], *inputs_ND: Tensor) -> Tensor:
     first = inputs_ND[0]
     if first.numel() <= FEW or first.device.type != "cpu" or is_transformed() or torch.compiler.is_compiling():
         return function(*inputs_ND)
-    return _Rowwise.apply(function, *inputs_ND)  # pyright: ignore[reportReturnType]
+    return _Rowwise.apply(function, pull, *inputs_ND)  # pyright: ignore[reportReturnType]
 
 
 def row_dots(left_ND: Tensor, right_ND: Tensor) -> Tensor:
@@ -43,7 +47,7 @@ def row_dots(left_ND: Tensor, right_ND: Tensor) -> Tensor:
     >>> row_dots(torch.ones(2, 3), torch.arange(6.0).view(2, 3))
     tensor([ 3., 12.])
     """
-    return rowwise(_dots, left_ND, right_ND)
+    return rowwise(_dots, left_ND, right_ND, pull=_pull_dots)
 
 
 def by_rows(vectors_ND: Tensor, work: Callable[[slice], Any]) -> None:
@@ -58,8 +62,8 @@ def by_rows(vectors_ND: Tensor, work: Callable[[slice], Any]) -> None:
 
 class _Rowwise(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Tensor], *inputs_ND: Tensor) -> Tensor:
-        ctx.function = function
+    def forward(ctx: Any, function: Callable[..., Tensor], pull: Pull | None, *inputs_ND: Tensor) -> Tensor:
+        ctx.function, ctx.pull = function, pull
         ctx.save_for_backward(*inputs_ND)
         like = function(*(value[:1] for value in inputs_ND))
         result = like.new_empty(len(inputs_ND[0]), *like.shape[1:])
@@ -72,19 +76,24 @@ class _Rowwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
-        inputs_ND, is_wanted = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        inputs_ND, is_wanted = ctx.saved_tensors, ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
-            return None, *_gradients(ctx.function, inputs_ND, is_wanted, upstream[0], is_differentiable=True)
+            return None, None, *_gradients(ctx.function, inputs_ND, is_wanted, upstream[0], is_differentiable=True)
         found = [torch.empty_like(z) if wanted else None for z, wanted in zip(inputs_ND, is_wanted, strict=True)]
 
-        def work(rows: slice) -> None:
+        def pulled(rows: slice) -> Sequence[Tensor | None]:
             parts_ND = [value[rows].detach() for value in inputs_ND]
-            for all_N, own in zip(found, _gradients(ctx.function, parts_ND, is_wanted, upstream[0][rows]), strict=True):
+            if ctx.pull is not None:
+                return ctx.pull(upstream[0][rows], *parts_ND)
+            return _gradients(ctx.function, parts_ND, is_wanted, upstream[0][rows])
+
+        def work(rows: slice) -> None:
+            for all_N, own in zip(found, pulled(rows), strict=True):
                 if all_N is not None and own is not None:
                     all_N[rows] = own
 
         by_rows(inputs_ND[0], work)
-        return None, *found
+        return None, None, *found
 
 
 def _gradients(
@@ -105,6 +114,10 @@ def _gradients(
         wanted = [node for node, w in zip(nodes, is_wanted, strict=True) if w]
         found = iter(torch.autograd.grad(function(*nodes), wanted, upstream, create_graph=is_differentiable))
     return [next(found) if w else None for w in is_wanted]
+
+
+def _pull_dots(upstream_N: Tensor, left_ND: Tensor, right_ND: Tensor) -> tuple[Tensor, Tensor]:
+    return upstream_N[:, None] * right_ND, upstream_N[:, None] * left_ND
 
 
 def _dots(left_ND: Tensor, right_ND: Tensor) -> Tensor:

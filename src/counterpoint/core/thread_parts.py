@@ -7,7 +7,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from threading import Barrier, Condition
@@ -76,12 +76,18 @@ def in_turn(
     if num_threads < 2 or torch._C._len_torch_dispatch_stack() > 0:
         serve()
         return
+    num_servers = min(num_threads, len(tasks), most_threads or num_threads)
+    pool = _pool(num_threads)
+    helpers = [pool.submit(serve) for _ in range(num_servers - 1)]
     try:
-        num_servers = min(num_threads, len(tasks), most_threads or num_threads)
-        for served in [_pool(num_threads).submit(serve) for _ in range(num_servers)]:
-            served.result()
+        with alone():  # this thread is awake already, others have to be woken
+            serve()
     finally:
         turns.stop()
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
 
 
 def in_order(
@@ -91,7 +97,7 @@ def in_order(
     *,
     is_parallel: bool = True,
 ) -> None:
-    """Compute something of each item, side by side, and hand it on in the order of the items; few results wait.
+    """Compute something of each item, side by side, and hand it on in their order; one more waits than threads are.
 
     Args:
         items: in order.
@@ -117,8 +123,13 @@ def in_order(
         else:
             add(numbered[place], results.pop(place))
 
-    tasks = [(place, step) for place in range(len(numbered)) for step in ("compute", "add")]
-    in_turn(tasks, lambda: work, lambda task: task if task[1] == "add" else task[:1])
+    def touches(task: tuple[int, str]) -> tuple[Hashable, ...]:
+        place, step = task
+        room = place % num_rooms  # free again when what stood there has been added
+        return (room, step) if step == "add" else (room,)
+
+    num_rooms = torch.get_num_threads() + 1
+    in_turn([(place, step) for place in range(len(numbered)) for step in ("compute", "add")], lambda: work, touches)
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def prepare_both(
             _name_long_row(length_2N1, len(z0), names)
         return z_2ND
     if ORDINARY_LENGTHS[0] < shortest and longest < ORDINARY_LENGTHS[1]:
-        return rowwise(_of_unit_length, z_2ND)
+        return rowwise(_of_unit_length, z_2ND, pull=_pull_of_unit_length)
     _name_bad_row(z0, z1, names)  # a NaN makes both comparisons false
     return unit_rows(z_2ND)
 
@@ -97,6 +97,13 @@ def _lengths(z_ND: Tensor) -> Tensor:
 
 def _of_unit_length(z_ND: Tensor) -> Tensor:
     return z_ND / _lengths(z_ND)
+
+
+def _pull_of_unit_length(upstream_ND: Tensor, z_ND: Tensor) -> tuple[Tensor]:
+    length_N1 = _lengths(z_ND)
+    unit_ND = z_ND / length_N1
+    along_N1 = (upstream_ND * unit_ND).sum(1, keepdim=True)
+    return (torch.addcmul(upstream_ND, unit_ND, along_N1, value=-1).div_(length_N1),)
 
 
 def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool, names: tuple[str, str]) -> Tensor:
