@@ -132,21 +132,22 @@ def in_order(
     in_turn([(place, step) for place in range(len(numbered)) for step in ("compute", "add")], lambda: work, touches)
 
 
-@contextmanager
-def alone() -> Iterator[None]:
+class alone:  # noqa: N801 - read as a word, in "with alone():"
     """Operations of this thread are not split over others: for small ones beside other work.
 
     Beside a busy process a product of two 128 x 128 matrices that is split over two cores took 8 ms, by itself 0.05.
     """
-    num_threads = torch.get_num_threads()
-    if num_threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)
+
+    __slots__ = ("_num_threads",)
+
+    def __enter__(self) -> None:
+        self._num_threads = torch.get_num_threads()
+        if self._num_threads > 1:
+            torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        if self._num_threads > 1:
+            torch.set_num_threads(self._num_threads)
 
 
 class _Turns(Generic[Task]):

@@ -8,7 +8,7 @@ not depend on the number of threads, hence bits do not either.
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from counterpoint.core.transforms import is_transformed
 BLOCK = 256  # most rows
 FOR_A_THREAD = 1 << 24  # multiplications below which waking another thread does not pay
 FEW = 1 << 19  # multiplications that no library splits over threads
+
+Result = TypeVar("Result")
 
 
 def blocks(num_rows: int, num_parts: int = 1) -> list[slice]:
@@ -34,8 +36,8 @@ def blocks(num_rows: int, num_parts: int = 1) -> list[slice]:
     return [slice(first, last) for first, last in itertools.pairwise(edges)]
 
 
-def each_block(rows: list[slice], work: Callable[[slice], None], num_multiplications: int) -> None:
-    """Do the work of all blocks, none of which writes to another's rows.
+def each_block(rows: list[slice], work: Callable[[slice], Result], num_multiplications: int) -> list[Result]:
+    """What the work gives for each block, in order; none writes to another's rows.
 
     Args:
         rows: from ``blocks``.
@@ -43,11 +45,21 @@ def each_block(rows: list[slice], work: Callable[[slice], None], num_multiplicat
         num_multiplications: of all blocks.
     """
     if len(rows) > 1 and num_multiplications >= FOR_A_THREAD and torch.get_num_threads() > 1:
-        in_turn(rows, lambda: work, lambda own: [own.start])
-        return
+        found: dict[int, Result] = {}
+        in_turn(rows, lambda: lambda own: found.update({own.start: work(own)}), lambda own: [own.start])
+        return [found[own.start] for own in rows]
     with alone():
-        for own in rows:
-            work(own)
+        return [work(own) for own in rows]
+
+
+def own_rows(matrix: Tensor, rows: slice) -> Tensor:
+    """Those rows of a matrix; where they are all, the matrix itself, which takes no call."""
+    return matrix if rows.stop - rows.start == matrix.shape[0] else matrix[rows]
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Blocks below each other."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def product(a_NK: Tensor, b_KM: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from counterpoint.core.numerics import ORDINARY_LENGTHS
 from counterpoint.core.thread_parts import alone
 from counterpoint.core.transforms import is_transformed
-from counterpoint.kernels.row_blocks import blocks, each_block
+from counterpoint.kernels.row_blocks import blocks, each_block, joined, own_rows
 
 LARGEST = 1024 * 1024  # pairs of vectors; 4 MiB in float32, which a cache holds
 LARGEST_SCALE = 40.0  # exp(s) and exp(-s), and sums of 1024 of them, are ordinary numbers in float32
@@ -79,31 +79,31 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z0: Tensor, z1: Tensor, both_VD: Tensor, length_V1: Tensor, constants: Any) -> Tensor:
         loss, weight, excluded_V2 = ctx.constants = constants
-        num_vectors, is_bounded = len(both_VD), abs(loss.scale) <= LARGEST_SCALE
+        num_vectors, is_bounded = both_VD.shape[0], abs(loss.scale) <= LARGEST_SCALE
         with alone():
             unit_VD = both_VD.div_(length_V1)
             scaled_VD = unit_VD * loss.scale
             exp_VV = unit_VD.new_empty(num_vectors, num_vectors)
-            sum_V, own_V = unit_VD.new_empty(2, num_vectors)
 
-        def work(rows: slice) -> None:
-            u_HV = torch.mm(scaled_VD[rows], unit_VD.t(), out=exp_VV[rows])
-            own_H = own_V[rows].copy_(_of_partners(u_HV, rows))
+        def work(rows: slice) -> tuple[Tensor, Tensor]:
+            u_HV = torch.mm(own_rows(scaled_VD, rows), unit_VD.t(), out=own_rows(exp_VV, rows))
+            own_H, excluded_H2 = _of_partners(u_HV, rows), own_rows(excluded_V2, rows)
             if is_bounded:
-                u_HV.exp_().scatter_(1, excluded_V2[rows], 0.0)
+                u_HV.exp_().scatter_(1, excluded_H2, 0.0)
             else:
-                top_H = u_HV.scatter_(1, excluded_V2[rows], -torch.inf).amax(1)
+                top_H = u_HV.scatter_(1, excluded_H2, -torch.inf).amax(1)
                 own_H -= top_H
-                u_HV.sub_(top_H[:, None]).clamp_(min=LEAST_SCORE).exp_().scatter_(1, excluded_V2[rows], 0.0)
-            torch.sum(u_HV, 1, out=sum_V[rows])
-
-        each_block(blocks(num_vectors, 2), work, exp_VV.numel() * unit_VD.shape[1])
-        with alone():
-            statistic_V = torch.log(sum_V).sub_(own_V)
+                u_HV.sub_(top_H[:, None]).clamp_(min=LEAST_SCORE).exp_().scatter_(1, excluded_H2, 0.0)
+            sum_H = u_HV.sum(1)
+            statistic_H = torch.log(sum_H).sub_(own_H)
             if loss.margin:
-                statistic_V += loss.margin
-            ctx.save_for_backward(z0, z1, unit_VD, scaled_VD, length_V1, exp_VV, sum_V, statistic_V)
-            return loss.phi_of_log(statistic_V).sum().mul_(weight)
+                statistic_H += loss.margin
+            return sum_H, statistic_H
+
+        found = each_block(blocks(num_vectors, 2), work, exp_VV.numel() * unit_VD.shape[1])
+        sum_V, statistic_V = (joined(list(parts)) for parts in zip(*found, strict=True))
+        ctx.save_for_backward(z0, z1, unit_VD, scaled_VD, length_V1, exp_VV, sum_V, statistic_V)
+        return loss.phi_of_log(statistic_V).sum().mul_(weight)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
@@ -111,49 +111,48 @@ class _Loss(torch.autograd.Function):
         loss, weight, _ = ctx.constants
         if torch.is_grad_enabled():
             return *general_gradient(loss.general, (z0, z1), upstream[0]), None, None, None
-        n, is_bounded = len(z0), abs(loss.scale) <= LARGEST_SCALE
-        with alone():
-            weight_V, size = loss.slope_of_log(statistic_V), upstream[0] * weight
-            if is_bounded:
-                weight_V, size = weight_V * size, None
-            else:
-                weight_V, size = _of_largest(weight_V, size)
-            factor_V, own_V = weight_V / sum_V, weight_V.view(2, n).sum(0).repeat(2)
-            gradient_VD = torch.empty_like(unit_VD)
+        n, is_bounded = z0.shape[0], abs(loss.scale) <= LARGEST_SCALE
+        weight_V, size = loss.slope_of_log(statistic_V), upstream[0] * weight
+        if is_bounded:
+            weight_V, size = weight_V * size, None
+        else:
+            weight_V, size = _of_largest(weight_V, size)
+        factor_V, pull_N = weight_V / sum_V, weight_V.view(2, n).sum(0)
 
-        def work(rows: slice) -> None:
+        def work(rows: slice) -> Tensor:
+            exp_HV, unit_HD = own_rows(exp_VV, rows), own_rows(unit_VD, rows)
+            factor_H1 = own_rows(factor_V, rows)[:, None]
             if is_bounded:
-                weight_HV = torch.add(factor_V[rows, None], factor_V).mul_(exp_VV[rows])
+                weight_HV = torch.add(factor_H1, factor_V).mul_(exp_HV)
             else:
-                weight_HV = (exp_VV[:, rows].t() * factor_V).addcmul_(exp_VV[rows], factor_V[rows, None])
-            _subtract_at_partners(weight_HV, own_V[rows], rows)
-            along_HD = torch.mm(weight_HV, scaled_VD, out=gradient_VD[rows])
-            radial_H1 = (unit_VD[rows] * along_HD).sum(1, keepdim=True)
-            along_HD.addcmul_(unit_VD[rows], radial_H1, value=-1).div_(length_V1[rows])
-            if size is not None:
-                along_HD *= size
+                weight_HV = (exp_VV[:, rows].t() * factor_V).addcmul_(exp_HV, factor_H1)
+            _subtract_at_partners(weight_HV, pull_N, rows)
+            along_HD = torch.mm(weight_HV, scaled_VD)
+            radial_H1 = (unit_HD * along_HD).sum(1, keepdim=True)
+            along_HD.addcmul_(unit_HD, radial_H1, value=-1).div_(own_rows(length_V1, rows))
+            return along_HD if size is None else along_HD.mul_(size)
 
-        each_block(blocks(len(unit_VD), 2), work, exp_VV.numel() * unit_VD.shape[1])
+        gradient_VD = joined(each_block(blocks(unit_VD.shape[0], 2), work, exp_VV.numel() * unit_VD.shape[1]))
         return gradient_VD[:n], gradient_VD[n:], None, None, None
 
 
 def _of_partners(u_HV: Tensor, rows: slice) -> Tensor:
-    """Each row's value at the other view of its sample; the rows are all, or lie in one view."""
+    """Each row's value at the other view of its sample, a copy; the rows are all, or lie in one view."""
     num_vectors = u_HV.shape[1]
-    if len(u_HV) == num_vectors:
+    if u_HV.shape[0] == num_vectors:
         return u_HV.diagonal(num_vectors // 2).repeat(2)
-    return u_HV.diagonal((rows.start + num_vectors // 2) % num_vectors)
+    return u_HV.diagonal((rows.start + num_vectors // 2) % num_vectors).clone()
 
 
-def _subtract_at_partners(weight_HV: Tensor, own_H: Tensor, rows: slice) -> None:
-    """Subtract a number from each row there, in place."""
-    num_vectors = weight_HV.shape[1]
-    n = num_vectors // 2
-    if len(weight_HV) == num_vectors:
+def _subtract_at_partners(weight_HV: Tensor, pull_N: Tensor, rows: slice) -> None:
+    """Subtract each sample's number there, in place."""
+    n, num_vectors = pull_N.shape[0], weight_HV.shape[1]
+    if weight_HV.shape[0] == num_vectors:
         # Their places, (i, i') and (i', i), lie on two diagonals: one strided view shows both.
-        weight_HV.as_strided((2, n), (2 * n * n - n, 2 * n + 1), n).sub_(own_H.view(2, n))
+        weight_HV.as_strided((2, n), (2 * n * n - n, 2 * n + 1), n).sub_(pull_N)
     else:
-        weight_HV.diagonal((rows.start + n) % num_vectors).sub_(own_H)
+        first = rows.start % n
+        weight_HV.diagonal((rows.start + n) % num_vectors).sub_(pull_N[first : first + len(weight_HV)])
 
 
 def _of_largest(weight_V: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from counterpoint.core.numerics import ORDINARY_LENGTHS
 from counterpoint.core.thread_parts import alone
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.pair_functions import softplus
-from counterpoint.kernels.row_blocks import blocks, each_block
+from counterpoint.kernels.row_blocks import blocks, each_block, joined, own_rows
 from counterpoint.kernels.small_batch import LARGEST, general_gradient
 
 General = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -55,14 +55,13 @@ class _Loss(torch.autograd.Function):
         with alone():
             x_ND, y_ND = z0 / lengths[0], z1 / lengths[1]
             scaled_ND, u_NN = scale * x_ND, x_ND.new_empty(len(x_ND), len(x_ND))
-            loss_N = x_ND.new_empty(len(x_ND))
 
-        def work(rows: slice) -> None:
-            u_HN = torch.addmm(bias, scaled_ND[rows], y_ND.t(), out=u_NN[rows])
+        def work(rows: slice) -> Tensor:
+            u_HN = torch.addmm(bias, own_rows(scaled_ND, rows), y_ND.t(), out=own_rows(u_NN, rows))
             u_HN.diagonal(rows.start).neg_()
-            torch.sum(softplus(u_HN), 1, out=loss_N[rows])
+            return softplus(u_HN).sum(1)
 
-        each_block(blocks(len(x_ND)), work, u_NN.numel() * x_ND.shape[1])
+        loss_N = joined(each_block(blocks(len(x_ND)), work, u_NN.numel() * x_ND.shape[1]))
         ctx.save_for_backward(z0, z1, scale, bias, x_ND, y_ND, lengths, u_NN)
         return loss_N.sum() / len(z0)
 
@@ -71,25 +70,26 @@ class _Loss(torch.autograd.Function):
         z0, z1, scale, bias, x_ND, y_ND, lengths, u_NN = ctx.saved_tensors
         if torch.is_grad_enabled():
             return *general_gradient(ctx.general, (z0, z1, scale, bias), upstream[0]), None
-        with alone():
-            weight_NN, sum_N = torch.empty_like(u_NN), torch.empty_like(lengths[0][:, 0])
-            gradient_0, gradient_1 = torch.empty_like(x_ND), torch.empty_like(y_ND)
-            along_N1, size = torch.empty_like(lengths[0]), upstream[0] / len(z0)
-            factors = scale * size / lengths
+        size, weight_NN = upstream[0] / len(z0), torch.empty_like(u_NN)
+        factors, rows_of_all = scale * size / lengths, blocks(len(x_ND))
 
-        def of_first(rows: slice) -> None:
-            weight_HN = torch.sigmoid(u_NN[rows], out=weight_NN[rows])
+        def of_first(rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+            weight_HN = torch.sigmoid(own_rows(u_NN, rows), out=own_rows(weight_NN, rows))
             weight_HN.diagonal(rows.start).neg_()
-            torch.sum(weight_HN, 1, out=sum_N[rows])
-            for_x_HD = torch.mm(weight_HN, y_ND, out=gradient_0[rows])
-            along_H1 = torch.sum(x_ND[rows] * for_x_HD, 1, keepdim=True, out=along_N1[rows])
-            for_x_HD.addcmul_(x_ND[rows], along_H1, value=-1).mul_(factors[0][rows])
+            return *_tangential(weight_HN @ y_ND, own_rows(x_ND, rows), own_rows(factors[0], rows)), weight_HN.sum(1)
 
-        def of_second(rows: slice) -> None:
-            for_y_HD = torch.mm(weight_NN[:, rows].t(), x_ND, out=gradient_1[rows])
-            radial_H1 = (y_ND[rows] * for_y_HD).sum(1, keepdim=True)
-            for_y_HD.addcmul_(y_ND[rows], radial_H1, value=-1).mul_(factors[1][rows])
+        def of_second(rows: slice) -> Tensor:
+            along_HD = weight_NN[:, rows].t() @ x_ND
+            return _tangential(along_HD, own_rows(y_ND, rows), own_rows(factors[1], rows))[0]
 
-        for work in (of_first, of_second):
-            each_block(blocks(len(x_ND)), work, u_NN.numel() * x_ND.shape[1])
+        num_multiplications = u_NN.numel() * x_ND.shape[1]
+        found = each_block(rows_of_all, of_first, num_multiplications)
+        gradient_0, along_N1, sum_N = (joined(list(parts)) for parts in zip(*found, strict=True))
+        gradient_1 = joined(each_block(rows_of_all, of_second, num_multiplications))
         return gradient_0, gradient_1, size * along_N1.sum(), size * sum_N.sum(), None
+
+
+def _tangential(along_HD: Tensor, unit_HD: Tensor, factor_H1: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient for raw rows from that for unit ones, which it overwrites; and the part along them, left out."""
+    along_H1 = (unit_HD * along_HD).sum(1, keepdim=True)
+    return along_HD.addcmul_(unit_HD, along_H1, value=-1).mul_(factor_H1), along_H1

@@ -19,7 +19,7 @@ from torch import Tensor
 from counterpoint.core.numerics import ORDINARY_LENGTHS
 from counterpoint.core.thread_parts import alone
 from counterpoint.core.transforms import is_transformed
-from counterpoint.kernels.row_blocks import blocks, each_block
+from counterpoint.kernels.row_blocks import blocks, each_block, joined, own_rows
 from counterpoint.kernels.small_batch import LARGEST, LARGEST_SCALE, general_gradient
 
 LEAST_LOG, LEAST_SHARE = -75.0, 3e-33  # smaller shares count as zero: products with them would be subnormal, hence slow
@@ -55,64 +55,59 @@ def supervised_loss(x_MD: Tensor, class_M: Tensor, scale: float, general: Callab
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_MD: Tensor, constants: Any) -> Tensor:
-        length_M1, class_M, scale, ctx.general = constants
-        num_vectors, is_bounded = len(x_MD), scale <= LARGEST_SCALE
+        length_M1, class_M, ctx.scale, ctx.general = constants
+        num_vectors, is_bounded = len(x_MD), ctx.scale <= LARGEST_SCALE
         with alone():
             z_MD = x_MD / length_M1
-            scaled_MD = scale * z_MD
+            scaled_MD = ctx.scale * z_MD
             kept_MM, is_positive_MM = z_MD.new_empty(2, num_vectors, num_vectors)
-            sum_M1, num_positives_M1 = z_MD.new_empty(2, num_vectors, 1)
-            loss_M = z_MD.new_empty(num_vectors)
 
-        def work(rows: slice) -> None:
-            score_HM = torch.mm(scaled_MD[rows], z_MD.t(), out=kept_MM[rows])
-            is_positive_HM = torch.eq(class_M[rows, None], class_M, out=is_positive_MM[rows])
-            is_positive_HM.diagonal(rows.start).zero_()
-            num_H1 = torch.sum(is_positive_HM, 1, keepdim=True, out=num_positives_M1[rows])
+        def work(rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+            score_HM = torch.mm(own_rows(scaled_MD, rows), z_MD.t(), out=own_rows(kept_MM, rows))
+            class_H1, is_positive_HM = own_rows(class_M, rows)[:, None], own_rows(is_positive_MM, rows)
+            torch.eq(class_H1, class_M, out=is_positive_HM).diagonal(rows.start).zero_()
+            num_H = is_positive_HM.sum(1)
             if is_bounded:  # exponentials need no reference, and one serves both readings of a pair
                 pull_H = (is_positive_HM * score_HM).sum(1)
                 score_HM.exp_().diagonal(rows.start).zero_()
-                level_H = torch.sum(score_HM, 1, keepdim=True, out=sum_M1[rows]).log().squeeze(1)
-                loss_M[rows] = level_H.addcdiv_(pull_H, num_H1.squeeze(1), value=-1)
-            else:
-                score_HM.diagonal(rows.start).fill_(NOWHERE - scale)
-                log_share_HM = torch.log_softmax(score_HM, 1, out=score_HM)
-                loss_M[rows] = (is_positive_HM * log_share_HM).sum(1).div_(-num_H1.squeeze(1))
+                sum_H = score_HM.sum(1)
+                return sum_H.log().addcdiv_(pull_H, num_H, value=-1), num_H, sum_H
+            score_HM.diagonal(rows.start).fill_(NOWHERE - ctx.scale)
+            log_share_HM = torch.log_softmax(score_HM, 1, out=score_HM)
+            return (is_positive_HM * log_share_HM).sum(1).div_(-num_H), num_H, num_H
 
-        each_block(blocks(num_vectors), work, kept_MM.numel() * z_MD.shape[1])
-        ctx.scale = scale
-        ctx.save_for_backward(x_MD, z_MD, scaled_MD, length_M1, is_positive_MM, num_positives_M1, kept_MM, sum_M1)
+        found = each_block(blocks(num_vectors), work, kept_MM.numel() * z_MD.shape[1])
+        loss_M, num_M, sum_M = (joined(list(parts)) for parts in zip(*found, strict=True))
+        ctx.save_for_backward(x_MD, z_MD, scaled_MD, length_M1, is_positive_MM, num_M, kept_MM, sum_M)
         return loss_M.sum() / num_vectors
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
-        x_MD, z_MD, scaled_MD, length_M1, is_positive_MM, num_positives_M1, kept_MM, sum_M1 = ctx.saved_tensors
+        x_MD, z_MD, scaled_MD, length_M1, is_positive_MM, num_M, kept_MM, sum_M = ctx.saved_tensors
         if torch.is_grad_enabled():
             return *general_gradient(ctx.general, (x_MD,), upstream[0]), None
-        is_bounded = ctx.scale <= LARGEST_SCALE
-        with alone():
-            share_MM, factor_M1 = kept_MM, sum_M1.reciprocal()
-            pull_M1, size_M1 = num_positives_M1.reciprocal(), upstream[0] / len(x_MD) / length_M1
-            gradient_MD = torch.empty_like(z_MD)
+        rows_of_all, is_bounded = blocks(len(z_MD)), ctx.scale <= LARGEST_SCALE
+        share_MM, factor_M, pull_M1 = kept_MM, sum_M.reciprocal(), num_M.reciprocal()[:, None]
+        size_M1 = upstream[0] / len(x_MD) / length_M1
         if not is_bounded:
             share_MM = torch.empty_like(kept_MM)
 
             def exponentials(rows: slice) -> None:
-                share_HM = torch.clamp(kept_MM[rows], min=LEAST_LOG, out=share_MM[rows]).exp_()
+                share_HM = torch.clamp(own_rows(kept_MM, rows), min=LEAST_LOG, out=own_rows(share_MM, rows)).exp_()
                 F.threshold(share_HM, LEAST_SHARE, 0.0, inplace=True)
 
-            each_block(blocks(len(z_MD)), exponentials, kept_MM.numel())
+            each_block(rows_of_all, exponentials, kept_MM.numel())
 
-        def work(rows: slice) -> None:
+        def work(rows: slice) -> Tensor:
+            z_HD, share_HM = own_rows(z_MD, rows), own_rows(share_MM, rows)
             if is_bounded:
-                weight_HM = torch.add(factor_M1[rows], factor_M1.t()).mul_(share_MM[rows])
+                weight_HM = torch.add(own_rows(factor_M, rows)[:, None], factor_M).mul_(share_HM)
             else:
-                weight_HM = share_MM[rows] + share_MM[:, rows].t()
+                weight_HM = share_HM + share_MM[:, rows].t()
             # Both readings of a pair in one product: those of a class have equal numbers of positives.
-            weight_HM.addcmul_(is_positive_MM[rows], pull_M1[rows], value=-2)
-            along_HD = torch.mm(weight_HM, scaled_MD, out=gradient_MD[rows])
-            radial_H1 = (z_MD[rows] * along_HD).sum(1, keepdim=True)
-            along_HD.addcmul_(z_MD[rows], radial_H1, value=-1).mul_(size_M1[rows])
+            weight_HM.addcmul_(own_rows(is_positive_MM, rows), own_rows(pull_M1, rows), value=-2)
+            along_HD = torch.mm(weight_HM, scaled_MD)
+            radial_H1 = (z_HD * along_HD).sum(1, keepdim=True)
+            return along_HD.addcmul_(z_HD, radial_H1, value=-1).mul_(own_rows(size_M1, rows))
 
-        each_block(blocks(len(z_MD)), work, kept_MM.numel() * z_MD.shape[1])
-        return gradient_MD, None
+        return joined(each_block(rows_of_all, work, kept_MM.numel() * z_MD.shape[1])), None

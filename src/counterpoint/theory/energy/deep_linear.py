@@ -256,7 +256,7 @@ def _constrained(layers: Sequence[Tensor], per_filter: bool) -> tuple[Tensor, ..
         norm = layer.norm(dim=1, keepdim=True) * math.sqrt(len(layer)) if rows else layer.norm()
         if not bool((norm > 0).all()):
             raise UsageError(
-                f"layer {index + 1} has {'a row of zeros' if rows else 'nothing but zeros'}, which no scaling mends"
+                f"layer {index + 1} has {'a row of zeros' if rows else 'nothing but zeros'}, which no scaling corrects"
             )
         scaled.append(layer / norm)
     return tuple(scaled)

@@ -71,7 +71,7 @@ def integrate(
     def flat_velocity(time: float, flat_S: np.ndarray) -> np.ndarray:
         asked.append(time)
         if len(asked) > max_evaluations:
-            remedy = "ask for earlier times or a larger tolerance (a flow that slides along a kink makes no headway)"
+            remedy = "ask for earlier times or a larger tolerance (a flow that slides along a kink does not advance)"
             raise UsageError(f"{max_evaluations} evaluations led to time {time:.4g} only; {remedy}")
         return _flat(velocity(_state(flat_S, shapes)))
 
