@@ -36,13 +36,14 @@ from measuring import (
 )
 from peer_losses import CATALOGUE, COMPILED, DENSE, OURS, Provider, bare_products
 from problems import Precision, Problem, make_inputs, set_precision
-from result_tables import PRODUCTS, Row, Section, heading, table
+from result_tables import PRODUCTS, Row, Section, heading, summary, table
 from torch import Tensor
 
 NT_XENT_SIZES = {"cpu": (16, 64, 128, 256, 512, 1024, 4096), "cuda": (256, 512, 1024, 4096, 16384, 32768)}
 CROSS_MODAL_SIZES = {"cpu": (4096,), "cuda": (4096, 32768, 65536)}
 SHARP_SIZES, SHARP_TEMPERATURES = (64, 256, 512), (0.01, 0.02)
 SUPERVISED_SIZES, SIGMOID_SIZES = (64, 256, 1024), (16, 64, 512)
+COMPILED_SIZES = (64, 512, 4096)  # compiling takes longer than measuring
 FULL_SIZE = 65536
 PRECISIONS: dict[str, tuple[Precision, ...]] = {"cpu": ("float32",), "cuda": ("float32", "tf32", "bfloat16")}
 PLANS = {
@@ -181,7 +182,8 @@ def measure(problem: Problem, clock: Clock, plan: Plan, *, memory_of: Sequence[s
     reason = too_large(problem, problem.matrix_bytes)
     # First, so that the others are checked in as little memory as they are timed in.
     products = {} if reason else {PRODUCTS: bare_products(problem, *inputs)}
-    names = [*CATALOGUE[problem.kind], *(() if plan is QUICK_PLAN else COMPILED[problem.kind])]
+    is_compiled = problem.num_pairs in COMPILED_SIZES and plan is not QUICK_PLAN
+    names = [*CATALOGUE[problem.kind], *(COMPILED[problem.kind] if is_compiled else ())]
     prepared = {name: prepare(problem, name, inputs, truth) for name in names}
     steps = {name: step for name, (_, step) in prepared.items() if step is not None}
     seconds = take_turns({**steps, **products}, clock, plan) if steps or products else {}
@@ -261,7 +263,7 @@ def main(words: Sequence[str]) -> int:
     plan = QUICK_PLAN if arguments.quick else PLANS[arguments.device]
     notes = NOTES.format(memory_from=CPU_MEMORY_FROM, rows=FULLY_CHECKED, sampled=SAMPLED_ROWS)
     print(heading(arguments.device), notes, sep="\n\n", flush=True)
-    todo, failures = list(problems(arguments)), 0
+    todo, sections = list(problems(arguments)), []
     for number, problem in enumerate(todo, start=1):
         print(f"[{number}/{len(todo)}] {problem.title}", file=sys.stderr, flush=True)
         if problem.device == "cpu" and problem.num_pairs == FULL_SIZE:
@@ -270,7 +272,9 @@ def main(words: Sequence[str]) -> int:
             memory_of = names_to_weigh(problem, is_quick=arguments.quick)
             section = measure(problem, clock, plan, memory_of=memory_of)
         print("", table(section), sep="\n", flush=True)
-        failures += any(row.provider == OURS and row.seconds is None for row in section.rows)
+        sections.append(section)
+    print("\n### All of them, peers as their time over ours\n", summary(sections), sep="\n")
+    failures = sum(row.provider == OURS and row.seconds is None for section in sections for row in section.rows)
     if failures:
         print(f"Counterpoint was not timed in {failures} of {len(todo)} tables; its rows say why", file=sys.stderr)
     return 1 if failures else 0

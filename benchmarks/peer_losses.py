@@ -313,7 +313,7 @@ CATALOGUE: Mapping[str, Mapping[str, Provider]] = {
     "supervised": SUPERVISED,
     "sigmoid": SIGMOID,
 }
-# Compiling takes longer than all the rest of a quick run.
+# Compiling takes longer than all the rest: at some sizes only.
 COMPILED: Mapping[str, Mapping[str, Provider]] = {
     "nt-xent": {
         f"{OURS}, compiled": Provider(compiled(ours_nt_xent), _few),

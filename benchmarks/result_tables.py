@@ -4,6 +4,7 @@ import datetime
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,6 +110,44 @@ def table(section: Section) -> str:
     lines = [f"### {section.problem.title}", "", HEADER, RULE]
     lines += [_line(section.problem, row) for row in section.rows]
     return "\n".join([*lines, "", f"Rounds: {section.rounds}."])
+
+
+SUMMARY_HEADER = (
+    "| case | ours, ms | compiled, ms | dense torch | dense, compiled | dense, chunked | library | ours / three bare "
+    "products | extra peak, MiB: ours / dense / library |"
+)
+
+
+def summary(sections: Sequence[Section]) -> str:
+    """One line for each problem; peers as their time over ours."""
+    lines = [SUMMARY_HEADER, "|---|" + "---:|" * 8]
+    return "\n".join([*lines, *map(_summary_line, sections)])
+
+
+def _summary_line(section: Section) -> str:
+    rows = {row.provider: row for row in section.rows}
+    known = (OURS, DENSE, f"{OURS}, compiled", f"{DENSE}, compiled", f"{DENSE}, chunked", PRODUCTS)
+    libraries = [name for name, row in rows.items() if name not in known and row.seconds]
+    cells = [
+        section.problem.title,
+        _median(rows, OURS, "seconds", 1000),
+        _median(rows, f"{OURS}, compiled", "seconds", 1000),
+        *(_median(rows, name, "ratio") for name in (DENSE, f"{DENSE}, compiled", f"{DENSE}, chunked")),
+        ", ".join(f"{_median(rows, name, 'ratio')} ({name})" for name in libraries) or "-",
+        _median(rows, PRODUCTS, "ratio"),
+        " / ".join(_weight(rows.get(name)) for name in (OURS, DENSE, *libraries[:1])),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _median(rows: Mapping[str, Row], name: str, figure: str, scale: float = 1.0) -> str:
+    """Of the quartiles of a row, where it was measured."""
+    found: Quartiles | None = getattr(rows[name], figure) if name in rows else None
+    return "-" if found is None else _short(found.median * scale)
+
+
+def _weight(row: Row | None) -> str:
+    return "-" if row is None or row.extra_mib is None else f"{row.extra_mib:.1f}"
 
 
 def _line(problem: Problem, row: Row) -> str:

@@ -40,10 +40,10 @@ def rows_of(section: str) -> dict[str, list[str]]:
 def test_the_quick_run_prints_whole_tables() -> None:
     finished = run_command("--quick", "--threads", "1")
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    head, *sections = finished.stdout.split("\n### ")
+    head, *sections, overview = finished.stdout.split("\n### ")
     assert re.search(r"^Measured 20\d\d-\d\d-\d\d \d\d:\d\d UTC at commit .+ with `python .+ --quick", head)
     assert re.search(r"CPU .+, 1 threads; torch [\d.]+", head)
-    kinds: list[Kind] = ["nt-xent", "nt-xent", "cross-modal"]
+    kinds: list[Kind] = ["nt-xent", "nt-xent", "cross-modal", "supervised", "sigmoid"]
     assert len(sections) == len(kinds)
     for kind, section in zip(kinds, sections, strict=True):
         rows = rows_of(section)
@@ -54,6 +54,9 @@ def test_the_quick_run_prints_whole_tables() -> None:
             assert (time == "-") if is_skipped else re.fullmatch(FIGURE, time), (name, time, remark)
             assert is_skipped or (ratio == "-") == (name == OURS)
             assert is_skipped or name == PRODUCTS or re.fullmatch(ERRORS, errors)
+    lines = overview.splitlines()
+    assert result_tables.SUMMARY_HEADER in lines
+    assert [line.split(" | ")[0].strip("| ") for line in lines[-5:]] == [part.splitlines()[0] for part in sections]
     assert re.fullmatch(r"\d+\.\d", rows_of(sections[1])[OURS][3])
     assert {name for name, row in rows_of(sections[2]).items() if row[-1] == "skipped: needs a GPU"} == {
         "Inf-CL",
@@ -81,7 +84,7 @@ def test_bad_arguments_are_explained(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["nt-xent", "cross-modal"])
+@pytest.mark.parametrize("kind", CATALOGUE)
 def test_the_oracle_is_the_derivative_of_the_dense_loss(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exact_losses.BLOCK_NUMBERS", 40)  # several blocks
     problem = Problem(kind, 7, 5, 0.2)
@@ -103,7 +106,7 @@ def prepared(kind: Kind, name: str, problem: Problem | None = None) -> tuple[Row
     return pair_losses.prepare(problem, name, inputs, pair_losses.truth_of(problem, *inputs))
 
 
-@pytest.mark.parametrize("kind", ["nt-xent", "cross-modal"])
+@pytest.mark.parametrize("kind", CATALOGUE)
 @pytest.mark.parametrize("fully_checked", [8, 100])
 def test_everyone_who_can_run_computes_the_same(
     kind: Kind, fully_checked: int, monkeypatch: pytest.MonkeyPatch

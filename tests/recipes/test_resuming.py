@@ -86,6 +86,25 @@ def test_twice_with_workers_sgd_and_dropout_of_the_users_own(
     assert_same_run(cp.resume(cp.Run(path, data=images, encoder=network()), quiet=True), whole)
 
 
+def test_views_encoded_apart_resume_and_verify(
+    tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each view has BatchNorm statistics of its own: other weights than together, the same in each run."""
+
+    def network() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU())
+
+    apart = {"engine": {"encode_views": "apart"}}
+    whole = cp.train(images, encoder=network(), out=tmp_path / "whole", **apart, **SMALL)
+    together = cp.train(images, encoder=network(), out=tmp_path / "together", **SMALL)
+    assert losses(whole) != losses(together)
+    path = interrupted(monkeypatch, BATCHES + 1, images, encoder=network(), out=tmp_path / "run", **apart)
+    resumed = cp.resume(cp.Run(path, data=images, encoder=network()), quiet=True)
+    assert_same_run(resumed, whole)
+    assert all(check.result != "failed" for check in cp.verify(resumed, quiet=True).checks)
+
+
 @pytest.mark.parametrize("shape", [(4, 4), (1, 1, 1), (20, 9), (9, 20, 3), (1030, 2)], ids=str)
 def test_images_of_any_size_and_shape_resume_and_are_judged(
     tmp_path: Path, shape: tuple[int, ...], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch

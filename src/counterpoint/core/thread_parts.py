@@ -38,8 +38,15 @@ def in_parts(work: Callable[[slice], Tensor], num_rows: int) -> Tensor:
     if num_parts < 2:
         return work(slice(0, num_rows))
     edges = [num_rows * number // num_parts for number in range(num_parts + 1)]
-    slices = [slice(first, last) for first, last in itertools.pairwise(edges)]
-    return torch.cat(list(_pool(torch.get_num_threads()).map(work, slices)))
+    own, *others = (slice(first, last) for first, last in itertools.pairwise(edges))
+    pool = _pool(torch.get_num_threads())
+    begun = [pool.submit(work, part) for part in others]
+    try:
+        with alone():
+            parts = [work(own)]
+    finally:
+        wait(begun)
+    return torch.cat([*parts, *(part.result() for part in begun)])
 
 
 def in_turn(

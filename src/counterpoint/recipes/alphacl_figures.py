@@ -94,7 +94,7 @@ def figure_3(
         claims=[*_fixed_claims(fixed), *_trained_claims(trained)],
         panels=_panels_3(fixed[0], {name: runs[0] for name, runs in trained.items()}),
         remarks=(
-            "The released script does not parse as it stands; its set-up is used with that corrected: BatchNorm after the "
+            "The released script does not parse as it stands; its set-up is used with that fixed: BatchNorm after the "
             "ReLU, outputs of unit length. The theory of section 5 has neither. The other two rows have its energy and "
             "its constraint, layers of Frobenius norm 1 and outputs as they are, but alpha still moves with the batch.",
             "With alpha held fixed, as in the theorems, a global maximum has rank at most 2; with two modes rank 2 "
