@@ -28,13 +28,14 @@ with lock_run(Path(sys.argv[1])) as note:
     sys.stdin.readline()
 """
 HOLD_WITH_A_WORKER = """
-import multiprocessing, sys, time
+import multiprocessing, os, sys, time
 from pathlib import Path
 from counterpoint.core.run_lock import lock_run
+def work():
+    print(os.getpid(), flush=True)  # what happens at a fork is over
+    time.sleep(60)
 with lock_run(Path(sys.argv[1])):
-    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-    worker.start()
-    print(worker.pid, flush=True)
+    multiprocessing.get_context("fork").Process(target=work).start()
     time.sleep(60)
 """
 NEVER_A_PROCESS = 2**22 + 1  # above the largest process number of Linux
