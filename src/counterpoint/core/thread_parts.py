@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from threading import Barrier, Condition
 from typing import Generic, TypeVar
@@ -139,11 +139,16 @@ def in_order(
     in_turn([(place, step) for place in range(len(numbered)) for step in ("compute", "add")], lambda: work, touches)
 
 
-class alone:  # noqa: N801 - read as a word, in "with alone():"
+def alone() -> AbstractContextManager[None]:
     """Operations of this thread are not split over others: for small ones beside other work.
 
     Beside a busy process a product of two 128 x 128 matrices that is split over two cores took 8 ms, by itself 0.05.
     """
+    return _Alone()
+
+
+class _Alone:
+    """Without a generator: small batches come in and out of it several times."""
 
     __slots__ = ("_num_threads",)
 

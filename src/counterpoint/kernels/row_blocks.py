@@ -18,7 +18,6 @@ from counterpoint.core.transforms import is_transformed
 
 BLOCK = 256  # most rows
 FOR_A_THREAD = 1 << 24  # multiplications below which waking another thread does not pay
-FEW = 1 << 19  # multiplications that no library splits over threads
 
 Result = TypeVar("Result")
 
@@ -69,8 +68,7 @@ def product(a_NK: Tensor, b_KM: Tensor) -> Tensor:
     tensor([[1.],
             [1.]])
     """
-    is_small = a_NK.numel() * b_KM.shape[1] <= FEW
-    if is_small or a_NK.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
+    if a_NK.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
         return a_NK @ b_KM
     return _Product.apply(a_NK, b_KM)  # pyright: ignore[reportReturnType]
 
