@@ -43,7 +43,7 @@ def make(name: str) -> Loss:
 
 
 def derivatives(loss: Loss, num_threads: int, *, kernel: str | None = "tiled", num: int = N) -> list[Tensor]:
-    """Value, gradient and Hessian times a direction; by the kernel that is chosen where none is named."""
+    """Value, gradient and Hessian times a direction; without the last by the kernel that is chosen for it."""
     torch.set_num_threads(num_threads)
     torch.manual_seed(1)
     z0, noise, direction = torch.randn(3, num, D)
@@ -51,7 +51,7 @@ def derivatives(loss: Loss, num_threads: int, *, kernel: str | None = "tiled", n
     labels = torch.arange(num) % 5
     with use(kernel) if kernel else nullcontext():
         value = loss(z0, 0.5 * z0.detach() + noise, labels)
-        has_hessian = loss.card.second_derivative.startswith("true")
+        has_hessian = kernel is not None and loss.card.second_derivative.startswith("true")
         (slope,) = torch.autograd.grad(value, z0, create_graph=has_hessian)
         found = [value.detach(), slope.detach()]
         if has_hessian and slope.requires_grad:
@@ -79,5 +79,5 @@ def test_neither_do_those_of_products_of_whole_matrices(name: str) -> None:
 @pytest.mark.parametrize("loss", [InfoNCE(0.1), InfoNCE(0.01), SupCon(0.1), SupCon(0.01), SigmoidPair()], ids=str)
 def test_neither_do_those_of_small_batches(loss: Loss, num: int) -> None:
     """Products of 1024 x 1024 and 1024 x 64 numbers, which a library sums in an order of its own on several threads."""
-    once, *others = (derivatives(loss, num_threads, kernel=None, num=num)[:2] for num_threads in (1, 2, 3))
+    once, *others = (derivatives(loss, num_threads, kernel=None, num=num) for num_threads in (1, 2, 3))
     assert all(torch.equal(a, b) for other in others for a, b in zip(once, other, strict=True))

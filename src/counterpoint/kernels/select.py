@@ -136,11 +136,11 @@ def select(scores: PairScores, psi: PairFunction) -> Choice:
 def _choose(scores: PairScores, psi: PairFunction) -> Choice:
     """The choice, unless one is asked for."""
     name = _forced.get()
-    if name == "linear" and psi is not IDENTITY:
+    if name == "linear" and psi != IDENTITY:
         raise ValueError(f"kernel linear is for psi = identity, got {psi.name}; leave the choice to select")
     if name is not None:
         return Choice(name, "asked for", is_asked_for=True)
-    if psi is IDENTITY:
+    if psi == IDENTITY:
         return Choice("linear", "psi is linear: sums of keys suffice")
     num_pairs, device = len(scores.terms.anchors_ND) * len(scores.keys_MD), scores.terms.anchors_ND.device
     if num_pairs <= DENSE_PAIRS:

@@ -330,7 +330,7 @@ def member(name: str, phi: Phi, psi: Psi, *, pairing: Pairing, alpha: str, reduc
         normalization=f"{units}; {REDUCTIONS[reduction]}",
         source="alphacl2022, Eq. 1 and table of Fig. 1",
         second_derivative=_SECOND.get(name, "true"),
-        fused="no pairs" if psi.function is IDENTITY else "CPU, CUDA",
+        fused="no pairs" if psi.function == IDENTITY else "CPU, CUDA",
     )
     return PairLoss(phi, psi, pairing=pairing, reduction=reduction, card=card)
 

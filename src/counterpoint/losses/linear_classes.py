@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_features
+from counterpoint.kernels.row_blocks import product
 from counterpoint.losses.conditions import can_read, require
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -87,7 +88,7 @@ class CrossEntropy(Loss):
         both_2ND = torch.cat(prepare_views(z0, z1, labels, normalize=False))
         targets_N = class_targets(both_2ND, labels, self.class_weights, "cross-entropy")
         weights_CD, biases_C = self.class_weights.to(both_2ND.dtype), self.class_biases.to(both_2ND.dtype)
-        return F.cross_entropy(F.linear(both_2ND, weights_CD, biases_C), targets_N.repeat(2))
+        return F.cross_entropy(product(both_2ND, weights_CD.T) + biases_C, targets_N.repeat(2))
 
     def chance(self, n: int) -> float:
         """Loss when all classes are as likely; with balanced classes also the least when all vectors are alike."""

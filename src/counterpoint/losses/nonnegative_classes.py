@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from counterpoint.kernels.row_blocks import product
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.linear_classes import check_sizes, class_targets
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -90,7 +91,7 @@ class NonNegativeCrossEntropy(Loss):
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         targets_N = class_targets(z0, labels, self.class_weights, "non-negative cross-entropy")
         weights_CD = F.relu(self.class_weights.to(z0.dtype))
-        logits = F.relu(torch.cat([z0, z1])) @ weights_CD.T
+        logits = product(F.relu(torch.cat([z0, z1])), weights_CD.T)
         return F.cross_entropy(logits, targets_N.repeat(2))
 
     def chance(self, n: int) -> float:

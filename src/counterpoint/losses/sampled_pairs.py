@@ -46,7 +46,7 @@ def read_psi(psi: Psi) -> Psi:
     ('exp', 2.0, True)
     """
     function = psi.function
-    if function is EXPONENTIAL or (psi.is_convex and psi.rises_with_gap):
+    if function == EXPONENTIAL or (psi.is_convex and psi.rises_with_gap):
         return psi
     gap_K = torch.linspace(-2, 2, NUM_GAPS, dtype=torch.float64)
     u_K = psi.scale * gap_K + psi.margin
