@@ -4,6 +4,7 @@
     python benchmarks/pair_losses.py --device cuda    # GPU: float32, TF32 and bfloat16
     python benchmarks/pair_losses.py --full           # also 65536 pairs, ours only on a CPU
     python benchmarks/pair_losses.py --beside-load    # idle, beside a busy process, beside a two-thread torch program
+    python benchmarks/pair_losses.py --kinds sigmoid  # one loss
     python benchmarks/pair_losses.py --quick          # seconds; shows that everything runs, not how fast
 
 Peers come from `pip install lightly pytorch-metric-learning open_clip_torch`; a missing one is named in its row. The
@@ -76,6 +77,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--beside-load", action="store_true", help="first call and median beside other work, on the CPU"
     )
+    parser.add_argument("--kinds", nargs="+", choices=CATALOGUE, default=list(CATALOGUE), help="which losses")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="tiny sizes and few rounds, as a smoke test")
     size.add_argument("--full", action="store_true", help=f"also {FULL_SIZE} pairs")
@@ -263,7 +265,7 @@ def main(words: Sequence[str]) -> int:
     plan = QUICK_PLAN if arguments.quick else PLANS[arguments.device]
     notes = NOTES.format(memory_from=CPU_MEMORY_FROM, rows=FULLY_CHECKED, sampled=SAMPLED_ROWS)
     print(heading(arguments.device), notes, sep="\n\n", flush=True)
-    todo, sections = list(problems(arguments)), []
+    todo, sections = [problem for problem in problems(arguments) if problem.kind in arguments.kinds], []
     for number, problem in enumerate(todo, start=1):
         print(f"[{number}/{len(todo)}] {problem.title}", file=sys.stderr, flush=True)
         if problem.device == "cpu" and problem.num_pairs == FULL_SIZE:
