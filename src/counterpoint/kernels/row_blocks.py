@@ -16,7 +16,7 @@ from torch import Tensor
 from counterpoint.core.thread_parts import alone, in_turn
 from counterpoint.core.transforms import is_transformed
 
-BLOCK = 256  # most rows
+BLOCK = 512  # most rows; smaller blocks cost more calls than a second thread gains
 FOR_A_THREAD = 1 << 24  # multiplications below which waking another thread does not pay
 
 Result = TypeVar("Result")
@@ -25,8 +25,8 @@ Result = TypeVar("Result")
 def blocks(num_rows: int, num_parts: int = 1) -> list[slice]:
     """Ranges of at most ``BLOCK`` rows, of which none lies in two of as many equal parts; everything, if that is one.
 
-    >>> blocks(256, 2), blocks(600, 2)
-    ([slice(0, 256, None)], [slice(0, 150, None), slice(150, 300, None), slice(300, 450, None), slice(450, 600, None)])
+    >>> blocks(512, 2), blocks(1200, 2)
+    ([slice(0, 512, None)], [slice(0, 300, None), slice(300, 600, None), slice(600, 900, None), slice(900, 1200, None)])
     """
     if num_rows <= BLOCK:
         return [slice(0, num_rows)]
