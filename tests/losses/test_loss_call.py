@@ -118,3 +118,10 @@ def test_long_raw_vectors_in_tight_clusters_keep_their_digits() -> None:
     assert abs(float(value.detach()) / float(exact.detach()) - 1) < 1e-5
     slope, exact_slope = torch.autograd.grad(value, z0)[0], torch.autograd.grad(exact, z0)[0]
     assert float((slope - exact_slope).abs().max()) < 1e-5 * float(exact_slope.abs().max())
+
+
+@each_loss
+def test_what_is_no_tensor_is_named(name: str) -> None:
+    lists = [[1.0, 2.0], [3.0, 4.0]]
+    with pytest.raises(TypeError, match="z0 must be a floating-point tensor, got list"):
+        build(name)(lists, lists, LABELS[:2])  # pyright: ignore

@@ -8,7 +8,7 @@ from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
 from counterpoint.kernels import row_blocks, small_supervised, tiles
-from counterpoint.losses import supervised_sums
+from counterpoint.losses import supervised, supervised_sums
 from counterpoint.losses.loss import Part
 from counterpoint.losses.supervised import SupCon
 from tolerances import LOW_PRECISION_RATIO, assert_close
@@ -40,7 +40,7 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if "few calls" in request.param:
         monkeypatch.setattr(row_blocks, "BLOCK", 4)
     else:
-        monkeypatch.setattr(small_supervised, "LARGEST", 0)
+        monkeypatch.setattr(supervised, "LARGEST", 0)
     if "tiles" in request.param:
         monkeypatch.setattr(supervised_sums, "SMALL_PAIRS", 0)
         monkeypatch.setattr(tiles, "TILE_ROWS", 3)
@@ -141,3 +141,8 @@ def test_gradients_in_float32_err_no_more_than_the_peers(
 def distance(actual: Tensor, truth: Tensor) -> float:
     """Length of the error over that of the truth."""
     return float((actual.double() - truth).norm() / truth.norm())
+
+
+def test_what_is_no_tensor_is_named() -> None:
+    with pytest.raises(TypeError, match="z0 must be a floating-point tensor, got list"):
+        SupCon()([[1.0, 2.0], [3.0, 4.0]], labels=torch.tensor([1, 1]))  # pyright: ignore

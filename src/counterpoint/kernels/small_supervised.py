@@ -20,7 +20,7 @@ from counterpoint.core.numerics import ORDINARY_LENGTHS
 from counterpoint.core.thread_parts import alone
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.row_blocks import blocks, each_block, joined, own_rows
-from counterpoint.kernels.small_batch import LARGEST, LARGEST_SCALE, general_gradient
+from counterpoint.kernels.small_batch import LARGEST_SCALE, general_gradient
 
 LEAST_LOG, LEAST_SHARE = -75.0, 3e-33  # smaller shares count as zero: products with them would be subnormal, hence slow
 NOWHERE = -1e4  # added to the least possible score of a vector with itself: its share is zero in float64 too
@@ -30,16 +30,16 @@ def supervised_loss(x_MD: Tensor, class_M: Tensor, scale: float, general: Callab
     """The loss, where the shortcut applies.
 
     Args:
-        x_MD: raw vectors in float32 or float64, all of them anchors.
+        x_MD: raw vectors in float32 or float64, all of them anchors; at most as many as ``small_batch.LARGEST`` allows.
         class_M: their labels.
         scale: 1 / temperature.
         general: the same loss of any such vectors, differentiable to any order.
 
     Returns:
-        Scalar, or None if the batch is too large, an anchor has fewer than two positives, rows are zero, extreme or not
+        Scalar, or None if an anchor has fewer than two positives, rows are zero, extreme or not
         finite, or a transform is at work (``torch.func``, forward mode, ``torch.compile``).
     """
-    if len(x_MD) ** 2 > LARGEST or is_transformed() or torch.compiler.is_compiling():
+    if is_transformed() or torch.compiler.is_compiling():
         return None
     _, counts_C = torch.unique(class_M, return_counts=True)
     if counts_C.amin().item() < 3:

@@ -81,8 +81,8 @@ class SigmoidPair(Loss):
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
+        check_views(z0, z1, labels)
         if part is None and self.normalize and is_free() and can_read(z0):  # the shortcut looks at lengths
-            check_views(z0, z1, labels)
             first, second = lift(z0), lift(z1)
             value = sigmoid_loss(first, second, self.scale(first), self._bias_like(first), self._general)
             if value is not None:

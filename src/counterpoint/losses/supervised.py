@@ -15,6 +15,7 @@ from counterpoint.kernels import dense
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.select import SMALL_BATCH, is_free, note
+from counterpoint.kernels.small_batch import LARGEST
 from counterpoint.kernels.small_supervised import supervised_loss
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.class_level import LogOfSum
@@ -239,9 +240,10 @@ class MultiPositive(Loss):
 
 def _of_small_batch(z0: Tensor, z1: Tensor | None, labels: Tensor | None, scale: float) -> Tensor | None:
     """SupCon in a few calls; None where that does not apply."""
-    if labels is None or not is_free() or not can_read(z0):
-        return None
     check_views(z0, z0 if z1 is None else z1, labels)
+    num_vectors = len(z0) * (1 if z1 is None else 2)
+    if labels is None or num_vectors**2 > LARGEST or not is_free() or not can_read(z0):
+        return None
     x_MD = lift(z0) if z1 is None else torch.cat([lift(z0), lift(z1)])
 
     def general(x_MD: Tensor) -> Tensor:
