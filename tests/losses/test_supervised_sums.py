@@ -32,7 +32,7 @@ def value_and_gradient(loss: Tensor, z: Tensor) -> Tensor:
     return torch.cat([loss.detach()[None], torch.autograd.grad(loss, z)[0].flatten()])
 
 
-ROUTES = ["in few calls", "at once", "in tiles"]
+ROUTES = ["in few calls", "in tiles"]
 
 
 @pytest.fixture(params=[f"{route}{scores}" for route in ROUTES for scores in ("", ", large scores")])
@@ -41,8 +41,6 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(row_blocks, "BLOCK", 4)
     else:
         monkeypatch.setattr(supervised, "LARGEST", 0)
-    if "tiles" in request.param:
-        monkeypatch.setattr(supervised_sums, "SMALL_PAIRS", 0)
         monkeypatch.setattr(tiles, "TILE_ROWS", 3)
         monkeypatch.setattr(tiles, "TILE_COLUMNS", 3)
     if "large" in request.param:

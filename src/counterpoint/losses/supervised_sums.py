@@ -29,7 +29,6 @@ from counterpoint.kernels.tiles import Tile, Tiles
 from counterpoint.losses.conditions import can_read
 from counterpoint.losses.labelled import LabelledVectors
 
-SMALL_PAIRS = 1 << 20  # of which the exponentials are kept for the backward pass: 4 MiB in float32
 LARGEST_SCALE = {torch.float32: 40.0, torch.float64: 300.0}  # e^(2s), a thousand times, is an ordinary number
 
 
@@ -66,20 +65,20 @@ class Classes:
         place_A = self.of_anchors(torch.arange(len(self.class_V), device=self.class_V.device))
         return torch.stack([place_A, torch.where(self.num_positives_A == 1, self.partner_A, -1)], dim=1)
 
-    def erase(self, tile_HW: Tensor, rows: slice, columns: slice, value: float = 0.0) -> Tensor:
-        """Overwrite an anchor's pairs with itself and with its only positive, in place."""
+    def erase(self, tile_HW: Tensor, rows: slice, columns: slice) -> Tensor:
+        """Set an anchor's pairs with itself and with its only positive to zero, in place."""
         if not self._has_positives(rows, columns):
             return tile_HW
         if self.anchor_A is None:
             if rows.start == columns.start:
-                tile_HW.fill_diagonal_(value)
+                tile_HW.fill_diagonal_(0.0)
         else:
             place_W = torch.arange(columns.start, columns.stop)
-            tile_HW.masked_fill_(self.anchor_A[rows, None] == place_W, value)
+            tile_HW.masked_fill_(self.anchor_A[rows, None] == place_W, 0.0)
         if not self.has_pairs:
             return tile_HW
         is_only_H1 = self.num_positives_A[rows, None] == 1
-        return tile_HW.masked_fill_(self._is_same(rows, columns) & is_only_H1, value)
+        return tile_HW.masked_fill_(self._is_same(rows, columns) & is_only_H1, 0.0)
 
     def subtract_pull(self, weight_HW: Tensor, rows: slice, columns: slice) -> Tensor:
         """Subtract g_i / |P(i)| at positives, for both readings where all are anchors, and ``erase``; in place."""
@@ -178,12 +177,10 @@ class Sums:
     Attributes:
         sum_A: of e^(score - reference).
         reference_A: None is 0.
-        kept_AV: those exponentials, where the batch is small.
     """
 
     sum_A: Tensor
     reference_A: Tensor | None
-    kept_AV: Tensor | None
 
     def log_sum(self) -> Tensor:
         """As ``_log_sum``."""
@@ -211,24 +208,12 @@ class _Sum(torch.autograd.Function):
 
 
 def _sums(z_VD: Tensor, classes: Classes) -> Sums:
-    """From all scores at once, tile by tile where no score is large, otherwise by a kernel."""
-    anchors_AD = classes.of_anchors(z_VD)
-    is_small = len(anchors_AD) * len(z_VD) <= SMALL_PAIRS
-    is_bounded = classes.scale <= LARGEST_SCALE[z_VD.dtype]
-    if not is_free() or not (is_small or is_bounded):
+    """Tile by tile where no score is large, otherwise by a kernel."""
+    if not is_free() or classes.scale > LARGEST_SCALE[z_VD.dtype]:
         log_sum_A = _log_sum(z_VD, classes)
         is_none_A = log_sum_A == -torch.inf
-        return Sums((~is_none_A).to(z_VD.dtype), torch.where(is_none_A, 0.0, log_sum_A), None)
-    if is_small:
-        score_AV, reference_A = classes.scale * anchors_AD @ z_VD.mT, None
-        whole = slice(0, len(anchors_AD)), slice(0, len(z_VD))
-        if is_bounded:
-            exp_AV = classes.erase(score_AV.exp_(), *whole)
-        else:
-            reference_A = classes.erase(score_AV, *whole, -torch.inf).amax(1).clamp(min=-classes.scale)
-            exp_AV = score_AV.sub_(reference_A[:, None]).exp_()
-        return Sums(exp_AV.sum(1), reference_A, exp_AV)
-    sum_A = z_VD.new_zeros(len(anchors_AD))
+        return Sums((~is_none_A).to(z_VD.dtype), torch.where(is_none_A, 0.0, log_sum_A))
+    sum_A = z_VD.new_zeros(len(classes.weight_A))
 
     def add(tile: Tile) -> None:
         exp_HW = classes.erase(tile.product_HW.exp_(), tile.rows, tile.columns)
@@ -237,7 +222,7 @@ def _sums(z_VD: Tensor, classes: Classes) -> Sums:
             sum_A[tile.columns] += exp_HW.sum(0)
 
     Tiles(PairScores(_terms(z_VD, classes))).each(add)
-    return Sums(sum_A, None, None)
+    return Sums(sum_A, None)
 
 
 def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
@@ -252,19 +237,14 @@ def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
     gradient_AD = torch.zeros_like(anchors_AD)
     gradient_VD = gradient_AD if is_whole else torch.zeros_like(z_VD)
 
-    def add(weight_HW: Tensor, rows: slice, columns: slice) -> None:
-        classes.subtract_pull(weight_HW, rows, columns)
+    def add(tile: Tile) -> None:
+        place = rows, columns = tile.rows, tile.columns
+        weight_HW = classes.subtract_pull(_softmax(tile.product_HW, sums, factor_A, classes, place), *place)
         gradient_AD[rows].addmm_(weight_HW, z_VD[columns])
         if not is_whole or rows != columns:
             gradient_VD[columns].addmm_(weight_HW.mT, anchors_AD[rows])
 
-    def add_tile(tile: Tile) -> None:
-        add(_softmax(tile.product_HW, sums, factor_A, classes, (tile.rows, tile.columns)), tile.rows, tile.columns)
-
-    if sums.kept_AV is not None:
-        add(_kept_softmax(sums.kept_AV, sums, factor_A, is_whole=is_whole), slice(0, len(sum_A)), slice(0, len(z_VD)))
-    else:
-        Tiles(PairScores(_terms(z_VD, classes))).each(add_tile)
+    Tiles(PairScores(_terms(z_VD, classes))).each(add)
     if own_A is not None:  # g_i (1 - p_ip) of an only positive, which the tiles leave out, with all its digits
         pull_A = torch.where(is_only_A, classes.weight_A * torch.sigmoid(sums.log_sum() - own_A), 0.0)
         gradient_AD -= pull_A[:, None] * z_VD.index_select(0, classes.partner_A)
@@ -274,16 +254,8 @@ def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
     return gradient_VD.mul_(classes.scale)
 
 
-def _kept_softmax(kept_AV: Tensor, sums: Sums, factor_A: Tensor, *, is_whole: bool) -> Tensor:
-    """g_i p_ij from the exponentials that were kept, plus g_j p_ji where all vectors are anchors."""
-    if is_whole and sums.reference_A is None:  # one exponential serves both
-        return kept_AV * (factor_A[:, None] + factor_A)
-    weight_AV = kept_AV * factor_A[:, None]
-    return weight_AV + weight_AV.mT if is_whole else weight_AV
-
-
 def _softmax(score_HW: Tensor, sums: Sums, factor_A: Tensor, classes: Classes, place: tuple[slice, slice]) -> Tensor:
-    """The same of a tile, from its scores, which it overwrites."""
+    """Of a tile, g_i p_ij, plus g_j p_ji where all vectors are anchors, from its scores, which it overwrites."""
     (rows, columns), reference_A = place, sums.reference_A
     is_whole, factor_H1 = classes.anchor_A is None, factor_A[rows, None]
     if reference_A is None:
