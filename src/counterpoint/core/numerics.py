@@ -28,6 +28,21 @@ def unit_rows(z_ND: Tensor) -> Tensor:
     return torch.where(is_zero_N1, 0.0, scaled_ND / norm_N1)
 
 
+def take_radial(gradient_ND: Tensor, unit_ND: Tensor) -> Tensor:
+    """Take from each row, in place, its part along a unit vector, which scaling to unit length has no slope in.
+
+    Returns:
+        The length of that part, (n, 1).
+
+    >>> gradient, unit = torch.tensor([[2.0, 3.0]]), torch.tensor([[1.0, 0.0]])
+    >>> take_radial(gradient, unit), gradient
+    (tensor([[2.]]), tensor([[0., 3.]]))
+    """
+    radial_N1 = (unit_ND * gradient_ND).sum(1, keepdim=True)
+    gradient_ND.addcmul_(unit_ND, radial_N1, value=-1)
+    return radial_N1
+
+
 def into_ball(z_ND: Tensor, radius: float) -> Tensor:
     """Shorten the rows that are longer than the radius, > 0, to that length; the others stay as they are.
 

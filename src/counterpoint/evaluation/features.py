@@ -61,8 +61,8 @@ def with_encoder(encoder: Encoder, work: Callable[[Any], Any], pieces: Iterable[
 
 
 def _is_of_torch(module: nn.Module) -> bool:
-    """Several threads may call it: a layer of torch, which keeps nothing of a pass in evaluation, without hooks."""
-    is_plain = type(module).__module__.startswith("torch.nn.")
+    """Several threads may call it: a layer of torch, whose evaluation keeps nothing of a pass, as torch made it."""
+    is_plain = type(module).__module__.startswith("torch.nn.") and "forward" not in vars(module)
     return is_plain and not (module._forward_hooks or module._forward_pre_hooks)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.numerics import ORDINARY_LENGTHS
+from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial
 from counterpoint.core.thread_parts import alone
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.row_blocks import blocks, each_block, joined, own_rows
@@ -128,8 +128,8 @@ class _Loss(torch.autograd.Function):
                 weight_HV = (exp_VV[:, rows].t() * factor_V).addcmul_(exp_HV, factor_H1)
             _subtract_at_partners(weight_HV, pull_N, rows)
             along_HD = torch.mm(weight_HV, scaled_VD)
-            radial_H1 = (unit_HD * along_HD).sum(1, keepdim=True)
-            along_HD.addcmul_(unit_HD, radial_H1, value=-1).div_(own_rows(length_V1, rows))
+            take_radial(along_HD, unit_HD)
+            along_HD.div_(own_rows(length_V1, rows))
             return along_HD if size is None else along_HD.mul_(size)
 
         gradient_VD = joined(each_block(blocks(unit_VD.shape[0], 2), work, exp_VV.numel() * unit_VD.shape[1]))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.numerics import ORDINARY_LENGTHS
+from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial
 from counterpoint.core.thread_parts import alone
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.pair_functions import softplus
@@ -91,5 +91,5 @@ class _Loss(torch.autograd.Function):
 
 def _tangential(along_HD: Tensor, unit_HD: Tensor, factor_H1: Tensor) -> tuple[Tensor, Tensor]:
     """Gradient for raw rows from that for unit ones, which it overwrites; and the part along them, left out."""
-    along_H1 = (unit_HD * along_HD).sum(1, keepdim=True)
-    return along_HD.addcmul_(unit_HD, along_H1, value=-1).mul_(factor_H1), along_H1
+    along_H1 = take_radial(along_HD, unit_HD)
+    return along_HD.mul_(factor_H1), along_H1

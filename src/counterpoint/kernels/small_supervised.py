@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.numerics import ORDINARY_LENGTHS
+from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial
 from counterpoint.core.thread_parts import alone
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.row_blocks import blocks, each_block, joined, own_rows
@@ -120,8 +120,8 @@ class _Loss(torch.autograd.Function):
             else:
                 weight_HM.addcmul_(own_rows(is_positive_MM, rows), pull_H1, value=-2)
             along_HD = torch.mm(weight_HM, scaled_MD)
-            radial_H1 = (z_HD * along_HD).sum(1, keepdim=True)
-            return along_HD.addcmul_(z_HD, radial_H1, value=-1).mul_(own_rows(size_M1, rows))
+            take_radial(along_HD, z_HD)
+            return along_HD.mul_(own_rows(size_M1, rows))
 
         return joined(each_block(rows_of_all, work, kept_MM.numel() * z_MD.shape[1])), None
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
-from counterpoint.core.numerics import ORDINARY_LENGTHS, unit_rows
+from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial, unit_rows
 from counterpoint.core.rowwise import rowwise
 from counterpoint.losses.conditions import can_read, require
 
@@ -102,8 +102,9 @@ def _of_unit_length(z_ND: Tensor) -> Tensor:
 def _pull_of_unit_length(upstream_ND: Tensor, z_ND: Tensor) -> tuple[Tensor]:
     length_N1 = _lengths(z_ND)
     unit_ND = z_ND / length_N1
-    along_N1 = (upstream_ND * unit_ND).sum(1, keepdim=True)
-    return (torch.addcmul(upstream_ND, unit_ND, along_N1, value=-1).div_(length_N1),)
+    gradient_ND = upstream_ND.clone()
+    take_radial(gradient_ND, unit_ND)
+    return (gradient_ND.div_(length_N1),)
 
 
 def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool, names: tuple[str, str]) -> Tensor:
