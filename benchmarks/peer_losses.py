@@ -287,7 +287,7 @@ NT_XENT: Mapping[str, Provider] = {
     DENSE: Provider(dense_nt_xent, _matrices(5)),
     "dense torch, chunked": Provider(chunked_nt_xent, _chunks),
     "lightly": Provider(lightly_nt_xent, _matrices(7)),
-    "pytorch-metric-learning": Provider(metric_learning_nt_xent, _all_pairs_of_pairs, max_pairs=512),
+    "pytorch-metric-learning": Provider(metric_learning_nt_xent, _all_pairs_of_pairs, max_pairs=256),
 }
 CROSS_MODAL: Mapping[str, Provider] = {
     OURS: Provider(ours_cross_modal, _few),
