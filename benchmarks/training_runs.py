@@ -21,7 +21,8 @@ from counterpoint.core.validation import build
 from counterpoint.data.loader import Batch, BatchLoader
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.views import ViewDrawer
-from counterpoint.engine.interface import Engine, Update
+from counterpoint.engine.engine import Engine
+from counterpoint.engine.gradients import Update
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import place

@@ -12,7 +12,7 @@ from counterpoint.cli.parsers import VERBS, build_parser
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import expectation, leaf_fields
 
-HEAVY = ("torch", "torchvision", "scipy", "sklearn", "pandas", "timm", "lightning_fabric", "plotly", "PIL", "pyarrow")
+HEAVY = ("torch", "torchvision", "scipy", "sklearn", "pandas", "timm", "plotly", "PIL", "pyarrow")
 NOT_SETTINGS = {"--help", "--config", "--resume", "--overwrite", "--allow-changed", "--quiet"}
 
 NO_TORCH = f"""

@@ -16,7 +16,7 @@ from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 
-LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "PIL", "timm", "pyarrow", "lightning_fabric")
+LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "PIL", "timm", "pyarrow")
 VERB_MODULES = "counterpoint.cli.verbs."
 MISTAKES = ("report nosuch", "resume nosuch", "evaluate nosuch", "diagnose nosuch", "verify nosuch")
 ANSWERED_AT_ONCE = (*MISTAKES, "embed nosuch --out x.npz", "list", "list losses", "reproduce", "reproduce nosuch")

@@ -32,7 +32,7 @@ from counterpoint.engine.checkpoint import (
     restore_checkpoint,
     save_checkpoint,
 )
-from counterpoint.engine.interface import FullState
+from counterpoint.engine.full_state import FullState
 from counterpoint.engine.sealed_folder import find_damage
 
 # --- round trip

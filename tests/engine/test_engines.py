@@ -1,4 +1,4 @@
-"""Both engines, on one rank and several: against plain torch in one process, and against each other."""
+"""The engine on one rank and several, with copies and with shards, against bare torch in one process."""
 
 from pathlib import Path
 
@@ -10,20 +10,14 @@ from torch.optim import Optimizer
 
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import TrainingError
-from counterpoint.core.settings import EngineSettings
-from counterpoint.engine.engines import CATALOGUE, build_engine
-from counterpoint.engine.interface import Engine, FullState
+from counterpoint.engine.engine import Engine
+from counterpoint.engine.full_state import FullState
 from counterpoint.nn.synced_norm import replace_norms, with_synced_norm
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close
 
 NUM_STEPS = 4
-SETTINGS = {
-    "fabric": EngineSettings(),
-    "torch": EngineSettings(backend="torch"),
-    "fabric fsdp": EngineSettings(strategy="fsdp"),
-    "torch fsdp": EngineSettings(backend="torch", strategy="fsdp"),
-}
+SHARDS = {"ddp": False, "fsdp": True}
 CLIP = 0.8  # some of the steps' gradients are longer, some shorter
 
 
@@ -47,12 +41,12 @@ def step_of(
 
 
 def trained(name: str, *, dtype: torch.dtype = torch.float64, norm: type[nn.Module] | None = None) -> Result:
-    """Weights, optimiser state, losses and lengths of gradients after some steps; in the middle a change of engine."""
+    """Weights, optimiser state, losses and lengths of gradients after some steps; in the middle another engine."""
     losses: list[float] = []
     norms: list[float] = []
     state: FullState | None = None
     for half in range(2):
-        engine = build_engine(placement(), SETTINGS[name])
+        engine = Engine(placement(), shards=SHARDS[name])
         method = build_method(dtype, norm)
         with_synced_norm(method)
         optimizer = optimizer_of(method)
@@ -113,16 +107,16 @@ def own_part(number: int, num_ranks: int, part: int) -> range:
 
 def everything() -> Result:
     found: dict[str, Tensor | str] = {}
-    for name in SETTINGS:
+    for name in SHARDS:
         found |= {f"{name}/{key}": value for key, value in trained(name).items()}
         found |= {f"{name}+bn/{key}": value for key, value in trained(name, norm=nn.BatchNorm2d).items()}
         found |= {f"{name}!{key}": value for key, value in poisoned(name).items()}
-    return found | shares() | {f"unused {name}": unused(name) for name in SETTINGS}
+    return found | shares() | {f"unused {name}": unused(name) for name in SHARDS}
 
 
 def shares() -> Result:
     """How much of the weights and of the optimiser's state a rank holds, and that parts can be called alone."""
-    engine, method = build_engine(placement(), SETTINGS["fabric fsdp"]), build_method()
+    engine, method = Engine(placement(), shards=True), build_method()
     num_whole = sum(p.numel() for p in method.parameters())
     module, optimizer = engine.setup(method, optimizer_of(method))
     step_of(engine, method, module, optimizer, 0)
@@ -138,7 +132,7 @@ def unused(name: str) -> str:
     """What an engine says of a parameter that has no part in the loss."""
     method = build_method()
     method.spare = nn.Linear(2, 2).double()
-    engine = build_engine(placement(), SETTINGS[name])
+    engine = Engine(placement(), shards=SHARDS[name])
     module, optimizer = engine.setup(method, optimizer_of(method))
     engine.backward(module(*views(0)))
     try:
@@ -150,7 +144,7 @@ def unused(name: str) -> str:
 
 def poisoned(name: str) -> Result:
     """Rank 1's loss is NaN: no rank takes the step, and all name the same parameter."""
-    engine, method = build_engine(placement(), SETTINGS[name]), build_method()
+    engine, method = Engine(placement(), shards=SHARDS[name]), build_method()
     module, optimizer = engine.setup(method, optimizer_of(method))
     before = engine.full_state(module, optimizer)
     method.poisoned_rank = world_size() - 1
@@ -183,7 +177,7 @@ def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("norm", [None, nn.BatchNorm2d], ids=["no norm", "norm"])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", SHARDS)
 def test_two_ranks_are_one_process(pair: list[RankResult], name: str, norm: type[nn.Module] | None) -> None:
     expected = by_hand(2, norm)
     for result in pair:
@@ -193,20 +187,13 @@ def test_two_ranks_are_one_process(pair: list[RankResult], name: str, norm: type
     assert float(expected["norms"].min()) < CLIP < float(expected["norms"].max())
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", SHARDS)
 def test_all_ranks_hold_the_same_bits(pair: list[RankResult], name: str) -> None:
     first, second = (of(result, name) for result in pair)
     assert all(torch.equal(second[key], value) for key, value in first.items() if key != "losses")
 
 
-def test_fabric_and_plain_torch_are_equal_bit_for_bit(pair: list[RankResult]) -> None:
-    for suffix in ("", "+bn", " fsdp", " fsdp+bn"):
-        ours, plain = of(pair[0], f"fabric{suffix}"), of(pair[0], f"torch{suffix}")
-        assert ours
-        assert all(torch.equal(plain[key], value) for key, value in ours.items())
-
-
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", SHARDS)
 def test_a_rank_with_nan_stops_all_before_the_update(pair: list[RankResult], name: str) -> None:
     found = [
         {key.split("!")[1]: text for key, text in result.texts.items() if key.startswith(f"{name}!")} for result in pair
@@ -215,7 +202,7 @@ def test_a_rank_with_nan_stops_all_before_the_update(pair: list[RankResult], nam
     assert found[0] == {"culprit": "heat", "applied": "False", "untouched": "True", "length": "nan"}
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", SHARDS)
 def test_one_process_is_bare_torch(name: str) -> None:
     assert_same({key: torch.as_tensor(v) for key, v in trained(name).items()}, by_hand(1))  # pyright: ignore
 
@@ -226,21 +213,20 @@ def test_a_rank_holds_half_of_the_shards(pair: list[RankResult]) -> None:
         assert torch.isfinite(result.tensors["alone"]).all()
 
 
-@pytest.mark.parametrize("name", ["fabric", "torch"])
-def test_copies_refuse_a_parameter_without_gradient(pair: list[RankResult], name: str) -> None:
+def test_copies_refuse_a_parameter_without_gradient(pair: list[RankResult]) -> None:
     for result in pair:
-        said = result.texts[f"unused {name}"]
+        said = result.texts["unused ddp"]
         assert said.startswith("parameter spare.weight and 1 more had no part in the loss")
         assert "2 ranks" in said
 
 
 def test_shards_and_one_process_do_without_it(pair: list[RankResult]) -> None:
-    assert {pair[0].texts[f"unused {name}"] for name in ("fabric fsdp", "torch fsdp")} == {"accepted"}
-    assert {unused(name) for name in SETTINGS} == {"accepted"}
+    assert pair[0].texts["unused fsdp"] == "accepted"
+    assert {unused(name) for name in SHARDS} == {"accepted"}
 
 
 def four_ranks() -> Result:
-    return trained("fabric") | {f"fsdp {key}": value for key, value in trained("torch fsdp").items()}
+    return trained("ddp") | {f"fsdp {key}": value for key, value in trained("fsdp").items()}
 
 
 def test_four_ranks_are_one_process(tmp_path: Path) -> None:
@@ -253,9 +239,8 @@ def test_four_ranks_are_one_process(tmp_path: Path) -> None:
 # --- what setup does
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_setup_lays_out_kernels_and_shares_everything(name: str) -> None:
-    engine, method = CATALOGUE[name](placement()), build_method(torch.float32)
+def test_setup_lays_out_kernels_and_shares_everything() -> None:
+    engine, method = Engine(placement()), build_method(torch.float32)
     parameters = list(method.parameters())
     module, _ = engine.setup(method, optimizer_of(method))
     assert all(ours is theirs for ours, theirs in zip(method.parameters(), parameters, strict=True))
@@ -266,18 +251,16 @@ def test_setup_lays_out_kernels_and_shares_everything(name: str) -> None:
     assert engine.device == torch.device("cpu")
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_setup_says_nothing(name: str, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder) -> None:
+def test_setup_says_nothing(capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder) -> None:
     method = build_method()
-    CATALOGUE[name](placement("bf16")).setup(method, optimizer_of(method))
+    Engine(placement("bf16")).setup(method, optimizer_of(method))
     said = capfd.readouterr()
     assert said.out + said.err == ""
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_full_state_is_a_copy(name: str) -> None:
-    engine, method = CATALOGUE[name](placement()), build_method()
+def test_full_state_is_a_copy() -> None:
+    engine, method = Engine(placement()), build_method()
     module, optimizer = engine.setup(method, optimizer_of(method))
     step_of(engine, method, module, optimizer, 0)
     kept = as_tensors(engine.full_state(module, optimizer))
@@ -288,15 +271,9 @@ def test_full_state_is_a_copy(name: str) -> None:
     assert not torch.equal(now["model projector.weight"], kept["model projector.weight"])
 
 
-def test_the_settings_choose_the_engine() -> None:
-    for name, engine_class in CATALOGUE.items():
-        assert isinstance(build_engine(placement(), EngineSettings.model_validate({"backend": name})), engine_class)  # pyright: ignore[reportArgumentType]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_a_compiled_encoder_learns_the_same(name: str) -> None:
-    engine, method = CATALOGUE[name](placement(), compiles=True), build_method(torch.float32, nn.BatchNorm2d)
+def test_a_compiled_encoder_learns_the_same() -> None:
+    engine, method = Engine(placement(), compiles=True), build_method(torch.float32, nn.BatchNorm2d)
     replace_norms(method)  # their collectives stay outside of the compiled graph
     module, optimizer = engine.setup(method, optimizer_of(method, "sgd"))
     names = list(method.state_dict())

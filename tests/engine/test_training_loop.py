@@ -20,7 +20,7 @@ from counterpoint.data.presets import ViewPlan
 from counterpoint.data.stores import MemoryStore
 from counterpoint.data.views import ViewDrawer
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
-from counterpoint.engine.fabric_adapter import FabricEngine
+from counterpoint.engine.engine import Engine
 from counterpoint.engine.job import Levels, Pace, TrainingJob
 from counterpoint.engine.loop import replay_step, run_training
 from counterpoint.engine.placement import place
@@ -87,7 +87,7 @@ def job_for(
         "schedule": SCHEDULE,
         "loader": BatchLoader(MemoryStore(samples), EpochOrder(torch.arange(NUM_SAMPLES), BATCH, 0)),
         "views": ViewDrawer(ViewPlan(noise=0.1), torch.zeros(3), torch.ones(3), 0),
-        "engine": FabricEngine(place("cpu", "fp32")),
+        "engine": Engine(place("cpu", "fp32")),
         "folder": folder,
         "pace": replace(PACE, seed=seed, **pace),
         "levels": Levels(chance=1.5, floor=0.5),

@@ -15,7 +15,7 @@ from counterpoint.core.validation import build, leaf_fields, merge, nest, read_y
 from counterpoint.core.yaml_text import dump_yaml
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.recipes.changes import HARMLESS, continued_settings, settings_hash
+from counterpoint.recipes.changes import HARMLESS, continued_settings, former_settings, settings_hash
 from counterpoint.recipes.given import Given
 from counterpoint.recipes.training import train_from
 
@@ -87,7 +87,12 @@ def test_a_run_of_the_first_release_keeps_its_ways_and_its_hash(run: RunFolder, 
     write_text(old.resolved, dump_yaml(values))
     assert read_resolved(old) == now
     values["views"].pop("fill", None)
+    values["engine"]["backend"] = "fabric"
     write_text(old.resolved, dump_yaml(values))
     assert settings_hash(read_resolved(old)) == settings_hash(now)
+    assert former_settings(old) == {"engine.backend": "fabric"}
+    values["engine"]["backend"] = "torch"
+    write_text(old.resolved, dump_yaml(values))
+    assert settings_hash(read_resolved(old), former_settings(old)) != settings_hash(now)
     for changed in ({"stem": "large"}, {"engine.encode_views": "apart"}, {"views.fill": "edge"}):
         assert settings_hash(build(TrainSettings, merge(now.model_dump(), nest(changed)), "test")) != settings_hash(now)

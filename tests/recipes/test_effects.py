@@ -16,7 +16,7 @@ from counterpoint.core.validation import build, leaf_fields, nest
 from counterpoint.core.yaml_text import dump_yaml, parse_yaml
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
-from counterpoint.engine.fabric_adapter import Placement
+from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.recipes import training
 from counterpoint.recipes.assembly import assemble

@@ -13,7 +13,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
-from counterpoint.engine.fabric_adapter import Placement
+from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.recipes.effects import check_choices
 from counterpoint.recipes.resolve import Resolution, resolve, resolve_holdout, resolve_widths

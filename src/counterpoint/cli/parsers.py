@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn, Protocol, cast
 
-from counterpoint.core.errors import nearest
+from counterpoint.core.errors import gone, nearest
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,6 +28,8 @@ class Parser(argparse.ArgumentParser):
         for word in unknown:
             if word.startswith("-"):
                 flag = word.split("=", 1)[0]
+                if gone(flag[2:]):
+                    self.error(gone(flag[2:]))
                 self.error(f"unknown flag {flag}{nearest(flag, flags) or _by_last_word(flag, flags)}")
         if unknown:
             self.error(f"unexpected word {unknown[0]!r}; values follow their flag, as in --epochs 30")

@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+# Settings of earlier versions, and what stands in their place.
+GONE = {"engine.backend": "training runs on plain torch alone, which gave the same results"}
+
 
 class CounterpointError(Exception):
     """Any failure with a cause the user can remove; its text is one line and says how."""
@@ -38,6 +41,15 @@ class InterruptedRunError(CounterpointError):
 
 class NonFiniteError(CounterpointError, ValueError):
     """A tensor holds NaN or infinity."""
+
+
+def gone(setting: str) -> str:
+    """Why a setting of an earlier version is no more; empty for any other name.
+
+    >>> gone("engine.backend")
+    'engine.backend is gone: training runs on plain torch alone, which gave the same results'
+    """
+    return f"{setting} is gone: {GONE[setting]}" if setting in GONE else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -243,9 +243,6 @@ class EngineSettings(Settings):
     strategy: Literal["auto", "ddp", "fsdp"] = Field(
         default="auto", description="several ranks: a copy of the encoder on each (auto: ddp), or shards of it (fsdp)"
     )
-    backend: Literal["fabric", "torch"] = Field(
-        default="fabric", description="Lightning Fabric, or plain torch (the same results; for comparison)"
-    )
     sync_norm: bool = Field(
         default=True,
         description="several ranks: BatchNorm over the whole batch, as one process has it; without it BatchNorm is "

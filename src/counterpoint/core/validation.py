@@ -9,7 +9,7 @@ import annotated_types as at
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from counterpoint.core.errors import UsageError, nearest
+from counterpoint.core.errors import UsageError, gone, nearest
 from counterpoint.core.yaml_text import dump_yaml, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -173,6 +173,8 @@ def _value_at(first: Any, error: ValidationError, path: list[str]) -> Any:
 def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
     """Name the closest setting: in the same section, or anywhere by its last word."""
     dotted = ".".join([*path, key])
+    if gone(dotted):
+        return gone(dotted)
     prefix = "".join(f"{step}." for step in path)
     here = nearest(key, place.model_fields)
     if here or path:

@@ -15,7 +15,7 @@ from torch import Tensor
 from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.files import Seal, flush_to_disk, write_file
 from counterpoint.core.tensor_file import write_tensors
-from counterpoint.engine.interface import FullState
+from counterpoint.engine.full_state import FullState
 from counterpoint.engine.packed_state import pack, unpack
 from counterpoint.engine.sealed_folder import PREFIX, find_damage, folder_name, read_manifest, step_of, write_manifest
 

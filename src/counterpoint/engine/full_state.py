@@ -1,14 +1,29 @@
 """Weights and optimiser state as one process would hold them, out of an engine and back into it."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from counterpoint.engine.interface import FullState
 from counterpoint.engine.loss_scale import LossScale
 from counterpoint.engine.sharding import sharded_as, whole_tensor
+
+
+@dataclass(frozen=True)
+class FullState:
+    """All weights and the optimiser's state as one process would hold them, on the CPU.
+
+    Attributes:
+        model: parameters and buffers of the method by name, without the names of wrappers.
+        optimizer: as ``Optimizer.state_dict`` returns it.
+        scaler: float16's loss scale and its counters; empty otherwise.
+    """
+
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    scaler: dict[str, float]
 
 
 def collect_state(method: nn.Module, optimizer: Optimizer, scale: LossScale) -> FullState:

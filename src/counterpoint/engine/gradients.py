@@ -1,4 +1,4 @@
-r"""What every engine does with a gradient: measure it, clip it, step, clear it.
+r"""What becomes of a gradient: measure it, clip it, step, clear it.
 
 Length of the whole gradient over all parameters :math:`p`, which clipping compares with its limit :math:`c`:
 
@@ -13,8 +13,23 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from counterpoint.core.errors import TrainingError
-from counterpoint.engine.interface import Update
 from counterpoint.engine.loss_scale import LossScale
+
+
+@dataclass(frozen=True)
+class Update:
+    """What became of one update; the same on every rank.
+
+    Attributes:
+        gradient_norm: length of the whole gradient before clipping; infinite or NaN where it is not finite.
+        is_applied: False where the update was left out: float16's loss scale was too high, and is now lower.
+        nonfinite: name of the first parameter whose gradient is not finite (on the first rank that has one), or None.
+            Always None under float16's loss scale, which is lowered instead.
+    """
+
+    gradient_norm: float
+    is_applied: bool
+    nonfinite: str | None
 
 
 @dataclass(frozen=True)

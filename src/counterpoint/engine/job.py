@@ -9,8 +9,8 @@ from torch.optim import Optimizer
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.views import ViewDrawer
+from counterpoint.engine.engine import Engine
 from counterpoint.engine.hooks import Logger, Measurement
-from counterpoint.engine.interface import Engine
 from counterpoint.engine.schedules import Schedule
 from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.nn.method import Method

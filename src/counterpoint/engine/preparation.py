@@ -1,4 +1,4 @@
-"""What every engine does to a method before it wraps it: device, memory layout, compilation, shards."""
+"""What is done to a method before it is wrapped: device, memory layout, compilation, shards."""
 
 from dataclasses import dataclass
 from typing import Any

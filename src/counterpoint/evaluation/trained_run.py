@@ -66,6 +66,8 @@ def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
     engine, method = values.get("engine"), METHODS.get(str(values.get("method")))
     if has_stem(str(values.get("encoder"))):
         values.setdefault("stem", "small")
+    if isinstance(engine, dict):
+        engine.pop("backend", None)  # there were two engines, which gave the same bits
     if isinstance(engine, dict) and method is not None and method.wiring in ENCODES_BOTH:
         engine.setdefault("encode_views", "together")
     return values

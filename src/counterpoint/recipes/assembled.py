@@ -14,7 +14,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.data.loader import BatchLoader, Destination
 from counterpoint.data.order import Order, Split
 from counterpoint.data.source import Source
-from counterpoint.engine.engines import build_engine
+from counterpoint.engine.engine import Engine
 from counterpoint.engine.hooks import Measurement
 from counterpoint.engine.job import Levels, Pace, TrainingJob
 from counterpoint.engine.loggers import build_loggers
@@ -119,7 +119,7 @@ class Assembled:
             ),
             loader=self._loader(),
             views=view_drawer(settings, self.encoder.card),
-            engine=build_engine(self.placement, engine),
+            engine=Engine(self.placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
             folder=folder,
             pace=_pace(settings),
             levels=self._levels(),

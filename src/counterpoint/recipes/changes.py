@@ -8,7 +8,7 @@ from typing import Any
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import build, leaf_fields, merge
+from counterpoint.core.validation import build, leaf_fields, merge, read_yaml_mapping
 from counterpoint.evaluation.trained_run import read_resolved
 
 # None of these changes a weight.
@@ -31,6 +31,8 @@ LATER: Mapping[str, tuple[str, str]] = {
     "engine.encode_views": ("auto", "together"),
     "views.fill": ("auto", "black"),
 }
+# What 0.1.0 had and is gone, as it recorded it by default: hashes keep it.
+FORMER: Mapping[str, str] = {"engine.backend": "fabric"}
 
 
 def continued_settings(folder: RunFolder, asked: TrainSettings, *, allow_changed: bool) -> TrainSettings:
@@ -67,16 +69,25 @@ def continued_settings(folder: RunFolder, asked: TrainSettings, *, allow_changed
     return build(TrainSettings, merge(recorded, changes), "settings")
 
 
-def settings_hash(settings: TrainSettings) -> str:
+def settings_hash(settings: TrainSettings, former: Mapping[str, str] = FORMER) -> str:
     """Short hash of every setting that a weight depends on.
 
     Args:
         settings: with every ``auto`` filled in.
+        former: settings that are gone, by path, and what they were.
     """
     values = settings.model_dump(mode="json")
     known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path not in HARMLESS}
     relevant = {path: value for path, value in known.items() if path != "out" and value not in LATER.get(path, ())}
+    relevant.update(former)
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def former_settings(folder: RunFolder) -> dict[str, str]:
+    """What a run recorded of settings that are gone, by path."""
+    engine = read_yaml_mapping(folder.resolved).get("engine")
+    backend = engine.get("backend") if isinstance(engine, dict) else None
+    return {**FORMER, **({"engine.backend": backend} if isinstance(backend, str) else {})}
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

@@ -18,7 +18,7 @@ from counterpoint.engine.replay import KeptStep, differences, read_step, this_ma
 from counterpoint.engine.sealed_folder import find_damage, step_of
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import is_saved
-from counterpoint.recipes.changes import settings_hash
+from counterpoint.recipes.changes import former_settings, settings_hash
 from counterpoint.recipes.training import open_job
 
 Result = Literal["ok", "failed", "not checked"]
@@ -132,7 +132,7 @@ def _settings(folder: RunFolder, found: list[_Replayable]) -> Check:
     """``resolved.yaml`` against what the newest checkpoint was computed with."""
     name = folder.resolved.name
     try:
-        now = settings_hash(read_resolved(folder))
+        now = settings_hash(read_resolved(folder), former_settings(folder))
     except CounterpointError as error:
         return Check(name, "failed", first_line(error))
     if not found:

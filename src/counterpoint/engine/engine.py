@@ -1,4 +1,4 @@
-"""The engine in plain torch: what the Fabric adapter is compared with, and what runs where Fabric cannot."""
+"""What a training step runs on: device, mixed precision and several ranks, in plain torch."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from counterpoint.engine.full_state import collect_state, restore_state
-from counterpoint.engine.gradients import apply_update, check_all_used, read_gradients
-from counterpoint.engine.interface import FullState, Update
+from counterpoint.engine.full_state import FullState, collect_state, restore_state
+from counterpoint.engine.gradients import Update, apply_update, check_all_used, read_gradients
 from counterpoint.engine.loss_scale import LossScale
 from counterpoint.engine.placement import Placement
 from counterpoint.engine.preparation import LOW_PRECISION, Preparation, data_parallel_options, prepare
@@ -37,8 +36,8 @@ class InPrecision(nn.Module):
             return self.method(*inputs)
 
 
-class PlainEngine:
-    """Device, mixed precision and several ranks with torch alone; see ``engine.interface.Engine``.
+class Engine:
+    """Runs training steps on one rank or many.
 
     Args:
         placement: device, precision and ranks, filled in; the ranks have met (``core.dist.join_ranks``).
@@ -65,7 +64,11 @@ class PlainEngine:
         return self._method
 
     def setup(self, method: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
-        """Place the method and wrap it; see the contract."""
+        """Place the method and wrap it for mixed precision and several ranks; the optimiser keeps its parameters.
+
+        Returns:
+            The module to call and the optimiser to hand to ``update``.
+        """
         prepare(method, optimizer, self._plan)
         self._method = method
         module: nn.Module = InPrecision(method, self.device, LOW_PRECISION.get(self._placement.precision))
@@ -77,17 +80,17 @@ class PlainEngine:
         return module, optimizer
 
     def accumulating(self, module: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
-        """Around forward and backward of one sub-batch; see the contract."""
+        """Around forward and backward of one sub-batch: ranks exchange gradients after the last one only."""
         if self._plan.shards:
             exchange_gradients(self.method, is_last)
         return nullcontext() if is_last or not isinstance(module, DistributedDataParallel) else module.no_sync()
 
     def backward(self, loss: Tensor) -> None:
-        """Add the loss's gradient to the parameters'."""
+        """Add the loss's gradient to the parameters' (scaled for float16)."""
         (loss * self._scale.value).backward()
 
     def update(self, module: nn.Module, optimizer: Optimizer, *, clip: float | None) -> Update:
-        """Clip, step and clear; see the contract."""
+        """Look at the gradient on all ranks, clip it, step, and clear it. One that is not finite changes nothing."""
         if self._is_first_update and isinstance(module, DistributedDataParallel):
             check_all_used(self.method, self._placement.world_size)
         self._is_first_update = False
@@ -99,5 +102,5 @@ class PlainEngine:
         return collect_state(self.method, optimizer, self._scale)
 
     def load_state(self, module: nn.Module, optimizer: Optimizer, state: FullState) -> None:
-        """Inverse of ``full_state``."""
+        """Inverse of ``full_state``; every rank passes the same state."""
         restore_state(self.method, optimizer, self._scale, state)
