@@ -20,7 +20,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build
 from counterpoint.data.loader import Batch, BatchLoader
 from counterpoint.data.sources import ARRAY
-from counterpoint.data.views import ViewDrawer
+from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.gradients import Update
 from counterpoint.engine.job import TrainingJob
@@ -28,9 +28,9 @@ from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.nn.method import Method
-from counterpoint.recipes.assembly import assemble
-from counterpoint.recipes.given import Given, open_given
-from counterpoint.recipes.resolve import resolve_holdout
+from counterpoint.runs.assembly import assemble
+from counterpoint.runs.given import Given, open_given
+from counterpoint.runs.resolve import resolve_holdout
 
 LEARNING_RATE, TEMPERATURE, EMBEDDING_DIMS = 0.06, 0.5, 128  # of lightly's example, except that its head ends in 2048
 WARM_UPS = 2  # first steps of a run, which also choose kernels and fill caches, are not counted

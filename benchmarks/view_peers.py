@@ -60,8 +60,8 @@ class TwoViews(Dataset[tuple[Tensor, Tensor]]):
 
 def ours(work: Work) -> Step:
     """``ViewDrawer`` with the preset of that name, random numbers included."""
-    from counterpoint.data.presets import PRESETS  # deferred: a peer is measured without it
-    from counterpoint.data.views import ViewDrawer  # deferred: likewise
+    from counterpoint.data.views.drawer import ViewDrawer  # deferred: likewise
+    from counterpoint.data.views.presets import PRESETS  # deferred: a peer is measured without it
 
     drawer = ViewDrawer(PRESETS["lightly-cifar"], torch.tensor(MEAN), torch.tensor(STD), 0)
     batches = list(zip(work.images_B3HW.split(work.batch_size), _ids(work), strict=True))

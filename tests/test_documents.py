@@ -15,13 +15,13 @@ from PIL import Image
 from counterpoint import theory
 from counterpoint.cli.main import main
 from counterpoint.core.settings import TrainSettings
-from counterpoint.data.presets import PRESETS
 from counterpoint.data.sources import CATALOGUE as SOURCES
+from counterpoint.data.views.presets import PRESETS
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
-from counterpoint.recipes.theory_runs import CATALOGUE as FIGURES
+from counterpoint.papers.reproductions import CATALOGUE as FIGURES
 from data.published_files import save_cifar
 
 ROOT = Path(__file__).parent.parent

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from counterpoint.evaluation.protocol import evaluate as evaluate
     from counterpoint.nn.trained import Encoder as Encoder
     from counterpoint.nn.trained import load as load
-    from counterpoint.recipes.inspection import diagnose as diagnose
-    from counterpoint.recipes.preview import preview as preview
-    from counterpoint.recipes.training import resume as resume
-    from counterpoint.recipes.training import train as train
-    from counterpoint.recipes.verification import Verification as Verification
-    from counterpoint.recipes.verification import verify as verify
     from counterpoint.report.page import report as report
+    from counterpoint.runs.inspection import diagnose as diagnose
+    from counterpoint.runs.preview import preview as preview
+    from counterpoint.runs.training import resume as resume
+    from counterpoint.runs.training import train as train
+    from counterpoint.runs.verification import Verification as Verification
+    from counterpoint.runs.verification import verify as verify
     from counterpoint.search.table import Table as Table
     from counterpoint.search.table import embed as embed
 
@@ -46,16 +46,16 @@ _DEFERRED = {
     "Evaluation": "counterpoint.evaluation.protocol",
     "Findings": "counterpoint.diagnostics.findings",
     "Table": "counterpoint.search.table",
-    "Verification": "counterpoint.recipes.verification",
-    "diagnose": "counterpoint.recipes.inspection",
+    "Verification": "counterpoint.runs.verification",
+    "diagnose": "counterpoint.runs.inspection",
     "embed": "counterpoint.search.table",
     "evaluate": "counterpoint.evaluation.protocol",
     "load": "counterpoint.nn.trained",
-    "preview": "counterpoint.recipes.preview",
+    "preview": "counterpoint.runs.preview",
     "report": "counterpoint.report.page",
-    "resume": "counterpoint.recipes.training",
-    "train": "counterpoint.recipes.training",
-    "verify": "counterpoint.recipes.verification",
+    "resume": "counterpoint.runs.training",
+    "train": "counterpoint.runs.training",
+    "verify": "counterpoint.runs.verification",
 }
 
 __all__ = [

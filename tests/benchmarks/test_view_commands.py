@@ -12,8 +12,8 @@ import view_peers
 import views
 from view_peers import CATALOGUE, OURS, PIL_WORKERS, Work
 
-from counterpoint.data.presets import PRESETS
-from counterpoint.data.views import ViewDrawer
+from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.data.views.presets import PRESETS
 from tolerances import assert_estimate
 
 COMMAND = Path(views.__file__)

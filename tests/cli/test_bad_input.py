@@ -11,7 +11,7 @@ import torch
 import counterpoint as cp
 from counterpoint.cli.main import main
 from data import picture_files as pictures
-from recipes.folder_snapshot import snapshot
+from runs.folder_snapshot import snapshot
 
 
 def write_world(folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from counterpoint.cli import geometry_answer
 from counterpoint.cli.main import main
-from recipes.folder_snapshot import snapshot
+from runs.folder_snapshot import snapshot
 
 PAPER = ["geometry", "0.5", "0.25", "0.25"]
 

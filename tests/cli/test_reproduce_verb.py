@@ -8,10 +8,10 @@ import pytest
 
 from counterpoint.cli.main import main
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.recipes import theory_runs
-from counterpoint.recipes.theory_runs import CATALOGUE, Figure, reproduce
+from counterpoint.papers import reproductions as theory_runs
+from counterpoint.papers.reproductions import CATALOGUE, Figure, reproduce
 from counterpoint.theory.reproduction import Claim, LinePanel, Reproduction, Series, ignore
-from recipes.folder_snapshot import snapshot
+from runs.folder_snapshot import snapshot
 
 FAST = ("directclr-fig4", "alphacl-fig2")
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from recipes.folder_snapshot import snapshot
+from runs.folder_snapshot import snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCHRUN = "torch.distributed.run --standalone --monitor-interval 0.1 --nproc-per-node"
 SETTINGS = "--batch-size 16 --source.holdout 0 --projector.features 8 --engine.device cpu --seed 3"
-LIMIT = 1e-5  # float32; 64-bit parity is in tests/recipes/test_world_sizes.py
+LIMIT = 1e-5  # float32; 64-bit parity is in tests/runs/test_world_sizes.py
 SECONDS = 240
 
 

@@ -16,7 +16,7 @@ from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
-from counterpoint.recipes import resolve
+from counterpoint.runs import resolve
 
 TRAIN = ["train", "--data", "images.npz", "--epochs", "1", "--batch-size", "16"]
 

@@ -78,7 +78,7 @@ def test_geometry_loads_what_it_computes_with(loaded: dict[str, tuple[int, set[s
         "counterpoint.data.sources",
         "counterpoint.engine",
         "counterpoint.evaluation",
-        "counterpoint.recipes.training",
+        "counterpoint.runs.training",
     )
     assert not {name for name in modules if name.startswith(others)}
 

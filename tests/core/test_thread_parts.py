@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from counterpoint.core.thread_parts import in_order, in_parts, in_turn
-from counterpoint.data.presets import PRESETS
-from counterpoint.data.views import ViewDrawer
+from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.data.views.presets import PRESETS
 
 
 @pytest.fixture(autouse=True)

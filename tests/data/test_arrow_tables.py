@@ -15,9 +15,9 @@ import torch
 from counterpoint.core.arrow_files import TableFile
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import indexed_images
-from counterpoint.data.arrow_tables import open_table
-from counterpoint.data.image_files import decode_square
+from counterpoint.data.formats import indexed_images
+from counterpoint.data.formats.arrow_tables import open_table
+from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import EpochOrder
 from counterpoint.data.source import Source

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import indexed_images
+from counterpoint.data.formats import indexed_images
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import EpochOrder
 from counterpoint.data.source import Source

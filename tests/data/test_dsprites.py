@@ -12,8 +12,8 @@ import torch
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import dsprites
-from counterpoint.data.dsprites import FILE, GRID, SHAPES, factors_at
+from counterpoint.data.sets import dsprites
+from counterpoint.data.sets.dsprites import FILE, GRID, SHAPES, factors_at
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 

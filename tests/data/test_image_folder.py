@@ -13,8 +13,8 @@ from PIL import Image
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import image_files, indexed_images
-from counterpoint.data.image_files import decode, decode_square, read_size
+from counterpoint.data.formats import image_files, indexed_images
+from counterpoint.data.formats.image_files import decode, decode_square, read_size
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data import picture_files as pictures

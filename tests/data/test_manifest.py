@@ -13,10 +13,10 @@ import torch
 
 from counterpoint.core.errors import DataError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import index_check, indexed_images
-from counterpoint.data.image_files import decode_square
-from counterpoint.data.indexed_images import open_located
-from counterpoint.data.located import Located, content_hash
+from counterpoint.data.formats import index_check, indexed_images
+from counterpoint.data.formats.image_files import decode_square
+from counterpoint.data.formats.indexed_images import open_located
+from counterpoint.data.formats.located import Located, content_hash
 from counterpoint.data.manifest import Manifest, cache_folder, manifest_path, read_manifest, write_manifest
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source

@@ -13,10 +13,10 @@ import torchvision.datasets as peers
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import named_sets
+from counterpoint.data.sets import named_sets
+from counterpoint.data.sets.stl10_files import PlaneStore
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source
-from counterpoint.data.stl10_files import PlaneStore
 from data import published_files as published
 
 SPLITS = {name: tuple(entry.num_samples) for name, entry in named_sets.CATALOGUE.items()}

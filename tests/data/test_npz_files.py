@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from counterpoint.core.errors import DataError
-from counterpoint.data.npz_files import holds_objects, npz_keys, read_npy, read_npz
+from counterpoint.data.formats.npz_files import holds_objects, npz_keys, read_npy, read_npz
 
 ARRAYS: dict[str, np.ndarray] = {
     "bytes": np.arange(24, dtype=np.uint8).reshape(2, 3, 4),

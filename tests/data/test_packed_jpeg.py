@@ -13,8 +13,8 @@ from PIL import Image
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import indexed_images
-from counterpoint.data.image_files import decode_square
+from counterpoint.data.formats import indexed_images
+from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 

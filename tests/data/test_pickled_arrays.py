@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import DataError
-from counterpoint.data import pickled_arrays
-from counterpoint.data.pickled_arrays import read_pickled
+from counterpoint.data.formats import pickled_arrays
+from counterpoint.data.formats.pickled_arrays import read_pickled
 from data import published_files as published
 
 FORMS = {"python 2": published.as_python2, **{f"protocol {p}": published.as_python3(p) for p in (2, 3, 4, 5)}}

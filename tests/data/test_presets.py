@@ -6,8 +6,8 @@ import pytest
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import ViewSettings
-from counterpoint.data.colour import HUE_SHARE
-from counterpoint.data.presets import PRESETS, ViewPlan, choose_preset, filled, plan_views
+from counterpoint.data.views.colour import HUE_SHARE
+from counterpoint.data.views.presets import PRESETS, ViewPlan, choose_preset, filled, plan_views
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import torch
 
 from counterpoint.core.errors import DataError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import indexed_images, tar_shards
-from counterpoint.data.image_files import decode_square
+from counterpoint.data.formats import indexed_images, tar_shards
+from counterpoint.data.formats.image_files import decode_square
+from counterpoint.data.formats.tar_headers import BLOCK, Member, Obstacle, members_of
 from counterpoint.data.source import Source
-from counterpoint.data.tar_headers import BLOCK, Member, Obstacle, members_of
 from data import shard_files as files
 
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.data import colour
-from counterpoint.data.crops import (
+from counterpoint.data.views import colour
+from counterpoint.data.views.crops import (
     NUM_CROP_DRAWS,
     Interpolation,
     apply_crop,
     plan_crop,
     random_crop_boxes,
 )
-from counterpoint.data.decisions import (
+from counterpoint.data.views.decisions import (
     AFFINE,
     AFFINE_NUMBERS,
     BLUR,
@@ -25,9 +25,9 @@ from counterpoint.data.decisions import (
     JITTER_NUMBERS,
     NUM_DRAWS,
 )
-from counterpoint.data.presets import ViewPlan
-from counterpoint.data.spatial import affine, affine_maps, gaussian_blur
-from counterpoint.data.views import image_views
+from counterpoint.data.views.drawer import image_views
+from counterpoint.data.views.presets import ViewPlan
+from counterpoint.data.views.spatial import affine, affine_maps, gaussian_blur
 from tolerances import assert_close
 
 NUM_IMAGES = 6

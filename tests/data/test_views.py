@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.data import views as views_module
-from counterpoint.data.colour import ORDERS
-from counterpoint.data.decisions import (
+from counterpoint.data.views import drawer as views_module
+from counterpoint.data.views.colour import ORDERS
+from counterpoint.data.views.decisions import (
     AFFINE,
     AFFINE_NUMBERS,
     BLUR,
@@ -20,8 +20,8 @@ from counterpoint.data.decisions import (
     NUM_DRAWS,
     SOLARIZE,
 )
-from counterpoint.data.presets import PRESETS, ViewPlan
-from counterpoint.data.views import ViewDrawer, image_views
+from counterpoint.data.views.drawer import ViewDrawer, image_views
+from counterpoint.data.views.presets import PRESETS, ViewPlan
 from tolerances import assert_close, assert_estimate
 
 EVERYTHING = replace(

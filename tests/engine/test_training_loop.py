@@ -16,9 +16,9 @@ from counterpoint.core.errors import InterruptedRunError, NonFiniteError, RunErr
 from counterpoint.core.rundir import RunFolder, create_run
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import EpochOrder
-from counterpoint.data.presets import ViewPlan
 from counterpoint.data.stores import MemoryStore
-from counterpoint.data.views import ViewDrawer
+from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.data.views.presets import ViewPlan
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.job import Levels, Pace, TrainingJob

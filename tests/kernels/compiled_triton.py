@@ -14,10 +14,10 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import driver
 
-from counterpoint.kernels import triton_launch, triton_pairs
 from counterpoint.kernels.contract import PairMask, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS, SQUARE
-from counterpoint.kernels.triton_pairs import TritonPairs
+from counterpoint.kernels.triton import triton_launch, triton_pairs
+from counterpoint.kernels.triton.triton_pairs import TritonPairs
 
 # What a block may have, in bytes, by compute capability: H100 and H200, then RTX 30, RTX 40 and L4, RTX 50
 SHARED_BYTES = {90: 232_448, 86: 101_376, 89: 101_376, 120: 101_376}

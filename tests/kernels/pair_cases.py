@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.kernels import pair_functions, tiles
+from counterpoint.kernels import pair_functions
 from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.cpu import tiles
 from oracles import pair_reductions as oracle
 
 FUNCTIONS: dict[str, PairFunction] = {f.name: f for f in vars(pair_functions).values() if isinstance(f, PairFunction)}

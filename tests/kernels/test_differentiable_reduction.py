@@ -11,8 +11,9 @@ import torch
 from pair_cases import FUNCTIONS, KINDS, draw_terms, draw_weight, make_mask, make_scores, small_tiles
 from torch import Tensor
 
-from counterpoint.kernels import dense, reference, tiled
+from counterpoint.kernels import dense, reference
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
+from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS
 from counterpoint.kernels.select import CATALOGUE, use

@@ -10,11 +10,11 @@ import torch
 from pair_cases import FUNCTIONS, make_scores
 
 from counterpoint.kernels import select as choice_module
-from counterpoint.kernels import triton_pairs
 from counterpoint.kernels.contract import PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY
 from counterpoint.kernels.select import CATALOGUE, recording, select, use
+from counterpoint.kernels.triton import triton_pairs
 from counterpoint.losses import InfoNCE
 from tolerances import assert_close
 

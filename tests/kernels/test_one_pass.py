@@ -10,10 +10,11 @@ import torch
 from pair_cases import FUNCTIONS, KINDS, MASKS, draw_terms, draw_weight, make_mask, make_scores, small_tiles
 from torch import Tensor
 
-from counterpoint.kernels import dense, tiled
+from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
+from counterpoint.kernels.cpu import tiled
+from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.one_pass import reduce_total
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE
 from counterpoint.kernels.select import use
 from tolerances import assert_close, relative_error

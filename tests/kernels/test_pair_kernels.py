@@ -22,8 +22,9 @@ from pair_cases import (
     small_tiles,
 )
 
-from counterpoint.kernels import dense, linear, reference, tiled
+from counterpoint.kernels import dense, reference
 from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.cpu import linear, tiled
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY
 from counterpoint.kernels.select import CATALOGUE
 from oracles import pair_reductions as oracle

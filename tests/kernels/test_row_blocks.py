@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from counterpoint.kernels import row_blocks
-from counterpoint.kernels.row_blocks import BLOCK, blocks, each_block
+from counterpoint.kernels.cpu import row_blocks
+from counterpoint.kernels.cpu.row_blocks import BLOCK, blocks, each_block
 
 
 @pytest.fixture(autouse=True)

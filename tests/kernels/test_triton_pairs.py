@@ -20,11 +20,13 @@ import pytest
 import torch
 from pair_cases import FUNCTIONS, by_name, draw_weight, make_scores
 
-from counterpoint.kernels import dense, tiled, triton_pairs
+from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
-from counterpoint.kernels.triton_pairs import PRECISIONS, TritonPairs, why_not
+from counterpoint.kernels.triton import triton_pairs
+from counterpoint.kernels.triton.triton_pairs import PRECISIONS, TritonPairs, why_not
 from tolerances import RELATIVE, assert_close, assert_low_precision, relative_error
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from whole_batch_checks import HESSIAN_LIMIT, gradients
 
-from counterpoint.kernels import tiles
+from counterpoint.kernels.cpu import tiles
 from counterpoint.kernels.select import use
 from counterpoint.losses.loss import Loss, Part
 from tolerances import assert_close, relative_error

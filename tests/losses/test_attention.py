@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.kernels import tiles
+from counterpoint.kernels.cpu import tiles
 from counterpoint.kernels.select import use
 from counterpoint.losses import InfoNCE, LinearTriplet, Triplet
 from counterpoint.losses.family import CATALOGUE

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from counterpoint.core.errors import NonFiniteError
-from counterpoint.kernels import compiled, select
+from counterpoint.kernels import select
+from counterpoint.kernels.cpu import compiled
 from counterpoint.kernels.select import recording
 from counterpoint.losses import AlphaCL, CrossModal, InfoNCE, SupCon, Triplet, conditions
 from counterpoint.losses.alpha_rules import AlphaRule, Direct, InversePower, Square

@@ -11,7 +11,7 @@ from memory_watch import LargestResult
 from torch import Tensor
 from whole_batch_checks import draw_views, gradients
 
-from counterpoint.kernels import tiles
+from counterpoint.kernels.cpu import tiles
 from counterpoint.kernels.select import use
 from counterpoint.losses import drawn_negatives
 from counterpoint.losses.drawn_negatives import draw_negatives, drawn_products

@@ -7,7 +7,7 @@ import torch
 from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
-from counterpoint.kernels import row_blocks, small_supervised, tiles
+from counterpoint.kernels.cpu import row_blocks, small_supervised, tiles
 from counterpoint.losses import supervised, supervised_sums
 from counterpoint.losses.loss import Part
 from counterpoint.losses.supervised import SupCon

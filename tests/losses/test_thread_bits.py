@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core import rowwise
-from counterpoint.kernels import tiles
+from counterpoint.kernels.cpu import tiles
 from counterpoint.kernels.select import use
 from counterpoint.losses import CATALOGUE, InfoNCE, Loss, SigmoidPair, SupCon
 

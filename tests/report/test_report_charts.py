@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.report.chart_frame import ChartText, Frame, spread_labels
-from counterpoint.report.interval_chart import IntervalGroup, IntervalRow, comparison_bar, interval_chart
-from counterpoint.report.line_chart import Line, Reference, line_chart, step_area
-from counterpoint.report.plane_section import separation
-from counterpoint.report.point_chart import Cloud, NamedPoint, point_clouds, point_plane
+from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels
+from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, comparison_bar, interval_chart
+from counterpoint.report.charts.line_chart import Line, Reference, line_chart, step_area
+from counterpoint.report.charts.point_chart import Cloud, NamedPoint, point_clouds, point_plane
+from counterpoint.report.charts.series_style import RUN_MARKERS, Style, marker_path
+from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis, percent_axis
 from counterpoint.report.run_record import Histogram
-from counterpoint.report.series_style import RUN_MARKERS, Style, marker_path
-from counterpoint.report.ticks import Axis, decade_axis, evenly_chosen, linear_axis, percent_axis
+from counterpoint.report.sections.plane_section import separation
 
 WORDS = ChartText("a title", "a description")
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)

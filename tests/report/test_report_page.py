@@ -24,7 +24,7 @@ from counterpoint.report import page as page_module
 from counterpoint.report.document import sections
 from counterpoint.report.page import display_names, render, report
 from counterpoint.report.run_reader import read_run
-from counterpoint.report.thumbnails import PLANS
+from counterpoint.report.sections.thumbnails import PLANS
 
 SECTION_NAMES = [section.name for section in sections(PLANS[0])]
 
@@ -288,7 +288,7 @@ def test_report_imports_only_core_numpy_pillow_records_of_theory_and_the_standar
     theory = [f"counterpoint.theory.{record}" for record in records]
     findings = ("counterpoint.diagnostics.evidence", "counterpoint.diagnostics.findings")  # they load without torch
     allowed = ("counterpoint.core.", "counterpoint.report.", "numpy", "PIL", *theory, *findings)
-    verbs = {"counterpoint.engine.progress", "counterpoint.evaluation.protocol", "counterpoint.recipes.inspection"}
+    verbs = {"counterpoint.engine.progress", "counterpoint.evaluation.protocol", "counterpoint.runs.inspection"}
     package = Path(page_module.__file__).parent
     foreign = set()
     for source in package.glob("*.py"):

@@ -24,11 +24,11 @@ from counterpoint.cli.verbs.geometry_verb import DEVIATION, DRAWING
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.losses.build import parameters_of
-from counterpoint.recipes.theory_runs import check_folder
-from counterpoint.report.geometry_drawing import Remarks, write_geometry
-from counterpoint.report.theory_document import TheorySection, check_theory_target
-from counterpoint.report.theory_phases import phase_section
-from counterpoint.report.theory_rebalancing import rebalancing_section
+from counterpoint.papers.reproductions import check_folder
+from counterpoint.report.theory_pages.geometry_drawing import Remarks, write_geometry
+from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target
+from counterpoint.report.theory_pages.theory_phases import phase_section
+from counterpoint.report.theory_pages.theory_rebalancing import rebalancing_section
 from counterpoint.theory.collapse.minority_collapse import CollapseThreshold, collapse_threshold
 from counterpoint.theory.collapse.phase import PhaseDiagram, phase_diagram
 from counterpoint.theory.collapse.rebalancing import rebalance

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from counterpoint.cli.geometry_question import Question
-from counterpoint.report.geometry_drawing import merge_words, rank_words, spread_words
-from counterpoint.report.theory_rebalancing import (
+from counterpoint.report.theory_pages.geometry_drawing import merge_words, rank_words, spread_words
+from counterpoint.report.theory_pages.theory_rebalancing import (
     CLASS_COLUMNS,
     balance_words,
     class_values,

@@ -12,8 +12,8 @@ from torch import Tensor
 from counterpoint.core.array_layout import Kind, to_bytes
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data.image_files import Skipped
-from counterpoint.data.label_files import Labels
+from counterpoint.data.formats.image_files import Skipped
+from counterpoint.data.formats.label_files import Labels
 from counterpoint.data.stores import MemoryStore, Store
 
 

@@ -13,19 +13,19 @@ from torch import Tensor
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import named_sets
-from counterpoint.data.arrow_tables import SPLITS_CARD, open_table
-from counterpoint.data.class_folders import has_splits, open_splits, open_tiny_imagenet
-from counterpoint.data.dsprites import open_dsprites, open_dsprites_file, open_rendered
-from counterpoint.data.image_files import list_files
-from counterpoint.data.image_folder import open_folder
-from counterpoint.data.image_list import open_list
-from counterpoint.data.label_files import Labels, labels_from_array, number_labels
-from counterpoint.data.npz_files import npz_keys, read_npy, read_npz
-from counterpoint.data.packed_jpeg import is_packed, open_packed
-from counterpoint.data.paired import pair_keys, paired_source
+from counterpoint.data.formats.arrow_tables import SPLITS_CARD, open_table
+from counterpoint.data.formats.class_folders import has_splits, open_splits, open_tiny_imagenet
+from counterpoint.data.formats.image_files import list_files
+from counterpoint.data.formats.image_folder import open_folder
+from counterpoint.data.formats.image_list import open_list
+from counterpoint.data.formats.label_files import Labels, labels_from_array, number_labels
+from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
+from counterpoint.data.formats.packed_jpeg import is_packed, open_packed
+from counterpoint.data.formats.paired import pair_keys, paired_source
+from counterpoint.data.formats.tar_shards import find_shards, open_shards
+from counterpoint.data.sets import named_sets
+from counterpoint.data.sets.dsprites import open_dsprites, open_dsprites_file, open_rendered
 from counterpoint.data.source import Progress, Source, fixed_labels, memory_source
-from counterpoint.data.tar_shards import find_shards, open_shards
 
 SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
 LABEL_KEYS = ("labels", "y", "targets")

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.data.image_files import Skipped, decode_square
-from counterpoint.data.located import Located, Read, content_hash, read_bytes
+from counterpoint.data.formats.image_files import Skipped, decode_square
+from counterpoint.data.formats.located import Located, Read, content_hash, read_bytes
 
 
 class UnreadableError(DataError):

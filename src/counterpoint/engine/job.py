@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.loader import BatchLoader
-from counterpoint.data.views import ViewDrawer
+from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.hooks import Logger, Measurement
 from counterpoint.engine.schedules import Schedule

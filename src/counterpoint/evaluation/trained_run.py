@@ -13,10 +13,10 @@ from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
 from counterpoint.data.long_tail import thin
 from counterpoint.data.order import Split, split_source
-from counterpoint.data.presets import plan_views
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.sources import ARRAY, open_source
-from counterpoint.data.views import ViewDrawer
+from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.data.views.presets import plan_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH

@@ -12,8 +12,8 @@ import numpy as np
 
 from counterpoint.core.arrow_files import TableFile, write_vectors
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.data.label_files import load_npy
-from counterpoint.data.npz_files import read_npz
+from counterpoint.data.formats.label_files import load_npy
+from counterpoint.data.formats.npz_files import read_npz
 
 Layer = Literal["representation", "embedding"]
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
-from counterpoint.kernels.tiles import Tile
+from counterpoint.kernels.cpu.tiles import Tile
 
 LEAST_EXPONENT = -60.0
 LEAST_WEIGHT = 1e-26  # above e^-60

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 
 from counterpoint.core.checks import check_choice
-from counterpoint.kernels import dense, linear, reference, tiled, triton_pairs
+from counterpoint.kernels import dense, reference
 from counterpoint.kernels.contract import PairFunction, PairKernel, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.cpu import linear, tiled
+from counterpoint.kernels.cpu.small_batch import LARGEST
 from counterpoint.kernels.pair_functions import IDENTITY
-from counterpoint.kernels.small_batch import LARGEST
+from counterpoint.kernels.triton import triton_pairs
 
 DENSE_PAIRS = 512 * 512  # up to this many pairs a matrix fits the cache, and fewer calls win
 # How float32 products are made on a GPU follows torch.set_float32_matmul_precision.

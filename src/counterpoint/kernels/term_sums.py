@@ -9,8 +9,8 @@ from torch import Tensor
 
 from counterpoint.core.rowwise import by_rows
 from counterpoint.kernels.contract import PairScores, ScoreTerms
+from counterpoint.kernels.cpu.tiles import Tile, moved_keys
 from counterpoint.kernels.readings import Reading
-from counterpoint.kernels.tiles import Tile, moved_keys
 
 
 class TermSums:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_features
-from counterpoint.kernels.row_blocks import product
+from counterpoint.kernels.cpu.row_blocks import product
 from counterpoint.losses.conditions import can_read, require
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part

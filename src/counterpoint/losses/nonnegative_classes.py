@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterpoint.kernels.row_blocks import product
+from counterpoint.kernels.cpu.row_blocks import product
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.linear_classes import check_sizes, class_targets
 from counterpoint.losses.loss import Loss, LossCard, Part

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_choice
 from counterpoint.core.numerics import unit_rows
-from counterpoint.kernels import dense, small_batch
+from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairFunction, PerAnchor
+from counterpoint.kernels.cpu import small_batch
+from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.one_pass import reduce_total
 from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, SOFTPLUS
 from counterpoint.kernels.select import SMALL_BATCH, is_free, note
 from counterpoint.losses.attention import Attention, attention_of

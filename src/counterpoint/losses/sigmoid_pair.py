@@ -14,10 +14,10 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rowwise import row_dots
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
-from counterpoint.kernels.one_pass import reduce_total
+from counterpoint.kernels.cpu.one_pass import reduce_total
+from counterpoint.kernels.cpu.small_sigmoid import sigmoid_loss
 from counterpoint.kernels.pair_functions import SOFTPLUS
 from counterpoint.kernels.select import SMALL_BATCH, is_free, note
-from counterpoint.kernels.small_sigmoid import sigmoid_loss
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered

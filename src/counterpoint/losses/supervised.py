@@ -12,11 +12,11 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_positive
 from counterpoint.kernels import dense
+from counterpoint.kernels.cpu.small_batch import LARGEST
+from counterpoint.kernels.cpu.small_supervised import supervised_loss
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.select import SMALL_BATCH, is_free, note
-from counterpoint.kernels.small_batch import LARGEST
-from counterpoint.kernels.small_supervised import supervised_loss
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.conditions import can_read

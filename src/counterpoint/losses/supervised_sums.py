@@ -22,10 +22,10 @@ from torch import Tensor
 from counterpoint.core.rowwise import row_dots
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.select import is_free
-from counterpoint.kernels.tiles import Tile, Tiles
 from counterpoint.losses.conditions import can_read
 from counterpoint.losses.labelled import LabelledVectors
 

@@ -1,1 +1,1 @@
-"""Methods: how encoder, projector, output map and loss are wired, and the named recipes."""
+"""Methods: how encoder, projector, output map and loss are wired, and the named methods."""

@@ -35,7 +35,7 @@ def _make(verb: str, run: Run, *, quiet: bool) -> str:
     # deferred: torch takes seconds to import, and the page of a run that lacks nothing must not wait
     from counterpoint.engine.progress import Reporter  # deferred: see above
     from counterpoint.evaluation.protocol import evaluate  # deferred: see above
-    from counterpoint.recipes.inspection import diagnose  # deferred: see above
+    from counterpoint.runs.inspection import diagnose  # deferred: see above
 
     say = Reporter(quiet=quiet).say
     say(f"{run.path.name} lacks what `counterpoint {verb}` makes: making it first (--bare leaves it out)")

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 
-from counterpoint.report.configuration_section import configuration_section
-from counterpoint.report.evaluation_section import evaluation_section
-from counterpoint.report.findings_section import findings_section
-from counterpoint.report.gallery import gallery_section
-from counterpoint.report.glossary import glossary_section
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.masthead import masthead
-from counterpoint.report.plane_section import plane_section
 from counterpoint.report.run_record import RunRecord
-from counterpoint.report.spectrum_section import spectrum_section
-from counterpoint.report.thumbnails import GalleryPlan
-from counterpoint.report.training_section import training_section
-from counterpoint.report.verdict_section import verdict_section
+from counterpoint.report.sections.configuration_section import configuration_section
+from counterpoint.report.sections.evaluation_section import evaluation_section
+from counterpoint.report.sections.findings_section import findings_section
+from counterpoint.report.sections.gallery import gallery_section
+from counterpoint.report.sections.glossary import glossary_section
+from counterpoint.report.sections.masthead import masthead
+from counterpoint.report.sections.plane_section import plane_section
+from counterpoint.report.sections.spectrum_section import spectrum_section
+from counterpoint.report.sections.thumbnails import GalleryPlan
+from counterpoint.report.sections.training_section import training_section
+from counterpoint.report.sections.verdict_section import verdict_section
 
 GENERATOR = '<meta name="generator" content="counterpoint report">'
 ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">

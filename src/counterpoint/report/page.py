@@ -8,13 +8,13 @@ from pathlib import Path
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.report.charts.series_style import MAX_RUNS
 from counterpoint.report.completion import complete
 from counterpoint.report.document import GENERATOR, document
 from counterpoint.report.markup import Markup
 from counterpoint.report.run_reader import read_run
 from counterpoint.report.run_record import RunRecord
-from counterpoint.report.series_style import MAX_RUNS
-from counterpoint.report.thumbnails import PLANS
+from counterpoint.report.sections.thumbnails import PLANS
 
 MAX_BYTES = 8_000_000
 

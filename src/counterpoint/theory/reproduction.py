@@ -1,6 +1,6 @@
 """What reproducing a figure of a paper yields: claims set beside our numbers, and panels to draw.
 
-Plain numbers and texts only. A figure function in ``recipes`` fills a ``Reproduction`` and ``report`` draws it; its
+Plain numbers and texts only. A figure function in ``papers`` fills a ``Reproduction`` and ``report`` draws it; its
 text and JSON forms are here, so that all say the same.
 """
 

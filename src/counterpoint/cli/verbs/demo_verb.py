@@ -32,10 +32,10 @@ def run(flags: argparse.Namespace) -> int:
         raise RunError(f"{folder} exists; replace it with --overwrite, or choose another --out")
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
-    from counterpoint.recipes.given import Given  # deferred: loads torch
-    from counterpoint.recipes.inspection import diagnose  # deferred: loads torch
-    from counterpoint.recipes.training import train_from  # deferred: loads torch
     from counterpoint.report.page import report  # deferred: loads NumPy and Pillow
+    from counterpoint.runs.given import Given  # deferred: loads torch
+    from counterpoint.runs.inspection import diagnose  # deferred: loads torch
+    from counterpoint.runs.training import train_from  # deferred: loads torch
 
     reporter, runs = Reporter(quiet=flags.quiet), []
     for method in DEMO_METHODS:

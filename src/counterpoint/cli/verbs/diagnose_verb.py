@@ -50,8 +50,8 @@ def run(flags: argparse.Namespace) -> int:
         raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(FILES)})")
     if not path.is_file():
         open_run(path)
-    from counterpoint.data.label_files import load_npy  # deferred: loads torch
-    from counterpoint.recipes.inspection import diagnose  # deferred: loads torch
+    from counterpoint.data.formats.label_files import load_npy  # deferred: loads torch
+    from counterpoint.runs.inspection import diagnose  # deferred: loads torch
 
     views = load_npy(Path(flags.views)) if flags.views else None
     given = {"data": flags.data, "labels": flags.labels, "views": views, "threshold": flags.threshold}

@@ -7,9 +7,9 @@ from counterpoint.cli.catalogue_sentences import catalogue_sentences
 from counterpoint.cli.parsers import Parser
 from counterpoint.cli.two_columns import terminal_width, two_columns
 from counterpoint.core.errors import unknown_name
-from counterpoint.data.presets import PRESETS, ViewPlan
+from counterpoint.data.views.presets import PRESETS, ViewPlan
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.recipes.theory_runs import CATALOGUE as FIGURES
+from counterpoint.papers.reproductions import CATALOGUE as FIGURES
 
 TEACH = """List what can be chosen by name.
 

@@ -26,7 +26,7 @@ def run(flags: argparse.Namespace) -> int:
     """Draw the sheet, and name it."""
     out, flags.out = flags.out, None  # the sheet's file, not the run folder of the same name
     asked = settings_from(flags, flags.config)
-    from counterpoint.recipes.preview import preview  # deferred: loads torch
+    from counterpoint.runs.preview import preview  # deferred: loads torch
 
     data, _ = asked.pop("data", None), asked.pop("out", None)  # the file's `out` is a run folder's
     print(preview(data, out=out, num_samples=flags.samples, num_views=flags.columns, quiet=flags.quiet, **asked))

@@ -5,8 +5,8 @@ import json
 
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.files import finite_or_null
-from counterpoint.recipes.theory_runs import CATALOGUE as FIGURES
-from counterpoint.recipes.theory_runs import figure_named, numbers_file, reproduce
+from counterpoint.papers.reproductions import CATALOGUE as FIGURES
+from counterpoint.papers.reproductions import figure_named, numbers_file, reproduce
 
 FIGURES_FOLDER = "runs/reproduce"
 
@@ -42,8 +42,8 @@ def run(flags: argparse.Namespace) -> int:
         print(_listed(as_json=flags.json))
         return 0
     figure_named(flags.figure)
-    from counterpoint.report.theory_document import check_theory_target  # deferred: loads NumPy and Pillow
-    from counterpoint.report.theory_page import write_reproduction  # deferred: loads torch
+    from counterpoint.report.theory_pages.theory_document import check_theory_target  # deferred: loads NumPy and Pillow
+    from counterpoint.report.theory_pages.theory_page import write_reproduction  # deferred: loads torch
 
     page = numbers_file(flags.figure, flags.out, quick=flags.quick).with_suffix(".html")
     check_theory_target(page)

@@ -22,7 +22,7 @@ def add_flags(parser: Parser) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Go on, and name the run folder."""
     open_run(Path(flags.run))
-    from counterpoint.recipes.training import resume  # deferred: loads torch
+    from counterpoint.runs.training import resume  # deferred: loads torch
 
     print_folder(resume(flags.run, quiet=flags.quiet))
     return 0

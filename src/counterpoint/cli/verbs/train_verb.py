@@ -42,8 +42,8 @@ def run(flags: argparse.Namespace) -> int:
     """Train, and name the run folder."""
     asked = settings_from(flags, flags.config)
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
-    from counterpoint.recipes.given import Given  # deferred: loads torch
-    from counterpoint.recipes.training import train_from  # deferred: loads torch
+    from counterpoint.runs.given import Given  # deferred: loads torch
+    from counterpoint.runs.training import train_from  # deferred: loads torch
 
     made = train_from(
         asked,

@@ -28,7 +28,7 @@ def add_flags(parser: Parser) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Verify, and print what was found."""
     open_run(Path(flags.run))
-    from counterpoint.recipes.verification import verify  # deferred: loads torch
+    from counterpoint.runs.verification import verify  # deferred: loads torch
 
     verification = verify(flags.run, quiet=flags.quiet)
     print(json.dumps(verification.to_dict(), indent=1) if flags.json else verification)

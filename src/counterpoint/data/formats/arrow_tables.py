@@ -1,0 +1,233 @@
+"""Tables as sources: Parquet, Arrow files and streams, Feather, and data sets that Hugging Face saved to disk."""
+
+# N samples, D features
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from counterpoint.core.array_layout import to_samples
+from counterpoint.core.arrow_files import ColumnKind, Schema, TableFile
+from counterpoint.core.errors import DataError, RunError, UsageError, nearest
+from counterpoint.core.files import read_json
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.formats.indexed_images import Listing, open_listing
+from counterpoint.data.formats.label_files import Labels, labels_from_array
+from counterpoint.data.formats.located import Located
+from counterpoint.data.formats.located_labels import own_labels
+from counterpoint.data.source import Progress, Source, fingerprint
+from counterpoint.data.stores import MemoryStore
+
+SPLITS_CARD = "dataset_dict.json"  # a saved set of several parts
+STATE_CARD = "state.json"
+SAMPLE_KINDS: Sequence[ColumnKind] = ("image", "bytes", "vector")  # in the order in which they are looked for
+SAMPLE_NAMES = ("image", "img", "picture", "jpg", "png", "webp", "vector", "embedding", "features")
+LABEL_NAMES = ("label", "labels", "class", "target", "fine_label", "cls")
+SLOW_CHUNK_BYTES = 8 << 20
+
+
+def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+    """Open a table of images (bytes, or Hugging Face's struct of bytes and path) or of vectors.
+
+    Images that fit are kept in memory; of others each fetch reads, verifies and decodes its rows.
+
+    Raises:
+        UsageError: pyarrow is missing, or there is no such column or part.
+        DataError: not a table; no column of images or vectors, or several; or anything ``open_located`` refuses.
+    """
+    files = [TableFile(file) for file in table_files(path, settings.split)]
+    schema = files[0].schema
+    if odd := [file.path for file in files if file.schema != schema]:
+        raise DataError(f"{odd[0]} has other columns than {files[0].path}")
+    table = Table(
+        files={str(file.path): file for file in files},
+        samples=_sample_column(path, schema, settings),
+        label=_label_column(path, schema, settings),
+    )
+    if schema.kinds[table.samples] == "vector":
+        return _open_vectors(path, table, settings)
+    images = table.images()
+    if not images:
+        raise DataError(f"no rows in {path}")
+    listing = Listing(images, read=table, label=table.numbered, variant=f"table {table.samples} {table.label}")
+    source = open_listing(str(path), listing, settings, progress)
+    slowest = max(file.chunk_bytes for file in files)
+    if isinstance(source.store, MemoryStore) or slowest < SLOW_CHUNK_BYTES:
+        return source
+    note = f"a sample takes unpacking a row group of {slowest >> 20} MiB; an uncompressed .arrow file would not"
+    return replace(source, notes={**source.notes, "source.table": note})
+
+
+def table_files(path: Path, split: str) -> list[Path]:
+    """The files of a table: itself, or those of a saved data set's part.
+
+    Raises:
+        UsageError: there is no such part.
+        DataError: the folder is no saved data set.
+    """
+    if path.is_file():
+        _check_split(path, split, ("auto",))
+        return [path]
+    if (path / SPLITS_CARD).is_file():
+        parts = _card(path / SPLITS_CARD).get("splits")
+        names = [str(name) for name in parts] if isinstance(parts, list) else []
+        _check_split(path, split, ("auto", *names))
+        part = "train" if split == "auto" else split
+        if part not in names:
+            raise UsageError(f"{path} has the parts {', '.join(names) or 'none'}; choose one with --source.split")
+        return table_files(path / Path(part).name, "auto")
+    _check_split(path, split, ("auto",))
+    if (path / STATE_CARD).is_file() and _card(path / STATE_CARD).get("_indices_data_files"):
+        raise DataError(f"{path} is a selection of rows; save it again after dataset.flatten_indices()")
+    files = sorted(path.glob("*.arrow"))
+    if not files:
+        raise DataError(f"no .arrow files in {path}")
+    return files
+
+
+@dataclass(frozen=True)
+class Table:
+    """Files with the same columns, and which of them are samples and labels; called with an image, it reads it."""
+
+    files: Mapping[str, TableFile]
+    samples: str
+    label: str | None
+
+    def __call__(self, image: Located) -> bytes:
+        """The bytes of one row's image."""
+        value = self.files[str(image.path)].cell(self.samples, image.offset)
+        if isinstance(value, dict):
+            elsewhere = value.get("path")
+            value = value.get("bytes")
+            if value is None and elsewhere:
+                raise ValueError("the table holds no bytes, only a path")
+        if not isinstance(value, bytes):
+            raise ValueError("the cell is empty")
+        return value
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, where the table has them."""
+        first = next(iter(self.files.values()))
+        return first.schema.class_names.get(self.label or "", ())
+
+    def images(self) -> list[Located]:
+        """One image per row, named by its number."""
+        return [
+            Located(name, file.path, row, label=label, label_at=None if label is None else (row,))
+            for file in self.files.values()
+            for row, (name, label) in enumerate(zip(self.names(file), self.labels(file), strict=True))
+        ]
+
+    def names(self, file: TableFile) -> list[str]:
+        """Names of a file's rows."""
+        prefix = "" if len(self.files) == 1 else f"{file.path.name}:"
+        return [f"{prefix}{row}" for row in range(len(file))]
+
+    def labels(self, file: TableFile) -> list[str | None]:
+        """Labels of a file's rows."""
+        if self.label is None:
+            return [None] * len(file)
+        return [_label_text(value, self.class_names) for value in file.column(self.label)]
+
+    def numbered(self, images: Sequence[Located]) -> Labels | None:
+        """Class numbers; those of the table where it names its classes."""
+        labels = own_labels(images)
+        if labels is None or not self.class_names or len(set(self.class_names)) < len(self.class_names):
+            return labels
+        numbers = {name: number for number, name in enumerate(self.class_names)}
+        numbers_N = [-1 if image.label is None else numbers[image.label] for image in images]
+        return Labels(torch.tensor(numbers_N, dtype=torch.int64), self.class_names)
+
+
+def _open_vectors(path: Path, table: Table, settings: SourceSettings) -> Source:
+    """A column of lists of numbers, in memory."""
+    cells = [cell for file in table.files.values() for cell in file.column(table.samples)]
+    names = tuple(name for file in table.files.values() for name in table.names(file))
+    odd = [row for row, cell in enumerate(cells) if cell is None or len(cell) != len(cells[0] or ()) or None in cell]
+    if not cells or odd:
+        where = f"row {names[odd[0]]}" if odd else "the table"
+        raise DataError(f"{path}: {where} is empty or has another length; column {table.samples!r} must hold vectors")
+    samples_ND = to_samples(np.array(cells, dtype=np.float32), "vectors", name=str(path))
+    labels = _vector_labels(table, len(names), settings)
+    return Source(
+        name=str(path),
+        kind="vectors",
+        store=MemoryStore(samples_ND),
+        shape=tuple(samples_ND.shape[1:]),
+        labels=labels.numbers if labels else None,
+        class_names=labels.class_names if labels else (),
+        sample_names=names,
+        skipped=(),
+        fingerprint=fingerprint([samples_ND.numpy().tobytes()], labels),
+        notes={},
+    )
+
+
+def _vector_labels(table: Table, num_samples: int, settings: SourceSettings) -> Labels | None:
+    """Labels of vectors as asked: the table's, none, or those of a .npy file."""
+    if settings.labels == "none":
+        return None
+    if settings.labels != "auto":
+        return labels_from_array(Path(settings.labels), num_samples)
+    return table.numbered(table.images())
+
+
+def _sample_column(path: Path, schema: Schema, settings: SourceSettings) -> str:
+    """The column of samples: the one asked for, else the only one of the first kind there is, or a usual name."""
+    if settings.image_column != "auto":
+        _check_column(path, settings.image_column, schema, SAMPLE_KINDS, "source.image_column")
+        return settings.image_column
+    for kind in SAMPLE_KINDS:
+        columns = [name for name, each in schema.kinds.items() if each == kind]
+        usual = [name for name in columns if name.lower() in SAMPLE_NAMES]
+        if len(columns) == 1 or usual:
+            return usual[0] if usual else columns[0]
+        if columns:
+            names = ", ".join(columns)
+            raise UsageError(f"{path} has several columns of samples: {names}; choose with --source.image-column")
+    raise DataError(f"{path} has no column of images or vectors (columns: {', '.join(schema.kinds) or 'none'})")
+
+
+def _label_column(path: Path, schema: Schema, settings: SourceSettings) -> str | None:
+    """The column of labels: the one asked for, else the first with a usual name, else none."""
+    kinds: Sequence[ColumnKind] = ("integer", "text")
+    if settings.label_column != "auto":
+        _check_column(path, settings.label_column, schema, kinds, "source.label_column")
+        return settings.label_column
+    return next((name for name, kind in schema.kinds.items() if kind in kinds and name.lower() in LABEL_NAMES), None)
+
+
+def _check_column(path: Path, asked: str, schema: Schema, kinds: Sequence[ColumnKind], setting: str) -> None:
+    """Refuse a column that is not there or is of another kind."""
+    if asked not in schema.kinds:
+        known = ", ".join(schema.kinds)
+        raise UsageError(f"{setting}: {path} has no column {asked!r}{nearest(asked, schema.kinds)} (columns: {known})")
+    if schema.kinds[asked] not in kinds:
+        raise UsageError(f"{setting}: column {asked!r} of {path} holds {schema.kinds[asked]}, not {' or '.join(kinds)}")
+
+
+def _check_split(path: Path, split: str, known: Sequence[str]) -> None:
+    """Refuse a part that is not there."""
+    if split not in known:
+        raise UsageError(f"source.split of {path} can be {', '.join(known)}, got {split!r}{nearest(split, known)}")
+
+
+def _label_text(value: Any, class_names: Sequence[str]) -> str | None:
+    """A cell as label; numbers below 0 and beyond the names are none."""
+    if value is None or not class_names or not isinstance(value, int):
+        return None if value is None else str(value)
+    return class_names[value] if 0 <= value < len(class_names) else None
+
+
+def _card(path: Path) -> dict[str, Any]:
+    """A JSON file of a saved data set."""
+    try:
+        card = read_json(path)
+    except RunError as error:
+        raise DataError(str(error)) from None
+    return card if isinstance(card, dict) else {}

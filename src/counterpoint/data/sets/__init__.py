@@ -1,0 +1,1 @@
+"""Data sets by name, and the files they are published in."""

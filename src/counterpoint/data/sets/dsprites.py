@@ -1,0 +1,211 @@
+"""dSprites (matthey2017): the original file, and a renderer over the same grid of generative factors.
+
+Both have 3 shapes x 6 scales x 40 orientations x 32 x 32 positions = 737,280 binary images of 64 x 64 pixels in the
+same order, the last factor changing fastest, so that image i has the same factors in both. What differs from the
+original in the renderer: the outlines (the ellipse's axes, the heart's curve and all sizes are chosen here), steps of
+exactly one pixel between positions, and pixels that are white where their centre lies inside the outline. As in the
+original the angles are 40 values from 0 to 2 pi with both ends; the first and the last are one picture here, and any
+other two images differ.
+"""
+
+# N images, T tiles (one per shape, scale and orientation), S side of a tile
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import DataError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.formats.label_files import Labels
+from counterpoint.data.formats.npz_files import ArrayHeader, open_member, read_npz
+from counterpoint.data.sets.named_sets import choose_split, root_folder
+from counterpoint.data.source import Progress, Source, fingerprint, fixed_labels
+from counterpoint.data.stores import Store
+
+FILE = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
+SHAPES = ("square", "ellipse", "heart")
+FACTOR_NAMES = ("shape", "scale", "orientation", "position x", "position y")
+GRID = (3, 6, 40, 32, 32)
+SIDE = 64
+RADIUS = 16  # pixels from a sprite's centre that no outline reaches; centres keep this distance from the border
+SIZES = (10.7, 14.8, 10.9)  # at scale 1: half side, long half axis, the heart's unit
+OFFSET = (0.4, 0.3)  # of a sprite's centre from its pixel's, right and down: on it, turned squares would coincide
+FLATNESS = 2.0  # long over short axis of the ellipse
+CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class BitStore:
+    """Binary images, eight pixels in a byte: all of dSprites in 377 MB instead of 3 GB."""
+
+    bits: Tensor
+
+    def __len__(self) -> int:
+        return len(self.bits)
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        """See ``Store.fetch``."""
+        rows = self.bits[torch.as_tensor(positions, dtype=torch.int64)]
+        shifts = torch.arange(7, -1, -1, dtype=torch.uint8)
+        return ((rows[:, :, None] >> shifts) & 1).mul_(255).reshape(-1, 1, SIDE, SIDE)
+
+
+@dataclass(frozen=True)
+class SpriteStore:
+    """Images drawn when fetched: the sprite's tile is laid at its position.
+
+    Attributes:
+        tiles: uint8 (t, s, s), one per shape, scale and orientation.
+    """
+
+    tiles: Tensor
+
+    def __len__(self) -> int:
+        return math.prod(GRID)
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        """See ``Store.fetch``."""
+        factors = factors_at(torch.as_tensor(positions, dtype=torch.int64))
+        tile_N = (factors[:, 0] * GRID[1] + factors[:, 1]) * GRID[2] + factors[:, 2]
+        along_S = torch.arange(self.tiles.shape[1])
+        images = torch.zeros(len(factors), 1, SIDE, SIDE, dtype=torch.uint8)
+        rows = factors[:, 4, None, None] + along_S[:, None]
+        columns = factors[:, 3, None, None] + along_S[None, :]
+        images[torch.arange(len(factors))[:, None, None], 0, rows, columns] = self.tiles[tile_N]
+        return images
+
+
+def factors_at(positions_N: Tensor) -> Tensor:
+    """Factors of the images at some positions, (n, 5).
+
+    >>> factors_at(torch.tensor([0, 1, 32, 737279])).tolist()
+    [[0, 0, 0, 0, 0], [0, 0, 0, 0, 1], [0, 0, 0, 1, 0], [2, 5, 39, 31, 31]]
+    """
+    return torch.stack(torch.unravel_index(positions_N, GRID), dim=1)
+
+
+def render_tiles() -> Tensor:
+    """Every shape at every scale and orientation, centred: uint8 (720, 33, 33), 0 or 255."""
+    shape, scale, turn = torch.cartesian_prod(*(torch.arange(length) for length in GRID[:3])).unbind(1)
+    scale_T11 = torch.linspace(0.5, 1.0, GRID[1], dtype=torch.float64)[scale][:, None, None]
+    num_turns = GRID[2] - 1  # the last angle is the first
+    angle_T11 = (turn % num_turns).double()[:, None, None] * (2.0 * math.pi / num_turns)
+    along = torch.arange(-RADIUS, RADIUS + 1, dtype=torch.float64)
+    x, y = along[None, None, :] - OFFSET[0], OFFSET[1] - along[None, :, None]  # upwards
+    cos, sin = torch.cos(angle_T11), torch.sin(angle_T11)
+    u, v = (x * cos + y * sin) / scale_T11, (y * cos - x * sin) / scale_T11
+    outlines = torch.stack([_square(u, v), _ellipse(u, v), _heart(u, v)])
+    return outlines[shape, torch.arange(len(shape))].to(torch.uint8) * 255
+
+
+def _square(u: Tensor, v: Tensor) -> Tensor:
+    return torch.maximum(u.abs(), v.abs()) <= SIZES[0]
+
+
+def _ellipse(u: Tensor, v: Tensor) -> Tensor:
+    return u.square() + (FLATNESS * v).square() <= SIZES[1] ** 2
+
+
+def _heart(u: Tensor, v: Tensor) -> Tensor:
+    """Inside of the curve (x^2 + y^2 - 1)^3 = x^2 y^3."""
+    u, v = u / SIZES[2], v / SIZES[2]
+    return (u.square() + v.square() - 1.0) ** 3 <= u.square() * v**3
+
+
+def open_rendered(settings: SourceSettings, progress: Progress) -> Source:
+    """Open the rendered set: nothing is read, images are drawn when fetched.
+
+    Raises:
+        UsageError: a split, or labels from elsewhere.
+    """
+    choose_split("dsprites-rendered", ("train",), settings.split)
+    store = SpriteStore(render_tiles())
+    factors = factors_at(torch.arange(len(store)))
+    return _source("dsprites-rendered", store, factors, [store.tiles], settings)
+
+
+def open_dsprites(settings: SourceSettings, progress: Progress) -> Source:
+    """Open the original file below ``settings.root``.
+
+    Raises:
+        DataError: it is missing (the text says what to do) or damaged.
+    """
+    choose_split("dsprites", ("train",), settings.split)
+    root = root_folder(settings)
+    path = next((path for path in (root / FILE, root / "dsprites" / FILE) if path.is_file()), None)
+    if path is None:
+        raise DataError(
+            f"{root / FILE} is missing; get it once from github.com/google-deepmind/dsprites-dataset, name its folder "
+            f"with --source.root, or use --data dsprites-rendered, which needs no file"
+        )
+    return open_dsprites_file(path, settings, progress, name="dsprites")
+
+
+def open_dsprites_file(path: Path, settings: SourceSettings, progress: Progress, *, name: str) -> Source:
+    """Open a file in the original's form; its ``metadata``, a pickled object, is not read.
+
+    Raises:
+        DataError: damaged, or images or classes of another form.
+    """
+    factors = _read_factors(path)
+    with open_member(path, "imgs") as (stream, header):
+        if header.shape != (len(factors), SIDE, SIDE) or header.dtype != np.uint8 or header.is_fortran:
+            raise DataError(f"{path}: imgs must be bytes of shape ({len(factors)}, 64, 64), got {header.shape}")
+        store = BitStore(_read_bits(path, stream, header, progress))
+    return _source(name, store, factors, [store.bits], settings)
+
+
+def _read_factors(path: Path) -> Tensor:
+    """Factors from ``latents_classes``, without the colour, which is always white."""
+    classes = read_npz(path, ["latents_classes"]).get("latents_classes")
+    if classes is None or classes.ndim != 2 or classes.shape[1] != 1 + len(GRID) or classes.dtype.kind not in "iu":
+        found = "none" if classes is None else f"{classes.dtype} of shape {classes.shape}"
+        raise DataError(f"{path}: latents_classes must be whole numbers of shape (n, 6), got {found}")
+    if not len(classes) or (classes < 0).any() or (classes >= (1, *GRID)).any():
+        raise DataError(f"{path}: latents_classes must lie below {(1, *GRID)} in every row")
+    return torch.from_numpy(classes[:, 1:].astype(np.int64))
+
+
+def _read_bits(path: Path, stream: IO[bytes], header: ArrayHeader, progress: Progress) -> Tensor:
+    """Pack the images while they are read; no more than one chunk is ever in memory as bytes."""
+    num_images = header.shape[0]
+    bits = np.empty((num_images, SIDE * SIDE // 8), dtype=np.uint8)
+    starts = range(0, num_images, CHUNK)
+    with progress(f"reading {num_images:,} images", len(starts)) as advance:
+        for start in starts:
+            stop = min(start + CHUNK, num_images)
+            content = stream.read((stop - start) * SIDE * SIDE)
+            if len(content) != (stop - start) * SIDE * SIDE:
+                raise DataError(f"{path} ends after image {start + len(content) // SIDE**2} of {num_images}")
+            pixels = np.frombuffer(content, dtype=np.uint8).reshape(stop - start, -1)
+            if pixels.max() > 1:
+                raise DataError(f"{path}: imgs must be 0 or 1, got {pixels.max()} in images {start} to {stop - 1}")
+            bits[start:stop] = np.packbits(pixels, axis=1)
+            advance()
+    return torch.from_numpy(bits)
+
+
+def _source(name: str, store: Store, factors: Tensor, content: Sequence[Tensor], settings: SourceSettings) -> Source:
+    """Source with shapes as labels."""
+    labels = fixed_labels(name, Labels(factors[:, 0].contiguous(), SHAPES), settings)
+    parts = [tensor.numpy() for tensor in (*content, factors)]
+    return Source(
+        name=name,
+        kind="images",
+        store=store,
+        shape=(1, SIDE, SIDE),
+        labels=labels.numbers if labels else None,
+        class_names=labels.class_names if labels else (),
+        sample_names=tuple(str(i) for i in range(len(store))),
+        skipped=(),
+        fingerprint=fingerprint(parts, labels),
+        notes={},
+        factors=factors,
+        factor_names=FACTOR_NAMES,
+    )

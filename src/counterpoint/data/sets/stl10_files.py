@@ -1,0 +1,109 @@
+"""STL-10 as published: images without a header, their planes stored column by column, and a byte per label."""
+
+# N samples, C channels, H height, W width
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import DataError
+from counterpoint.data.sets.set_files import first_folder, fitting_labels, missing, names_in, read_bytes
+
+STL10_FOLDER = "stl10_binary"
+STL10_SHAPE = (3, 96, 96)
+NUM_CLASSES = 10
+STL10_PARTS: Mapping[str, tuple[str, ...]] = {
+    "train": ("train",),
+    "test": ("test",),
+    "unlabeled": ("unlabeled",),
+    "train+unlabeled": ("train", "unlabeled"),
+}
+
+
+@dataclass(frozen=True)
+class PlaneFile:
+    """A file of equal images without a header, its planes stored column by column.
+
+    Attributes:
+        path: the file.
+        num_images: how many it holds.
+    """
+
+    path: Path
+    num_images: int
+
+    def raw(self) -> np.ndarray:
+        """The file as an array (n, c, w, h) that is read where it is used."""
+        channels, height, width = STL10_SHAPE
+        return np.memmap(self.path, dtype=np.uint8, mode="r", shape=(self.num_images, channels, width, height))
+
+
+@dataclass(frozen=True)
+class PlaneStore:
+    """Images of such files, end to end, read when fetched: STL-10's unlabeled part has 2.8 GB."""
+
+    files: tuple[PlaneFile, ...]
+
+    def __len__(self) -> int:
+        return sum(file.num_images for file in self.files)
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        """See ``Store.fetch``."""
+        asked = np.asarray(positions, dtype=np.int64)
+        samples = np.empty((len(asked), *STL10_SHAPE), dtype=np.uint8)
+        start = 0
+        for file in self.files:
+            here = (asked >= start) & (asked < start + file.num_images)
+            if here.any():
+                samples[here] = file.raw()[asked[here] - start].transpose(0, 1, 3, 2)
+            start += file.num_images
+        return torch.from_numpy(samples)
+
+
+@dataclass(frozen=True)
+class PlaneSet:
+    """One split of STL-10: where its images lie, class numbers (-1: unlabeled) and names."""
+
+    store: PlaneStore
+    numbers: np.ndarray
+    class_names: tuple[str, ...]
+
+
+def find_stl10(root: Path, split: str, hint: str) -> PlaneSet:
+    """Find one split of STL-10 and read its labels.
+
+    Raises:
+        DataError: a file is missing, or of another size than its images or labels need.
+    """
+    folder = first_folder(root, (STL10_FOLDER,), hint)
+    names = names_in(folder / "class_names.txt", hint, NUM_CLASSES)
+    files, numbers = [], []
+    for part in STL10_PARTS[split]:
+        file = _plane_file(folder / f"{part}_X.bin", hint)
+        files.append(file)
+        if part == "unlabeled":
+            numbers.append(np.full(file.num_images, -1, dtype=np.int64))
+        else:
+            numbers.append(_stl10_labels(folder / f"{part}_y.bin", file.num_images, hint))
+    return PlaneSet(PlaneStore(tuple(files)), np.concatenate(numbers), names)
+
+
+def _plane_file(path: Path, hint: str) -> PlaneFile:
+    """A file of images, if its size fits."""
+    if not path.is_file():
+        raise missing(path, hint)
+    size, length = path.stat().st_size, math.prod(STL10_SHAPE)
+    if not size or size % length:
+        raise DataError(f"{path} must hold images of {length} bytes, got {size:,} bytes; it is cut off")
+    return PlaneFile(path, size // length)
+
+
+def _stl10_labels(path: Path, num_images: int, hint: str) -> np.ndarray:
+    """Class numbers; the file counts from 1."""
+    numbers = np.frombuffer(read_bytes(path, hint), dtype=np.uint8).astype(np.int64) - 1
+    return fitting_labels(path, numbers, num_images, NUM_CLASSES)

@@ -1,0 +1,1 @@
+"""Views of samples: what is changed, how strongly, and by which random numbers."""

@@ -1,0 +1,172 @@
+"""Views of samples: every value is a pure function of (seed, epoch, sample id, view number)."""
+
+# B samples, C channels, H height, W width, D features, K random numbers
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform
+from counterpoint.core.thread_parts import in_parts
+from counterpoint.data.views.colour import colour_jitter, solarize, to_grey
+from counterpoint.data.views.crops import apply_crop
+from counterpoint.data.views.decisions import NUM_DRAWS, Decisions, decide, rows_of
+from counterpoint.data.views.presets import ViewPlan
+from counterpoint.data.views.row_changes import Change, change_rows
+from counterpoint.data.views.spatial import affine, gaussian_blur
+
+# Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
+CPU_CHUNK, DEVICE_CHUNK = 1 << 18, 1 << 26
+Finish = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class ViewDrawer:
+    """Draws views of raw samples, on the device where the samples are.
+
+    Random numbers of images, and all that follows from them alone, are worked out on the CPU: the same on every
+    device, and no device is waited for.
+
+    Args:
+        plan: which changes, how strong, how often.
+        mean: per channel or feature, subtracted after the changes.
+        std: per channel or feature, divided by after the changes.
+        seed: the run's seed.
+    """
+
+    plan: ViewPlan
+    mean: Tensor
+    std: Tensor
+    seed: int
+
+    def two_views(
+        self, samples: Tensor, ids_B: Tensor, epoch: int, second: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Views 0 and 1 of each sample, ready for the encoder.
+
+        Args:
+            samples: uint8 (b, c, h, w) or float32 (b, d).
+            ids_B: int64 sample ids; on the CPU for images, or the device is waited for.
+            epoch: epoch number.
+            second: what view 1 is drawn from, where the data come in pairs of one shape; of another shape (caption
+                vectors) it is view 1 as it is, in float32.
+        """
+        if second is not None and second.shape != samples.shape:
+            return self._ready_views(samples, ids_B, epoch, torch.zeros_like(ids_B)), second.to(torch.float32)
+        both = torch.cat([samples, samples if second is None else second])
+        view_2B = torch.arange(2, device=ids_B.device).repeat_interleave(len(ids_B))
+        first, last = self._ready_views(both, torch.cat([ids_B, ids_B]), epoch, view_2B).chunk(2)
+        return first, last
+
+    def draw(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
+        """Draw one view per sample, before standardising: images in [0, 1], or vectors."""
+        return self._views(samples, ids_B, epoch, view_B, None)
+
+    def standardise(self, views: Tensor) -> Tensor:
+        """Subtract the mean, divide by the deviation."""
+        mean, std = self._moments(views)
+        return (views - mean) / std
+
+    def _ready_views(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
+        """Views, standardised in place."""
+        mean, std = self._moments(samples)
+        return self._views(samples, ids_B, epoch, view_B, lambda views: views.sub_(mean).div_(std))
+
+    def _moments(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation, shaped and placed to meet samples."""
+        shape = (1, -1, 1, 1) if like.ndim == 4 else (1, -1)
+        mean, std = (value.to(like.device, non_blocking=True).reshape(shape) for value in (self.mean, self.std))
+        return mean, std
+
+    def _views(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor, finish: Finish | None) -> Tensor:
+        """Draw one view per sample and finish it."""
+        if samples.ndim == 2:
+            views = self._vector_views(samples, ids_B.to(samples.device), epoch, view_B.to(samples.device))
+            return views if finish is None else finish(views)
+        ids_B, view_B = ids_B.cpu(), view_B.cpu()
+
+        def draw(rows: slice) -> Tensor:
+            uniforms_BK = uniform(self.seed, epoch, ids_B[rows], PURPOSE_VIEW + view_B[rows], NUM_DRAWS)
+            return image_views(samples[rows], self.plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish)
+
+        is_on_cpu = samples.device.type == "cpu"
+        return in_parts(draw, len(samples)) if is_on_cpu else draw(slice(0, len(samples)))
+
+    def _vector_views(self, samples_BD: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
+        """Add noise in units of each feature's deviation, then set some features to their mean; always a new tensor."""
+        num_features = samples_BD.shape[1]
+        mean, std = self._moments(samples_BD)
+        views_BD = samples_BD.to(torch.float32, copy=True)
+        if self.plan.noise > 0:
+            noise_BD = normal(self.seed, epoch, ids_B, PURPOSE_NOISE + view_B, num_features)
+            views_BD += self.plan.noise * std * noise_BD
+        if self.plan.dropout > 0:
+            kept_BD = uniform(self.seed, epoch, ids_B, PURPOSE_DROPOUT + view_B, num_features) >= self.plan.dropout
+            views_BD = torch.where(kept_BD, views_BD, mean)
+        return views_BD
+
+
+def image_views(
+    samples_BCHW: Tensor,
+    plan: ViewPlan,
+    uniforms_BK: Tensor,
+    *,
+    is_second_B: Tensor | None = None,
+    finish: Finish | None = None,
+) -> Tensor:
+    """One view per image from its own row of random numbers.
+
+    Args:
+        samples_BCHW: uint8, or float32 in [0, 1]; left as they are.
+        plan: which changes, how strong, how often.
+        uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1), on the CPU.
+        is_second_B: bool, on the CPU: which are second views, where the plan tells the two apart (none by default).
+        finish: last change, in place, such as standardising.
+
+    Returns:
+        float32, in [0, 1] before ``finish``.
+    """
+    if is_second_B is None:
+        is_second_B = torch.zeros(len(uniforms_BK), dtype=torch.bool)
+    views = torch.empty(samples_BCHW.shape, dtype=torch.float32, device=samples_BCHW.device)
+    chunk = CPU_CHUNK if views.device.type == "cpu" else DEVICE_CHUNK
+    size = max(1, chunk // max(1, math.prod(views.shape[1:])))
+    decisions = decide(plan, uniforms_BK, is_second_B, (views.shape[2], views.shape[3]))
+    order_B = _order(decisions, len(views), size)
+    decisions = rows_of(decisions, order_B)
+    for start in range(0, len(views), size):
+        rows = slice(start, start + size)
+        local_B = order_B[rows] - start
+        there_B, back_B = (order.to(views.device, non_blocking=True) for order in (local_B, local_B.argsort()))
+        images = to_unit_float(samples_BCHW[rows].index_select(0, there_B))
+        images = _change(images, rows_of(decisions, rows), plan)
+        torch.index_select(images if finish is None else finish(images), 0, back_B, out=views[rows])
+    return views
+
+
+def _order(decisions: Decisions, num_images: int, size: int) -> Tensor:
+    """Order of work: chunk by chunk, in each the images sorted by when their hue turns, those without jitter last."""
+    place_B = torch.where(decisions.is_jittered_B, decisions.jitter.hue_place_B, 4)
+    return (torch.arange(num_images) // size * 5 + place_B).argsort()
+
+
+def _change(images_BCHW: Tensor, decisions: Decisions, plan: ViewPlan) -> Tensor:
+    """All changes in their order; images may be changed in place."""
+    if decisions.crop is not None:
+        images_BCHW = apply_crop(images_BCHW, decisions.crop).clamp_(0.0, 1.0)  # bicubic weights may be negative
+    sigma_B, maps_B23, jitter = decisions.sigma_B, decisions.maps_B23, decisions.jitter
+    changes: tuple[tuple[Tensor, Change], ...] = (
+        (decisions.is_flipped_B, lambda part, rows: part.flip(3)),
+        (decisions.is_moved_B, lambda part, rows: affine(part, rows_of(maps_B23, rows), plan.fill)),
+        (decisions.is_jittered_B, lambda part, rows: colour_jitter(part, rows_of(jitter, rows))),
+        (decisions.is_grey_B, lambda part, rows: to_grey(part)),
+        (decisions.is_blurred_B, lambda part, rows: gaussian_blur(part, rows_of(sigma_B, rows), plan.blur_sigma[1])),
+        (decisions.is_solarized_B, lambda part, rows: solarize(part)),
+    )
+    for is_chosen_B, change in changes:
+        change_rows(images_BCHW, is_chosen_B, change)
+    return images_BCHW.clamp_(0.0, 1.0)  # weights that sum to 1 but for rounding leave the range by an ulp

@@ -1,0 +1,1 @@
+"""Pair reductions on a CPU: tiles, small batches, one pass."""

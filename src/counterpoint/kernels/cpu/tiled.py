@@ -1,0 +1,167 @@
+r"""Tile by tile in torch operations, on any device: memory for a few tiles, whatever the number of pairs.
+
+A tile is computed once and read in both directions where both count. The weight of a pair is
+:math:`w_{ij} = g_i \psi'(u_{ij} - h_i)` (see ``contract.PairKernel``); gradients are sums of the total weight of both
+readings, so that a symmetric matrix needs half of its products and one product with the vectors per pair.
+Tiles are taken whole by one thread each, and what they add to is added in a fixed order: results are the same bits in
+every call, for any number of threads.
+"""
+
+# N anchors, M keys, D features, H tile rows, W tile columns, O own anchors of a reading, K keys of a reading
+
+import torch
+from torch import Tensor
+
+from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.cpu.bounded_exponential import common_reference, log_sums, log_sums_gradient
+from counterpoint.kernels.cpu.tiles import Tile, Tiles, product_tangent
+from counterpoint.kernels.readings import LogSums, PlainSums, Reading, counted_readings, exp_, prepare, readings
+from counterpoint.kernels.term_sums import TermSums, TermTangentSums
+
+
+@torch.no_grad()
+def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
+    """See ``contract.PairKernel.reduce``."""
+    reference = common_reference(scores) if psi.in_log_domain else None
+    if reference is not None:
+        return log_sums(scores, reference)
+    sums = _empty_sums(scores, LogSums if psi.in_log_domain else PlainSums)
+
+    def add(tile: Tile) -> None:
+        prepare(tile, psi)
+        for reading in counted_readings(scores, tile):
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
+            u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
+            if not psi.in_log_domain:
+                u_OK = reading.orient(tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0))
+            sums[reading.statistic].add(reading.own(tile), u_OK)
+
+    Tiles(scores).each(add)
+    return PerAnchor(*(s.result() for s in sums))
+
+
+@torch.no_grad()
+def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
+    """See ``contract.PairKernel.gradient``."""
+    reference = common_reference(scores) if psi.in_log_domain else None
+    if reference is not None:
+        return log_sums_gradient(scores, statistic, weight, reference)
+    sums = TermSums(scores)
+
+    def add(tile: Tile) -> None:
+        prepare(tile, psi)
+        total_HW = tile.buffer("total")
+        for index, reading in enumerate(readings(scores)):
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
+            v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
+            weight_HW = _weighted(reading, tile, psi, psi.slope, v_OK, weight)
+            sums.add_biases(reading, tile, reading.orient(weight_HW))
+            torch.add(total_HW, weight_HW, out=total_HW) if index else total_HW.copy_(weight_HW)
+        sums.add_products(tile, total_HW)
+
+    Tiles(scores).each(add)
+    return sums.result()
+
+
+@torch.no_grad()
+def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> tuple[Tensor, ScoreTerms]:
+    """Weighted total g sum_i r_i and its gradient in one pass, for a psi that is summed."""
+    tiles, sums = Tiles(scores), TermSums(scores)
+    totals = {rows.start: scores.terms.anchors_ND.new_zeros((), dtype=torch.float64) for rows in tiles.rows}
+
+    def add(tile: Tile) -> None:
+        prepare(tile, psi)
+        total_HW = torch.zeros_like(tile.product_HW)
+        for reading in readings(scores):
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
+            u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
+            if not (tile.is_on_diagonal and reading.is_column):
+                totals[tile.rows.start] += tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
+            weight_HW = tile.mask.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
+            sums.add_biases(reading, tile, reading.orient(weight_HW))
+            total_HW += weight_HW
+        sums.add_products(tile, total_HW)
+
+    tiles.each(add)
+    total = torch.stack(list(totals.values())).sum()
+    return (weight * total).to(scores.terms.anchors_ND.dtype), sums.result()
+
+
+@torch.no_grad()
+def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms) -> PerAnchor:
+    """See ``contract.PairKernel.reduce_tangent``."""
+    sums = _empty_sums(scores, PlainSums)
+
+    def add(tile: Tile) -> None:
+        prepare(tile, psi)
+        moved_HW = product_tangent(scores, tangent, tile, tile.buffer("moved"))
+        for reading in counted_readings(scores, tile):
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
+            v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
+            slope_OK = exp_(v_OK) if psi.in_log_domain else psi.slope(v_OK)
+            slope_HW = tile.mask.filled(reading.orient(slope_OK), 0.0)
+            change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
+            sums[reading.statistic].add(reading.own(tile), change_OK.mul_(reading.orient(slope_HW)))
+
+    Tiles(scores).each(add)
+    return PerAnchor(*(s.result() for s in sums))
+
+
+@torch.no_grad()
+def gradient_tangent(
+    scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
+) -> ScoreTerms:
+    """See ``contract.PairKernel.gradient_tangent``: two passes, as the statistic of an exponential moves too."""
+    moved_statistic = reduce_tangent(scores, psi, statistic, tangent) if psi.in_log_domain else None
+    sums = TermTangentSums(scores, tangent)
+
+    def add(tile: Tile) -> None:
+        prepare(tile, psi)
+        moved_HW = product_tangent(scores, tangent, tile, tile.buffer("moved"))
+        slopes_HW, changes_HW = torch.zeros_like(moved_HW), torch.zeros_like(moved_HW)
+        for reading in readings(scores):
+            work_HW = tile.buffer("work").copy_(tile.product_HW)
+            v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
+            curvature_HW = _weighted(reading, tile, psi, psi.curvature, v_OK.clone(), weight)
+            slopes_HW += _weighted(reading, tile, psi, psi.slope, v_OK, weight)
+            change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
+            if moved_statistic is not None:
+                change_OK -= _of(moved_statistic, reading)[reading.own(tile), None]
+            change_OK *= reading.orient(curvature_HW)
+            sums.add_biases(reading, tile, change_OK)
+            changes_HW += reading.orient(change_OK)
+        sums.add_products(tile, slopes_HW, changes_HW)
+
+    Tiles(scores).each(add)
+    return sums.result()
+
+
+def _shifted(
+    reading: Reading, scores: PairScores, tile: Tile, psi: PairFunction, statistic: PerAnchor, work_HW: Tensor
+) -> Tensor:
+    """u_ij - h_i in a reading's orientation, from products, in place."""
+    v_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
+    if not psi.in_log_domain:
+        return v_OK
+    h_O = _of(statistic, reading)[reading.own(tile)]
+    return v_OK.sub_(torch.where(h_O == float("-inf"), 0.0, h_O)[:, None])  # an anchor without keys has no weights
+
+
+def _weighted(reading: Reading, tile: Tile, psi: PairFunction, function, v_OK: Tensor, weight: PerAnchor) -> Tensor:
+    """g_i psi'(v_ij) in the tile's own orientation, zero where a pair does not count."""
+    values_OK = exp_(v_OK) if psi.in_log_domain else function(v_OK)
+    return tile.mask.fill(reading.orient(values_OK * _of(weight, reading)[reading.own(tile), None]), 0.0)
+
+
+def _of(per_anchor: PerAnchor, reading: Reading) -> Tensor:
+    """The numbers that belong to a reading."""
+    numbers = per_anchor.columns_M if reading.statistic else per_anchor.rows_N
+    assert numbers is not None
+    return numbers
+
+
+def _empty_sums(scores: PairScores, kind: type[LogSums] | type[PlainSums]) -> list[LogSums | PlainSums]:
+    """One running sum per statistic."""
+    anchors_ND, keys_MD = scores.terms.anchors_ND, scores.keys_MD
+    counts = [len(anchors_ND), len(keys_MD)] if scores.is_two_way else [len(anchors_ND)]
+    return [kind(count, anchors_ND) for count in counts]

@@ -1,0 +1,1 @@
+"""The fused programs for CUDA devices."""

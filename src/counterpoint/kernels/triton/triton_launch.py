@@ -1,0 +1,289 @@
+"""Runs the fused programs: block sizes, spans that fill the device, and the sums of what blocks leave behind.
+
+Partial results are added in a fixed order, so that two runs on one device give the same bits.
+"""
+
+# N anchors, M keys, D features, O owners, K others, S spans of others, B blocks of owners
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoint.kernels.triton import triton_programs as programs
+from counterpoint.kernels.triton.triton_language import is_interpreted, tl
+from counterpoint.kernels.triton.triton_records import (
+    Direction,
+    GradientOut,
+    Pairs,
+    Shape,
+    Side,
+    SlabOut,
+    StatisticOut,
+    Tiling,
+    padded,
+)
+
+PARTIAL_BYTES = 16 * 2**20  # what blocks may leave behind before it is added up
+SLAB_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a call has in common with the next one.
+
+    Attributes:
+        psi: name of the elementwise function.
+        precision: of float32 products.
+        keeps_same_label: see ``contract.PairMask``.
+        is_excluded_by_owner: the excluded indices belong to the owners.
+        shape: block sizes.
+        is_triangle: see ``triton_records.Tiling``.
+    """
+
+    psi: str
+    precision: str
+    keeps_same_label: bool
+    is_excluded_by_owner: bool
+    shape: Shape
+    is_triangle: bool = False
+
+    def tiling(self, pairs: Pairs) -> Tiling:
+        """The constants to compile for."""
+        vectors_CD = pairs.owner.vectors_CD
+        num_excluded = 0 if pairs.excluded_CE is None else pairs.excluded_CE.shape[1]
+        return Tiling(
+            psi=self.psi,
+            precision=self._products(vectors_CD.dtype),
+            accumulator=tl.float64 if vectors_CD.dtype == torch.float64 else tl.float32,
+            is_interpreted=is_interpreted(),
+            num_features=vectors_CD.shape[1],
+            block_owner=self.shape.block_owner,
+            block_other=self.shape.block_other,
+            chunk=self.shape.chunk,
+            all_features=padded(vectors_CD.shape[1]),
+            num_excluded=num_excluded,
+            padded_excluded=1 << max(num_excluded - 1, 0).bit_length(),
+            is_excluded_by_owner=self.is_excluded_by_owner,
+            keeps_same_label=self.keeps_same_label,
+            is_triangle=self.is_triangle,
+        )
+
+    def _products(self, dtype: torch.dtype) -> str:
+        """What triton calls the precision; only float32 has several, and the interpreter knows but one."""
+        return self.precision if dtype == torch.float32 and not is_interpreted() else "ieee"
+
+    def run(self, function: Any, grid: tuple[int, int], pairs: Pairs, out: Any) -> None:
+        """Launch on the device that holds the vectors."""
+        device = pairs.owner.vectors_CD.device
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            function[grid](
+                pairs,
+                out,
+                tiling=self.tiling(pairs),
+                num_warps=self.shape.num_warps,
+                num_stages=self.shape.num_stages,
+                enable_fp_fusion=True,
+            )
+
+
+def statistics(pairs: Pairs, program: Program) -> tuple[Tensor, Tensor | None]:
+    """Statistic of each owner in the first direction and of each other in the second, if there is one.
+
+    In a triangle owners are others, and the two add up to one.
+    """
+    num_owners, num_others = pairs.owner.num, pairs.other.num
+    num_blocks, span, num_spans = _grid(pairs, program.shape, 1, is_triangle=program.is_triangle)
+    new_empty = pairs.factor.new_empty
+    per_owner_SO = new_empty(num_spans, num_owners)
+    per_other_K: Tensor | None = None
+    step = num_blocks
+    nothing = float("-inf") if program.psi == "exp" else 0.0
+    if pairs.second is not None:
+        per_other_K = pairs.factor.new_full((num_others,), nothing)
+        step = max(1, PARTIAL_BYTES // max(1, num_others * per_owner_SO.element_size()))
+    for first_block in range(0, num_blocks, max(step, 1)):
+        size = min(step, num_blocks - first_block)
+        per_other_BK = None if per_other_K is None else pairs.factor.new_full((size, num_others), nothing)
+        out = StatisticOut(per_owner_SO, per_other_BK, span, first_block)
+        program.run(programs.statistics, (size, num_spans), pairs, out)
+        if per_other_K is not None and per_other_BK is not None:
+            per_other_K = _merged(torch.stack([per_other_K, _merged(per_other_BK, program.psi)]), program.psi)
+    per_owner_O = _merged(per_owner_SO, program.psi)
+    if program.is_triangle and per_other_K is not None:
+        return _merged(torch.stack([per_owner_O, per_other_K]), program.psi), None
+    return per_owner_O, per_other_K
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Weights added up: times vectors (not yet times the scale), times products, and by themselves."""
+
+    total_OD: Tensor
+    products_O: Tensor
+    first_O: Tensor | None
+    second_O: Tensor | None
+
+
+def gradients(pairs: Pairs, program: Program, *, wants_first: bool, wants_second: bool) -> Sums:
+    """Weighted sums over the others for each owner, D small enough to be held in registers."""
+    num_owners, num_features = pairs.owner.vectors_CD.shape
+    num_blocks, span, num_spans = _grid(pairs, program.shape, num_features)
+    new_empty = pairs.factor.new_empty
+    out = GradientOut(
+        total_SOD=new_empty(num_spans, num_owners, num_features),
+        products_SO=new_empty(num_spans, num_owners),
+        first_SO=new_empty(num_spans, num_owners) if wants_first else None,
+        second_SO=new_empty(num_spans, num_owners) if wants_second else None,
+        span=span,
+    )
+    if num_blocks:
+        program.run(programs.gradients, (num_blocks, num_spans), pairs, out)
+    return Sums(*(None if part is None else _added(part) for part in out[:4]))  # pyright: ignore[reportArgumentType]
+
+
+class SlabSums:
+    """The same for both sides and any D: weights of a slab of pairs at a time, multiplied by the matrix library.
+
+    Args:
+        pairs: all pairs.
+        program: how to compute their weights; its excluded indices belong to the owners.
+        is_self: owners are others: slabs left of the diagonal are not computed, and there is one sum for both.
+    """
+
+    def __init__(self, pairs: Pairs, program: Program, *, is_self: bool) -> None:
+        self.pairs, self.program, self.is_self = pairs, program, is_self
+        new_zeros, counts = pairs.factor.new_zeros, (pairs.owner.num, pairs.other.num)
+        num_features = pairs.owner.vectors_CD.shape[1]
+        self.to_owners_OD = new_zeros(counts[0], num_features)
+        self.to_others_KD = self.to_owners_OD if is_self else new_zeros(counts[1], num_features)
+        self.sums = [new_zeros(count) for _ in range(2) for count in counts]  # first O, first K, second O, second K
+        if is_self:  # what an other gets in the second direction, an owner gets in the first
+            self.sums[2:] = self.sums[1::-1]
+
+    def run(self) -> "SlabSums":
+        """Go through all slabs."""
+        height, width = self._slab_size()
+        size = min(height, self.pairs.owner.num) * min(width, self.pairs.other.num)
+        buffer = self.pairs.owner.vectors_CD.new_empty(size)
+        for top in range(0, self.pairs.owner.num, height):
+            rows = slice(top, min(top + height, self.pairs.owner.num))
+            for left in range(top if self.is_self else 0, self.pairs.other.num, width):
+                columns = slice(left, min(left + width, self.pairs.other.num))
+                shape = rows.stop - rows.start, columns.stop - columns.start
+                self._add(rows, columns, buffer[: shape[0] * shape[1]].view(shape))
+        return self
+
+    def products(self) -> Tensor:
+        """Sum of weights times products."""
+        total = self.pairs.factor.new_zeros(())
+        height = self._slab_size()[0]
+        for top in range(0, self.pairs.owner.num, height):
+            rows = slice(top, top + height)
+            total = total + (self.pairs.owner.vectors_CD[rows].to(total.dtype) * self.to_owners_OD[rows]).sum()
+        return total
+
+    def _add(self, rows: slice, columns: slice, slab_HW: Tensor) -> None:
+        """One slab."""
+        part, shape = cut(self.pairs, rows, columns), self.program.shape
+        grid = -(-part.owner.num // shape.block_owner), -(-part.other.num // shape.block_other)
+        new_empty = self.pairs.factor.new_empty
+        sums = [new_empty(grid[1 - axis], (part.owner, part.other)[axis].num) for axis in (0, 1, 0, 1)]
+        self.program.run(programs.slab_weights, grid, part, SlabOut(slab_HW, *sums))
+        self.to_owners_OD[rows] += _product(slab_HW, part.other.vectors_CD, self.to_owners_OD.dtype)
+        # The rows among themselves hold each pair twice: as others they have had it.
+        twice = max(0, rows.stop - columns.start) if self.is_self else 0
+        later = slice(columns.start + twice, columns.stop)
+        if later.start < later.stop:
+            weight_LH = slab_HW[:, twice:].mT
+            self.to_others_KD[later] += _product(weight_LH, part.owner.vectors_CD, self.to_others_KD.dtype)
+        places = ((rows, 0), (later, twice)) * (1 if part.second is None else 2)
+        for total, (place, skipped), partial in zip(self.sums, places, sums, strict=False):
+            total[place] += partial.sum(0)[skipped:]
+
+    def _slab_size(self) -> tuple[int, int]:
+        """About square, so that each sum is read and written seldom."""
+        height = width = 2048
+        while 2 * height * width * self.pairs.owner.vectors_CD.element_size() <= SLAB_BYTES:
+            height, width = width, 2 * height
+        return height, width
+
+
+def cut(pairs: Pairs, rows: slice, columns: slice) -> Pairs:
+    """The pairs of some owners and some others, numbered anew."""
+    excluded_HE = None if pairs.excluded_CE is None else pairs.excluded_CE[rows]
+    if excluded_HE is not None:  # what lies before the slab, -1 too, becomes negative and meets no index
+        excluded_HE = (excluded_HE - columns.start).contiguous()
+    return Pairs(
+        _cut_side(pairs.owner, rows),
+        _cut_side(pairs.other, columns),
+        pairs.factor,
+        excluded_HE,
+        _cut_direction(pairs.first, rows, columns),
+        None if pairs.second is None else _cut_direction(pairs.second, rows, columns),
+        pairs.bound,
+    )
+
+
+def _cut_side(side: Side, place: slice) -> Side:
+    return Side(side.vectors_CD[place], place.stop - place.start, _at(side.labels_C, place))
+
+
+def _cut_direction(direction: Direction, rows: slice, columns: slice) -> Direction:
+    return Direction(*(_at(value, place) for value, place in zip(direction, (rows, columns) * 2, strict=True)))
+
+
+def _at(values: Tensor | None, place: slice) -> Tensor | None:
+    return None if values is None else values[place]
+
+
+def _product(weight_HW: Tensor, vectors_WD: Tensor, dtype: torch.dtype) -> Tensor:
+    """Matrix product with sums in ``dtype``."""
+    if weight_HW.dtype == dtype:
+        return weight_HW @ vectors_WD
+    if weight_HW.device.type == "cuda":
+        return torch.mm(weight_HW, vectors_WD, out_dtype=dtype)
+    return weight_HW.to(dtype) @ vectors_WD.to(dtype)
+
+
+def _grid(pairs: Pairs, shape: Shape, numbers_per_owner: int, *, is_triangle: bool = False) -> tuple[int, int, int]:
+    """Blocks of owners, others in a span, and spans: more than one where blocks alone leave the device idle.
+
+    A triangle's blocks have half as much to do on average, the first ones most.
+    """
+    num_blocks = -(-pairs.owner.num // shape.block_owner)
+    num_other_blocks = max(1, -(-pairs.other.num // shape.block_other))
+    bytes_per_span = max(1, pairs.owner.num * numbers_per_owner * pairs.factor.element_size())
+    most = max(1, min(num_other_blocks, PARTIAL_BYTES // bytes_per_span))
+    num_full = -(-num_blocks // 2) if is_triangle else num_blocks
+    span = -(-num_other_blocks // _num_spans(num_full, most, _processors(pairs.factor.device)))
+    return num_blocks, span * shape.block_other, -(-num_other_blocks // span)
+
+
+def _num_spans(num_blocks: int, most: int, num_processors: int) -> int:
+    """The fewest spans that keep 85 % of the processors busy, or those that keep most of them busy."""
+
+    def busy(num_spans: int) -> float:
+        num_programs = max(1, num_blocks * num_spans)
+        return num_programs / (-(-num_programs // num_processors) * num_processors)
+
+    candidates = range(1, min(most, 2 * num_processors) + 1)
+    return next((n for n in candidates if busy(n) >= 0.85), max(candidates, key=busy))
+
+
+def _processors(device: torch.device) -> int:
+    """Multiprocessors of the device; interpreted programs pretend to have a few."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
+
+
+def _merged(partial_SO: Tensor, psi: str) -> Tensor:
+    """Statistic of the union."""
+    if len(partial_SO) == 1:
+        return partial_SO[0]
+    return torch.logsumexp(partial_SO, 0) if psi == "exp" else partial_SO.sum(0)
+
+
+def _added(partial: Tensor) -> Tensor:
+    return partial[0] if len(partial) == 1 else partial.sum(0)

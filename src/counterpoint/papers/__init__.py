@@ -1,0 +1,1 @@
+"""One folder per paper: what only that paper needs, and its figures."""

@@ -1,0 +1,1 @@
+"""Pairwise importance: what only the paper on alpha-CL needs."""

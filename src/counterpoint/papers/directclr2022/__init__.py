@@ -1,0 +1,1 @@
+"""Dimensional collapse: the flows and toy networks of DirectCLR's paper."""

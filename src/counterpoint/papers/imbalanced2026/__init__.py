@@ -1,0 +1,1 @@
+"""The geometry of imbalanced classes: its figures and claims."""

@@ -1,0 +1,1 @@
+"""Binary mutual-information losses: bounds that only that paper needs."""

@@ -1,0 +1,1 @@
+"""Non-negative contrastive learning: its factorisations and their uniqueness."""

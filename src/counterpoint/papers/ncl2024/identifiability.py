@@ -1,0 +1,192 @@
+r"""Whether non-negative features are the only ones: unique up to the order of their dimensions.
+
+Two exact factorisations with as many features as A-bar has rank differ by a rotation, Phi and Phi T. A view that
+belongs to one source has one live feature, so a row of T is non-negative if Phi T is. With such a view for every source
+T is non-negative and orthogonal: a permutation.
+"""
+
+# X views, K features, M sources
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from counterpoint.core.errors import UsageError
+from counterpoint.papers.ncl2024.cooccurrence import Cooccurrence, LatentModel
+from counterpoint.papers.ncl2024.factorisation import (
+    Factorisation,
+    check_num_features,
+    evaluate_features,
+    spectral_features,
+)
+
+CERTAIN = 1e-12  # how far from 1 a posterior may be, and a singular value from 0, by rounding alone
+
+
+@dataclass(frozen=True)
+class Identifiability:
+    """Whether non-negative features of a model are unique up to the order of their dimensions.
+
+    Attributes:
+        is_unique: True where uniqueness is proved; False where other features are known to be as good; None where
+            neither is known.
+        unique_view_M: for each source a view that belongs to it alone, -1 where there is none.
+        rank: of the co-occurrence matrix.
+        reason: one sentence.
+    """
+
+    is_unique: bool | None
+    unique_view_M: Tensor
+    rank: int
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def unique_views(model: LatentModel) -> Tensor:
+    r"""For each source its likeliest view among those that belong to it alone, P(c|x) = 1; -1 where there is none.
+
+    Source: ncl2024, Assumption 3.
+
+    >>> unique_views(LatentModel(torch.tensor([0.5, 0.5]), torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]))).tolist()
+    [0, 2]
+    >>> unique_views(LatentModel(torch.tensor([0.5, 0.5]), torch.tensor([[0.5, 0.5], [0.0, 1.0]]))).tolist()
+    [0, -1]
+    """
+    is_unique_XM = model.posterior >= 1 - CERTAIN
+    chance_XM = torch.where(is_unique_XM, model.marginal[:, None], -1.0)
+    largest_M, view_M = chance_XM.max(dim=0)
+    return torch.where(largest_M > 0, view_M, -1)
+
+
+def identifiability(model: LatentModel, num_features: int | None = None) -> Identifiability:
+    r"""Say whether the non-negative features of k dimensions are unique up to their order.
+
+    With k = m and a view of its own for every source they are (Theorem 5). With k > m they are not: a dimension phi_c
+    may be split into cos(t) phi_c and sin(t) phi_c, both non-negative, and no score changes.
+
+    Source: ncl2024, Theorem 5. Differs from the text, which for k > m fills up with zeros and speaks of one solution;
+        Lemma 1 of the proof needs k = rank(A-bar), which Assumption 3 gives for k = m and which fails for k > m. The
+        dimensional scaling of Definition 1 is then 1: a rotation that permutes scales nothing.
+
+    Args:
+        model: sources and views.
+        num_features: k >= 1; None is the number of sources.
+
+    Raises:
+        UsageError: fewer than one feature.
+
+    >>> model = LatentModel(torch.tensor([0.5, 0.5]), torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]))
+    >>> identifiability(model).is_unique, identifiability(model, 3).is_unique
+    (True, False)
+    """
+    k = model.num_sources if num_features is None else num_features
+    check_num_features(k)
+    view_M = unique_views(model)
+    rank = int(torch.linalg.matrix_rank(model.views_MX))
+    is_unique, reason = _judge(k, rank, view_M)
+    return Identifiability(is_unique, view_M, rank, reason)
+
+
+def unique_features(model: LatentModel, pairs: Cooccurrence) -> Factorisation:
+    r"""Turn the eigenvectors of a co-occurrence matrix until the views that belong to one source lie on the axes.
+
+    .. math:: \phi(x) = T^\top f(x), \qquad T = [\, f(x_1) / \|f(x_1)\| \;\cdots\; f(x_m) / \|f(x_m)\| \,]
+
+    Theorem 5 as a construction: f are ``spectral_features``, x_c a view that belongs to c alone. Features of x_c and
+    x_d are orthogonal, so that T is a rotation, the only one (but for order) after which no feature is negative.
+
+    Args:
+        model: says which views belong to one source; nothing else is read from it.
+        pairs: its symmetric co-occurrence matrix.
+
+    Returns:
+        The non-negative features, with a gap of 0; equal to ``source_features``.
+
+    Raises:
+        UsageError: a source without a view of its own, or two kinds of views.
+
+    >>> from counterpoint.papers.ncl2024.cooccurrence import cooccurrence
+    >>> model = LatentModel(torch.tensor([0.25, 0.75]), torch.eye(2))
+    >>> unique_features(model, cooccurrence(model)).first_XK
+    tensor([[2.0000, 0.0000],
+            [0.0000, 1.1547]], dtype=torch.float64)
+    """
+    view_M = unique_views(model)
+    if bool((view_M < 0).any()):
+        raise UsageError(f"source {int((view_M < 0).nonzero()[0])} has no view of its own; use nonnegative_features")
+    if not pairs.is_symmetric:
+        raise UsageError("two kinds of views are scaled, too, not only turned; use nonnegative_features")
+    spectral_XK = spectral_features(pairs, model.num_sources).first_XK
+    axis_MK = torch.nn.functional.normalize(spectral_XK[view_M], dim=1)
+    turned_XM = spectral_XK @ axis_MK.T
+    noise = CERTAIN * float(turned_XM.abs().max()) * len(turned_XM)
+    return evaluate_features(pairs, torch.where(turned_XM.abs() <= noise, 0.0, turned_XM))
+
+
+@dataclass(frozen=True)
+class Match:
+    """The order, and the scales, of one set of dimensions that come closest to another.
+
+    Attributes:
+        order_K: dimension of the second set that goes with each of the first.
+        scale_K: factor by which it must be multiplied; ones where scales were not free.
+        error: largest difference that is left, over the largest value of the first set.
+    """
+
+    order_K: Tensor
+    scale_K: Tensor
+    error: float
+
+
+def match_features(first_XK: Tensor, second_XK: Tensor, *, scaled: bool = False) -> Match:
+    r"""Bring the dimensions of one set of features into the order of another.
+
+    .. math:: \min_{P} \sum_k \|f_k - s_k g_{P(k)}\|^2
+
+    Source: ncl2024, Definition 1.
+
+    Args:
+        first_XK: f, one row per view.
+        second_XK: g, as many dimensions.
+        scaled: whether each dimension of g may be scaled by a factor, as Definition 1 allows; a factor of 0 drops it.
+
+    Raises:
+        UsageError: shapes that differ.
+
+    >>> match = match_features(torch.eye(2), torch.eye(2).flip(1))
+    >>> match.order_K.tolist(), match.error
+    ([1, 0], 0.0)
+    """
+    if first_XK.shape != second_XK.shape or first_XK.ndim != 2:
+        raise UsageError(
+            f"features must have one shape (x, k), got {tuple(first_XK.shape)} and {tuple(second_XK.shape)}"
+        )
+    first_XK, second_XK = first_XK.double(), second_XK.double()
+    product_KK = first_XK.T @ second_XK
+    length_K = second_XK.square().sum(dim=0)
+    scale_KK = product_KK / torch.where(length_K > 0, length_K, 1.0) if scaled else torch.ones_like(product_KK)
+    own_K1 = first_XK.square().sum(dim=0)[:, None]
+    cost_KK = own_K1 - 2 * scale_KK * product_KK + scale_KK.square() * length_K
+    rows, columns = linear_sum_assignment(cost_KK.numpy())
+    order_K, scale_K = torch.from_numpy(np.asarray(columns)), scale_KK[rows, columns]
+    left_XK = first_XK - scale_K * second_XK[:, order_K]
+    largest = float(first_XK.abs().max())
+    return Match(order_K, scale_K, float(left_XK.abs().max()) / (largest or 1.0))
+
+
+def _judge(num_features: int, rank: int, view_M: Tensor) -> tuple[bool | None, str]:
+    """Whether features are unique, and why."""
+    m = len(view_M)
+    missing = (view_M < 0).nonzero().flatten().tolist()
+    if num_features > m:
+        return False, f"not unique: {num_features} features for {m} sources; any dimension may be split in two"
+    if num_features < m:
+        return None, f"unknown: {num_features} features cannot hold {m} sources, and no theorem covers fewer"
+    if missing:
+        return None, f"unknown: sources {missing} have no view of their own (Assumption 3), rank {rank} of {m}"
+    return True, f"unique up to order: {m} features, and every source has a view of its own (Theorem 5)"

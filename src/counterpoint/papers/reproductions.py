@@ -1,0 +1,188 @@
+"""Figures of the papers, made again: a catalogue by name, and the run that writes the numbers of one.
+
+Drawing is left to ``report``, which reads the same record. Loads without torch: a figure is imported when it is made.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Protocol
+
+from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.core.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from counterpoint.theory.reproduction import Reproduction
+
+QUICK = "quick, reduced"
+MARKS = {"name", "source", "claims", "panels"}  # of a file of ours
+
+
+class FigureFunction(Protocol):
+    """Makes one figure again; see ``theory.reproduction`` for what it returns."""
+
+    def __call__(
+        self, *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ..., data: str | None = None
+    ) -> "Reproduction":
+        """Compute the figure; ``quick`` is a reduced size that takes seconds, ``data`` matters where images do."""
+        ...
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that can be made again.
+
+    Attributes:
+        summary: a sentence about it.
+        maker: ``package.module:name`` of the ``FigureFunction`` that does it.
+        takes_data: it is about images.
+    """
+
+    summary: str
+    maker: str
+    takes_data: bool = False
+
+    @property
+    def make(self) -> FigureFunction:
+        """The function, imported."""
+        return resolve_name(self.maker)
+
+
+CATALOGUE: Mapping[str, Figure] = {
+    "alphacl-fig2": Figure(
+        "five linear layers under fixed importance: the objective reaches the largest eigenvalue, each weight rank 1",
+        "counterpoint.papers.alphacl2022.alphacl_figures:figure_2",
+    ),
+    "alphacl-fig3": Figure(
+        "two layers with ReLU: filters specialise, where a linear network finds one direction",
+        "counterpoint.papers.alphacl2022.alphacl_figures:figure_3",
+    ),
+    "directclr-fig4": Figure(
+        "two linear layers: their singular vectors align",
+        "counterpoint.papers.directclr2022.directclr_figures:figure_4",
+    ),
+    "directclr-fig5": Figure(
+        "two linear layers: the lowest singular values stay low",
+        "counterpoint.papers.directclr2022.directclr_figures:figure_5",
+    ),
+    "directclr-fig6": Figure(
+        "more layers, or ReLU: more dimensions of the embedding collapse",
+        "counterpoint.papers.directclr2022.directclr_figures:figure_6",
+    ),
+    "directclr-section4": Figure(
+        "one linear layer: augmentation stronger than the data's variance collapses dimensions",
+        "counterpoint.papers.directclr2022.directclr_figures:section_4",
+    ),
+    "imbalanced-fig1": Figure(
+        "three classes of images, one twice as large: samples collapse to the optimal geometry",
+        "counterpoint.papers.imbalanced2026.imbalanced_figures:figure_1",
+        takes_data=True,
+    ),
+    "imbalanced-fig2": Figure(
+        "three classes of images, one with nine tenths: the two minorities merge",
+        "counterpoint.papers.imbalanced2026.imbalanced_figures:figure_2",
+        takes_data=True,
+    ),
+    "ncl-fig6": Figure(
+        "features of contrastive and of non-negative contrastive learning side by side",
+        "counterpoint.papers.ncl2024.ncl_figures:figure_6",
+        takes_data=True,
+    ),
+}
+
+
+def reproduce(
+    figure: str,
+    *,
+    out: str | Path,
+    seed: int = 0,
+    quick: bool = False,
+    data: str | None = None,
+    quiet: bool = False,
+) -> "Reproduction":
+    """Make a figure of a paper again and write its numbers to ``out/FIGURE.json``, or ``out/FIGURE-quick.json``.
+
+    Args:
+        figure: a name of the catalogue.
+        out: folder, made if need be; an earlier result of the same name is replaced.
+        seed: of everything random, >= 0.
+        quick: a reduced size that shows the shape of the result within seconds.
+        data: images to use, where the figure is about images.
+        quiet: show no progress.
+
+    Returns:
+        The record with the paper's claims beside ours.
+
+    Raises:
+        UsageError: an unknown figure (names the nearest), a seed below 0, or data for a figure that draws its own.
+        DataError: the images cannot be used.
+        RunError: ``out`` cannot be written, or holds another file of that name.
+    """
+    chosen = figure_named(figure)
+    if seed < 0:
+        raise UsageError(f"seed must be a whole number >= 0, got {seed}")
+    if data is not None and not chosen.takes_data:
+        raise UsageError(f"{figure} draws its own data; leave out --data")
+    target = numbers_file(figure, out, quick=quick)
+    check_folder(Path(out))
+    _check_numbers(target)
+    from counterpoint.engine.progress import Reporter  # deferred: a list of the figures needs no progress bar
+
+    record = chosen.make(seed=seed, quick=quick, progress=Reporter(quiet=quiet).say, data=data)
+    if quick:
+        record = replace(record, settings={"size": QUICK, **record.settings})
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_json(target, record.to_dict())
+    return record
+
+
+def figure_named(name: str) -> Figure:
+    """A figure of the catalogue.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    if name not in CATALOGUE:
+        raise unknown_name("figure", name, CATALOGUE)
+    return CATALOGUE[name]
+
+
+def numbers_file(figure: str, out: str | Path, *, quick: bool = False) -> Path:
+    """Where the numbers of a figure go; those of a reduced size never replace those of the full one."""
+    return Path(out) / f"{figure}{'-quick' if quick else ''}.json"
+
+
+def check_folder(folder: Path) -> None:
+    """Require that a folder exists or can be made, before time is spent on what goes into it.
+
+    Raises:
+        RunError: a file stands there or above, or nothing may be written.
+    """
+    nearest = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+    if not nearest.is_dir():
+        raise RunError(f"cannot write into {folder}: {nearest} is a file; choose another --out")
+    try:
+        with tempfile.TemporaryFile(dir=nearest):  # what permissions promise, some file systems refuse
+            pass
+    except OSError as error:
+        reason = f"{nearest} takes no new files ({error.strerror or error})"
+        raise RunError(f"cannot write into {folder}: {reason}; choose another --out") from error
+
+
+def _check_numbers(target: Path) -> None:
+    """Refuse to replace anything but an earlier result."""
+    if not target.exists():
+        return
+    found = None if target.is_dir() else _read(target)
+    if not isinstance(found, dict) or not found.keys() >= MARKS:
+        raise RunError(f"{target} exists and holds no reproduced figure, so it stays as it is; choose another --out")
+
+
+def _read(target: Path) -> object:
+    try:
+        return read_json(target)
+    except RunError:
+        return None

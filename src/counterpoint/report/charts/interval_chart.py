@@ -1,0 +1,103 @@
+"""Dots with intervals in rows, and the bars that show one number: against its reference, or as a share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from counterpoint.report.charts.chart_frame import ChartText, svg, text, text_width
+from counterpoint.report.charts.series_style import Style, marker
+from counterpoint.report.charts.ticks import Axis
+from counterpoint.report.markup import Markup, coordinate, element, join
+
+STEP = 19.0  # between intervals of one row
+ROW_GAP = 9.0
+HEADING = 36.0
+NARROW = 480.0  # below this width, labels stand above their intervals
+
+
+@dataclass(frozen=True)
+class IntervalRow:
+    """One label with an interval per run: (low, value, high, style)."""
+
+    label: str
+    intervals: Sequence[tuple[float, float, float, Style]]
+
+
+@dataclass(frozen=True)
+class IntervalGroup:
+    """Rows under one heading."""
+
+    heading: str
+    rows: Sequence[IntervalRow]
+
+
+def interval_chart(width: float, axis: Axis, groups: Sequence[IntervalGroup], words: ChartText) -> Markup:
+    """Draw groups of rows above one shared horizontal axis."""
+    is_narrow = width < NARROW
+    labels = [row.label for group in groups for row in group.rows]
+    left = 14.0 if is_narrow else 24.0 + max((text_width(label) for label in labels), default=0.0)
+    span = (left, width - 26.0)
+    content, y = [], 0.0
+    for group in groups:
+        content.append(text(0, y + 16, group.heading, class_="group-title"))
+        y += HEADING
+        for row in group.rows:
+            content.append(_row(row, axis, span, y))
+            y += _row_height(row, is_narrow)
+        y += ROW_GAP
+    body = [_ticks(axis, span, y + 4), content]
+    return svg((width, y + 44), words, body, class_="chart")
+
+
+def comparison_bar(measured: float, reference: float, words: ChartText) -> Markup:
+    """Draw a measurement as a bar from zero, and its reference as a mark on the same scale."""
+    low, high = min(measured, reference, 0.0), max(measured, reference, 0.0)
+    axis = Axis("", low, high if high > low else low + 1.0, ())
+    span, zero = (3.0, 277.0), 0.0
+    start, end, mark = (_at(axis, span, value) for value in (zero, measured, reference))
+    track = element("rect", x=span[0], y=7, width=span[1] - span[0], height=6, rx=2, class_="track")
+    bar = element("rect", x=min(start, end), y=7, width=max(abs(end - start), 1.5), height=6, rx=2, class_="bar")
+    tick = element("path", d=f"M{coordinate(mark)} 1v18", class_="target")
+    return svg((280, 20), words, track, bar, tick, class_="chart comparison")
+
+
+def share_bar(share: float, words: ChartText) -> Markup:
+    """Draw a share in [0, 1] as a small bar."""
+    track = element("rect", x=0, y=0, width=64, height=6, class_="track")
+    filled = element("rect", x=0, y=0, width=64 * min(max(share, 0.0), 1.0), height=6, class_="filled")
+    return svg((64, 6), words, track, filled, class_="chart share")
+
+
+def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> Markup:
+    """Draw one label and its intervals."""
+    is_above = span[0] < 20
+    first = y + (22.0 if is_above else 0.0)
+    centre = y + 8 if is_above else first + STEP * (len(row.intervals) - 1) / 2 + 4
+    label = text(span[0] if is_above else 0, centre, row.label, class_="label")
+    return join(label, [_interval(item, axis, span, first + STEP * place) for place, item in enumerate(row.intervals)])
+
+
+def _row_height(row: IntervalRow, is_narrow: bool) -> float:
+    return STEP * len(row.intervals) + ROW_GAP + (18.0 if is_narrow else 0.0)
+
+
+def _interval(item: tuple[float, float, float, Style], axis: Axis, span: tuple[float, float], y: float) -> Markup:
+    """Draw one interval as a whisker with end strokes, and its value as a marker."""
+    low, value, high, style = item
+    x_low, x_value, x_high = (_at(axis, span, end) for end in (low, value, high))
+    path = f"M{coordinate(x_low)} {coordinate(y - 4)}v8m0 -4H{coordinate(x_high)}m0 -4v8"
+    return join(element("path", d=path, class_=f"whisker {style.colour}"), marker(style, x_value, y, 4.5))
+
+
+def _ticks(axis: Axis, span: tuple[float, float], y: float) -> Markup:
+    """Draw grid lines through all rows, with labels and title below them."""
+    places = [(_at(axis, span, value), label) for value, label in axis.ticks]
+    lines = [
+        element("path", d=f"M{coordinate(x)} {coordinate(HEADING - 14)}V{coordinate(y)}", class_="grid")
+        for x, _ in places
+    ]
+    labels = [text(x, y + 16, label, class_="tick middle") for x, label in places]
+    return join(element("g", lines, labels, class_="axes"), text(span[1], y + 36, axis.title, class_="axis-title end"))
+
+
+def _at(axis: Axis, span: tuple[float, float], value: float) -> float:
+    return span[0] + axis.fraction(value) * (span[1] - span[0])

@@ -1,0 +1,113 @@
+"""Line charts and histograms, labelled at the lines themselves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels, svg, text, text_width
+from counterpoint.report.charts.chart_legend import style_legend
+from counterpoint.report.charts.series_style import Style, marker
+from counterpoint.report.markup import Markup, coordinate, element, join
+
+MAX_VERTICES = 400
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: values by position; a None breaks it."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    style: Style
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A level to read the lines against, labelled inside the plot: above its line, or below it."""
+
+    label: str
+    value: float
+    is_below: bool = False
+
+
+def line_chart(
+    frame: Frame,
+    words: ChartText,
+    lines: Sequence[Line],
+    references: Sequence[Reference] = (),
+    names_below: Sequence[str] = (),
+) -> Markup:
+    """Draw lines with a marker and their label at the end, reference levels, and a legend for lines named below."""
+    key, key_height = style_legend(frame, [list(zip((line.style for line in lines), names_below, strict=False))])
+    drawn = [line for line in lines if any(value is not None for value in line.y)]
+    content = [
+        frame.axes(),
+        [_reference(frame, reference) for reference in references],
+        [_stroke(frame, line) for line in drawn],
+        _end_labels(frame, drawn),
+        [_reference_label(frame, reference) for reference in references],
+        key,
+    ]
+    hover = {"data_left": frame.left, "data_right": frame.x_end, "data_low": frame.x.low, "data_high": frame.x.high}
+    plot = {"data_top": frame.top, "data_bottom": frame.y_end}
+    return svg((frame.width, frame.height + key_height), words, content, class_="chart hover", **hover, **plot)
+
+
+def label_room(labels: Sequence[str]) -> float:
+    """Right margin that end labels need."""
+    return 16.0 + max((text_width(label) for label in labels), default=0.0)
+
+
+def step_area(frame: Frame, edges: Sequence[float], heights: Sequence[float], class_: str) -> Markup:
+    """Draw a histogram as one outline, from its first bin that is not empty to its last."""
+    filled = [place for place, height in enumerate(heights) if height > 0]
+    if not filled:
+        return join()
+    first, last = filled[0], filled[-1]
+    base = coordinate(frame.y_end)
+    steps = [
+        f"V{coordinate(frame.py(heights[place]))}H{coordinate(frame.px(edges[place + 1]))}"
+        for place in range(first, last + 1)
+    ]
+    return element("path", d=f"M{coordinate(frame.px(edges[first]))} {base}{''.join(steps)}V{base}Z", class_=class_)
+
+
+def _stroke(frame: Frame, line: Line) -> Markup:
+    """Draw the line itself."""
+    pieces, pen = [], "M"
+    for x, y in zip(line.x, line.y, strict=True):
+        if y is None:
+            pen = "M"
+            continue
+        pieces.append(f"{pen}{coordinate(frame.px(x))} {coordinate(frame.py(y))}")
+        pen = "L"
+    dash = line.style.dash or None
+    return element("path", d="".join(pieces), class_=f"line {line.style.colour}", stroke_dasharray=dash)
+
+
+def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
+    """Mark and name the last point of each line."""
+    ends = [_last_point(line) for line in lines]
+    wanted = [frame.py(y) for _, y in ends]
+    heights = spread_labels(wanted, frame.top, frame.y_end - 8)
+    marks = [marker(line.style, frame.px(x), frame.py(y)) for line, (x, y) in zip(lines, ends, strict=True)]
+    labels = [
+        text(frame.px(x) + 9, height + 4, line.label, class_="label")
+        for line, (x, _), height in zip(lines, ends, heights, strict=True)
+    ]
+    return join(marks, labels)
+
+
+def _last_point(line: Line) -> tuple[float, float]:
+    return next((x, y) for x, y in zip(reversed(line.x), reversed(line.y), strict=True) if y is not None)
+
+
+def _reference(frame: Frame, reference: Reference) -> Markup:
+    path = f"M{coordinate(frame.left)} {coordinate(frame.py(reference.value))}H{coordinate(frame.x_end)}"
+    return element("path", d=path, class_="reference")
+
+
+def _reference_label(frame: Frame, reference: Reference) -> Markup:
+    y = frame.py(reference.value)
+    is_below = reference.is_below and y + 22 < frame.y_end
+    return text(frame.x_end, y + 15 if is_below else y - 6, reference.label, class_="label halo end")

@@ -1,0 +1,111 @@
+"""The concepts at a glance: how often every dimension fires against how pure it is, and which classes have one."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from counterpoint.report.charts.chart_frame import ChartText, Frame
+from counterpoint.report.charts.figures import WIDE, data_table, figure
+from counterpoint.report.charts.point_chart import Cloud, point_clouds
+from counterpoint.report.charts.series_style import Style, run_style, run_tag
+from counterpoint.report.charts.ticks import decade_axis, evenly_chosen, percent_axis
+from counterpoint.report.markup import Markup, element, join
+from counterpoint.report.run_record import Concept, RunRecord
+from counterpoint.report.sections.concept_words import concepts_of, extent, pure_concepts
+from counterpoint.report.wording import NO_BREAK, count, number, percent
+
+MAX_POINTS = 600
+MAX_ROWS = 120
+MAX_CLASSES = 12
+
+
+def concept_overview(runs: Sequence[RunRecord], num_runs: int) -> Markup | None:
+    """Set the map of all dimensions beside the table of classes.
+
+    Args:
+        runs: those that have concepts.
+        num_runs: how many runs the page is about.
+
+    Returns:
+        Both, or None where no purity is known.
+    """
+    chosen = {run.order: _points(run) for run in runs}
+    drawn = [run for run in runs if chosen[run.order]]
+    if not drawn:
+        return None
+    layout = "main-and-side" if num_runs <= 2 else "stacked"
+    content = [_map(drawn, chosen, num_runs), _classes(drawn, num_runs)]
+    return element("div", content, class_=f"{layout} concept-map")
+
+
+def _map(runs: Sequence[RunRecord], points: dict[int, list[tuple[float, float]]], num_runs: int) -> Markup:
+    """Draw all dimensions of all runs."""
+    clouds = [_cloud(points[run.order], run_style(run.order)) for run in runs]
+    fires = [x for cloud in clouds for x in cloud.x]
+    x_axis = decade_axis("share of samples it fires on (log scale)", [-1.0, 0.0, *fires], as_percent=True)
+    y_axis = percent_axis("purity: share of the commonest class", [0.0, 1.0])
+    entries = [(run_style(run.order), run.name) for run in runs] if num_runs > 1 else []
+    extents = "; ".join(f"{run.name}: {extent(run)}" for run in runs)
+    words = ChartText("How often each dimension fires and how pure it is", extents)
+
+    def draw(width: float) -> Markup:
+        return point_clouds(Frame(width, 290, x_axis, y_axis), words, clouds, [entries])
+
+    note = "Upper left: selective and pure, a concept. Right: fires on nearly everything."
+    return figure("Dimensions of the embedding", note, draw, WIDE, _table(runs, num_runs))
+
+
+def _points(run: RunRecord) -> list[tuple[float, float]]:
+    """Points (log10 of fires, purity) of the dimensions that fire at all and have labels."""
+    points = [
+        (math.log10(concept.fires), concept.purity) for concept in _rated(run) if concept.fires and concept.purity
+    ]
+    return [points[place] for place in evenly_chosen(len(points), MAX_POINTS)]
+
+
+def _rated(run: RunRecord) -> list[Concept]:
+    return [concept for concept in concepts_of(run) if concept.purity is not None]
+
+
+def _cloud(points: Sequence[tuple[float, float]], style: Style) -> Cloud:
+    return Cloud([x for x, _ in points], [y for _, y in points], style)
+
+
+def _classes(runs: Sequence[RunRecord], num_runs: int) -> Markup | None:
+    """Count each class's own dimensions, run by run; None when no dimension is pure."""
+    counts = {run.order: Counter(concept.top_class for concept in pure_concepts(run)) for run in runs}
+    if not any(counts.values()):
+        return None
+    total = Counter({name: 0 for run in runs for name in _class_names(run)})
+    for counter in counts.values():
+        total.update(counter)
+    ordered = sorted(total, key=lambda name: (-total[name], name))
+    rows = [[element("bdi", name), *(str(counts[run.order][name]) for run in runs)] for name in ordered[:MAX_CLASSES]]
+    heads = [run_tag(run.name, run.order) for run in runs] if num_runs > 1 else ["dimensions"]
+    title = element("strong", "Classes with dimensions of their own")
+    note = element("span", f"Of the dimensions described, those at least 80{NO_BREAK}% one class.", class_="note")
+    table = data_table("Dimensions per class", ["class", *heads], rows)
+    return element("div", element("p", title, note, class_="side-title"), table, _further(len(ordered) - MAX_CLASSES))
+
+
+def _further(quantity: int) -> Markup | None:
+    words = f"and {count(quantity, 'further class', 'further classes')}"
+    return element("p", words, class_="note") if quantity > 0 else None
+
+
+def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
+    """List the dimensions, as many as leave the page readable."""
+    rows = [
+        [_row_title(run, concept, num_runs), percent(concept.fires), percent(concept.purity), concept.top_class or "–"]
+        for run in runs
+        for concept in _rated(run)[: MAX_ROWS // len(runs)]
+    ]
+    return data_table("Dimensions", ["dimension", "fires on", "purity", "class"], rows)
+
+
+def _row_title(run: RunRecord, concept: Concept, num_runs: int) -> Markup:
+    return join(run_tag(run.name, run.order) if num_runs > 1 else None, " ", number(concept.dim))
+
+
+def _class_names(run: RunRecord) -> tuple[str, ...]:
+    return run.evaluation.split.class_names if run.evaluation else ()

@@ -1,0 +1,103 @@
+"""Section 2: why, and what to try? Every check as a card: measured beside its reference."""
+
+from collections.abc import Sequence
+
+from counterpoint.report.charts.chart_frame import ChartText
+from counterpoint.report.charts.figures import columns, data_table, missing, readings
+from counterpoint.report.charts.interval_chart import comparison_bar
+from counterpoint.report.charts.levels import LEVELS, badge, known_level
+from counterpoint.report.charts.series_style import run_tag, run_title
+from counterpoint.report.markup import Child, Markup, element, join
+from counterpoint.report.run_record import Finding, RunRecord
+from counterpoint.report.sections.verdict_section import by_severity, finding_anchor
+from counterpoint.report.wording import count, listing, number
+
+MAX_FINDINGS = 40
+PLURALS = {"warning": "warnings", "note": "notes"}
+
+
+def findings_section(runs: Sequence[RunRecord]) -> Markup:
+    """Tally the checks, compare runs check by check, and show each run's cards."""
+    return join(
+        readings(runs, _tally),
+        _matrix(runs) if len(runs) > 1 else None,
+        columns([join(run_title(run.name, run.order, len(runs)), _cards(run, len(runs))) for run in runs]),
+    )
+
+
+def _tally(run: RunRecord) -> str:
+    """Count the findings by level."""
+    if run.diagnosis is None:
+        return ""
+    found = [known_level(finding.level) for finding in run.diagnosis.findings]
+    counts = [count(found.count(level), level, PLURALS.get(level, level)) for level in LEVELS if level in found]
+    if not found:
+        return "The diagnosis holds no findings."
+    return f"{count(len(found), 'check')}: {listing(counts)}."
+
+
+def _matrix(runs: Sequence[RunRecord]) -> Markup | None:
+    """Set the checks in rows and the runs in columns."""
+    diagnosed = [run for run in runs if run.diagnosis]
+    names = dict.fromkeys(finding.name for run in diagnosed for finding in _findings(run))
+    if not names or len(diagnosed) < 2:
+        return None
+    rows = [[name.replace("-", " "), *(_matrix_cell(run, name) for run in diagnosed)] for name in names]
+    head = ["check", *(run_tag(run.name, run.order) for run in diagnosed)]
+    return data_table("Findings of all runs", head, rows[:MAX_FINDINGS])
+
+
+def _findings(run: RunRecord) -> Sequence[Finding]:
+    return run.diagnosis.findings if run.diagnosis else ()
+
+
+def _matrix_cell(run: RunRecord, name: str) -> Child:
+    match = next(((place, finding) for place, finding in enumerate(_findings(run)) if finding.name == name), None)
+    if match is None:
+        return "–"
+    place, finding = match
+    value = number(finding.measured) if finding.measured is not None else "see below"
+    return join(badge(finding.level), " ", element("a", value, href=f"#{finding_anchor(run, place)}"))
+
+
+def _cards(run: RunRecord, num_runs: int) -> Markup:
+    """Show problems as open cards, worst first, and what is good folded below."""
+    if run.diagnosis is None:
+        return missing(run, "No findings yet.", "diagnose")
+    ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
+    problems = [_card(run, place, finding) for place, finding in ordered if known_level(finding.level) != "good"]
+    good = [_folded_card(run, place, finding) for place, finding in ordered if known_level(finding.level) == "good"]
+    layout = "cards" if num_runs == 1 else "cards stacked"
+    return join(element("div", problems, class_=layout), element("div", good, class_=layout))
+
+
+def _card(run: RunRecord, place: int, finding: Finding) -> Markup:
+    title, level = element("h4", finding.title or finding.name), known_level(finding.level)
+    anchor = finding_anchor(run, place)
+    return element("article", badge(level), title, _card_body(finding), class_=f"card level-{level}", id=anchor)
+
+
+def _folded_card(run: RunRecord, place: int, finding: Finding) -> Markup:
+    summary = element("summary", badge(finding.level), " ", element("span", finding.title or finding.name))
+    return element("details", summary, _card_body(finding), class_="card level-good", id=finding_anchor(run, place))
+
+
+def _card_body(finding: Finding) -> Markup:
+    opening = "Otherwise, try: " if known_level(finding.level) == "good" else "Try: "
+    remedy = element("p", element("strong", opening), finding.remedy, class_="remedy") if finding.remedy else None
+    return join(_measurement(finding), element("p", finding.text) if finding.text else None, remedy)
+
+
+def _measurement(finding: Finding) -> Markup | None:
+    """Set the measured value beside its reference, as a bar when both are known."""
+    if finding.measured is None:
+        return None
+    value = element("span", "measured ", element("strong", number(finding.measured)))
+    if finding.reference is None:
+        return element("p", value, class_="measurement")
+    name = f" ({finding.reference_name})" if finding.reference_name else ""
+    reference = join("reference ", element("strong", number(finding.reference)), name)
+    told = f"Measured {number(finding.measured)}, reference {number(finding.reference)}{name}."
+    bar = comparison_bar(finding.measured, finding.reference, ChartText(finding.title or finding.name, told))
+    words = element("p", value, element("span", reference))
+    return element("div", bar, words, class_="measurement")

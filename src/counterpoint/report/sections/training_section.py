@@ -1,0 +1,164 @@
+"""Section 3: did it learn? The loss between its chance level and its floor, and the learning rate."""
+
+from collections.abc import Sequence
+
+from counterpoint.report.charts.chart_frame import ChartText, Frame
+from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
+from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, Reference, label_room, line_chart
+from counterpoint.report.charts.series_style import Style, run_style, run_tag
+from counterpoint.report.charts.ticks import Axis, evenly_chosen, linear_axis
+from counterpoint.report.markup import Markup, element, join
+from counterpoint.report.run_record import Epoch, RunRecord
+from counterpoint.report.wording import count, number, percent
+
+SAME_AXIS = "Same axis for all runs."
+OWN_AXIS = "Each run has its own axis, since losses under different settings do not compare."
+AT_CHANCE = 0.02  # share of the way from chance to the floor below which nothing was learned
+STILL_FALLING = 0.02  # share of the whole fall that the last tenth of the epochs must add
+
+
+def training_section(runs: Sequence[RunRecord]) -> Markup:
+    """Draw each run's loss, and the learning rates."""
+    trained = [run for run in runs if any(epoch.loss is not None for epoch in run.epochs)]
+    untrained = absences([run for run in runs if run not in trained], "losses", "resume")
+    if not trained:
+        return join(untrained)
+    axis = _shared_axis(trained)
+    losses = [_loss_figure(run, axis, len(runs)) for run in trained]
+    rates = _rate_figure(trained)
+    layout = (
+        element("div", losses, rates, class_="main-and-side")
+        if len(runs) == 1
+        else join(panels(losses, "Loss by epoch", SAME_AXIS if axis else OWN_AXIS), rates)
+    )
+    return join(readings(runs, loss_reading), layout, untrained)
+
+
+def loss_reading(run: RunRecord) -> str:
+    """Say where the loss began and ended, how far it came, and whether it still falls."""
+    losses = [epoch.loss for epoch in run.epochs if epoch.loss is not None]
+    if not losses:
+        return ""
+    words = f"After {count(len(run.epochs), 'epoch')} the loss is {number(losses[-1])}"
+    words += f" (first epoch: {number(losses[0])})" if len(losses) > 1 else ""
+    return f"{words}. {_way_words(run.epochs[-1])} {_trend_words(losses)}".strip()
+
+
+def _way_words(last: Epoch) -> str:
+    """Place the last loss between chance and floor."""
+    if last.loss is None or last.chance is None:
+        return ""
+    if last.floor is None or last.chance <= last.floor:
+        side = "below" if last.loss < last.chance else "not below"
+        return f"That is {side} chance ({number(last.chance)})."
+    way = (last.chance - last.loss) / (last.chance - last.floor)
+    if way < AT_CHANCE:
+        return f"That is at chance ({number(last.chance)}): the encoder does not tell samples apart."
+    ends = f"from chance ({number(last.chance)}; all samples look alike) to the floor ({number(last.floor)})"
+    return f"That is {percent(min(way, 1.0), 0)} of the way {ends}, which no embedding can pass."
+
+
+def _trend_words(losses: Sequence[float]) -> str:
+    """Say whether the last tenth of the epochs still lowered the loss."""
+    tenth = len(losses) // 10
+    if tenth < 1 or losses[0] <= losses[-1]:
+        return ""
+    recent, before = losses[-tenth:], losses[-2 * tenth : -tenth]
+    gain = (sum(before) - sum(recent)) / tenth
+    if gain > STILL_FALLING * (losses[0] - losses[-1]):
+        return "It is still falling: more epochs may help."
+    return "It has levelled off under this learning-rate schedule."
+
+
+def _shared_axis(runs: Sequence[RunRecord]) -> Axis | None:
+    """One loss axis for all runs when their chance levels agree; different losses keep their own."""
+    levels = [run.epochs[-1].chance for run in runs]
+    known = [level for level in levels if level is not None]
+    if len(known) < len(levels) or max(known) - min(known) > 0.01 * abs(max(known)):
+        return None
+    return _loss_axis([epoch for run in runs for epoch in run.epochs])
+
+
+def _loss_axis(epochs: Sequence[Epoch]) -> Axis:
+    levels = [value for epoch in epochs for value in (epoch.loss, epoch.chance, epoch.floor)]
+    return linear_axis("loss", levels, num_ticks=6)
+
+
+def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
+    """Draw one run's loss with its chance level and floor."""
+    rows = [run.epochs[place] for place in evenly_chosen(len(run.epochs), MAX_VERTICES)]
+    positions = _positions(rows)
+    axis = shared or _loss_axis(rows)
+    style = run_style(run.order) if num_runs > 1 else Style("c1")
+    line = Line("loss", positions, [epoch.loss for epoch in rows], style)
+    references = _references(rows[-1])
+    words = ChartText(f"Loss of {run.name} by epoch", loss_reading(run))
+
+    def draw(width: float) -> Markup:
+        frame = Frame(width, min(300, 150 + width / 3), _epoch_axis(positions), axis, right=label_room(["loss"]))
+        return line_chart(frame, words, [line], references)
+
+    title = run_tag(run.name, run.order) if num_runs > 1 else "Loss by epoch"
+    return figure(title, "", draw, panel_width(num_runs), _loss_table(run, num_runs))
+
+
+def _references(last: Epoch) -> list[Reference]:
+    levels = []
+    if last.chance is not None:
+        levels.append(Reference(f"chance {number(last.chance)}", last.chance))
+    if last.floor is not None:
+        levels.append(Reference(f"floor {number(last.floor)}", last.floor, is_below=True))
+    return levels
+
+
+def _loss_table(run: RunRecord, num_runs: int) -> Markup:
+    rows = [run.epochs[place] for place in evenly_chosen(len(run.epochs), max_rows(num_runs))]
+    positions = _positions(rows)
+    cells = [
+        [f"epoch {number(at)}", number(row.loss), number(row.chance), number(row.floor)]
+        for at, row in zip(positions, rows, strict=True)
+    ]
+    return data_table(f"Loss of {run.name}", ["epoch", "loss", "chance", "floor"], cells, positions)
+
+
+def _rate_figure(runs: Sequence[RunRecord]) -> Markup | None:
+    """Draw the learning rates of all runs in one small chart."""
+    most = max_rows(len(runs))
+    chosen = {run.order: [run.epochs[at] for at in evenly_chosen(len(run.epochs), most)] for run in runs}
+    rated = [run for run in runs if any(epoch.learning_rate is not None for epoch in chosen[run.order])]
+    if not rated:
+        return None
+    lines = [_rate_line(run, chosen[run.order], len(runs)) for run in rated]
+    longest = max(lines, key=lambda line: line.x[-1])
+    y_axis = linear_axis("learning rate", [0.0, *(rate for line in lines for rate in line.y)], num_ticks=4)
+    words = ChartText("Learning rate by epoch", "The learning rate of each run at the end of each epoch.")
+
+    names = [run.name for run in rated] if len(runs) > 1 else []
+
+    def draw(width: float) -> Markup:
+        return line_chart(Frame(width, 190, _epoch_axis(longest.x), y_axis), words, lines, names_below=names)
+
+    return figure("Learning rate by epoch", "", draw, 310.0 if len(runs) == 1 else 470.0, _rate_table(lines, names))
+
+
+def _rate_line(run: RunRecord, epochs: Sequence[Epoch], num_runs: int) -> Line:
+    style = run_style(run.order) if num_runs > 1 else Style("muted")
+    return Line("", _positions(epochs), [epoch.learning_rate for epoch in epochs], style)
+
+
+def _rate_table(lines: Sequence[Line], names: Sequence[str]) -> Markup:
+    """List the learning rates of all runs by epoch."""
+    rates = [dict(zip(line.x, line.y, strict=True)) for line in lines]
+    positions = sorted({at for line in lines for at in line.x})
+    head = ["epoch", *(names or ["learning rate"])]
+    cells = [[f"epoch {number(at)}", *(number(rate[at]) if at in rate else "–" for rate in rates)] for at in positions]
+    return data_table("Learning rate", head, cells, positions)
+
+
+def _positions(epochs: Sequence[Epoch]) -> list[float]:
+    """Number the epochs; a missing number is its place in the file."""
+    return [float(place + 1) if epoch.epoch is None else epoch.epoch for place, epoch in enumerate(epochs)]
+
+
+def _epoch_axis(positions: Sequence[float]) -> Axis:
+    return linear_axis("epoch", positions, num_ticks=6, is_whole=True)

@@ -1,0 +1,109 @@
+"""Section 1: is it good? The verdict in words, and the headline numbers."""
+
+from collections.abc import Sequence
+
+from counterpoint.report.charts.figures import columns, missing
+from counterpoint.report.charts.levels import badge, severity
+from counterpoint.report.charts.series_style import run_tag
+from counterpoint.report.markup import Markup, element, join
+from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, Finding, RunRecord
+from counterpoint.report.sections.headline import BASELINES, HEADLINES, Headline, accuracy_row, measured
+from counterpoint.report.sections.side_by_side import side_by_side
+from counterpoint.report.wording import count, interval, number, percent
+
+NUM_TOP_FINDINGS = 3
+UNFINISHED = {
+    "created": "This run has not begun",
+    "running": "This run is still going",
+    "interrupted": "This run was interrupted",
+}
+
+
+def verdict_section(runs: Sequence[RunRecord]) -> Markup:
+    """State each run's verdict, then the headline numbers: tiles for one run, a comparison for several."""
+    verdicts = columns([_verdict(run, len(runs)) for run in runs])
+    return join(verdicts, side_by_side(runs) if len(runs) > 1 else _tiles(runs[0]))
+
+
+def finding_anchor(run: RunRecord, place: int) -> str:
+    """Name the page's anchor of a finding."""
+    return f"finding-{run.order + 1}-{place + 1}"
+
+
+def by_severity(findings: Sequence[Finding]) -> list[tuple[int, Finding]]:
+    """Order findings worst first, each with its place in the file."""
+    return sorted(enumerate(findings), key=lambda item: severity(item[1].level))
+
+
+def _verdict(run: RunRecord, num_runs: int) -> Markup:
+    """State one run's verdict with links to the findings behind it."""
+    tag = element("p", run_tag(run.name, run.order), class_="verdict-run") if num_runs > 1 else None
+    return element("div", tag, _unfinished(run), _judgement(run), class_="verdict")
+
+
+def _judgement(run: RunRecord) -> Markup:
+    if run.diagnosis is None:
+        return missing(run, "No diagnosis yet.", "diagnose")
+    verdict = run.diagnosis.verdict
+    words = element("p", badge(verdict.level), " ", verdict.sentence, class_="lede")
+    problems = [item for item in by_severity(run.diagnosis.findings) if severity(item[1].level) < severity("good")]
+    links = [_finding_link(run, place, finding) for place, finding in problems[:NUM_TOP_FINDINGS]]
+    return join(words, element("ul", links, class_="top-findings") if links else None)
+
+
+def _finding_link(run: RunRecord, place: int, finding: Finding) -> Markup:
+    link = element("a", finding.title or finding.name, href=f"#{finding_anchor(run, place)}")
+    return element("li", badge(finding.level), " ", link)
+
+
+def _unfinished(run: RunRecord) -> Markup | None:
+    """Say so when the run is not finished."""
+    if run.card.status == "finished":
+        return None
+    planned = run.settings.get("epochs", "")
+    num_epochs = count(len(run.epochs), "epoch")
+    done = f"{len(run.epochs)} of {planned} epochs" if planned.isdigit() else num_epochs
+    status = UNFINISHED.get(run.card.status, f"This run is not finished (status: {run.card.status or 'unknown'})")
+    return element("p", f"{status}: {done} so far. What follows describes an encoder in the making.", class_="notice")
+
+
+def _tiles(run: RunRecord) -> Markup:
+    """Show the headline numbers of a single run."""
+    tiles = [_tile(headline, run) for headline in HEADLINES if headline.value(run) is not None]
+    return element("dl", tiles, class_="tiles") if tiles else join()
+
+
+def _tile(headline: Headline, run: RunRecord) -> Markup:
+    notes = [element("dd", note, class_="of-what") for note in _tile_notes(headline, run)]
+    value = element("dd", headline.show(headline.value(run)), class_="value")
+    return element("div", element("dt", headline.title), value, notes, class_="tile")
+
+
+def _tile_notes(headline: Headline, run: RunRecord) -> list[str]:
+    """Put a headline number into context, a line each."""
+    if headline.row is not None:
+        return _accuracy_notes(headline, run)
+    notes = {
+        "Class consistency": ["mean purity of the embedding’s dimensions"],
+        "Sparsity": ["of the embedding’s entries are zero"],
+        "Effective rank": _rank_notes(run),
+        "Training time": [f"on {run.card.device}"] if run.card.device else [],
+    }
+    return notes[headline.title]
+
+
+def _accuracy_notes(headline: Headline, run: RunRecord) -> list[str]:
+    """Give the interval of an accuracy, and the best baseline under the same protocol."""
+    row = headline.row(run) if headline.row else None
+    assert row is not None  # a headline without a value gets no tile
+    baselines = [accuracy_row(run, row.protocol, features) for features in BASELINES]
+    rated = [(found.accuracy, found.features) for found in baselines if found and found.accuracy is not None]
+    ends = interval(row.low, row.high)
+    best = [f"{max(rated)[1]}: {percent(max(rated)[0])}"] if rated else []
+    return [ends, *best] if ends else best
+
+
+def _rank_notes(run: RunRecord) -> list[str]:
+    ceiling, before = measured(run, REPRESENTATION, "rank_ceiling"), measured(run, UNTRAINED, "effective_rank")
+    notes = [f"of at most {number(ceiling)} dimensions" if ceiling else "dimensions"]
+    return notes + ([f"untrained: {number(before)}"] if before else [])

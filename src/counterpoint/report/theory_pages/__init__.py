@@ -1,0 +1,1 @@
+"""Pages about a geometry or a reproduced figure."""

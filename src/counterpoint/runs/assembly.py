@@ -1,0 +1,206 @@
+"""Build every part of a run from its settings, so that all mistakes show before the first step."""
+
+import copy
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import TrainSettings
+from counterpoint.data.long_tail import thin
+from counterpoint.data.order import build_order, split_source
+from counterpoint.data.source import Source
+from counterpoint.engine.placement import Placement
+from counterpoint.kernels.select import Choice, recording
+from counterpoint.losses.build import applies_relu
+from counterpoint.losses.loss import Loss
+from counterpoint.methods.wiring import MethodParts, build_method
+from counterpoint.nn.encoders import CUSTOM, feature_width, has_stem, initial_encoder, own_copy, with_pooling
+from counterpoint.nn.method import Method
+from counterpoint.nn.outputs import OutputMap, check_subvector
+from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
+from counterpoint.nn.trained import Encoder, EncoderCard
+from counterpoint.runs.assembled import Assembled
+from counterpoint.runs.effects import chosen, method_of
+from counterpoint.runs.resolve import Resolution, resolve, resolve_widths
+
+STATISTICS_SAMPLES = 10_000  # samples from which mean and deviation are taken, at most
+STATISTICS_CHUNK = 256
+
+
+def assemble(resolution: Resolution, source: Source, placement: Placement, module: nn.Module | None) -> Assembled:
+    """Build encoder, projector, method and order.
+
+    Args:
+        resolution: settings with the holdout filled in.
+        source: the data.
+        placement: device, precision and ranks.
+        module: the user's own encoder, if any.
+
+    Raises:
+        UsageError: a name is unknown, or a number does not fit the data, the encoder or the ranks.
+        DataError: too few samples.
+    """
+    settings = resolution.settings
+    if len(source) < 4:
+        raise DataError(f"{source.name} holds {len(source)} usable samples; contrastive training needs at least 4")
+    split = split_source(len(source), source.labels, float(settings.source.holdout))
+    thinned = thin(split.train, source.labels, settings.source, source.class_names)
+    settings = resolve(resolution, source, len(thinned.positions), placement).settings
+    _check_engine(settings, placement, len(thinned.positions))
+    order = build_order(
+        thinned.positions, source.labels, int(settings.batch_size), settings.seed, settings.source.sampling
+    )
+    backbone = initial_backbone(settings, source.shape, module)
+    width = feature_width(backbone, source.shape)
+    settings = resolve_widths(resolution, width).settings
+    card = _card(settings, source, thinned.positions, width)
+    encoder = Encoder(card, backbone, _projector(settings, card))
+    method = _method(settings, source, encoder, placement)
+    kernels = _try_loss(settings, method, encoder.embedding_dims, len(source.class_names))
+    return Assembled(
+        resolution, placement, source, split, thinned.positions, order, thinned.counts, encoder, method, kernels
+    )
+
+
+def _check_engine(settings: TrainSettings, placement: Placement, num_train: int) -> None:
+    """Shards are not averaged, queues fit the data, and every rank and every sub-batch gets equally many samples."""
+    if settings.engine.strategy == "fsdp" and settings.engine.average != "none":
+        raise UsageError("engine.average needs whole weights on each rank; use --engine.strategy ddp with it")
+    asked = settings.target.queue_size
+    if method_of(settings).queue_size is not None and asked != "auto" and asked > num_train:
+        raise UsageError(
+            f"target.queue_size must be at most the number of training samples, {num_train}, got {asked}: a longer "
+            "queue holds the anchor's own key"
+        )
+    size, ranks, parts = int(settings.batch_size), placement.world_size, settings.engine.accumulate
+    if size % (ranks * parts) or size // parts < 2:
+        shares = f"{ranks} ranks" + (f" x {parts} sub-batches" if parts > 1 else "")
+        step = ranks * parts
+        raise UsageError(
+            f"batch_size must be a multiple of {step} ({shares}), got {size}; use --batch-size "
+            f"{max(step, 2 * parts, size // step * step)}"
+        )
+
+
+def _method(settings: TrainSettings, source: Source, encoder: Encoder, placement: Placement) -> Method:
+    """The method, with BatchNorm over all ranks where there are several."""
+    card = encoder.card
+    parts = MethodParts(
+        backbone=encoder.backbone,
+        projector=encoder.projector,
+        # Losses scale to unit length themselves, or take lengths as they are (VICReg).
+        output_map=OutputMap(d0=card.d0, nonnegative=card.nonnegative, normalize=False),
+        width=card.width,
+        projected_width=card.projected_width,
+        num_classes=0 if source.labels is None else len(source.class_names),
+        in_shape=source.shape,
+        second_shape=source.second_shape,
+        seed=settings.seed,
+    )
+    method = build_method(settings, parts)
+    if placement.world_size == 1:
+        return method
+    name, _ = next(batch_norm_layers(method), ("", None))
+    if name and not settings.engine.sync_norm:
+        raise UsageError(
+            f"{placement.world_size} ranks, and layer {name} is a BatchNorm, whose statistics would be each rank's "
+            "own; use --engine.sync-norm true, or an encoder and projector without BatchNorm"
+        )
+    with_synced_norm(method)
+    return method
+
+
+def _try_loss(settings: TrainSettings, method: Method, num_features: int, num_classes: int) -> list[Choice]:
+    """Try the loss once on the run's device: what it lacks shows before the first step, and so do its kernels."""
+    loss = cast(Loss, method.loss)
+    generator = torch.Generator().manual_seed(0)
+    batch_size = int(settings.batch_size) // settings.engine.accumulate
+    trial = torch.randn(batch_size, num_features, generator=generator).to(settings.engine.device)
+    labels = torch.arange(batch_size, device=trial.device) % num_classes if loss.uses_labels else None
+    try:
+        with recording() as choices:
+            copy.deepcopy(loss).to(trial.device)(trial, trial, labels)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"loss.name {settings.loss.name}: {error}") from None
+    return choices
+
+
+def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module: nn.Module | None) -> nn.Module:
+    """The untrained encoder of a run: the same weights for the same seed, or a copy of the user's module."""
+    if isinstance(module, Encoder):
+        raise UsageError("a loaded encoder prepares its input itself, and views are prepared; pass encoder.backbone")
+    if module is not None:
+        return with_pooling(own_copy(module), in_shape)
+    if settings.encoder == CUSTOM:
+        raise UsageError("this run was trained with your own module; pass it as encoder=")
+    return initial_encoder(settings.encoder, in_shape, settings.seed, settings.stem)
+
+
+def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
+    """The untrained projector of a run."""
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed + 1)
+        return build_projector(
+            card.projector, card.width, hidden=card.hidden, features=card.features, details=card.projector_details
+        )
+
+
+def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) -> EncoderCard:
+    """What the run folder records about the encoder."""
+    asked, method = settings.projector, method_of(settings)  # what the projector does not read is still auto
+    features = int(chosen(asked.features, method.features_for(width)))
+    mean, std = channel_statistics(source, train)
+    card = EncoderCard(
+        architecture=settings.encoder,
+        kind=source.kind,
+        in_shape=source.shape,
+        mean=mean,
+        std=std,
+        width=width,
+        projector=asked.kind,
+        hidden=int(chosen(asked.hidden, method.hidden_for(width, features))),
+        features=features,
+        nonnegative=_trained_map(settings),
+        d0=None if settings.output.d0 == "all" else int(settings.output.d0),
+        layers=int(chosen(asked.layers, method.projector_layers)),
+        norm=chosen(asked.norm, method.projector_norm),
+        output_norm=method.projector_output_norm,
+        rank=chosen(asked.rank, None),
+        stem=settings.stem if has_stem(settings.encoder) else "small",
+    )
+    if card.d0 is not None:
+        check_subvector(card.d0, card.projected_width)
+    return card
+
+
+def _trained_map(settings: TrainSettings) -> str:
+    """The non-negative map of what is compared: the one asked for, or the loss's own ReLU."""
+    asked, loss = settings.output.nonnegative, settings.loss
+    return "relu" if asked == "none" and applies_relu(loss.name, loss.options) else asked
+
+
+def channel_statistics(source: Source, train: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation per channel (images, values in [0, 1]) or per feature (vectors) over training samples.
+
+    A constant channel gets deviation 1, so that it becomes zero rather than NaN.
+    """
+    chosen = train[torch.linspace(0, len(train) - 1, min(len(train), STATISTICS_SAMPLES)).long()].tolist()
+    count, mean, squares, largest = 0, torch.zeros(1), torch.zeros(1), torch.zeros(1)
+    for first in range(0, len(chosen), STATISTICS_CHUNK):
+        samples = source.store.fetch(chosen[first : first + STATISTICS_CHUNK])
+        values = (to_unit_float(samples) if source.kind == "images" else samples).double()
+        values = values.movedim(1, 0).flatten(1)  # channels or features, then everything else
+        own, own_mean = values.shape[1], values.mean(dim=1)
+        # Source: chan1983, Eq. 1.5: sums of squares of two parts, merged.
+        squares = squares + (values - own_mean[:, None]).square().sum(dim=1)
+        squares = squares + (own_mean - mean).square() * (count * own / (count + own))
+        mean = mean + (own_mean - mean) * (own / (count + own))
+        largest = torch.maximum(largest, values.abs().amax(dim=1))
+        count += own
+    std = (squares / (count - 1)).sqrt()
+    std = torch.where(std > 1e-8 * largest.clamp(min=1e-30), std, 1.0)
+    return tuple(mean.tolist()), tuple(std.tolist())

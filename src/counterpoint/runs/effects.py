@@ -1,0 +1,272 @@
+"""Which settings have an effect in a run, and which have none: those are refused where someone gave them.
+
+A setting without effect keeps its default, is not filled in, and is absent from ``resolved.yaml``.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import leaf_fields
+from counterpoint.data.views.presets import PRESETS, ViewPlan, plan_views
+from counterpoint.data.sources import form_of
+from counterpoint.data.formats.tar_shards import find_shards
+from counterpoint.engine.optimisers import READ_BY
+from counterpoint.losses.build import parameters_of, shared_settings
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.methods.catalogue import ENCODES_BOTH, Method
+from counterpoint.methods.wiring import check_loss
+from counterpoint.nn.encoders import CUSTOM, check_encoder_name, has_stem
+
+AUTO = "auto"
+DEFAULTS: Mapping[str, Any] = {
+    path: field.get_default(call_default_factory=True) for path, field in leaf_fields(TrainSettings)
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What decides which settings have an effect.
+
+    Attributes:
+        settings: as far as they are known; what is ``auto`` is as the method has it.
+        shape: of one sample; None before the data are open.
+    """
+
+    settings: TrainSettings
+    shape: tuple[int, ...] | None
+
+    @cached_property
+    def method(self) -> Method:
+        """The chosen method."""
+        return method_of(self.settings)
+
+    @cached_property
+    def loss(self) -> str:
+        """Name of the loss."""
+        return chosen(self.settings.loss.name, self.method.loss)
+
+    @cached_property
+    def loss_takes(self) -> frozenset[str]:
+        """The settings of ``loss`` and ``temperature`` that the loss, as it is wired, reads."""
+        if self.method.wiring == "queue":  # all keys of the queue are negatives, and DCL is epsilon 0
+            return frozenset({"temperature"} if self.loss == "dcl" else {"temperature", "epsilon"})
+        own = dict(self.method.options) if self.loss == self.method.loss else {}
+        return shared_settings(self.loss, own | self.settings.loss.options)
+
+    @cached_property
+    def projector(self) -> str:
+        """Kind of projector."""
+        return chosen(self.settings.projector.kind, self.method.projector)
+
+    @cached_property
+    def plan(self) -> ViewPlan:
+        """Every number of the views."""
+        return plan_views(self.settings.views)
+
+    def lacks_loss_setting(self, name: str) -> str | None:
+        """Why a setting that many losses share has none here."""
+        if name in self.loss_takes:
+            return None
+        if "rule" in parameters_of(self.loss):
+            return f"loss {self.loss} takes negatives; its rule may take more, as in --loss.options '{{{name}: 0.1}}'"
+        taken = ", ".join(sorted(self.loss_takes)) or "none of temperature, epsilon and negatives"
+        return f"loss {self.loss} takes {taken}"
+
+    def lacks_part(self, attribute: str, part: str) -> str | None:
+        """Why a setting of a part that some methods have has none here."""
+        if getattr(self.method, attribute) is not None:
+            return None
+        owners = [name for name, method in METHODS.items() if getattr(method, attribute) is not None]
+        return f"it has no {part}; {' and '.join(owners)} {'have' if len(owners) > 1 else 'has'} one"
+
+    def needs_projector(self, *kinds: str) -> str | None:
+        """Why a setting of other projectors has none here."""
+        return (
+            None if self.projector in kinds else f"projector.kind is {self.projector}; it is for {' and '.join(kinds)}"
+        )
+
+    def needs_optimiser(self, name: str) -> str | None:
+        """Why a setting of other optimisers has none here."""
+        optimiser, readers = self.settings.optim.name, READ_BY[name]
+        return None if optimiser in readers else f"optim.name is {optimiser}; it is for {' and '.join(readers)}"
+
+    def needs_form(self, *forms: str) -> str | None:
+        """Why a setting of other forms of data has none here."""
+        form = form_of(self.settings.data)
+        return None if form is None or form in forms else f"the data are {form}; it is for {', '.join(forms)}"
+
+
+def method_of(settings: TrainSettings) -> Method:
+    """The chosen method.
+
+    Raises:
+        UsageError: unknown name.
+    """
+    if settings.method not in METHODS:
+        raise unknown_name("method", settings.method, METHODS)
+    return METHODS[settings.method]
+
+
+def check_choices(settings: TrainSettings) -> None:
+    """Refuse unknown names, and settings without effect, before any data are read.
+
+    Raises:
+        UsageError: a name is unknown (the nearest is told), or a setting would change nothing.
+    """
+    method = method_of(settings)
+    if settings.encoder not in (AUTO, CUSTOM):
+        check_encoder_name(settings.encoder)
+    if settings.loss.name != AUTO:
+        parameters_of(settings.loss.name)
+        check_loss(settings.method, method, settings.loss.name)
+    if settings.views.preset not in (AUTO, *PRESETS):
+        raise unknown_name("views.preset", settings.views.preset, PRESETS)
+    refuse_idle(settings, idle_settings(settings))
+
+
+def idle_settings(settings: TrainSettings, shape: tuple[int, ...] | None = None) -> Mapping[str, str]:
+    """Settings that have no effect, each with the reason and what has one.
+
+    Args:
+        settings: as far as they are known.
+        shape: of one sample, where the views are filled in, too.
+    """
+    facts = Facts(settings, shape)
+    rules = RULES if shape is None else {**RULES, **(VECTOR_RULES if len(shape) == 1 else IMAGE_RULES)}
+    return {path: why for path, rule in rules.items() if (why := rule(facts)) is not None}
+
+
+def refuse_idle(asked: TrainSettings, idle: Mapping[str, str]) -> None:
+    """Refuse what someone gave and what has no effect.
+
+    Raises:
+        UsageError: names the setting, the method, and what has an effect.
+    """
+    for path, why in idle.items():
+        if value_at(asked, path) != DEFAULTS[path]:
+            raise UsageError(f"{path} has no effect with method {asked.method}: {why}; leave it out")
+
+
+def without_idle(settings: TrainSettings, idle: Mapping[str, str]) -> dict[str, Any]:
+    """Settings as plain data, without those that have no effect; what an older version recorded stays."""
+    values = settings.model_dump(mode="json")
+    for path in idle:
+        if value_at(settings, path) == DEFAULTS[path]:
+            section, leaf = path.split(".") if "." in path else ("", path)
+            (values[section] if section else values).pop(leaf)
+    return values
+
+
+def chosen(value: Any, otherwise: Any) -> Any:
+    """A setting, or what holds where it is left at ``auto``."""
+    return otherwise if value == AUTO else value
+
+
+def value_at(settings: TrainSettings, path: str) -> Any:
+    """The setting at a dotted path."""
+    value: Any = settings
+    for step in path.split("."):
+        value = getattr(value, step)
+    return value
+
+
+def _stem(facts: Facts) -> str | None:
+    """The stem of ResNets; which encoder ``auto`` is shows with the data."""
+    encoder = facts.settings.encoder
+    if facts.shape is not None and len(facts.shape) == 1:
+        return "the data are vectors; built-in ResNets, which have two stems, take images"
+    return None if encoder == AUTO or has_stem(encoder) else f"encoder {encoder} has one stem; ResNets of ours have two"
+
+
+def _encode_views(facts: Facts) -> str | None:
+    """One pass for both views, or one each."""
+    return None if facts.method.wiring in ENCODES_BOTH else "it encodes each view by itself"
+
+
+def _needs_change(name: str, *, unless: float | tuple[float, float] = 0.0) -> Callable[[Facts], str | None]:
+    """A setting of a change of pictures: without effect where the change is never made."""
+
+    def rule(facts: Facts) -> str | None:
+        values = {getattr(facts.plan, name), getattr(facts.plan, f"{name}_second", unless)} - {None, unless}
+        return None if values else f"views.{name} is {getattr(facts.plan, name)}, which changes nothing"
+
+    return rule
+
+
+def _needs_colour(facts: Facts) -> str | None:
+    """A setting of the colours."""
+    assert facts.shape is not None
+    return None if facts.shape[0] == 3 else "the data are grey"
+
+
+def _needs_vectors(facts: Facts) -> str | None:
+    return "the data are images, and this changes vectors"
+
+
+def _needs_images(facts: Facts) -> str | None:
+    return "the data are vectors, which views.noise and views.dropout change"
+
+
+def _shards(facts: Facts) -> tuple[str, ...]:
+    """A folder counts as tar shards where it has some; it is looked through only if a column was named."""
+    if facts.settings.source.label_column == AUTO or not find_shards(
+        Path(os.path.expanduser(str(facts.settings.data)))
+    ):
+        return ()
+    return ("an image folder",)
+
+
+IMAGE_FILES = ("an image folder", "an image list", "tar shards", "a table", "an archive", "a named set of files")
+RULES: Mapping[str, Callable[[Facts], str | None]] = {
+    "stem": _stem,
+    "temperature": lambda facts: facts.lacks_loss_setting("temperature"),
+    "loss.epsilon": lambda facts: facts.lacks_loss_setting("epsilon"),
+    "loss.negatives": lambda facts: facts.lacks_loss_setting("negatives"),
+    "target.momentum": lambda facts: facts.lacks_part("momentum", "momentum encoder"),
+    "target.queue_size": lambda facts: facts.lacks_part("queue_size", "queue"),
+    "target.predictor_hidden": lambda facts: facts.lacks_part("predictor_share", "predictor"),
+    "projector.layers": lambda facts: facts.needs_projector("mlp"),
+    "projector.hidden": lambda facts: facts.needs_projector("mlp"),
+    "projector.norm": lambda facts: facts.needs_projector("mlp"),
+    "projector.features": lambda facts: facts.needs_projector("linear", "mlp"),
+    "projector.rank": lambda facts: facts.needs_projector("low-rank"),
+    "optim.momentum": lambda facts: facts.needs_optimiser("momentum"),
+    "optim.trust": lambda facts: facts.needs_optimiser("trust"),
+    "optim.trust_clip": lambda facts: facts.needs_optimiser("trust_clip"),
+    "optim.final_share": lambda facts: (
+        "optim.schedule is constant; the cosine ends there" if facts.settings.optim.schedule == "constant" else None
+    ),
+    "engine.chunk_norm": lambda facts: (
+        "engine.chunk_size is none; chunks need it" if facts.settings.engine.chunk_size == "none" else None
+    ),
+    "engine.encode_views": _encode_views,
+    "source.imbalance_ratio": lambda facts: (
+        "source.imbalance is none; it is for exponential and step"
+        if facts.settings.source.imbalance == "none"
+        else None
+    ),
+    "source.root": lambda facts: facts.needs_form("a named set of files"),
+    "source.image_column": lambda facts: facts.needs_form("an image list", "a table"),
+    "source.label_column": lambda facts: facts.needs_form("an image list", "a table", "tar shards", *_shards(facts)),
+    "source.max_bad": lambda facts: facts.needs_form(*IMAGE_FILES),
+    "source.altered": lambda facts: facts.needs_form(*IMAGE_FILES),
+}
+VECTOR_RULES: Mapping[str, Callable[[Facts], str | None]] = {
+    f"views.{name}": _needs_images for name in vars(ViewPlan()) if name not in ("noise", "dropout")
+}
+IMAGE_RULES: Mapping[str, Callable[[Facts], str | None]] = {
+    "views.noise": _needs_vectors,
+    "views.dropout": _needs_vectors,
+    "views.grayscale": _needs_colour,
+    "views.jitter_strength": _needs_change("jitter"),
+    "views.jitter_saturation": lambda facts: _needs_colour(facts) or _needs_change("jitter")(facts),
+    "views.blur_sigma": _needs_change("blur"),
+    "views.interpolation": _needs_change("crop_scale", unless=(1.0, 1.0)),
+    **{f"views.{name}": _needs_change("affine") for name in ("rotate", "translate", "zoom", "shear", "fill")},
+}

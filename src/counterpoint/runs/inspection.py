@@ -1,0 +1,269 @@
+"""Diagnose a run, or features from anywhere: measurements, findings, and what single dimensions mean."""
+
+# N samples, D features
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoint.core.array_layout import to_bytes, to_samples
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.files import read_json, write_atomically, write_json
+from counterpoint.core.rundir import Run, RunFolder
+from counterpoint.data.formats.label_files import load_npy, number_known, number_labels
+from counterpoint.data.source import Source
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, top_concepts
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    REPRESENTATION,
+    UNTRAINED,
+    Accuracy,
+    Evidence,
+    gain_accuracies,
+)
+from counterpoint.diagnostics.findings import Findings, find, unjudged
+from counterpoint.diagnostics.measure import Place, measure_place
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, extract, untrained_encoder, with_encoder
+from counterpoint.evaluation.trained_run import TrainedRun, open_trained, untrained_backbone
+from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
+from counterpoint.nn.trained import Encoder
+from counterpoint.runs.levers import levers_of
+
+NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
+THUMBNAIL_SIDE = 48
+
+
+def diagnose(
+    subject: Run | Table | str | Path | Any,
+    *,
+    data: Any = None,
+    labels: Any = None,
+    views: Any = None,
+    threshold: float = SPARSITY_THRESHOLD,
+    quiet: bool = False,
+) -> Findings:
+    """Say whether a representation is good, and why not.
+
+    Args:
+        subject: a run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); or
+            features (n, d) as an array or tensor, from anywhere; or what ``embed`` returns or writes (.npz, .csv,
+            .parquet; also a bare .npy), labels included.
+        data: for a run: other samples (anything ``train`` takes), or the array that it was trained on.
+        labels: one class per sample; for a run's own data they are known already.
+        views: for features: features of another view of the same samples, so that alignment can be measured.
+        threshold: value above which a feature of a unit-length vector counts as active.
+        quiet: show no progress.
+
+    Returns:
+        The findings, worst first; for a run's own samples also written to ``findings.json`` and ``arrays.npz``.
+
+    Raises:
+        DataError: features or labels that cannot be used.
+        RunError: not a run, or nothing was trained yet.
+        UsageError: something else than a run or features.
+    """
+    if threshold < 0:
+        raise UsageError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
+    if isinstance(subject, str | Path) and Path(subject).is_file():
+        subject = _read_features(Path(subject))
+        labels = load_npy(Path(labels)) if isinstance(labels, str | Path) else labels
+    if isinstance(subject, Run | str | Path):
+        if views is not None:
+            raise UsageError("views= goes with features; a run draws its own views")
+        reporter = Reporter(quiet=quiet)
+        return _diagnose_run(open_trained(subject, data=data, labels=labels, reporter=reporter), threshold, reporter)
+    if data is not None:
+        raise UsageError("data= goes with a run; features are all that is looked at")
+    return _diagnose_features(_as_table(subject), labels, views, threshold)
+
+
+def _read_features(path: Path) -> Table:
+    """Features in a file."""
+    if path.suffix not in READERS:
+        raise UsageError(
+            f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as `counterpoint "
+            "embed` writes them"
+        )
+    return read_table(path)
+
+
+def _as_table(subject: Any) -> Table:
+    """Features with the names of their samples."""
+    if isinstance(subject, Table):
+        return subject
+    if not (isinstance(subject, Tensor | Sequence) or hasattr(subject, "__array__")):
+        raise UsageError(
+            f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
+            "encoder give the features that it returns for some samples"
+        )
+    vectors_ND = to_samples(subject, "vectors", name="features").numpy()
+    return Table(tuple(map(str, range(len(vectors_ND)))), vectors_ND, None)
+
+
+def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) -> Findings:
+    """Measure features without a run."""
+    z_ND = to_samples(table.vectors, "vectors", name="features")
+    if len(z_ND) < 2:
+        raise DataError(f"features must have at least 2 rows, got {len(z_ND)}")
+    pair = None
+    if views is not None:
+        other_ND = to_samples(views, "vectors", name="views")
+        if other_ND.shape != z_ND.shape:
+            raise DataError(
+                f"views must have the shape of the features, {tuple(z_ND.shape)}, got {tuple(other_ND.shape)}"
+            )
+        pair = (z_ND, other_ND)
+    numbered = number_labels(labels, len(z_ND)) if labels is not None else None
+    if numbered is None and table.labels is not None:
+        numbered = number_known(table.labels)
+    place = measure_place(z_ND, views=pair, labels=numbered.numbers if numbered else None, threshold=threshold)
+    concepts, _ = _concepts(
+        z_ND, numbered.numbers if numbered else None, numbered.class_names if numbered else (), table.names, threshold
+    )
+    evidence = Evidence({EMBEDDING: place.figures}, is_nonnegative=bool((z_ND >= 0).all()))
+    return Findings(find(evidence), evidence.places, tuple(concepts), _settings(z_ND, threshold))
+
+
+def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> Findings:
+    """Measure a run's representation and embedding beside the untrained encoder, and write what was found."""
+    source, labels = trained.source, trained.source.labels
+    with reporter.bar("diagnosing", 3) as advance:
+        places, embedding_ND = _measure_run(trained, threshold)
+        advance()
+        concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
+        advance()
+        figures = {name: place.figures for name, place in places.items()}
+        evidence = _evidence(trained, figures)
+        lacking = unjudged(evidence.learned, evidence.baseline)
+        findings = Findings(find(evidence), figures, tuple(concepts), _settings(embedding_ND, threshold), lacking)
+        if trained.is_own_record:
+            write_json(trained.folder.findings, findings.to_dict())
+            _write_arrays(trained.folder, places, source, shown)
+        advance()
+    if not trained.is_own_record:
+        name = trained.folder.findings.name
+        reporter.say(f"{name} stays as it is: it is about the run's own samples and labels, these are not")
+    return findings
+
+
+def _measure_run(trained: TrainedRun, threshold: float) -> tuple[dict[str, Place], Tensor]:
+    """Places of a run, and the embedding of all samples."""
+    source, labels = trained.source, trained.source.labels
+    features = extract(trained.encoder, source)
+    (r0, z0), (r1, z1) = _view_features(trained, trained.encoder)
+    seen = {REPRESENTATION: (features.representation, r0, r1), EMBEDDING: (features.embedding, z0, z1)}
+    backbone = untrained_backbone(trained.settings, trained.encoder)
+    if backbone is not None:
+        untrained = untrained_encoder(backbone, trained.encoder, source, trained.split.train)
+        (u0, _), (u1, _) = _view_features(trained, untrained)
+        seen[UNTRAINED] = (extract(untrained, source).representation, u0, u1)
+    places = {
+        name: measure_place(all_ND, views=(first, second), labels=labels, threshold=threshold)
+        for name, (all_ND, first, second) in seen.items()
+    }
+    return places, features.embedding
+
+
+def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """(representation, embedding) of two views of evenly spaced samples."""
+    source, drawer = trained.source, trained.views()
+    chosen = torch.linspace(0, len(source) - 1, min(len(source), NUM_VIEW_SAMPLES)).long()
+
+    def outputs(ids: Tensor) -> list[Tensor]:
+        views = drawer.two_views(source.store.fetch(ids.tolist()), ids, VIEW_EPOCH)
+        return [output for view in views for output in encoder.of_views(view)]
+
+    r0, z0, r1, z1 = map(torch.cat, zip(*with_encoder(encoder, outputs, chosen.split(PIECE)), strict=True))
+    return (r0, z0), (r1, z1)
+
+
+def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
+    """Add what the run folder knows: the loss, and accuracies if it was evaluated."""
+    metrics = trained.folder.read_metrics()
+    last = metrics[-1] if metrics else {}
+    file = trained.folder.evaluation
+    is_judged = file.exists() and trained.is_own_record
+    rows = [row for row in read_json(file)["rows"] if row["protocol"] == "knn"] if is_judged else []
+    learned, baseline = gain_accuracies(
+        [Accuracy(row["features"], row["accuracy"], row["low"], row["high"]) for row in rows]
+    )
+    return Evidence(
+        figures,
+        loss=last.get("loss"),
+        chance=last.get("chance"),
+        floor=last.get("floor"),
+        learned=learned,
+        baseline=baseline,
+        is_nonnegative=trained.encoder.card.nonnegative != "none",
+        levers=levers_of(trained.settings, trained.source.kind),
+    )
+
+
+def _concepts(
+    z_ND: Tensor, labels: Tensor | None, class_names: tuple[str, ...], names: Any, threshold: float
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Records of single dimensions, and the samples that their thumbnails show."""
+    purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
+    concepts = top_concepts(z_ND, threshold=threshold)
+    shown = sorted({position for concept in concepts for position in concept.top})
+    place_of = {position: place for place, position in enumerate(shown)}
+    records = []
+    for concept in concepts:
+        record = asdict(concept)
+        top = record.pop("top")
+        top_class = int(purity.class_D[concept.dim]) if purity else -1  # -1: no labelled sample activates it
+        is_named = purity is not None and bool(purity.is_named_D[concept.dim])
+        record |= {
+            "purity": float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
+            "top_class": class_names[top_class] if is_named else None,
+            "thumbnails": [place_of[position] for position in top],
+            "names": [names[position] for position in top],
+        }
+        records.append(record)
+    return records, shown
+
+
+def _write_arrays(folder: RunFolder, places: Mapping[str, Place], source: Source, shown: list[int]) -> None:
+    """Write spectra, histograms and thumbnails to ``arrays.npz``."""
+    arrays: dict[str, np.ndarray] = {f"spectrum/{name}": place.spectrum.numpy() for name, place in places.items()}
+    cosines = places[EMBEDDING].cosines
+    if cosines is not None:
+        arrays |= {
+            "cosines/edges": cosines.edges.numpy(),
+            "cosines/positive": cosines.positive.numpy(),
+            "cosines/negative": cosines.negative.numpy(),
+        }
+    if source.kind == "images" and shown:
+        arrays["thumbnails"] = _thumbnails(source, shown)
+
+    def write(path: Path) -> None:
+        with path.open("wb") as stream:
+            np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
+
+    write_atomically(folder.arrays, write)
+
+
+def _thumbnails(source: Source, positions: list[int]) -> np.ndarray:
+    """Small pictures (m, h, w) or (m, h, w, 3), uint8."""
+    images = to_bytes(source.store.fetch(positions)).float()
+    side = max(images.shape[2:])
+    if side > THUMBNAIL_SIDE:
+        size = [max(1, round(length * THUMBNAIL_SIDE / side)) for length in images.shape[2:]]
+        images = torch.nn.functional.interpolate(images, size, mode="bilinear", antialias=True, align_corners=False)
+    pixels = images.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    return pixels[..., 0] if pixels.shape[3] == 1 else pixels
+
+
+def _settings(z_ND: Tensor, threshold: float) -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "sparsity_threshold": threshold,
+        "num_samples": len(z_ND),
+        "num_view_samples": min(len(z_ND), NUM_VIEW_SAMPLES),
+    }

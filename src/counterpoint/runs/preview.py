@@ -1,0 +1,156 @@
+"""Draw originals beside their views: what the encoder is taught to ignore."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from counterpoint.core.array_layout import to_bytes, to_unit_float
+from counterpoint.core.counter_random import PURPOSE_SPLIT
+from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.files import write_atomically
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, nest
+from counterpoint.data.formats.indexed_images import glance
+from counterpoint.data.views.looks import NUM_SAMPLED, SAMPLE_SEED, Pictures
+from counterpoint.data.order import random_order
+from counterpoint.data.views.presets import ViewPlan, plan_views
+from counterpoint.data.source import Source
+from counterpoint.data.stores import UnreadableError
+from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.engine.progress import Reporter
+from counterpoint.runs.given import Given, open_given
+from counterpoint.runs.resolve import Resolution, resolve_views
+
+Fetch = Callable[[int], Tensor | None]
+
+TILE = 96  # pixels per picture
+GAP, HEADER, LINE = 6, 22, 12
+PAPER, INK = (255, 255, 255), (40, 40, 40)
+
+
+def preview(
+    data: Any,
+    *,
+    out: str | Path = "preview.png",
+    num_samples: int = 8,
+    num_views: int = 6,
+    quiet: bool = False,
+    **settings: Any,
+) -> Path:
+    """Draw a sheet: one row per sample, the original first, then its views as epoch 0, 1, ... would see them.
+
+    Args:
+        data: images (anything ``train`` takes).
+        out: PNG file to write; an earlier sheet is replaced.
+        num_samples: rows.
+        num_views: columns of views.
+        quiet: show no progress.
+        settings: any field of ``TrainSettings``; ``views``, ``source`` and ``seed`` matter here.
+
+    Raises:
+        UsageError: the data are vectors, or a setting is wrong.
+    """
+    if num_samples < 1 or num_views < 1:
+        raise UsageError(f"preview needs at least 1 row and 1 column, got {num_samples} and {num_views}")
+    is_named = data is None or isinstance(data, str | Path)
+    asked = build(
+        TrainSettings, nest({**settings, **({"data": str(data)} if is_named and data is not None else {})}), "settings"
+    )
+    reporter = Reporter(quiet=quiet)
+    with glance():
+        source = open_given(asked, Given(None if is_named else data), reporter)
+    if source.kind != "images":
+        raise UsageError(
+            "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"
+        )
+    path = Path(out)
+    if path.suffix != ".png" or not path.parent.is_dir():
+        raise RunError(f"--out must be a .png file in a folder that exists, got {str(path)!r}")
+    fetch = _fetcher(source, reporter)
+    shown = _first_good(source, asked.seed, num_samples, fetch)
+    looked_at = _first_good(source, SAMPLE_SEED, NUM_SAMPLED, fetch) if asked.views.preset == "auto" else shown
+    resolution = resolve_views(Resolution(asked), source, looked_at)
+    sheet = _sheet(shown, resolution.settings, num_views)
+    write_atomically(path, sheet.save)
+    why = resolution.reasons.get("views.preset", "as asked")
+    reporter.say(f"views of preset {resolution.settings.views.preset} ({why}): {path}")
+    reporter.say(str(resolution.blank_views))
+    return path
+
+
+def _fetcher(source: Source, reporter: Reporter) -> Fetch:
+    """Fetches one picture, once; one that cannot be read is named and left out."""
+
+    @cache
+    def fetch(position: int) -> Tensor | None:
+        try:
+            return source.store.fetch([position])
+        except UnreadableError as error:
+            reporter.say(f"skipped {error.skipped.name}: {error.skipped.reason}")
+            return None
+
+    return fetch
+
+
+def _first_good(source: Source, seed: int, count: int, fetch: Fetch) -> Pictures:
+    """The first pictures of a seed's order that can be read."""
+    waiting = random_order(seed, 0, len(source), purpose=PURPOSE_SPLIT).tolist()
+    found: list[tuple[int, Tensor]] = []
+    with ThreadPoolExecutor() as pool:
+        while waiting and len(found) < count:
+            wanted, waiting = waiting[: count - len(found)], waiting[count - len(found) :]
+            fetched = zip(wanted, pool.map(fetch, wanted), strict=True)
+            found += [(number, pixels) for number, pixels in fetched if pixels is not None]
+    if not found:
+        raise DataError(f"none of the {len(source)} images in {source.name} can be read")
+    return Pictures(torch.tensor([number for number, _ in found]), torch.cat([pixels for _, pixels in found]))
+
+
+def _sheet(pictures: Pictures, settings: TrainSettings, num_views: int) -> Image.Image:
+    """Tiles with a caption line."""
+    samples, rows = pictures.pixels, pictures.ids
+    neutral = torch.zeros(samples.shape[1]), torch.ones(samples.shape[1])
+    plan = plan_views(settings.views)
+    drawer = ViewDrawer(plan, *neutral, settings.seed)
+    columns = [to_unit_float(samples)]
+    for number in range(num_views):
+        view = torch.full((len(rows),), number % 2)
+        columns.append(drawer.draw(samples, rows, number // 2, view))
+    notes = _differences(plan)
+    header = HEADER + LINE * len(notes[0])
+    width, height = (num_views + 1) * (TILE + GAP) + 2 * GAP, len(rows) * (TILE + GAP) + GAP + header
+    sheet = Image.new("RGB", (width, height), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    for column, images in enumerate(columns):
+        left = GAP + column * (TILE + GAP) + (GAP if column else 0)
+        epoch, view = divmod(column - 1, 2)
+        lines = ["original"] if column == 0 else [f"epoch {epoch + 1}, view {view + 1}", *notes[view]]
+        for number, line in enumerate(lines):
+            pen.text((left, 5 + LINE * number), line, fill=INK)
+        for row, pixels in enumerate(to_bytes(images).permute(0, 2, 3, 1).numpy()):
+            sheet.paste(_tile(pixels), (left, header + row * (TILE + GAP)))
+    return sheet
+
+
+def _differences(plan: ViewPlan) -> tuple[list[str], list[str]]:
+    """What to write above first and second views: the chances that differ between the two."""
+    pairs = (("blur", plan.blur, plan.blur_second), ("solarize", plan.solarize, plan.solarize_second))
+    differing = [(name, first, second) for name, first, second in pairs if second not in (None, first)]
+    return [f"{name} {first:.0%}" for name, first, _ in differing], [
+        f"{name} {second:.0%}" for name, _, second in differing
+    ]
+
+
+def _tile(pixels_HWC: np.ndarray) -> Image.Image:
+    """One picture at tile size; small ones keep their pixels visible."""
+    image = Image.fromarray(pixels_HWC[..., 0] if pixels_HWC.shape[2] == 1 else pixels_HWC).convert("RGB")
+    scale = TILE / max(image.size)
+    method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
+    return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))), method)

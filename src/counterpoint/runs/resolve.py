@@ -1,0 +1,205 @@
+"""Fill in every ``auto`` once data, method and device are known, and say why."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import Settings, TrainSettings
+from counterpoint.data.views.blank_views import BlankViews, count_blank_views
+from counterpoint.data.views.looks import Pictures, look, sample_pictures
+from counterpoint.data.views.presets import PRESETS, choose_preset, filled, plan_views
+from counterpoint.data.source import Source, source_side
+from counterpoint.engine.placement import Placement
+from counterpoint.losses.build import applies_relu
+from counterpoint.nn.projectors import output_width
+from counterpoint.nn.resnet import LARGEST_SMALL_SIDE, stem_for
+from counterpoint.runs.effects import chosen, idle_settings, method_of
+
+Section = TypeVar("Section", bound=Settings)
+
+HOLDOUT = 0.2
+LARGEST_BATCH = 256
+TARGET_STEPS = 400
+EPOCH_RANGE = (10, 200)
+LEARNING_RATE = {"adamw": 2e-3, "adam": 2e-3, "sgd": 0.06, "lars": 0.3}
+BATCH_OF_RATE = {"sgd": 128, "lars": 256}  # batch to which the rate belongs, where it grows with the batch
+WEIGHT_DECAY = {"adamw": 1e-4, "adam": 0.0, "sgd": 5e-4, "lars": 1e-6}
+WARMUP_SHARE = 0.05
+CHECKPOINTS_PER_RUN = 10
+CONVNET_LARGEST_SIDE = 64
+
+
+@dataclass
+class Resolution:
+    """Settings without ``auto``, the reason of each value that was filled in, and what else became known.
+
+    Attributes:
+        settings: what is filled in so far.
+        reasons: of each value that was filled in, by dotted path.
+        idle: why settings have no effect, by dotted path.
+        blank_views: how many views show nothing.
+    """
+
+    settings: TrainSettings
+    reasons: dict[str, str] = field(default_factory=dict)
+    idle: Mapping[str, str] = field(default_factory=dict)
+    blank_views: BlankViews | None = None
+
+    def fill(self, path: str, choose: Callable[[], tuple[Any, str]]) -> None:
+        """Replace the setting at a dotted path if it is ``auto`` and has an effect."""
+        if path in self.idle:
+            return
+        *parents, leaf = path.split(".")
+        section = self.settings if not parents else getattr(self.settings, parents[0])
+        if getattr(section, leaf) != "auto":
+            return
+        value, reason = choose()
+        self.reasons[path] = reason
+        changed = section.model_copy(update={leaf: value})
+        self.settings = self.settings.model_copy(update={parents[0]: changed}) if parents else changed
+
+
+def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
+    """Fill in what must be known before the data can be split."""
+    resolution = Resolution(settings)
+    resolution.reasons.update(source.notes)
+    has_labels = source.labels is not None
+    reason = (
+        "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"
+    )
+    resolution.fill("source.holdout", lambda: (HOLDOUT if has_labels else 0.0, reason))
+    side = source_side(source.shape)
+    if source.kind == "images" and settings.source.image_size not in ("auto", side):
+        raise UsageError(f"source.image_size resizes folders only; {source.name} holds images of {source.shape[1]} px")
+    why = "the size of the data" if source.kind == "images" else "not used: the data are vectors"
+    resolution.fill("source.image_size", lambda: (side, source.notes.get("source.image_size", why)))
+    return resolution
+
+
+def resolve(resolution: Resolution, source: Source, num_train: int, placement: Placement) -> Resolution:
+    """Fill in the rest, except what depends on the encoder's width (see ``resolve_widths``)."""
+    method = method_of(resolution.settings)
+    fill = resolution.fill
+    by_method = f"as {resolution.settings.method} has it ({method.source})"
+    fill("encoder", lambda: _encoder(source, placement))
+    fill("batch_size", lambda: _batch_size(num_train))
+    batches = max(1, num_train // int(resolution.settings.batch_size))
+    fill("epochs", lambda: _epochs(batches))
+    fill("loss.name", lambda: (method.loss, by_method))
+    fill("projector.kind", lambda: (method.projector, by_method))
+    resolve_views(resolution, source)
+    limit = f"images of {max(source.shape[1:], default=0)} px; large above {LARGEST_SMALL_SIDE} px"
+    fill("stem", lambda: (stem_for(*source.shape[1:]), limit))
+    fill("temperature", lambda: (method.temperature, by_method))
+    fill("projector.layers", lambda: (method.projector_layers, by_method))
+    fill("projector.norm", lambda: (method.projector_norm, by_method))
+    fill("target.momentum", lambda: (method.momentum, by_method))
+    fill("target.queue_size", lambda: _queue_size(method.queue_size or 0, num_train))
+    asked = resolution.settings.loss
+    if method.nonnegative == "none" and applies_relu(asked.name, asked.options):
+        fill("output.nonnegative", lambda: ("relu", f"the loss {asked.name} puts a ReLU on its inputs"))
+    fill("output.nonnegative", lambda: (method.nonnegative, by_method))
+    fill("loss.negatives", lambda: (method.negatives, by_method))
+    optimiser = resolution.settings.optim.name
+    fill("optim.learning_rate", lambda: _learning_rate(optimiser, int(resolution.settings.batch_size)))
+    fill("optim.weight_decay", lambda: (WEIGHT_DECAY[optimiser], f"default of {optimiser}"))
+    epochs = int(resolution.settings.epochs)
+    fill("optim.warmup_epochs", lambda: (round(WARMUP_SHARE * epochs, 2), f"{WARMUP_SHARE:.0%} of the epochs"))
+    fill(
+        "engine.checkpoint_every",
+        lambda: (math.ceil(epochs / CHECKPOINTS_PER_RUN), f"about {CHECKPOINTS_PER_RUN} checkpoints per run"),
+    )
+    fill("engine.device", lambda: (placement.device, placement.reasons["engine.device"]))
+    fill("engine.precision", lambda: (placement.precision, placement.reasons["engine.precision"]))
+    fill("engine.encode_views", lambda: ("together", "BatchNorm has the statistics of both views"))
+    fill("engine.strategy", lambda: ("ddp", "a copy of the encoder on each rank"))
+    return resolution
+
+
+def resolve_views(resolution: Resolution, source: Source, pictures: Pictures | None = None) -> Resolution:
+    """Fill in the views, and count those that are blank.
+
+    Args:
+        resolution: settings to fill in.
+        source: the data.
+        pictures: what to look at (default: some of the source).
+    """
+    is_seen = source.kind == "images"
+    pictures = sample_pictures(source) if is_seen and pictures is None else pictures
+    looks = None if pictures is None else look(pictures.pixels)
+    resolution.fill("views.preset", lambda: choose_preset(source.kind, source.shape, looks))
+    preset = resolution.settings.views.preset
+    if preset in PRESETS and preset != "none" and (preset == "vectors") == is_seen:
+        raise UsageError(
+            f"views.preset {preset} is not for {source.kind}; leave it at auto, or see `counterpoint list views`"
+        )
+    filled_in = filled(resolution.settings.views)
+    resolution.idle = idle_settings(resolution.settings, source.shape)
+    for name, value in filled_in:
+        resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))
+    if pictures is not None:
+        plan = plan_views(resolution.settings.views)
+        resolution.blank_views = count_blank_views(pictures, plan, resolution.settings.seed)
+    return resolution
+
+
+def resolve_widths(resolution: Resolution, width: int) -> Resolution:
+    """Fill in what follows from the encoder's width."""
+    method = method_of(resolution.settings)
+    fill, by_method = resolution.fill, f"as {resolution.settings.method} has it ({method.source})"
+    fill("projector.features", lambda: (method.features_for(width), by_method))
+    features = chosen(resolution.settings.projector.features, method.features_for(width))
+    fill("projector.hidden", lambda: (method.hidden_for(width, features), by_method))
+    fill("projector.rank", lambda: (max(1, width // 2), "half the width of the representation"))
+    asked = resolution.settings.projector
+    dims = output_width(asked.kind, width, features=features, rank=chosen(asked.rank, None))
+    fill("target.predictor_hidden", lambda: (method.predictor_hidden_for(width), by_method))
+    if method.d0_share is None:
+        fill("output.d0", lambda: ("all", "the loss sees the whole vector"))
+    else:
+        share = method.d0_share
+        fill("output.d0", lambda: (max(2, round(share * dims)), f"{share:.1%} of {dims} dimensions ({method.source})"))
+    return resolution
+
+
+def _encoder(source: Source, placement: Placement) -> tuple[str, str]:
+    if source.kind == "vectors":
+        return "mlp", "the data are vectors"
+    side = max(source.shape[1:])
+    if side <= 16 or (placement.device == "cpu" and side <= CONVNET_LARGEST_SIDE):
+        return "convnet", f"images of {side} px on {placement.device}: small enough to train in minutes"
+    return (
+        ("resnet9", f"images of {side} px")
+        if placement.device == "cpu"
+        else ("resnet18", f"images of {side} px on a GPU")
+    )
+
+
+def _learning_rate(optimiser: str, batch_size: int) -> tuple[float, str]:
+    """The optimiser's usual rate, in proportion to the batch where that is the custom."""
+    rate, batch = LEARNING_RATE[optimiser], BATCH_OF_RATE.get(optimiser)
+    if batch is None:
+        return rate, f"default of {optimiser}"
+    return rate * batch_size / batch, f"default of {optimiser}, in proportion to the batch"
+
+
+def _queue_size(largest: int, num_train: int) -> tuple[int, str]:
+    """As many past keys as are usual, but so few that rarely one of them is a key of the sample itself."""
+    size = min(largest, 1 << max(0, (num_train // 2).bit_length() - 1))
+    return size, f"at most {largest} and at most half of {num_train} training samples"
+
+
+def _batch_size(num_train: int) -> tuple[int, str]:
+    """Largest power of two up to a quarter of the samples, at most 256."""
+    quarter = max(2, num_train // 4)
+    size = min(LARGEST_BATCH, 1 << (quarter.bit_length() - 1))
+    return size, f"a power of two, at most {LARGEST_BATCH} and at most a quarter of {num_train} training samples"
+
+
+def _epochs(batches_per_epoch: int) -> tuple[int, str]:
+    """Enough epochs for about ``TARGET_STEPS`` updates."""
+    low, high = EPOCH_RANGE
+    epochs = min(high, max(low, math.ceil(TARGET_STEPS / batches_per_epoch)))
+    return epochs, f"about {TARGET_STEPS} updates at {batches_per_epoch} per epoch, between {low} and {high} epochs"

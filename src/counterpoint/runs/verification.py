@@ -1,0 +1,199 @@
+"""Whether a run is what it says: every file against its hash, and one saved step taken again to the last bit."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import load_file
+
+from counterpoint.core.errors import CounterpointError, DataError, UsageError, first_line
+from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint
+from counterpoint.engine.loop import replay_step
+from counterpoint.engine.progress import Reporter
+from counterpoint.engine.replay import KeptStep, differences, read_step, this_machine, weights_digest
+from counterpoint.engine.sealed_folder import find_damage, step_of
+from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.nn.trained import is_saved
+from counterpoint.runs.changes import former_settings, settings_hash
+from counterpoint.runs.training import open_job
+
+Result = Literal["ok", "failed", "not checked"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        what: a file, or what it was compared with.
+        result: ok, failed, or not checked.
+        detail: what was found, or why it cannot be checked.
+    """
+
+    what: str
+    result: Result
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was verified about a run; printed as a table.
+
+    Attributes:
+        run: the run's folder.
+        checks: in the order in which they were made.
+    """
+
+    run: Path
+    checks: tuple[Check, ...]
+
+    @property
+    def is_intact(self) -> bool:
+        """Nothing that could be checked has failed."""
+        return all(check.result != "failed" for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"is_intact": self.is_intact, "checks": [asdict(check) for check in self.checks]}
+
+    def __str__(self) -> str:
+        width = max(len(check.what) for check in self.checks)
+        return "\n".join(f"{check.what:<{width}}  {check.result:<11}  {check.detail}" for check in self.checks)
+
+
+@dataclass
+class _Replayable:
+    """A checkpoint that verifies, and what is kept about the step after it."""
+
+    path: Path
+    snapshot: Snapshot
+    kept: KeptStep | None = field(default=None)
+
+
+def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
+    """Re-hash everything that a run folder holds, and replay one saved step bit for bit. Nothing is written there.
+
+    Args:
+        run: the run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with
+            your own module.
+        quiet: show no progress.
+
+    Returns:
+        One result per checkpoint, for encoder, settings, metrics and data, and for the replayed step.
+
+    Raises:
+        RunError: not a run.
+    """
+    known = as_run(run)
+    found: list[_Replayable] = []
+    checks = [*_checkpoints(known.folder, found), _encoder(known.folder, found), _settings(known.folder, found)]
+    checks += [_metrics(known.folder, found), *_data_and_step(known, found, Reporter(quiet=quiet))]
+    return Verification(known.path, tuple(checks))
+
+
+def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
+    """Each checkpoint against its manifest; those that verify are noted, newest first."""
+    for path in list_checkpoints(folder.checkpoints):
+        problem = find_damage(path)
+        if problem is not None:
+            if path.exists():  # a run that goes on meanwhile drops old ones
+                yield Check(path.name, "failed", problem)
+            continue
+        num_bytes = sum(file.stat().st_size for file in path.iterdir())
+        found.append(_Replayable(path, load_checkpoint(path), read_step(folder.checkpoints, step_of(path))))
+        yield Check(path.name, "ok", f"every file matches its hash ({num_bytes / 1e6:.1f} MB)")
+    if not found:
+        yield Check("checkpoints", "failed", "there is none that verifies")
+
+
+def _encoder(folder: RunFolder, found: list[_Replayable]) -> Check:
+    """The encoder against its card's hash and, once a run is finished, against its last checkpoint."""
+    name = folder.weights.name
+    is_finished = folder.read_status()["status"] == "finished"
+    if not is_finished and not folder.encoder_card.exists():
+        return Check(name, "not checked", "the run is not finished: it has no encoder yet")
+    if not is_saved(folder):
+        return Check(name, "failed", f"missing, or it does not match the hash in {folder.encoder_card.name}")
+    if not is_finished or not found:
+        return Check(name, "ok", f"matches the hash in {folder.encoder_card.name}")
+    last = found[0].snapshot
+    weights = {**last.state.model, **last.average}
+    tensors = load_file(folder.weights)
+    if weights_digest(tensors) != weights_digest({key: weights[key] for key in tensors if key in weights}):
+        return Check(name, "failed", f"its weights are not those of {found[0].path.name}")
+    return Check(name, "ok", f"matches its hash, and its weights are those of {found[0].path.name}")
+
+
+def _settings(folder: RunFolder, found: list[_Replayable]) -> Check:
+    """``resolved.yaml`` against what the newest checkpoint was computed with."""
+    name = folder.resolved.name
+    try:
+        now = settings_hash(read_resolved(folder), former_settings(folder))
+    except CounterpointError as error:
+        return Check(name, "failed", first_line(error))
+    if not found:
+        return Check(name, "not checked", "no checkpoint says what the settings were")
+    then = found[0].snapshot.facts.get("settings")
+    if then != now:
+        return Check(name, "failed", f"settings {now} are not those of {found[0].path.name} ({then})")
+    return Check(name, "ok", f"settings {now}, as the checkpoint has them")
+
+
+def _metrics(folder: RunFolder, found: list[_Replayable]) -> Check:
+    """One whole line per finished epoch."""
+    name, epochs = folder.metrics.name, found[0].snapshot.position.epoch if found else 0
+    try:
+        lines = folder.metrics.read_text(encoding="utf-8").splitlines() if folder.metrics.exists() else []
+        told = [json.loads(line)["epoch"] for line in lines]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Check(name, "failed", f"it is damaged ({type(error).__name__}: {first_line(error)})")
+    if told[:epochs] != list(range(1, epochs + 1)):
+        return Check(name, "failed", f"it should hold epochs 1 to {epochs}, got {told}")
+    return Check(name, "ok", f"one line for each of {len(told)} epochs")
+
+
+def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> Iterator[Check]:
+    """The data against their fingerprint, and the newest step that can be replayed."""
+    try:
+        job = open_job(run, reporter)
+    except (UsageError, DataError) as error:
+        yield Check("data", "not checked", first_line(error))
+        yield Check("replayed step", "not checked", "the data are not at hand")
+        return
+    except CounterpointError as error:
+        yield Check("data", "failed", first_line(error))
+        yield Check("replayed step", "not checked", "the data are not those of the run")
+        return
+    fingerprint = str(run.folder.read_status().get("data_fingerprint"))
+    yield Check("data", "ok", f"fingerprint {fingerprint}, as when the run began")
+    chosen = next((each for each in found if each.kept is not None), None)
+    if chosen is None or chosen.kept is None:
+        why = "no step after a checkpoint was recorded: a run does so once it has gone on from one (engine.keep >= 2)"
+        yield Check("replayed step", "not checked", why if found else "no checkpoint verifies")
+        return
+    yield _replay(chosen.snapshot, chosen.kept, job)
+
+
+def _replay(snapshot: Snapshot, kept: KeptStep, job: Any) -> Check:
+    """Take a recorded step again, with as many threads as it was taken with."""
+    name, ranks = f"replayed step {kept.record.step}", snapshot.facts.get("world_size", 1)
+    if ranks != 1:
+        return Check(name, "not checked", f"it was computed by {ranks} ranks together; their sums end in other bits")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(kept.machine.threads)
+    try:
+        now = this_machine(job.engine.device.type)
+        changed = differences(kept.record, replay_step(job, snapshot))
+    except CounterpointError as error:
+        return Check(name, "failed", first_line(error))
+    finally:
+        torch.set_num_threads(threads)
+    if not changed:
+        return Check(name, "ok", f"samples, loss, gradient norm and weights are the same bits ({now})")
+    detail = f"{', '.join(changed)}; recorded with {kept.machine}, replayed with {now}"
+    is_repeatable = now == kept.machine and job.engine.device.type == "cpu"  # GPU kernels may add in any order
+    return Check(name, "failed" if is_repeatable else "not checked", detail)

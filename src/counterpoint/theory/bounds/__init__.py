@@ -1,1 +1,0 @@
-"""Mutual information and convergence bounds of binary contrastive losses (mio2021)."""

@@ -1,1 +1,0 @@
-"""Dynamics of linear and ReLU networks under augmentation (directclr2022): dimensional collapse."""

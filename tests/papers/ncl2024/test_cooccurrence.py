@@ -1,0 +1,125 @@
+"""Co-occurrence of views in finite models: loops from the paper, invariants, and what is refused."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+
+from counterpoint.core.errors import UsageError
+from counterpoint.papers.ncl2024.cooccurrence import LatentModel, cooccurrence, group_members, paired_cooccurrence
+from counterpoint.papers.ncl2024.factorisation import second_moment, source_features
+from oracles import ncl_theory_oracle as oracle
+from papers.finite_models import Drawn, any_models, draw, paired_models
+from tolerances import assert_close
+
+HALF = torch.tensor([0.5, 0.5])
+
+
+def as_tensor(values: list) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@given(any_models)
+@settings(max_examples=40)
+def test_probabilities_are_those_of_the_paper(drawn: Drawn) -> None:
+    pairs = cooccurrence(drawn.model)
+    assert_close(pairs.joint_XY, as_tensor(oracle.joint(drawn.prior, drawn.emission, drawn.emission)))
+    assert_close(drawn.model.marginal, as_tensor(oracle.marginal(drawn.prior, drawn.emission)))
+    assert_close(drawn.model.posterior, as_tensor(oracle.posterior(drawn.prior, drawn.emission)))
+
+
+@given(any_models)
+@settings(max_examples=40)
+def test_the_normalised_matrix_is_a_positive_semidefinite_contraction(drawn: Drawn) -> None:
+    pairs = cooccurrence(drawn.model)
+    assert torch.equal(pairs.joint_XY, pairs.joint_XY.T)
+    assert_close(pairs.joint_XY.sum(dim=1), pairs.first_X)
+    lambda_X = torch.linalg.eigvalsh(pairs.normalised)
+    assert float(lambda_X[0]) > -1e-12
+    assert abs(float(lambda_X[-1]) - 1) < 1e-12  # its eigenvector is the root of P(x)
+    assert_close(pairs.normalised @ pairs.first_X.sqrt(), pairs.first_X.sqrt())
+
+
+@given(paired_models())
+@settings(max_examples=40)
+def test_two_kinds_of_views(both: tuple[Drawn, Drawn]) -> None:
+    first, second = both
+    pairs = paired_cooccurrence(first.model, second.model)
+    assert_close(pairs.joint_XY, as_tensor(oracle.joint(first.prior, first.emission, second.emission)))
+    assert_close(pairs.joint_XY.sum(dim=1), pairs.first_X)
+    assert_close(pairs.joint_XY.sum(dim=0), pairs.second_Y)
+    assert_close(paired_cooccurrence(second.model, first.model).joint_XY, pairs.joint_XY.T)
+    assert_close(paired_cooccurrence(first.model, first.model).joint_XY, cooccurrence(first.model).joint_XY)
+
+
+@given(any_models)
+@settings(max_examples=40)
+def test_overlap_bounds_how_features_go_together(drawn: Drawn) -> None:
+    """Eq. 9, and its sum over sources: what a view does not share it has alone."""
+    model = drawn.model
+    moment_MM = second_moment(source_features(model), model.marginal)
+    beside_MM = moment_MM - torch.diag(moment_MM.diagonal())
+    assert float(beside_MM.max()) <= model.largest_overlap / float(model.prior_M.min()) + 1e-12
+    assert_close(model.overlap.sum(dim=1), model.prior_M)
+
+
+def test_overlap_is_zero_where_each_view_belongs_to_one_source() -> None:
+    model = LatentModel(as_tensor([0.2, 0.8]), as_tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
+    assert model.largest_overlap == 0.0
+    assert_close(second_moment(source_features(model), model.marginal), torch.eye(2).double())
+
+
+def test_grouped_sources_pair_views_of_all_their_members() -> None:
+    """P(x, x' | g) = sum over ordered pairs of members of P(c|g) P(c'|g) P(x|c) P(x'|c')."""
+    drawn, group = draw(4, 5, 3, unique=False), [1, 0, 1, 1]
+    grouped = drawn.model.grouped(torch.tensor(group))
+    expected_XX = torch.zeros(5, 5).double()
+    for g in (0, 1):
+        members = [c for c in range(4) if group[c] == g]
+        share = sum(drawn.prior[c] for c in members)
+        for c in members:
+            for d in members:
+                row_X, other_X = as_tensor(drawn.emission[c]), as_tensor(drawn.emission[d])
+                expected_XX += drawn.prior[c] * drawn.prior[d] / share * torch.outer(row_X, other_X)
+    assert_close(cooccurrence(grouped).joint_XY, expected_XX)
+    assert_close(grouped.marginal, drawn.model.marginal)
+
+
+def test_groups_of_one_source_change_nothing_and_one_group_makes_views_independent() -> None:
+    model = draw(4, 6, 5, unique=True).model
+    assert_close(model.grouped(torch.arange(4)).views_MX, model.views_MX)
+    pairs = cooccurrence(model.grouped(torch.zeros(4, dtype=torch.long)))
+    assert_close(pairs.ratio, torch.ones_like(pairs.ratio))
+
+
+def test_single_precision_probabilities_are_taken_and_sum_to_one_in_double() -> None:
+    model = LatentModel(torch.tensor([0.3, 0.3, 0.4]), torch.rand(3, 7, generator=torch.Generator()).softmax(1))
+    assert abs(float(cooccurrence(model).joint_XY.sum()) - 1) < 1e-15
+
+
+@pytest.mark.parametrize(
+    ("prior", "views", "message"),
+    [
+        (torch.tensor([0.5, 0.6]), torch.eye(2), "prior must sum to 1, got 1.1; divide by the sum"),
+        (torch.tensor([1.5, -0.5]), torch.eye(2), r"prior must be probabilities >= 0, got \[1.5, -0.5\]"),
+        (torch.tensor([1.0, 0.0]), torch.eye(2), "prior must be > 0, got 0 at source 1; leave that source out"),
+        (HALF, torch.tensor([[1.0, 0.0], [0.5, 0.4]]), "views of source 1 must sum to 1, got 0.9"),
+        (HALF, torch.tensor([[1.0, float("nan")], [0.5, 0.5]]), "views of source 0 must be probabilities"),
+        (HALF, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), "view 1 has probability 0; leave its column out"),
+        (HALF, torch.eye(3), r"must have shapes \(m,\) and \(m, x\), got \(2,\) and \(3, 3\)"),
+    ],
+)
+def test_no_model(prior: Tensor, views: Tensor, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        LatentModel(prior, views)
+
+
+def test_two_kinds_need_the_same_sources() -> None:
+    with pytest.raises(UsageError, match="the same sources"):
+        paired_cooccurrence(LatentModel(HALF, torch.eye(2)), LatentModel(torch.tensor([0.4, 0.6]), torch.eye(2)))
+
+
+@pytest.mark.parametrize("groups", [[0, 2], [-1, 0], [0], [0.0, 1.0]])
+def test_groups_are_whole_numbers_without_a_gap(groups: list) -> None:
+    with pytest.raises(UsageError, match="groups must be"):
+        group_members(torch.tensor(groups), 2)

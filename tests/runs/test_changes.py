@@ -1,0 +1,98 @@
+"""Going on with a run under other settings: refused by name, or allowed where no weight depends on them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import counterpoint as cp
+from counterpoint.core.errors import UsageError
+from counterpoint.core.files import write_text
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, leaf_fields, merge, nest, read_yaml_mapping
+from counterpoint.core.yaml_text import dump_yaml
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.runs.changes import HARMLESS, continued_settings, former_settings, settings_hash
+from counterpoint.runs.given import Given
+from counterpoint.runs.training import train_from
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("run")
+    np.save(folder / "data.npy", np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32))
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 8, "engine": {"keep": 3}}
+    return cp.train(folder / "data.npy", out=folder / "run", quiet=True, **settings).folder
+
+
+def asked(**flat: Any) -> TrainSettings:
+    return build(TrainSettings, nest(flat), "test")
+
+
+def test_the_same_settings_go_on(run: RunFolder) -> None:
+    same = asked(epochs=2, batch_size="auto", **{"engine.keep": 3})
+    assert continued_settings(run, same, allow_changed=False) == read_resolved(run)
+
+
+def test_every_differing_key_is_named(run: RunFolder) -> None:
+    with pytest.raises(UsageError) as caught:
+        continued_settings(run, asked(epochs=9, temperature=0.7, **{"engine.workers": 2}), allow_changed=True)
+    said = str(caught.value)
+    assert "epochs 9 (the run has 2)" in said
+    assert "temperature 0.7 (the run has 0.2)" in said
+    assert "engine.workers 2 (the run has 0)" in said
+    assert "--out" in said
+
+
+def test_harmless_changes_need_permission_and_are_then_taken(run: RunFolder) -> None:
+    change = asked(**{"engine.workers": 1, "engine.keep": 5})
+    with pytest.raises(UsageError, match="--allow-changed"):
+        continued_settings(run, change, allow_changed=False)
+    taken = continued_settings(run, change, allow_changed=True)
+    assert (taken.engine.workers, taken.engine.keep, taken.epochs) == (1, 5, 2)
+
+
+def test_harmless_settings_exist_and_touch_no_weight(run: RunFolder) -> None:
+    assert {path for path, _ in leaf_fields(TrainSettings)} >= HARMLESS
+    settings = read_resolved(run)
+    engine = settings.engine.model_copy(update={"workers": 7, "keep": 1, "knn_every": 3})
+    assert settings_hash(settings.model_copy(update={"engine": engine, "out": "elsewhere"})) == settings_hash(settings)
+    assert settings_hash(settings.model_copy(update={"seed": 1})) != settings_hash(settings)
+
+
+def test_an_allowed_change_is_recorded_and_the_weights_are_those_of_the_first_run(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"data": str(run.path.parent / "data.npy"), "epochs": 2, "batch_size": 8}
+    out = RunFolder(tmp_path / "run")
+    first = {**given, "out": str(out.path), "engine": {"keep": 3}}
+    train_from(first, Given(), reporter=Reporter(quiet=True))
+    out.weights.unlink()  # as if the run had been cut off at the very end
+    change = {**first, "engine": {"keep": 1}}
+    train_from(change, Given(), reporter=Reporter(quiet=True), resume=True, allow_changed=True)
+    assert read_resolved(out).engine.keep == 1
+    assert out.weights.read_bytes() == run.weights.read_bytes()
+
+
+def test_a_run_of_the_first_release_keeps_its_ways_and_its_hash(run: RunFolder, tmp_path: Path) -> None:
+    """Its settings know no stem, no way to encode views and no fill: a small stem, views together, black."""
+    values = read_yaml_mapping(run.resolved)
+    values["encoder"], values["stem"] = "resnet9", "small"
+    now = build(TrainSettings, {key: value for key, value in values.items() if key != "reasons"}, "test")
+    del values["stem"], values["engine"]["encode_views"]
+    old = RunFolder(tmp_path)
+    write_text(old.resolved, dump_yaml(values))
+    assert read_resolved(old) == now
+    values["views"].pop("fill", None)
+    values["engine"]["backend"] = "fabric"
+    write_text(old.resolved, dump_yaml(values))
+    assert settings_hash(read_resolved(old)) == settings_hash(now)
+    assert former_settings(old) == {"engine.backend": "fabric"}
+    values["engine"]["backend"] = "torch"
+    write_text(old.resolved, dump_yaml(values))
+    assert settings_hash(read_resolved(old), former_settings(old)) != settings_hash(now)
+    for changed in ({"stem": "large"}, {"engine.encode_views": "apart"}, {"views.fill": "edge"}):
+        assert settings_hash(build(TrainSettings, merge(now.model_dump(), nest(changed)), "test")) != settings_hash(now)

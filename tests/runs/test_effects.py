@@ -1,0 +1,202 @@
+"""A setting either changes the run or is refused: over every method, and before any data are read."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import counterpoint as cp
+from counterpoint.cli.main import main
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, leaf_fields, nest
+from counterpoint.core.yaml_text import dump_yaml, parse_yaml
+from counterpoint.data.source import Source
+from counterpoint.data.stores import MemoryStore
+from counterpoint.engine.placement import Placement
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.runs import training
+from counterpoint.runs.assembly import assemble
+from counterpoint.runs.effects import IMAGE_RULES, RULES, VECTOR_RULES, check_choices, idle_settings, refuse_idle
+from counterpoint.runs.resolve import Resolution, resolve_holdout
+
+CPU = Placement("cpu", "fp32", {"engine.device": "", "engine.precision": ""})
+NUM_SAMPLES, NUM_FEATURES = 64, 6
+# Another value than any method has by itself.
+CHANGED: dict[str, Any] = {
+    "temperature": 0.7,
+    "loss.epsilon": 0.5,
+    "loss.negatives": "same-view",
+    "target.momentum": 0.5,
+    "target.queue_size": 16,
+    "target.predictor_hidden": 7,
+    "projector.layers": 4,
+    "projector.hidden": 9,
+    "projector.norm": None,  # the other one
+    "projector.features": 5,
+    "projector.rank": 2,
+}
+OF_OTHER_PARTS = {
+    "optim.momentum": 0.5,
+    "optim.trust": 0.1,
+    "optim.trust_clip": True,
+    "optim.final_share": 0.1,
+    "engine.chunk_norm": True,
+    "source.imbalance_ratio": 5.0,
+    "source.root": "elsewhere",
+    "source.image_column": "image",
+    "source.label_column": "label",
+    "source.max_bad": 0.5,
+    "source.altered": "skip",
+    "stem": "large",
+}
+PARTS = {"optim.final_share": {"optim.schedule": "constant"}}
+
+
+def settings_of(method: str, **changes: Any) -> TrainSettings:
+    asked = {"data": "digits", "method": method, "encoder": "mlp", "batch_size": 16, "source.holdout": 0.0, **changes}
+    return build(TrainSettings, nest(asked), "test")
+
+
+def made_of(method: str, **changes: Any) -> tuple[dict[str, Any], Resolution]:
+    """All that a setting of loss, projector or target could change: shapes of weights, losses, momenta."""
+    generator = torch.Generator().manual_seed(0)
+    samples = torch.randn(NUM_SAMPLES, NUM_FEATURES, generator=generator)
+    source = Source(
+        name="test", kind="vectors", store=MemoryStore(samples), shape=(NUM_FEATURES,),
+        labels=torch.arange(NUM_SAMPLES) % 2, class_names=("a", "b"), sample_names=tuple(map(str, range(NUM_SAMPLES))),
+        skipped=(), fingerprint="", notes={}, second=MemoryStore(samples) if "modal" in method else None,
+        second_shape=(NUM_FEATURES,) if "modal" in method else None,
+    )  # fmt: skip
+    resolution = resolve_holdout(settings_of(method, **changes), source)
+    assembled = assemble(resolution, source, CPU, None)
+    loss = copy.deepcopy(assembled.loss)
+    own: dict[str, Any] = {name: tuple(value.shape) for name, value in assembled.method.state_dict().items()}
+    z0, z1 = torch.rand(2, 16, assembled.encoder.embedding_dims, generator=generator)
+    values = [loss(z0, z1, torch.arange(16) % 2 if loss.uses_labels else None).detach() for _ in range(2)]
+    return {**own, "values": torch.stack(values), "momentum": getattr(assembled.method, "momentum", None)}, resolution
+
+
+def differ(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    one, other = first.pop("values"), second.pop("values")
+    return first != second or not torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_refused_changes_nothing_and_all_else_does(method: str) -> None:
+    plain, _ = made_of(method)
+    idle = idle_settings(settings_of(method))
+    for path, value in CHANGED.items():
+        given = value or ("none" if METHODS[method].projector_norm == "batch" else "batch")
+        changed, resolution = made_of(method, **{path: given})
+        assert differ(dict(plain), changed) != (path in idle), path
+        if path in idle:
+            with pytest.raises(UsageError, match=rf"^{path} has no effect with method {method}: .+; leave it out$"):
+                check_choices(settings_of(method, **{path: given}))
+        else:
+            check_choices(settings_of(method, **{path: given}))
+        assert path not in resolution.reasons
+
+
+def test_every_rule_is_tried() -> None:
+    by_method = {"engine.encode_views"}  # tests/runs/test_resolve.py
+    assert {*CHANGED, *OF_OTHER_PARTS, *by_method} == set(RULES)
+    known = {path for path, _ in leaf_fields(TrainSettings)}
+    assert {*RULES, *VECTOR_RULES, *IMAGE_RULES} <= known
+
+
+@pytest.mark.parametrize("path", OF_OTHER_PARTS)
+def test_a_setting_of_a_part_that_the_run_lacks(path: str) -> None:
+    changes = {**PARTS.get(path, {}), path: OF_OTHER_PARTS[path]}
+    with pytest.raises(UsageError, match=f"^{path} has no effect with method simclr: "):
+        check_choices(settings_of("simclr", **changes))
+
+
+def test_columns_and_roots_are_for_the_data_that_have_them(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "list.csv").write_text("file,label\n")
+    folder, table = str(tmp_path / "photos"), str(tmp_path / "list.csv")
+    with pytest.raises(UsageError, match=r"^source.image_column .*an image folder; it is for an image list, a table"):
+        check_choices(settings_of("simclr", **{"data": folder, "source.image_column": "image"}))
+    with pytest.raises(UsageError, match=r"^source.label_column .*an image folder"):
+        check_choices(settings_of("simclr", **{"data": folder, "source.label_column": "label"}))
+    check_choices(settings_of("simclr", **{"data": table, "source.image_column": "file", "source.label_column": "l"}))
+    check_choices(settings_of("simclr", **{"data": "cifar10", "source.root": "sets"}))
+    (tmp_path / "photos" / "a.tar").touch()
+    check_choices(settings_of("simclr", **{"data": folder, "source.label_column": "cls"}))
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked", "path"),
+    [
+        ((1, 8, 8), {"views.noise": 0.1}, "views.noise"),
+        ((1, 8, 8), {"views.grayscale": 0.2}, "views.grayscale"),
+        ((3, 8, 8), {"views.preset": "none", "views.rotate": 15.0}, "views.rotate"),
+        ((3, 8, 8), {"views.jitter": 0.0, "views.jitter_strength": 0.5}, "views.jitter_strength"),
+        ((6,), {"views.flip": 0.5}, "views.flip"),
+    ],
+)
+def test_a_change_that_these_views_never_make(shape: tuple[int, ...], asked: dict[str, Any], path: str) -> None:
+    settings = settings_of("simclr", **{"views.preset": "vectors" if len(shape) == 1 else "small-images", **asked})
+    with pytest.raises(UsageError, match=f"^{path} has no effect"):
+        refuse_idle(settings, idle_settings(settings, shape))
+
+
+def test_the_temperature_of_a_rule_is_an_option_of_the_loss(tmp_path: Path) -> None:
+    """Under alpha-cl the temperature was recorded and never read: the weights of 0.5 and of 0.05 were the same."""
+    with pytest.raises(UsageError, match=r"its rule may take more, as in --loss.options '\{temperature: 0.1\}'"):
+        check_choices(settings_of("alpha-cl", temperature=0.05))
+    sharp, resolution = made_of("alpha-cl", **{"loss.options": {"temperature": 0.05}})
+    assert differ(made_of("alpha-cl")[0], sharp)
+    assert resolution.settings.temperature == "auto"
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--method", "simcrl"], "unknown method 'simcrl'; did you mean 'simclr'?"),
+        (["--encoder", "resnt9"], "unknown encoder 'resnt9'; did you mean 'resnet9'?"),
+        (["--encoder", "timm:resnt18"], "timm"),
+        (["--loss.name", "infonec"], "unknown loss 'infonec'; did you mean 'infonce'?"),
+        (["--views.preset", "phtos"], "unknown views.preset 'phtos'; did you mean 'photos'?"),
+        (["--data", "cifra10"], "'cifra10'; did you mean 'cifar10'?"),
+        (["--method", "byol", "--loss.name", "infonce"], "method byol takes regression only"),
+    ],
+)
+def test_an_unknown_name_is_found_before_the_data_are_read(
+    flags: list[str],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    if "--data" not in flags:
+        flags = ["--data", "photos", *flags]
+        monkeypatch.setattr(training, "open_given", lambda *_: pytest.fail("the data were opened"))
+    assert main(["train", *flags, "--out", "new"]) == 2
+    assert complaint in capsys.readouterr().err
+    assert not Path("new").exists()
+
+
+def test_what_has_no_effect_is_not_recorded_and_a_run_that_recorded_it_goes_on(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    images = rng.integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    small: dict[str, Any] = {"epochs": 1, "batch_size": 8, "method": "alpha-cl", "encoder": "convnet", "quiet": True}
+    run = cp.train(images, out=tmp_path / "run", **small)
+    recorded = parse_yaml(run.folder.resolved.read_text(), "resolved")
+    assert "temperature" not in recorded
+    assert "temperature" not in recorded["reasons"]
+    assert "momentum" not in recorded["optim"]
+    assert recorded["target"] == {}
+    # As version 0.1.0 recorded it.
+    old = {**recorded, "temperature": 0.5, "target": {"momentum": "auto", "queue_size": "auto"}}
+    run.folder.resolved.write_text(dump_yaml(old))
+    run.folder.update_status(status="interrupted")
+    assert cp.resume(cp.Run(run.path, data=images), quiet=True).folder.read_status()["status"] == "finished"
+    assert parse_yaml(run.folder.resolved.read_text(), "resolved")["temperature"] == 0.5

@@ -1,0 +1,136 @@
+"""What findings advise exists in the run: every setting that a remedy names is taken by the method and acts on it."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import counterpoint as cp
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, leaf_fields, nest
+from counterpoint.data.source import Source
+from counterpoint.data.stores import MemoryStore
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Accuracy, Evidence, Measurements
+from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
+from counterpoint.diagnostics.findings import find
+from counterpoint.engine.placement import Placement
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.runs.assembled import Assembled
+from counterpoint.runs.assembly import assemble
+from counterpoint.runs.levers import levers_of
+from counterpoint.runs.resolve import resolve_holdout
+
+CPU = Placement("cpu", "fp32", {"engine.device": "test", "engine.precision": "test"})
+NUM_SAMPLES = 48
+# A value other than the default for each setting that a remedy names without one.
+VALUES = {"temperature": 0.03, "projector.features": 12, "optim.learning_rate": 0.0123, "epochs": 7}
+LAST_EPOCH = {"optim.learning_rate", "epochs"}  # of the training as a whole: they act on no single step
+ILL = Measurements(
+    num_samples=40,
+    num_dims=64,
+    effective_rank=1.0,
+    rank_ceiling=30.0,
+    uniformity=-0.1,
+    sparsity=0.0,
+    feature_correlation=0.9,
+    dead_dims=60,
+    alignment=1.9,
+    positive_cosine=0.99,
+    negative_cosine=0.99,
+    class_consistency=0.1,
+)
+
+
+def everything_wrong(settings: TrainSettings) -> Evidence:
+    """Evidence at which every check speaks up."""
+    places = {EMBEDDING: ILL, REPRESENTATION: ILL, UNTRAINED: replace(ILL, effective_rank=20.0)}
+    worse, better = Accuracy(REPRESENTATION, 0.2, 0.1, 0.3), Accuracy("pixels (PCA)", 0.6, 0.5, 0.7)
+    levers = levers_of(settings, "vectors")
+    return Evidence(places, loss=6.0, chance=6.0, floor=1.0, learned=worse, baseline=better, levers=levers)
+
+
+def assembled(**asked: Any) -> Assembled:
+    """A run on labelled vectors, paired where the method needs pairs, as it stands before the first step."""
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randn(NUM_SAMPLES, 6, generator=generator)
+    is_paired = METHODS[asked["method"]].wiring == "cross-modal"
+    pairs = {"second": MemoryStore(vectors[:, :4]), "second_shape": (4,)} if is_paired else {}
+    source = Source(
+        name="test", kind="vectors", store=MemoryStore(vectors), shape=(6,), labels=torch.arange(NUM_SAMPLES) % 3,
+        class_names=("a", "b", "c"), sample_names=tuple(map(str, range(NUM_SAMPLES))), skipped=(), fingerprint="",
+        notes={}, **pairs,
+    )  # fmt: skip
+    settings = build(TrainSettings, nest({"batch_size": 8, "projector.hidden": 16} | asked), "test")
+    return assemble(resolve_holdout(settings, source), source, CPU, None)
+
+
+def first_step(made: Assembled) -> list[Tensor]:
+    """The loss of one batch and its gradients, which tell any two settings apart that act on a step."""
+    generator = torch.Generator().manual_seed(1)
+    view0, view1 = torch.randn(2, 16, 6, generator=generator)
+    view1 = view1[:, : made.source.second_shape[0]] if made.source.second_shape else view1
+    loss = made.method(view0, view1, torch.arange(16) % 3)
+    loss.backward()
+    return [loss.detach(), *(p.grad for p in made.method.parameters() if p.grad is not None)]
+
+
+def advised(settings: TrainSettings) -> dict[str, Any]:
+    """Every setting that some remedy names, with the value it names or another one than the default."""
+    found = find(everything_wrong(settings))
+    assert {finding.name for finding in found} == set(CHECKS)
+    flags = [pair for finding in found for pair in re.findall(r"--([\w.-]+)(?: ([a-z][\w-]*))?", finding.remedy)]
+    named = {flag.replace("-", "_"): value for flag, value in flags}
+    return {path: value or VALUES[path] for path, value in named.items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_setting_that_a_remedy_names_acts_on_the_runs_method(method: str) -> None:
+    run = assembled(method=method)
+    before = first_step(run)
+    for path, value in advised(run.settings).items():
+        assert path in dict(leaf_fields(TrainSettings))
+        changed = assembled(**{"method": method, path: value})
+        if path in LAST_EPOCH:
+            continue
+        after = first_step(changed)
+        is_same = [a.shape for a in before] == [b.shape for b in after] and all(map(torch.allclose, before, after))
+        assert not is_same, f"{path} {value} changes nothing in {method}"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_temperature_is_named_where_the_loss_has_one(method: str) -> None:
+    """The other way round: advice that would act is not lost."""
+    try:
+        cold, warm = (first_step(assembled(method=method, temperature=tau))[0] for tau in (0.05, 0.5))
+        acts = not torch.allclose(cold, warm)
+    except UsageError:  # refused where it would have no effect
+        acts = False
+    assert ("temperature" in advised(assembled(method=method).settings)) == acts
+
+
+def test_relu_gelu_is_named_for_the_relu_only() -> None:
+    named = {name: "output.nonnegative" in advised(assembled(method=name).settings) for name in ("simclr", "ncl")}
+    assert named == {"simclr": False, "ncl": True}
+    assert "output.nonnegative" not in advised(
+        assembled(**{"method": "ncl", "output.nonnegative": "relu-gelu"}).settings
+    )
+
+
+def test_a_run_without_views_is_not_told_to_weaken_them() -> None:
+    settings = assembled(**{"method": "simclr", "views.preset": "none"}).settings
+    assert all("weaker views" not in finding.remedy for finding in find(everything_wrong(settings)))
+
+
+def test_features_with_random_labels_name_no_class_and_a_real_concept_does() -> None:
+    """What ``diagnose`` writes of a dimension that always fires, and of one that fires on a class."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(240) % 12  # a tie, 8 % each
+    dense = torch.randn(240, 8, generator=generator)
+    assert {concept["top_class"] for concept in cp.diagnose(dense, labels=labels).concepts} == {None}
+    concepts = cp.diagnose(torch.eye(12)[labels] + 0.0, labels=labels).concepts
+    assert {concept["top_class"] for concept in concepts} == {str(number) for number in range(12)}
+    assert {concept["purity"] for concept in concepts} == {1.0}
