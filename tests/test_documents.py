@@ -27,6 +27,8 @@ from data.published_files import save_cifar
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+PAPERS = sorted((ROOT / "src" / "counterpoint" / "papers").glob("*/README.md"))
+ON_PAPERS = "".join(path.read_text(encoding="utf-8") for path in PAPERS)
 
 
 def blocks(language: str) -> list[str]:
@@ -105,7 +107,7 @@ def test_every_cited_key_is_in_the_bibliography_and_every_entry_is_cited() -> No
 
 
 def test_every_check_that_the_page_on_theory_names_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", THEORY))
+    named = set(re.findall(r"`(test_\w+)`", THEORY + ON_PAPERS))
     defined: set[str] = set()
     for path in (ROOT / "tests").rglob("*.py"):
         defined |= set(re.findall(r"^def (test_\w+)\(", path.read_text(encoding="utf-8"), flags=re.MULTILINE))
@@ -139,19 +141,35 @@ def test_every_function_in_the_first_table_on_theory_is_in_the_module_beside_it(
             assert any(hasattr(module, function) for function in functions), f"{module.__name__}: {answer}"
 
 
-def test_every_function_in_a_table_on_a_room_of_theory_exists() -> None:
-    tables = re.findall(r"^\| function \(`theory/(\w+)/`\) \|.*\n\|[-|]+\n((?:\|.*\n)+)", THEORY, flags=re.MULTILINE)
+def test_every_function_in_a_table_on_a_paper_exists() -> None:
+    tables = re.findall(r"^\| function \(`papers/(\w+)/`\) \|.*\n\|[-|]+\n((?:\|.*\n)+)", THEORY, flags=re.MULTILINE)
     assert len(tables) == 2
     for room, rows in tables:
         for cell in re.findall(r"^\| (.*?) \|", rows, flags=re.MULTILINE):
             module = ""
             for named, function in re.findall(r"`(?:(\w+)\.)?(\w+)", cell):
                 module = named or module  # names after the first are of its module
-                assert hasattr(import_module(f"counterpoint.theory.{room}.{module}"), function), cell
+                assert hasattr(import_module(f"counterpoint.papers.{room}.{module}"), function), cell
 
 
-def test_every_figure_is_on_the_page_on_theory() -> None:
-    assert [name for name in FIGURES if f"| `{name}` |" not in THEORY] == []
+def test_every_figure_is_on_the_page_of_its_paper() -> None:
+    assert [name for name in FIGURES if f"| `{name}` |" not in ON_PAPERS] == []
+
+
+def test_every_paper_has_a_page_whose_files_exist() -> None:
+    package = ROOT / "src" / "counterpoint"
+    assert len(PAPERS) == len([path for path in (package / "papers").iterdir() if (path / "__init__.py").exists()]) == 5
+    for page in PAPERS:
+        text = page.read_text(encoding="utf-8")
+        assert [line for line in text.splitlines() if line.startswith("## ")][:2] == [
+            "## What it claims",
+            "## Where each claim lives",
+        ]
+        named = re.findall(r"`((?:\w+/)*\w+\.py)", text)
+        assert len(named) >= 3
+        missing = [name for name in named if not any(package.rglob(name))]
+        assert missing == [], page
+        assert len(text.splitlines()) <= 60
 
 
 @pytest.mark.parametrize(

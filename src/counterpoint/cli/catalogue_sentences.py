@@ -23,13 +23,14 @@ def catalogue_sentences(path: str) -> Mapping[str, str]:
 
 
 def _entries(folder: Traversable, name: str) -> Iterator[tuple[str, str]]:
-    """Entries of the catalogue in a file, those taken over from the catalogues beside it among them."""
+    """Entries of the catalogue in a file, those taken over from other catalogues among them."""
     tree = ast.parse(folder.joinpath(name).read_text(encoding="utf-8"))
     defined = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     literal = _catalogue(tree)
     for key, value in zip(literal.keys, literal.values, strict=True):
         if key is None:  # ** of another catalogue
-            yield from _entries(folder, f"{_other_module(value)}.py")
+            other = _other_module(value)
+            yield from _entries(_folder_of(other, tree), f"{other}.py")
             continue
         names = defined.get(value.id) if isinstance(value, ast.Name) else None
         text = _first_text(value) if names is None else ast.get_docstring(names)
@@ -55,6 +56,13 @@ def _other_module(value: ast.AST) -> str:
         for node in ast.walk(value)
         if isinstance(node, ast.Attribute) and node.attr == "CATALOGUE" and isinstance(node.value, ast.Name)
     )
+
+
+def _folder_of(module: str, tree: ast.Module) -> Traversable:
+    """Where the module lies that a file imports by this name; looked up by its path, since importing would load it."""
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    package = next(str(node.module) for node in imports if any(alias.name == module for alias in node.names))
+    return resources.files("counterpoint").joinpath(*package.split(".")[1:])
 
 
 def _first_text(value: ast.AST) -> str:
