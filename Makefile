@@ -6,6 +6,8 @@ CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 # Pyright has its own node from the dev extra and need not ask whether a newer one exists.
+# A file's tests stay in one process, which computes with one thread.
+SIDE_BY_SIDE := --numprocesses auto --dist loadfile
 CHECK_TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
@@ -20,10 +22,10 @@ demo: $(CORE) ## train on the bundled digits, explain the result, write a report
 	@echo "The report is runs/demo/report.html"
 
 test: lint ## lint, types and all tests but the slow ones
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE)
 
 test-all: lint ## the same with the slow tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 lint: $(DEV) ## style, format and types
 	@$(BIN)/ruff check .
