@@ -12,7 +12,7 @@ CHECK_TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all lint format clean
+.PHONY: help demo test test-all coverage lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: lint ## lint, types and all tests but the slow ones
 
 test-all: lint ## the same with the slow tests
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+coverage: $(DEV) ## which lines the tests of `make test` reach
+	@$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE) --cov=counterpoint --cov-report=term:skip-covered
 
 lint: $(DEV) ## style, format and types
 	@$(BIN)/ruff check .

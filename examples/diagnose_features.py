@@ -1,0 +1,14 @@
+"""Is a representation healthy? Features may come from anywhere; here one set is fine and one has collapsed."""
+
+import numpy as np
+
+import counterpoint as cp
+
+generator = np.random.default_rng(0)
+labels = np.arange(600) % 3
+centre = generator.normal(size=(3, 32))
+healthy = (centre[labels] + 0.5 * generator.normal(size=(600, 32))).astype("float32")
+collapsed = (np.ones(32) + 0.01 * generator.normal(size=(600, 32))).astype("float32")
+
+for name, features in (("healthy", healthy), ("collapsed", collapsed)):
+    print(name, cp.diagnose(features, labels=labels), sep="\n", end="\n\n")

@@ -1,0 +1,27 @@
+"""A loss of Counterpoint in a plain PyTorch loop, and what it says of itself: chance, floor, effective negatives."""
+
+import torch
+from torch import nn
+
+import counterpoint as cp
+
+torch.manual_seed(0)
+samples = torch.randn(512, 32)  # 32 numbers per sample stand for an image
+encoder = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 16))
+optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-3)
+loss = cp.losses.InfoNCE(temperature=0.2)
+
+for step in range(50):
+    batch = samples[torch.randperm(len(samples))[:128]]
+    z0, z1 = (encoder(batch + 0.1 * torch.randn_like(batch)) for _ in range(2))
+    value = loss(z0, z1)
+    optimizer.zero_grad()
+    value.backward()
+    optimizer.step()
+    if step % 10 == 0:
+        attention = loss.attention(z0.detach(), z1.detach())
+        print(f"step {step:2d}  loss {value.item():.3f}  chance {loss.chance(128):.3f}  floor {loss.floor(128):.3f}")
+        print(
+            f"         an anchor attends to {attention.mean_effective_negatives:.0f} of {attention.num_negatives} negatives"
+        )
+print(cp.losses.explain(loss))
