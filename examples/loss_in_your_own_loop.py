@@ -20,8 +20,7 @@ for step in range(50):
     optimizer.step()
     if step % 10 == 0:
         attention = loss.attention(z0.detach(), z1.detach())
+        effective, num_negatives = attention.mean_effective_negatives, attention.num_negatives
         print(f"step {step:2d}  loss {value.item():.3f}  chance {loss.chance(128):.3f}  floor {loss.floor(128):.3f}")
-        print(
-            f"         an anchor attends to {attention.mean_effective_negatives:.0f} of {attention.num_negatives} negatives"
-        )
+        print(f"         an anchor attends to {effective:.0f} of {num_negatives} negatives")
 print(cp.losses.explain(loss))

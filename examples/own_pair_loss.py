@@ -1,4 +1,4 @@
-"""A pairwise loss of one's own from two functions, phi and psi: value, gradient and curvature are exact, memory is linear."""
+"""A pairwise loss of one's own from two functions, phi and psi: with exact curvature and linear memory."""
 
 import torch
 
@@ -19,9 +19,7 @@ step = 1e-5
 moved = [torch.autograd.grad(own(z, z1), z)[0] for z in (z0 + step * direction, z0 - step * direction)]
 difference = (moved[0] - moved[1]) / (2 * step)
 error = float((difference - curvature).norm() / curvature.norm())
-print(
-    f"loss {float(value.detach()):.4f}; the Hessian's product with a direction differs from finite differences by {error:.1e}"
-)
+print(f"loss {float(value.detach()):.4f}; Hessian times a direction, beside finite differences: error {error:.1e}")
 assert error < 1e-6
 
 # The optimal geometry of three classes under the same loss.
