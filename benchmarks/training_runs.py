@@ -80,7 +80,7 @@ def make_job(setup: Setup, folder: Path) -> TrainingJob:
     source = open_given(settings, Given(data=setup.images), Reporter(quiet=True))
     placement = place(setup.device, setup.precision)
     create_run(folder, overwrite=True)
-    return assemble(resolve_holdout(settings, source), source, placement, None).job(RunFolder(folder))
+    return assemble(resolve_holdout(settings, source), source, placement, Given()).job(RunFolder(folder))
 
 
 def random_pictures(num_pictures: int) -> np.ndarray:

@@ -69,7 +69,7 @@ def job_of(folder: Path, given: Given = Given(), **settings: Any) -> TrainingJob
     number, size = rank(), world_size()
     placement = Placement("cpu", "fp32", {}, Ranks(number, number, size, size, launcher="torchrun"))
     source = open_given(asked, given, Reporter(quiet=True))
-    return assemble(resolve_holdout(asked, source), source, placement, given.encoder).job(RunFolder(folder))
+    return assemble(resolve_holdout(asked, source), source, placement, given).job(RunFolder(folder))
 
 
 def take_steps(job: TrainingJob, num_steps: int, dtype: torch.dtype = torch.float32) -> Steps:

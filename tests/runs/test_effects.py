@@ -20,6 +20,7 @@ from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs import training
 from counterpoint.runs.assembly import assemble
+from counterpoint.runs.given import Given
 from counterpoint.runs.effects import IMAGE_RULES, RULES, VECTOR_RULES, check_choices, idle_settings, refuse_idle
 from counterpoint.runs.resolve import Resolution, resolve_holdout
 
@@ -72,7 +73,7 @@ def made_of(method: str, **changes: Any) -> tuple[dict[str, Any], Resolution]:
         second_shape=(NUM_FEATURES,) if "modal" in method else None,
     )  # fmt: skip
     resolution = resolve_holdout(settings_of(method, **changes), source)
-    assembled = assemble(resolution, source, CPU, None)
+    assembled = assemble(resolution, source, CPU, Given())
     loss = copy.deepcopy(assembled.loss)
     own: dict[str, Any] = {name: tuple(value.shape) for name, value in assembled.method.state_dict().items()}
     z0, z1 = torch.rand(2, 16, assembled.encoder.embedding_dims, generator=generator)

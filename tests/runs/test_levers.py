@@ -21,6 +21,7 @@ from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.assembled import Assembled
 from counterpoint.runs.assembly import assemble
+from counterpoint.runs.given import Given
 from counterpoint.runs.levers import levers_of
 from counterpoint.runs.resolve import resolve_holdout
 
@@ -65,7 +66,7 @@ def assembled(**asked: Any) -> Assembled:
         notes={}, **pairs,
     )  # fmt: skip
     settings = build(TrainSettings, nest({"batch_size": 8, "projector.hidden": 16} | asked), "test")
-    return assemble(resolve_holdout(settings, source), source, CPU, None)
+    return assemble(resolve_holdout(settings, source), source, CPU, Given())
 
 
 def first_step(made: Assembled) -> list[Tensor]:

@@ -200,12 +200,14 @@ class Run:
         data: what was trained on, when it was an array in memory (a run folder does not hold a copy of it).
         labels: labels given with it.
         encoder: the user's own module, if one was trained.
+        loss: the user's own loss, if it was trained with one.
     """
 
     path: Path
     data: Any = field(default=None, repr=False)
     labels: Any = field(default=None, repr=False)
     encoder: Any = field(default=None, repr=False)
+    loss: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Accept the path as text."""

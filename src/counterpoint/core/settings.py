@@ -183,7 +183,8 @@ class LossSettings(Settings):
 
     name: str = Field(
         default="auto",
-        description="a member of the loss catalogue, see `counterpoint list losses` (auto: the method's)",
+        description="a member of the loss catalogue, see `counterpoint list losses` (auto: the method's), or "
+        "package.module:name of a function of your own that makes one",
     )
     epsilon: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="weight of the positive pair in the denominator: 1 is NT-Xent, 0 is DCL"

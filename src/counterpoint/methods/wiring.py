@@ -1,5 +1,6 @@
 """From resolved settings to a method: which wiring, which loss, which further weights."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import TrainSettings
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.loss import Loss
+from counterpoint.losses.own_loss import CUSTOM
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import Method as Entry
 from counterpoint.methods.classification import Classification, ClassLoss
@@ -19,7 +21,7 @@ from counterpoint.methods.encoding import Chunks, Head
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
-from counterpoint.nn.encoders import CUSTOM, build_encoder, feature_width
+from counterpoint.nn.encoders import build_encoder, feature_width
 from counterpoint.nn.outputs import OutputMap, check_subvector
 from counterpoint.nn.predictors import build_predictor
 from counterpoint.nn.projectors import build_projector
@@ -56,6 +58,7 @@ class MethodParts:
         in_shape: shape of one sample.
         second_shape: shape of its partner in paired data; None otherwise.
         seed: the run's seed.
+        loss: the user's own; None for one of the catalogue.
     """
 
     backbone: nn.Module
@@ -67,6 +70,7 @@ class MethodParts:
     in_shape: tuple[int, ...]
     second_shape: tuple[int, ...] | None
     seed: int
+    loss: Loss | None = None
 
     @property
     def embedding_dims(self) -> int:
@@ -149,6 +153,10 @@ def _loss(settings: TrainSettings, entry: Entry, parts: MethodParts, further: Ma
     """The loss of the settings; the method's own options hold for its own loss."""
     asked = settings.loss
     name = entry.loss if asked.name == "auto" else asked.name
+    if name == CUSTOM:
+        if parts.loss is None:
+            raise ValueError("this run was trained with a loss of your own; pass it as loss=, or name it again")
+        return copy.deepcopy(parts.loss)
     common = {
         "temperature": entry.temperature if settings.temperature == "auto" else float(settings.temperature),
         "epsilon": asked.epsilon,

@@ -25,20 +25,21 @@ from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
 from counterpoint.nn.trained import Encoder, EncoderCard
 from counterpoint.runs.assembled import Assembled
 from counterpoint.runs.effects import chosen, method_of
+from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import Resolution, resolve, resolve_widths
 
 STATISTICS_SAMPLES = 10_000  # samples from which mean and deviation are taken, at most
 STATISTICS_CHUNK = 256
 
 
-def assemble(resolution: Resolution, source: Source, placement: Placement, module: nn.Module | None) -> Assembled:
+def assemble(resolution: Resolution, source: Source, placement: Placement, given: Given) -> Assembled:
     """Build encoder, projector, method and order.
 
     Args:
         resolution: settings with the holdout filled in.
         source: the data.
         placement: device, precision and ranks.
-        module: the user's own encoder, if any.
+        given: the user's own encoder and loss, if any.
 
     Raises:
         UsageError: a name is unknown, or a number does not fit the data, the encoder or the ranks.
@@ -54,12 +55,12 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, modul
     order = build_order(
         thinned.positions, source.labels, int(settings.batch_size), settings.seed, settings.source.sampling
     )
-    backbone = initial_backbone(settings, source.shape, module)
+    backbone = initial_backbone(settings, source.shape, given.encoder)
     width = feature_width(backbone, source.shape)
     settings = resolve_widths(resolution, width).settings
     card = _card(settings, source, thinned.positions, width)
     encoder = Encoder(card, backbone, _projector(settings, card))
-    method = _method(settings, source, encoder, placement)
+    method = _method(settings, source, encoder, placement, given.loss)
     kernels = _try_loss(settings, method, encoder.embedding_dims, len(source.class_names))
     return Assembled(
         resolution, placement, source, split, thinned.positions, order, thinned.counts, encoder, method, kernels
@@ -86,7 +87,9 @@ def _check_engine(settings: TrainSettings, placement: Placement, num_train: int)
         )
 
 
-def _method(settings: TrainSettings, source: Source, encoder: Encoder, placement: Placement) -> Method:
+def _method(
+    settings: TrainSettings, source: Source, encoder: Encoder, placement: Placement, loss: Loss | None
+) -> Method:
     """The method, with BatchNorm over all ranks where there are several."""
     card = encoder.card
     parts = MethodParts(
@@ -100,6 +103,7 @@ def _method(settings: TrainSettings, source: Source, encoder: Encoder, placement
         in_shape=source.shape,
         second_shape=source.second_shape,
         seed=settings.seed,
+        loss=loss,
     )
     method = build_method(settings, parts)
     if placement.world_size == 1:

@@ -18,6 +18,7 @@ from counterpoint.data.sources import form_of
 from counterpoint.data.formats.tar_shards import find_shards
 from counterpoint.engine.optimisers import READ_BY
 from counterpoint.losses.build import parameters_of, shared_settings
+from counterpoint.losses.own_loss import CUSTOM as CUSTOM_LOSS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH, Method
 from counterpoint.methods.wiring import check_loss
@@ -56,6 +57,8 @@ class Facts:
         """The settings of ``loss`` and ``temperature`` that the loss, as it is wired, reads."""
         if self.method.wiring == "queue":  # all keys of the queue are negatives, and DCL is epsilon 0
             return frozenset({"temperature"} if self.loss == "dcl" else {"temperature", "epsilon"})
+        if self.loss == CUSTOM_LOSS:  # it is made before the settings are read
+            return frozenset()
         own = dict(self.method.options) if self.loss == self.method.loss else {}
         return shared_settings(self.loss, own | self.settings.loss.options)
 
@@ -73,6 +76,8 @@ class Facts:
         """Why a setting that many losses share has none here."""
         if name in self.loss_takes:
             return None
+        if self.loss == CUSTOM_LOSS:
+            return "a loss of your own takes its arguments from --loss.options, or where you make it"
         if "rule" in parameters_of(self.loss):
             return f"loss {self.loss} takes negatives; its rule may take more, as in --loss.options '{{{name}: 0.1}}'"
         taken = ", ".join(sorted(self.loss_takes)) or "none of temperature, epsilon and negatives"
@@ -123,7 +128,8 @@ def check_choices(settings: TrainSettings) -> None:
     if settings.encoder not in (AUTO, CUSTOM):
         check_encoder_name(settings.encoder)
     if settings.loss.name != AUTO:
-        parameters_of(settings.loss.name)
+        if settings.loss.name != CUSTOM_LOSS:
+            parameters_of(settings.loss.name)
         check_loss(settings.method, method, settings.loss.name)
     if settings.views.preset not in (AUTO, *PRESETS):
         raise unknown_name("views.preset", settings.views.preset, PRESETS)

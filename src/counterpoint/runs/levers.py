@@ -4,6 +4,7 @@ from counterpoint.core.array_layout import Kind
 from counterpoint.core.settings import TrainSettings
 from counterpoint.diagnostics.evidence import Lever
 from counterpoint.losses.build import parameters_of
+from counterpoint.losses.own_loss import CUSTOM
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 
@@ -18,7 +19,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
     has_views, is_joint = settings.views.preset != "none", method.wiring == "joint" and not method.needs_labels
     is_there: dict[Lever, bool] = {
         "learning rate": True,
-        "temperature": "temperature" in parameters_of(settings.loss.name),
+        "temperature": settings.loss.name != CUSTOM and "temperature" in parameters_of(settings.loss.name),
         "views": has_views,
         "preview": has_views and kind == "images",
         "epochs": True,

@@ -51,7 +51,7 @@ def execute(
         reporter.say(banner(assembled))
         seconds = _train(job, assembled, reporter, is_resumed=is_resumed)
     reporter.say(f"trained in {seconds:.1f} s; run folder {folder.path}")
-    return Run(folder.path, given.data, given.labels, given.encoder)
+    return given.run_at(folder.path)
 
 
 def _take(folder: RunFolder, held: contextlib.ExitStack, reporter: Reporter) -> None:
@@ -61,7 +61,7 @@ def _take(folder: RunFolder, held: contextlib.ExitStack, reporter: Reporter) -> 
     remove_leftovers(folder.path, [path.name for path in folder.files])
 
 
-def first_status(assembled: Assembled) -> dict[str, Any]:
+def first_status(assembled: Assembled, given: Given) -> dict[str, Any]:
     """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
     settings, source = assembled.resolution.settings, assembled.source
     blank = assembled.resolution.blank_views
@@ -93,6 +93,7 @@ def first_status(assembled: Assembled) -> dict[str, Any]:
         "pair_kernels": [{"name": choice.name, "reason": choice.reason} for choice in assembled.kernels],
         "width": assembled.encoder.card.width,
         "embedding_dims": assembled.encoder.embedding_dims,
+        **({"own_loss": dict(given.loss_origin)} if given.loss_origin else {}),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 

@@ -24,12 +24,13 @@ from counterpoint.engine.launch import ranks_joined
 from counterpoint.engine.placement import Placement, place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.losses.own_loss import CUSTOM, as_loss
 from counterpoint.nn.trained import is_saved
 from counterpoint.runs.assembled import Assembled
 from counterpoint.runs.assembly import assemble
 from counterpoint.runs.changes import continued_settings
 from counterpoint.runs.effects import check_choices, refuse_idle, without_idle
-from counterpoint.runs.given import Given, open_given
+from counterpoint.runs.given import Given, open_given, with_named_loss
 from counterpoint.runs.resolve import Resolution, resolve_holdout
 from counterpoint.runs.running import execute, first_status
 
@@ -42,6 +43,7 @@ def train(
     *,
     labels: Any = None,
     encoder: str | nn.Module | None = None,
+    loss: Mapping[str, Any] | nn.Module | None = None,
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
@@ -54,6 +56,8 @@ def train(
         labels: one per sample, for arrays; evaluation and supervised methods use them.
         encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module, which stays as it is:
             a copy is trained.
+        loss: your own loss, of which a copy is trained with: one of ``counterpoint.losses`` or any module called as
+            ``loss(z0, z1)``; or the settings of one of the catalogue, such as ``{"name": "triplet"}``.
         resume: go on if the run folder holds a run already.
         overwrite: replace the run folder if it holds a run already.
         quiet: show no progress.
@@ -76,7 +80,12 @@ def train(
         asked["data"] = str(data) if is_named else ARRAY
     if encoder is not None:
         asked["encoder"] = encoder if isinstance(encoder, str) else "custom"
-    given = Given(None if is_named else data, labels, encoder if isinstance(encoder, nn.Module) else None)
+    if isinstance(loss, Mapping):
+        asked["loss"] = loss
+    elif loss is not None:
+        asked["loss.name"] = CUSTOM
+    own_loss = None if loss is None or isinstance(loss, Mapping) else as_loss(loss)
+    given = Given(None if is_named else data, labels, encoder if isinstance(encoder, nn.Module) else None, own_loss)
     return train_from(nest(asked), given, resume=resume, overwrite=overwrite, reporter=Reporter(quiet=quiet))
 
 
@@ -99,6 +108,7 @@ def train_from(
         overwrite: replace a run that is there.
         allow_changed: when going on, take over settings that change no weight.
     """
+    asked, given = with_named_loss(asked, given)
     settings = build(TrainSettings, asked, "settings")
     folder = RunFolder(Path(settings.out or default_out(settings)))
     if resume and overwrite:
@@ -114,7 +124,7 @@ def train_from(
         resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
         refuse_idle(settings, resolution.idle)
         _check_alike(job, assembled)
-        on_first_rank(lambda: _create(folder, settings, resolution, assembled, overwrite=way == REPLACE))
+        on_first_rank(lambda: _create(folder, settings, resolution, assembled, given, overwrite=way == REPLACE))
         return execute(job, given, assembled, reporter)
 
 
@@ -135,7 +145,7 @@ def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
     placement = place(settings.engine.device, settings.engine.precision)
     with ranks_joined(placement):
         reporter = Reporter(quiet=quiet or not is_first_rank())
-        return _continue(folder, Given(known.data, known.labels, known.encoder), settings, placement, reporter)
+        return _continue(folder, Given.of(known), settings, placement, reporter)
 
 
 def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
@@ -151,7 +161,7 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     known = as_run(run)
     folder, settings = known.folder, read_resolved(known.folder)
     placement = place(settings.engine.device, settings.engine.precision)
-    given = Given(known.data, known.labels, known.encoder)
+    given = Given.of(known)
     _, assembled, job = _assemble(folder, settings, given, placement, reporter)
     _refuse_other_data(folder, assembled)
     return job
@@ -171,7 +181,7 @@ def _continue(
     is_done = folder.read_status()["status"] == "finished" and is_saved(folder)
     if told_by_first_rank(lambda: "done" if is_done else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
-        return Run(folder.path, given.data, given.labels, given.encoder)
+        return given.run_at(folder.path)
     resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
     _check_alike(job, assembled)
     on_all_ranks(lambda: _refuse_other_data(folder, assembled))
@@ -185,7 +195,7 @@ def _assemble(
     """Open the data and build every part, before anything is written."""
     source = open_given(settings, given, reporter)
     resolution = resolve_holdout(settings, source)
-    assembled = assemble(resolution, source, placement, given.encoder)
+    assembled = assemble(resolution, source, placement, given)
     return resolution, assembled, assembled.job(folder)
 
 
@@ -204,7 +214,13 @@ def _way(folder: RunFolder, ranks: Ranks, *, resume: bool, overwrite: bool) -> s
 
 
 def _create(
-    folder: RunFolder, settings: TrainSettings, resolution: Resolution, assembled: Assembled, *, overwrite: bool
+    folder: RunFolder,
+    settings: TrainSettings,
+    resolution: Resolution,
+    assembled: Assembled,
+    given: Given,
+    *,
+    overwrite: bool,
 ) -> None:
     """Create the run folder with what is known before the first step."""
     if overwrite and folder.status.exists():
@@ -213,7 +229,7 @@ def _create(
     create_run(folder.path, overwrite=overwrite)
     write_text(folder.config, as_yaml(settings, only_set=True))
     _write_resolved(folder, resolution)
-    folder.update_status(**first_status(assembled))
+    folder.update_status(**first_status(assembled, given))
 
 
 def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
