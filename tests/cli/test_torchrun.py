@@ -142,7 +142,7 @@ def test_a_killed_rank_is_replaced_and_the_weights_are_the_same(
         steps_then = len(losses(out))
         assert process.wait(SECONDS) == 0, said.read_text(encoding="utf-8")[-3000:]
     text = said.read_text(encoding="utf-8")
-    assert steps_then < 40  # it was lost in the midst
+    assert steps_then < 40  # it was lost in the middle
     assert "resuming from step-" in text
     assert losses(out) == losses(undisturbed)
     assert weights_differ(out, undisturbed) == 0.0

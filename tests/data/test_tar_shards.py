@@ -14,7 +14,7 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import indexed_images, tar_shards
 from counterpoint.data.formats.image_files import decode_square
-from counterpoint.data.formats.tar_headers import BLOCK, Member, Obstacle, members_of
+from counterpoint.data.formats.tar_headers import BLOCK, Member, Unreadable, members_of
 from counterpoint.data.source import Source
 from data import shard_files as files
 
@@ -233,10 +233,10 @@ def test_every_cut_of_a_shard_is_noticed(tmp_path: Path, rng: np.random.Generato
     lengths = [*range(0, last, 97), *range(0, last, BLOCK), last]
     for length in lengths:
         shard.path.write_bytes(content[:length])
-        damage = [found for found in members_of(shard.path) if isinstance(found, Obstacle) and found.is_damage]
+        damage = [found for found in members_of(shard.path) if isinstance(found, Unreadable) and found.is_damage]
         assert damage, length
     shard.path.write_bytes(content)
-    assert not [found for found in members_of(shard.path) if isinstance(found, Obstacle)]
+    assert not [found for found in members_of(shard.path) if isinstance(found, Unreadable)]
 
 
 def test_joined_archives_are_read_to_the_end(tmp_path: Path, rng: np.random.Generator) -> None:

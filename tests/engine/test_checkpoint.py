@@ -280,7 +280,7 @@ def test_old_ones_are_dropped_only_after_the_new_one_is_committed(
     assert renames == [(".step-00000004.tmp", "step-00000004"), ("step-00000002", ".step-00000002.trash")]
 
 
-def test_an_interrupt_in_the_midst_of_a_save_leaves_nothing_half_done(
+def test_an_interrupt_in_the_middle_of_a_save_leaves_nothing_half_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = save_checkpoint(tmp_path, tiny(2), keep=1)

@@ -21,7 +21,7 @@ from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import ViewPlan
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.engine import Engine
-from counterpoint.engine.job import Levels, Pace, TrainingJob
+from counterpoint.engine.job import Levels, TrainingJob, TrainingPlan
 from counterpoint.engine.loop import replay_step, run_training
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
@@ -37,7 +37,7 @@ NUM_SAMPLES, BATCH, EPOCHS = 13, 4, 5
 BATCHES = NUM_SAMPLES // BATCH
 STEPS = BATCHES * EPOCHS
 SCHEDULE = Schedule(0.01, STEPS, 2)
-PACE = Pace(
+PLAN = TrainingPlan(
     num_epochs=EPOCHS,
     checkpoint_every=2,
     checkpoint_steps=None,
@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def job_for(
-    folder: RunFolder, watch: Any = None, *, seed: int = 0, method: Method | None = None, **pace: Any
+    folder: RunFolder, watch: Any = None, *, seed: int = 0, method: Method | None = None, **plan: Any
 ) -> TrainingJob:
     torch.manual_seed(0)
     toy = Toy(watch) if method is None else method
@@ -89,7 +89,7 @@ def job_for(
         "views": ViewDrawer(ViewPlan(noise=0.1), torch.zeros(3), torch.ones(3), 0),
         "engine": Engine(place("cpu", "fp32")),
         "folder": folder,
-        "pace": replace(PACE, seed=seed, **pace),
+        "plan": replace(PLAN, seed=seed, **plan),
         "levels": Levels(chance=1.5, floor=0.5),
         "average": None,
         "measurements": (),

@@ -36,7 +36,7 @@ def on_all_ranks(body: Callable[[], Result]) -> Result:
     return outcome[0]
 
 
-def told_by_first_rank(body: Callable[[], str]) -> str:
+def from_first_rank(body: Callable[[], str]) -> str:
     """What rank 0 finds, on every rank: several machines may see a shared folder differently for a while.
 
     Args:
@@ -45,7 +45,7 @@ def told_by_first_rank(body: Callable[[], str]) -> str:
     Raises:
         Exception: as ``on_first_rank`` raises.
 
-    >>> told_by_first_rank(lambda: "begin")
+    >>> from_first_rank(lambda: "begin")
     'begin'
     """
     found: list[str] = []

@@ -96,7 +96,7 @@ def _chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Te
 
 
 def feature_correlation(z_ND: Tensor) -> float:
-    r"""Mean absolute cosine between different live columns; 0 when features never fire together.
+    r"""Mean absolute cosine between different live columns; 0 when features are never active together.
 
     .. math:: \frac{1}{L(L-1)} \sum_{a \ne b} \big|\hat f_a^\top \hat f_b\big|
 

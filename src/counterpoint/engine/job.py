@@ -17,7 +17,7 @@ from counterpoint.nn.method import Method
 
 
 @dataclass(frozen=True)
-class Pace:
+class TrainingPlan:
     """How long a run is, how a step is cut, and how often it is saved.
 
     Attributes:
@@ -66,7 +66,7 @@ class TrainingJob:
         views: draws the two views.
         engine: device, precision and ranks.
         folder: where metrics and checkpoints go.
-        pace: how long, how often.
+        plan: how long, how often.
         levels: what the loss curve is read against.
         average: moving average of the weights, or None.
         measurements: join each epoch's record.
@@ -81,7 +81,7 @@ class TrainingJob:
     views: ViewDrawer
     engine: Engine
     folder: RunFolder
-    pace: Pace
+    plan: TrainingPlan
     levels: Levels
     average: WeightAverage | None
     measurements: tuple[Measurement, ...]
@@ -91,4 +91,4 @@ class TrainingJob:
     @property
     def num_steps(self) -> int:
         """Updates in the whole run."""
-        return self.pace.num_epochs * self.loader.order.batches_per_epoch
+        return self.plan.num_epochs * self.loader.order.batches_per_epoch

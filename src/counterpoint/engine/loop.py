@@ -16,7 +16,7 @@ from counterpoint.core.errors import (
     RunError,
     first_line,
 )
-from counterpoint.core.first_rank import on_all_ranks, on_first_rank, told_by_first_rank
+from counterpoint.core.first_rank import from_first_rank, on_all_ranks, on_first_rank
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position, Snapshot, list_checkpoints, restore_checkpoint, save_checkpoint
 from counterpoint.engine.hooks import EpochEnd, Logger
@@ -79,9 +79,9 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     state = _restore(job, prepared, reporter) if resume else LoopState()
     if not resume:
         _save(job, prepared, state)
-    showing = reporter.training(job.pace.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
+    showing = reporter.training(job.plan.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
     with torch.random.fork_rng(_devices(job)), stop_on_signals() as stop, showing as display:
-        while state.position.epoch < job.pace.num_epochs:
+        while state.position.epoch < job.plan.num_epochs:
             _run_epoch(job, prepared, state, display, stop)
     for logger in job.loggers:
         if note := _tried(logger, logger.close):
@@ -127,7 +127,7 @@ def _run_epoch(
         if state.position.batch < num_batches:
             _maybe_leave(job, prepared, state, stop_code)
     _end_epoch(job, prepared, state, display, steps_here)
-    if state.position.epoch < job.pace.num_epochs:
+    if state.position.epoch < job.plan.num_epochs:
         _maybe_leave(job, prepared, state, stop_code, is_epoch_end=True)
 
 
@@ -166,14 +166,14 @@ def _end_epoch(
 ) -> None:
     """Measure, write the epoch's record, and save if it is time."""
     position = Position(state.position.epoch + 1, 0, state.position.step)
-    is_last = position.epoch == job.pace.num_epochs
+    is_last = position.epoch == job.plan.num_epochs
     moment = EpochEnd(position.epoch, position.step, is_last, job.method)
     measured = {name: value for measure in job.measurements for name, value in measure(moment).items()}
     record = _record(job, state, measured, steps_here)
     on_first_rank(lambda: state.notes.extend(_write_record(job, record)))
     display.epoch_done(record)
     state.position, state.log = position, EpochLog()
-    is_due = position.epoch % job.pace.checkpoint_every == 0 or _is_due(job, position.step)
+    is_due = position.epoch % job.plan.checkpoint_every == 0 or _is_due(job, position.step)
     if is_last or is_due:
         _save(job, prepared, state)
 
@@ -229,7 +229,7 @@ def _save(job: TrainingJob, prepared: Prepared, state: LoopState) -> None:
         log=asdict(state.log),
         facts=dict(job.facts),
     )
-    on_first_rank(lambda: save_checkpoint(job.folder.checkpoints, snapshot, keep=job.pace.keep))
+    on_first_rank(lambda: save_checkpoint(job.folder.checkpoints, snapshot, keep=job.plan.keep))
     state.unproven = state.position.step
 
 
@@ -245,7 +245,7 @@ def _load(job: TrainingJob, prepared: Prepared, snapshot: Snapshot) -> None:
 
 def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopState:
     """Load the newest valid checkpoint and drop metrics written after it."""
-    if told_by_first_rank(lambda: "none" if _has_nothing_saved(job) else "") == "none":
+    if from_first_rank(lambda: "none" if _has_nothing_saved(job) else "") == "none":
         reporter.say("no checkpoint was saved yet; starting from the beginning")
         on_first_rank(lambda: job.folder.truncate_metrics(0))
         state = LoopState()
@@ -267,7 +267,7 @@ def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopSt
 
 def _is_due(job: TrainingJob, step: int) -> bool:
     """Whether a checkpoint is asked for after so many steps."""
-    every = job.pace.checkpoint_steps
+    every = job.plan.checkpoint_steps
     return every is not None and step % every == 0
 
 

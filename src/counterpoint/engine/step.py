@@ -73,15 +73,15 @@ def take_step(
     """
     # Dropout and the like draw from torch's own generator: seeding it by step makes it, too, a function of the
     # position.
-    torch.manual_seed((job.pace.seed * 1_000_003 + position.step + (rank() << 40)) % 2**63)
+    torch.manual_seed((job.plan.seed * 1_000_003 + position.step + (rank() << 40)) % 2**63)
     set_learning_rate(prepared.optimizer, job.schedule(position.step))
     try:
         loss, code = _backward(job, prepared.module, _prepare(job, batch, position.epoch), position, asked)
-        update = job.engine.update(prepared.module, prepared.optimizer, clip=job.pace.clip)
+        update = job.engine.update(prepared.module, prepared.optimizer, clip=job.plan.clip)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise LoneTrainingError(describe_memory(error, len(batch.ids), job.pace.chunk_size)) from None
+        raise LoneTrainingError(describe_memory(error, len(batch.ids), job.plan.chunk_size)) from None
     if update.nonfinite is not None:
         detail = f"samples {'; '.join(map(named_ids, gather_rows(batch.ids).chunk(world_size())))}"
         raise TrainingError(_stopped(position, f"the gradient of {update.nonfinite} is not finite", detail))
@@ -104,7 +104,7 @@ def _backward(
     job: TrainingJob, module: nn.Module, local: LocalBatch, position: Position, asked: Callable[[], int]
 ) -> tuple[float, int]:
     """Gradient of the mean loss over sub-batches; returns that loss over all ranks and what their signals ask for."""
-    parts = [LocalBatch(*pieces) for pieces in zip(*_pieces(local, job.pace.num_parts), strict=True)]
+    parts = [LocalBatch(*pieces) for pieces in zip(*_pieces(local, job.plan.num_parts), strict=True)]
     total, code = 0.0, 0
     for number, part in enumerate(parts):
         with job.engine.accumulating(module, is_last=number == len(parts) - 1):

@@ -149,9 +149,9 @@ def _choose(scores: PairScores, psi: PairFunction) -> Choice:
         return Choice("dense", f"{num_pairs:,} pairs fit the cache")
     if device.type not in PROGRAM_DEVICES:
         return Choice("tiled", f"{num_pairs:,} pairs on {device.type}")
-    obstacle = triton_pairs.why_not(scores, psi)
-    if obstacle is not None:
-        return Choice("tiled", f"{num_pairs:,} pairs on cuda; no fused program: {obstacle}")
+    reason = triton_pairs.why_not(scores, psi)
+    if reason is not None:
+        return Choice("tiled", f"{num_pairs:,} pairs on cuda; no fused program: {reason}")
     precision, inputs = torch.get_float32_matmul_precision(), _inputs.get()
     name, why = FUSED[precision], f"float32 products as for {precision!r}"
     if inputs in FUSED_HALF and scores.terms.anchors_ND.dtype == torch.float32:

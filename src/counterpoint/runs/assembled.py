@@ -16,7 +16,7 @@ from counterpoint.data.order import Order, Split
 from counterpoint.data.source import Source
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.hooks import Measurement
-from counterpoint.engine.job import Levels, Pace, TrainingJob
+from counterpoint.engine.job import Levels, TrainingPlan, TrainingJob
 from counterpoint.engine.loggers import build_loggers
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.placement import Placement
@@ -121,7 +121,7 @@ class Assembled:
             views=view_drawer(settings, self.encoder.card),
             engine=Engine(self.placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
             folder=folder,
-            pace=_pace(settings),
+            plan=_plan(settings),
             levels=self._levels(),
             average=average,
             measurements=self._measurements(average),
@@ -170,10 +170,10 @@ class Assembled:
         }
 
 
-def _pace(settings: TrainSettings) -> Pace:
+def _plan(settings: TrainSettings) -> TrainingPlan:
     """How long a run is, how a step is cut, and how often it is saved."""
     engine, clip = settings.engine, settings.optim.clip
-    return Pace(
+    return TrainingPlan(
         num_epochs=int(settings.epochs),
         checkpoint_every=int(engine.checkpoint_every),
         checkpoint_steps=None if engine.checkpoint_steps == "none" else engine.checkpoint_steps,

@@ -11,7 +11,7 @@ from torch import nn
 from counterpoint.core.dist import broadcast_text, is_first_rank, ranks_that_differ
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import write_text
-from counterpoint.core.first_rank import on_all_ranks, on_first_rank, told_by_first_rank
+from counterpoint.core.first_rank import on_all_ranks, on_first_rank, from_first_rank
 from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder, as_run, create_run
@@ -116,7 +116,7 @@ def train_from(
     placement = place(settings.engine.device, settings.engine.precision)
     with ranks_joined(placement):
         reporter = reporter if is_first_rank() else Reporter(quiet=True)
-        way = told_by_first_rank(lambda: _way(folder, placement.ranks, resume=resume, overwrite=overwrite))
+        way = from_first_rank(lambda: _way(folder, placement.ranks, resume=resume, overwrite=overwrite))
         if way == GO_ON:
             known = continued_settings(folder, settings, allow_changed=allow_changed)
             return _continue(folder, given, known, placement, reporter)
@@ -179,7 +179,7 @@ def _continue(
 ) -> Run:
     """Go on with a run."""
     is_done = folder.read_status()["status"] == "finished" and is_saved(folder)
-    if told_by_first_rank(lambda: "done" if is_done else "") == "done":
+    if from_first_rank(lambda: "done" if is_done else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return given.run_at(folder.path)
     resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from counterpoint.data.formats.image_files import SUFFIXES
 from counterpoint.data.formats.located import Located, read_bytes
-from counterpoint.data.formats.tar_headers import Member, Obstacle, members_of
+from counterpoint.data.formats.tar_headers import Member, Unreadable, members_of
 from counterpoint.data.manifest import FileStamp, Manifest, Remark
 
 LABEL_KINDS = ("cls", "json", "txt")  # in the order in which they are preferred
@@ -48,23 +48,23 @@ def scan_shard(path: Path, prefix: str, label_field: str, stamp: FileStamp) -> S
         stamp: the shard's, taken before it is read.
     """
     samples: dict[str, dict[str, Member]] = defaultdict(dict)
-    obstacles: list[Obstacle] = []
+    unreadable: list[Unreadable] = []
     try:
         for found in members_of(path):
-            obstacle = found if isinstance(found, Obstacle) else _put(found, samples)
-            obstacles += [] if obstacle is None else [obstacle]
+            problem = found if isinstance(found, Unreadable) else _put(found, samples)
+            unreadable += [] if problem is None else [problem]
     except OSError as error:
-        obstacles.append(Obstacle(path.name, error.strerror or str(error), is_damage=True, is_lost=True))
+        unreadable.append(Unreadable(path.name, error.strerror or str(error), is_damage=True, is_lost=True))
     images: list[Located] = []
     for members in samples.values():
         suffixes = [suffix for suffix in members if _is_image(suffix)]
         spare = members if not suffixes else suffixes[1:]
         reason = "no image has this key" if not suffixes else f"its key's image is {members[suffixes[0]].name}"
-        obstacles += [Obstacle(members[suffix].name, reason) for suffix in spare]
+        unreadable += [Unreadable(members[suffix].name, reason) for suffix in spare]
         if suffixes:
             images.append(_located(path, prefix, members[suffixes[0]], members, label_field))
-    remarks = tuple(Remark(str(path), prefix + item.name, item.reason, item.is_lost) for item in obstacles)
-    return ShardLayout(tuple(images), remarks, stamp, any(item.is_damage for item in obstacles))
+    remarks = tuple(Remark(str(path), prefix + item.name, item.reason, item.is_lost) for item in unreadable)
+    return ShardLayout(tuple(images), remarks, stamp, any(item.is_damage for item in unreadable))
 
 
 def earlier_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
@@ -99,13 +99,13 @@ def reread_label(image: Located, label_field: str) -> Located:
     return replace(image, label=_read_label(Located(image.name, image.path, offset, size), kind, label_field))
 
 
-def _put(member: Member, samples: Mapping[str, dict[str, Member]]) -> Obstacle | None:
+def _put(member: Member, samples: Mapping[str, dict[str, Member]]) -> Unreadable | None:
     """Add a member to the sample of its key; a hidden one is passed over."""
     key, suffix = split_key(member.name)
     if key.endswith("/") or not key:
         return None
     if suffix in samples[key]:
-        return Obstacle(member.name, "a second member of this name; the first is taken")
+        return Unreadable(member.name, "a second member of this name; the first is taken")
     samples[key][suffix] = member
     return None
 

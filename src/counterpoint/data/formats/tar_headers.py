@@ -35,7 +35,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class Unreadable:
     """What is no usable member: its name as far as it can be told, and why.
 
     Attributes:
@@ -69,7 +69,7 @@ class Extension:
     is_sparse: bool = False
 
 
-def members_of(path: Path) -> Iterator[Member | Obstacle]:
+def members_of(path: Path) -> Iterator[Member | Unreadable]:
     """Walk the headers of an archive in order; after a damaged one the walk goes on at the next that is valid.
 
     Yields:
@@ -99,7 +99,7 @@ def members_of(path: Path) -> Iterator[Member | Obstacle]:
                 place += BLOCK + _padded(_size(header, extension, end - place))
                 extension = Extension()
     if not is_ended:
-        yield Obstacle("end", "the archive ends without an end mark: it may be cut off", is_damage=True)
+        yield Unreadable("end", "the archive ends without an end mark: it may be cut off", is_damage=True)
 
 
 def parse_header(block: bytes) -> Header | None:
@@ -128,33 +128,33 @@ def _padded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _member(header: Header, extension: Extension, offset: int, end: int) -> Member | Obstacle | None:
+def _member(header: Header, extension: Extension, offset: int, end: int) -> Member | Unreadable | None:
     """A regular file, or why it is none; folders are passed over."""
     name = extension.name or header.name
     shown = printable(name) or f"byte {offset - BLOCK}"
     if header.kind == FOLDER_TYPE:
         return None
     if extension.is_sparse or header.kind in REFUSED_TYPES:
-        return Obstacle(shown, f"{REFUSED_TYPES.get(header.kind, 'a sparse file')}, not a plain file")
+        return Unreadable(shown, f"{REFUSED_TYPES.get(header.kind, 'a sparse file')}, not a plain file")
     if header.kind not in FILE_TYPES:
-        return Obstacle(shown, f"of unknown type {header.kind!r}, not a plain file")
+        return Unreadable(shown, f"of unknown type {header.kind!r}, not a plain file")
     if shown != name:
-        return Obstacle(shown, "its name is empty or has control characters")
+        return Unreadable(shown, "its name is empty or has control characters")
     if name.startswith("/") or "\\" in name or ".." in name.split("/"):
-        return Obstacle(shown, "its name leads out of the archive")
+        return Unreadable(shown, "its name leads out of the archive")
     return Member(name, offset, _size(header, extension, end - offset))
 
 
-def _gap(block: bytes, place: int, following: int, *, is_empty: bool) -> Obstacle:
+def _gap(block: bytes, place: int, following: int, *, is_empty: bool) -> Unreadable:
     """Name what lies where a header should be."""
     reach = f"bytes {place} to {following}"
     if is_empty:
-        return Obstacle(
+        return Unreadable(
             reach, "zeros, where a member may have been", is_damage=True, is_lost=following - place < END_BYTES
         )
     name = _text(block[:100])
     shown = name if name and printable(name) == name else reach
-    return Obstacle(shown, f"damaged header; {reach} cannot be read", is_damage=True, is_lost=True)
+    return Unreadable(shown, f"damaged header; {reach} cannot be read", is_damage=True, is_lost=True)
 
 
 def _extend(extension: Extension, header: Header, content: bytes) -> Extension:

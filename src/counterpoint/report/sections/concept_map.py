@@ -1,4 +1,4 @@
-"""The concepts at a glance: how often every dimension fires against how pure it is, and which classes have one."""
+"""The concepts at a glance: how often every dimension is active against how pure it is, and which classes have one."""
 
 import math
 from collections import Counter
@@ -42,21 +42,21 @@ def _map(runs: Sequence[RunRecord], points: dict[int, list[tuple[float, float]]]
     """Draw all dimensions of all runs."""
     clouds = [_cloud(points[run.order], run_style(run.order)) for run in runs]
     fires = [x for cloud in clouds for x in cloud.x]
-    x_axis = decade_axis("share of samples it fires on (log scale)", [-1.0, 0.0, *fires], as_percent=True)
+    x_axis = decade_axis("share of samples it is active on (log scale)", [-1.0, 0.0, *fires], as_percent=True)
     y_axis = percent_axis("purity: share of the commonest class", [0.0, 1.0])
     entries = [(run_style(run.order), run.name) for run in runs] if num_runs > 1 else []
     extents = "; ".join(f"{run.name}: {extent(run)}" for run in runs)
-    words = ChartText("How often each dimension fires and how pure it is", extents)
+    words = ChartText("How often each dimension is active and how pure it is", extents)
 
     def draw(width: float) -> Markup:
         return point_clouds(Frame(width, 290, x_axis, y_axis), words, clouds, [entries])
 
-    note = "Upper left: selective and pure, a concept. Right: fires on nearly everything."
+    note = "Upper left: selective and pure, a concept. Right: active on nearly everything."
     return figure("Dimensions of the embedding", note, draw, WIDE, _table(runs, num_runs))
 
 
 def _points(run: RunRecord) -> list[tuple[float, float]]:
-    """Points (log10 of fires, purity) of the dimensions that fire at all and have labels."""
+    """Points (log10 of fires, purity) of the dimensions that are active at all and have labels."""
     points = [
         (math.log10(concept.fires), concept.purity) for concept in _rated(run) if concept.fires and concept.purity
     ]
@@ -100,7 +100,7 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
         for run in runs
         for concept in _rated(run)[: MAX_ROWS // len(runs)]
     ]
-    return data_table("Dimensions", ["dimension", "fires on", "purity", "class"], rows)
+    return data_table("Dimensions", ["dimension", "active on", "purity", "class"], rows)
 
 
 def _row_title(run: RunRecord, concept: Concept, num_runs: int) -> Markup:

@@ -36,13 +36,13 @@ def extent(run: RunRecord) -> str:
 
 
 def concept_words(run: RunRecord) -> str:
-    """Say how many dimensions stand for one class, how many classes they cover, and how often they fire."""
+    """Say how many dimensions stand for one class, how many classes they cover, and how often they are active."""
     fires = [concept.fires for concept in concepts_of(run) if concept.fires is not None]
     if not concepts_of(run):
         return ""
-    often = f"The median one fires on {percent(median(fires))} of samples." if fires else ""
+    often = f"The median one is active on {percent(median(fires))} of samples." if fires else ""
     if fires and median(fires) > ALMOST_ALWAYS:
-        often += " A dimension that fires almost always is not a concept: its top samples are only its extremes."
+        often += " A dimension that is almost always active is not a concept: its top samples are only its extremes."
     return f"{_purity_words(run)} {often}".strip()
 
 

@@ -19,14 +19,14 @@ from counterpoint.report.wording import count, number, percent
 FEW_SAMPLES = 10
 HOW_TO_READ = (
     "Each card shows the samples that activate a dimension most, the strongest first. The name and the bar are the "
-    "commonest class, and its share, among all samples the dimension fires on, not only those shown. No class is named "
-    "where that share is not above the class’s share of all samples by more than chance."
+    "commonest class, and its share, among all samples the dimension is active on, not only those shown. No class is "
+    "named where that share is not above the class’s share of all samples by more than chance."
 )
 NUM_OPEN = 12  # cards before the fold
 SORTS = (
     ("rank", "usefulness"),
     ("purity", "purity"),
-    ("fires", "how often it fires"),
+    ("fires", "how often it is active"),
     ("expected", "expected activation"),
     ("dim", "dimension number"),
 )
@@ -101,7 +101,7 @@ def _thumbnail_indices(concept: Concept, plan: GalleryPlan, num_images: int) -> 
 
 
 def _card(run: RunRecord, concept: Concept, rank: int, plan: GalleryPlan, addresses: dict[int, str]) -> Markup:
-    """Show one dimension: its name and class, its top samples, and how often it fires."""
+    """Show one dimension: its name and class, its top samples, and how often it is active."""
     dim = "?" if concept.dim is None else number(concept.dim)
     keys = {
         "purity": concept.purity,
@@ -122,7 +122,7 @@ def _meaning(concept: Concept) -> Markup | None:
     if not concept.top_class:
         return element("p", "no class beyond chance", class_="meaning")
     name = element("bdi", concept.top_class, class_="class-name", title=concept.top_class)
-    told = f"{percent(concept.purity)} of the samples it fires on are of one class"
+    told = f"{percent(concept.purity)} of the samples it is active on are of one class"
     bar = share_bar(concept.purity, ChartText("purity", told))
     return element("p", name, " ", percent(concept.purity, 0), " ", bar, class_="meaning")
 
@@ -167,10 +167,10 @@ def _names(concept: Concept) -> Markup:
 
 
 def _facts(run: RunRecord, concept: Concept) -> Markup:
-    """Say how often a dimension fires, and warn when its purity rests on few samples."""
+    """Say how often a dimension is active, and warn when its purity rests on few samples."""
     parts = []
     if concept.fires is not None:
-        parts.append("fires always" if concept.fires == 1 else f"fires on {percent(concept.fires)}")
+        parts.append("always active" if concept.fires == 1 else f"active on {percent(concept.fires)}")
     if concept.expected_activation is not None:
         parts.append(f"expected activation {number(concept.expected_activation)}")
     num_samples = run.diagnosis.num_samples if run.diagnosis else None

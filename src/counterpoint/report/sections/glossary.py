@@ -50,15 +50,15 @@ TERMS = (
         "Lower means more evenly spread.",
     ),
     (
-        "fires",
-        "A dimension fires on a sample when its value exceeds the sparsity threshold in size.",
+        "active",
+        "A dimension is active on a sample when its value exceeds the sparsity threshold in size.",
     ),
     (
         "purity, class consistency",
-        "Purity is the share of the commonest class among the samples a dimension fires on. Class consistency is "
-        "its mean over dimensions. A dimension that always fires has the share of the largest class. A class is named "
-        "only where the lower end of the share’s exact 95 % interval, taken for all classes and dimensions together, "
-        "is above the class’s share of all samples.",
+        "Purity is the share of the commonest class among the samples a dimension is active on. Class consistency is "
+        "its mean over dimensions. A dimension that is always active has the share of the largest class. A class is "
+        "named only where the lower end of the share’s exact 95 % interval, taken for all classes and dimensions "
+        "together, is above the class’s share of all samples.",
     ),
     (
         "expected activation",
