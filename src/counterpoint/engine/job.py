@@ -87,8 +87,3 @@ class TrainingJob:
     measurements: tuple[Measurement, ...]
     loggers: tuple[Logger, ...]
     facts: Mapping[str, Any]
-
-    @property
-    def num_steps(self) -> int:
-        """Updates in the whole run."""
-        return self.plan.num_epochs * self.loader.order.batches_per_epoch

@@ -260,7 +260,8 @@ def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopSt
     position = restored.snapshot.position
     on_first_rank(lambda: job.folder.truncate_metrics(position.step))
     reporter.say(
-        f"resuming from {restored.path.name} (epoch {position.epoch + 1}, step {position.step} of {job.num_steps})"
+        f"resuming from {restored.path.name} (epoch {position.epoch + 1}, step {position.step} of "
+        f"{job.schedule.num_steps})"
     )
     return LoopState(position, EpochLog(**restored.snapshot.log), unproven=position.step)
 
@@ -284,7 +285,7 @@ def _maybe_leave(
         _save(job, prepared, state)
     if stop_code:
         raise InterruptedRunError(
-            f"stopped and saved at step {state.position.step} of {job.num_steps}; continue with: counterpoint resume "
-            f"{shlex.quote(str(job.folder.path))}",
+            f"stopped and saved at step {state.position.step} of {job.schedule.num_steps}; continue with: counterpoint "
+            f"resume {shlex.quote(str(job.folder.path))}",
             exit_code=stop_code,
         )

@@ -80,12 +80,6 @@ def _keep_kernels(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]
     return {**state, "param_groups": [{**group, **own} for group, own in zip(saved, kernels, strict=True)]}
 
 
-def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
-    """Give every group the same rate."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-
-
 def _check_settings(settings: OptimSettings) -> None:
     """Refuse a changed setting that has no effect: whoever changed it expects one."""
     for name, readers in READ_BY.items():

@@ -16,7 +16,6 @@ from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position
 from counterpoint.engine.forensics import describe_loss, describe_memory, is_out_of_memory, named_ids
 from counterpoint.engine.job import TrainingJob
-from counterpoint.engine.optimisers import set_learning_rate
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,9 @@ def take_step(
     # Dropout and the like draw from torch's own generator: seeding it by step makes it, too, a function of the
     # position.
     torch.manual_seed((job.plan.seed * 1_000_003 + position.step + (rank() << 40)) % 2**63)
-    set_learning_rate(prepared.optimizer, job.schedule(position.step))
+    rate = job.schedule(position.step)
+    for group in prepared.optimizer.param_groups:
+        group["lr"] = rate
     try:
         loss, code = _backward(job, prepared.module, _prepare(job, batch, position.epoch), position, asked)
         update = job.engine.update(prepared.module, prepared.optimizer, clip=job.plan.clip)
@@ -85,7 +86,7 @@ def take_step(
     if update.nonfinite is not None:
         detail = f"samples {'; '.join(map(named_ids, gather_rows(batch.ids).chunk(world_size())))}"
         raise TrainingError(_stopped(position, f"the gradient of {update.nonfinite} is not finite", detail))
-    job.method.after_step((position.step + 1) / job.num_steps)
+    job.method.after_step((position.step + 1) / job.schedule.num_steps)
     if job.average is not None:
         job.average.update(job.method.state_dict(), step=position.step)
     return StepOutcome(loss, update.gradient_norm, update.is_applied, code if world_size() > 1 else asked())

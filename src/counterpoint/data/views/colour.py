@@ -4,15 +4,17 @@ Brightness, contrast and saturation are one formula with three numbers per image
 whatever each image drew. Hue costs more; it is done once per image, on neighbours without a copy.
 """
 
-# B images, C channels, H height, W width
+# B images, R chosen rows, C channels, H height, W width
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from counterpoint.data.views.row_changes import change_rows, for_images
+Rows = slice | Tensor
+Change = Callable[[Tensor, Rows], Tensor]
 
 LUMA = (0.2989, 0.587, 0.114)  # as torchvision; ITU-R BT.601
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
@@ -135,3 +137,30 @@ def _luma(images_BCHW: Tensor) -> Tensor:
     luma, term = red * LUMA[0], green * LUMA[1]
     luma.add_(term)
     return luma.add_(torch.mul(blue, LUMA[2], out=term))
+
+
+def change_rows(images_BCHW: Tensor, is_chosen_B: Tensor, change: Change) -> None:
+    """Replace the chosen images by what ``change`` makes of them.
+
+    Args:
+        images_BCHW: images on any device; changed in place.
+        is_chosen_B: bool, on the CPU, so that no device has to be waited for.
+        change: maps (chosen images, their rows: a slice, or numbers on the CPU) to changed images; may work in place.
+    """
+    rows_R = is_chosen_B.nonzero()[:, 0]
+    if len(rows_R) == 0:
+        return
+    first, end = int(rows_R[0]), int(rows_R[-1]) + 1
+    if end - first == len(rows_R):  # neighbours need no copy
+        part = images_BCHW[first:end]
+        changed = change(part, slice(first, end))
+        if changed is not part:
+            part.copy_(changed)
+        return
+    there_R = rows_R.to(images_BCHW.device, non_blocking=True)
+    images_BCHW.index_copy_(0, there_R, change(images_BCHW.index_select(0, there_R), rows_R).contiguous())
+
+
+def for_images(values_B: Tensor, images_BCHW: Tensor) -> Tensor:
+    """One number per image, on the images' device, ready to multiply with them."""
+    return values_B.to(images_BCHW.device, non_blocking=True)[:, None, None, None]

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.data.views.colour import Jitter, draw_jitter
+from counterpoint.data.views.colour import Jitter, Rows, draw_jitter
 from counterpoint.data.views.crops import NUM_CROP_DRAWS, Crop, plan_crop, random_crop_boxes
 from counterpoint.data.views.presets import ViewPlan
-from counterpoint.data.views.row_changes import Rows
 from counterpoint.data.views.spatial import affine_maps
 
 # Places of each operation's numbers among a sample's draws: fixed, so that changing one operation leaves the others'

@@ -12,11 +12,10 @@ from torch import Tensor
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform
 from counterpoint.core.thread_parts import in_parts
-from counterpoint.data.views.colour import colour_jitter, solarize, to_grey
+from counterpoint.data.views.colour import Change, change_rows, colour_jitter, solarize, to_grey
 from counterpoint.data.views.crops import apply_crop
 from counterpoint.data.views.decisions import NUM_DRAWS, Decisions, decide, rows_of
 from counterpoint.data.views.presets import ViewPlan
-from counterpoint.data.views.row_changes import Change, change_rows
 from counterpoint.data.views.spatial import affine, gaussian_blur
 
 # Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
