@@ -12,23 +12,26 @@ CHECK_TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all coverage lint format clean
+.PHONY: help demo test test-thorough test-all coverage lint format clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(CORE) ## train on the bundled digits, explain the result, write a report
 	@$(BIN)/counterpoint demo --out runs/demo --overwrite
 	@echo "The report is runs/demo/report.html"
 
-test: lint ## lint, types and all tests but the slow ones
-	@$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE)
+test: lint ## lint, types and the tests that fit into five minutes on two cores
+	@$(BIN)/python -m pytest -m "not slow and not thorough" $(SIDE_BY_SIDE)
 
-test-all: lint ## the same with the slow tests
+test-thorough: $(DEV) ## the tests that make test leaves out, but for those that take minutes each
+	@$(BIN)/python -m pytest -m "thorough and not slow" $(SIDE_BY_SIDE)
+
+test-all: lint ## every test
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 coverage: $(DEV) ## which lines the tests of `make test` reach
-	@$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE) --cov=counterpoint --cov-report=term:skip-covered
+	@$(BIN)/python -m pytest -m "not slow and not thorough" $(SIDE_BY_SIDE) --cov=counterpoint --cov-report=term:skip-covered
 
 lint: $(DEV) ## style, format and types
 	@$(BIN)/ruff check .

@@ -6,7 +6,7 @@ from pathlib import Path
 
 WATCH = """
 import pickle, sys
-import numpy as np, torch
+import numpy as np, torch, torch._dynamo
 import counterpoint as cp
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sources import CATALOGUE, open_source

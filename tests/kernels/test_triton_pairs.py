@@ -69,7 +69,8 @@ def test_the_package_needs_no_triton() -> None:
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "import torch\n"
-        "from counterpoint.kernels import triton_pairs, pair_functions\n"
+        "from counterpoint.kernels import pair_functions\n"
+        "from counterpoint.kernels.triton import triton_pairs\n"
         "from counterpoint.kernels.contract import PairScores, ScoreTerms\n"
         "scores = PairScores(ScoreTerms(torch.zeros(2, 2), None, torch.ones(())))\n"
         "print(triton_pairs.why_not(scores, pair_functions.HINGE))\n"

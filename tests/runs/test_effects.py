@@ -20,8 +20,8 @@ from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs import training
 from counterpoint.runs.assembly import assemble
-from counterpoint.runs.given import Given
 from counterpoint.runs.effects import IMAGE_RULES, RULES, VECTOR_RULES, check_choices, idle_settings, refuse_idle
+from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import Resolution, resolve_holdout
 
 CPU = Placement("cpu", "fp32", {"engine.device": "", "engine.precision": ""})

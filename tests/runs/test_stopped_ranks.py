@@ -151,12 +151,16 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(
     run = tmp_path / "run"
     first = Ranks(server, [*train, "--out", str(run)], tmp_path, {})
     first.wait_for_steps(0, 2)
+    for pid in first.pids:  # it goes on when the others have been refused, however long that takes
+        os.kill(pid, signal.SIGSTOP)
     for number, words in enumerate((["resume", str(run), "-q"], [*train, "--out", str(run), "--overwrite"])):
         files = tmp_path / f"second-{number}"
         pid = server.start(words, files, environment={})
         assert server.wait(pid, SECONDS) == 2
         (line,) = said_by([files]).splitlines()
         assert f"{run} is in use by process {first.pids[0]} on " in line
+    for pid in first.pids:
+        os.kill(pid, signal.SIGCONT)
     assert first.codes() == [0, 0], said_by(first.files)
     assert_same(run, whole)
 

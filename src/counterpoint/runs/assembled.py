@@ -16,7 +16,7 @@ from counterpoint.data.order import Order, Split
 from counterpoint.data.source import Source
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.hooks import Measurement
-from counterpoint.engine.job import Levels, TrainingPlan, TrainingJob
+from counterpoint.engine.job import Levels, TrainingJob, TrainingPlan
 from counterpoint.engine.loggers import build_loggers
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.placement import Placement

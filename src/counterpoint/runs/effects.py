@@ -13,9 +13,9 @@ from typing import Any
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
-from counterpoint.data.views.presets import PRESETS, ViewPlan, plan_views
-from counterpoint.data.sources import form_of
 from counterpoint.data.formats.tar_shards import find_shards
+from counterpoint.data.sources import form_of
+from counterpoint.data.views.presets import PRESETS, ViewPlan, plan_views
 from counterpoint.engine.optimisers import READ_BY
 from counterpoint.losses.build import parameters_of, shared_settings
 from counterpoint.losses.own_loss import CUSTOM as CUSTOM_LOSS

@@ -18,12 +18,12 @@ from counterpoint.core.files import write_atomically
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest
 from counterpoint.data.formats.indexed_images import glance
-from counterpoint.data.views.looks import NUM_SAMPLED, SAMPLE_SEED, Pictures
 from counterpoint.data.order import random_order
-from counterpoint.data.views.presets import ViewPlan, plan_views
 from counterpoint.data.source import Source
 from counterpoint.data.stores import UnreadableError
 from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.data.views.looks import NUM_SAMPLED, SAMPLE_SEED, Pictures
+from counterpoint.data.views.presets import ViewPlan, plan_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.given import Given, open_given
 from counterpoint.runs.resolve import Resolution, resolve_views

@@ -11,7 +11,7 @@ from torch import nn
 from counterpoint.core.dist import broadcast_text, is_first_rank, ranks_that_differ
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import write_text
-from counterpoint.core.first_rank import on_all_ranks, on_first_rank, from_first_rank
+from counterpoint.core.first_rank import from_first_rank, on_all_ranks, on_first_rank
 from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder, as_run, create_run
@@ -43,7 +43,6 @@ def train(
     *,
     labels: Any = None,
     encoder: str | nn.Module | None = None,
-    loss: Mapping[str, Any] | nn.Module | None = None,
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
@@ -56,13 +55,12 @@ def train(
         labels: one per sample, for arrays; evaluation and supervised methods use them.
         encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module, which stays as it is:
             a copy is trained.
-        loss: your own loss, of which a copy is trained with: one of ``counterpoint.losses`` or any module called as
-            ``loss(z0, z1)``; or the settings of one of the catalogue, such as ``{"name": "triplet"}``.
         resume: go on if the run folder holds a run already.
         overwrite: replace the run folder if it holds a run already.
         quiet: show no progress.
         settings: any field of ``TrainSettings``: ``method="ncl"``, ``out="runs/ncl"``, ``epochs=30``,
-            ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``.
+            ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``loss`` may also be a loss of your own, of which
+            a copy is trained with: one of ``counterpoint.losses``, or any module called as ``loss(z0, z1)``.
 
     Returns:
         The run.
@@ -80,11 +78,9 @@ def train(
         asked["data"] = str(data) if is_named else ARRAY
     if encoder is not None:
         asked["encoder"] = encoder if isinstance(encoder, str) else "custom"
-    if isinstance(loss, Mapping):
-        asked["loss"] = loss
-    elif loss is not None:
-        asked["loss.name"] = CUSTOM
-    own_loss = None if loss is None or isinstance(loss, Mapping) else as_loss(loss)
+    own_loss = None
+    if not isinstance(asked.get("loss", {}), Mapping):
+        own_loss, asked["loss"] = as_loss(asked["loss"]), {"name": CUSTOM}
     given = Given(None if is_named else data, labels, encoder if isinstance(encoder, nn.Module) else None, own_loss)
     return train_from(nest(asked), given, resume=resume, overwrite=overwrite, reporter=Reporter(quiet=quiet))
 
