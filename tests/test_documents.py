@@ -58,6 +58,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Ge
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_every_command_of_the_readme_runs(workplace: Path) -> None:
     lines = [line.partition("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
     commands = [line for line in lines if line.startswith("counterpoint ")]
@@ -80,6 +81,7 @@ def test_make_targets_of_the_readme_exist() -> None:
     assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
 
 
+@pytest.mark.thorough
 def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (program,) = blocks("python")

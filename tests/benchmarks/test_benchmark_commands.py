@@ -38,6 +38,7 @@ def rows_of(section: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells}
 
 
+@pytest.mark.thorough
 def test_the_quick_run_prints_whole_tables() -> None:
     finished = run_command("--quick", "--threads", "1")
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -255,6 +256,7 @@ def test_extra_memory_is_the_peak_of_the_call_alone() -> None:
     assert 63 < float(extra_mib) < 72
 
 
+@pytest.mark.thorough
 def test_a_fresh_process_measures_a_dense_loss() -> None:
     problem = Problem("nt-xent", 512, 16, 0.1)
     call = measuring.call_in_fresh_process(problem, DENSE)

@@ -18,6 +18,8 @@ from measuring import Quartiles
 from oracles import cvx_geometry
 from oracles.cvx_geometry import LogSum, Problem
 
+pytestmark = pytest.mark.thorough
+
 COMMAND = Path(geometry.__file__)
 
 

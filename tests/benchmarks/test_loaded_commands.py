@@ -17,6 +17,8 @@ import counterpoint as cp
 import evaluation
 from tolerances import assert_close
 
+pytestmark = pytest.mark.thorough
+
 
 def run_helper(module: object, *words: object) -> dict[str, object]:
     path = str(Path(str(module.__file__)))  # pyright: ignore[reportAttributeAccessIssue]

@@ -20,6 +20,8 @@ from training_runs import PARTS, WARM_UPS, Setup
 
 from counterpoint.data.loader import Batch
 
+pytestmark = pytest.mark.thorough
+
 COMMAND = Path(training.__file__)
 
 

@@ -16,6 +16,8 @@ from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import PRESETS
 from tolerances import assert_estimate
 
+pytestmark = pytest.mark.thorough
+
 COMMAND = Path(views.__file__)
 FIGURE = r"[\d.e+-]+ \[[\d.e+-]+, [\d.e+-]+\]"
 

@@ -165,6 +165,7 @@ def few_shares(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("flags", "one", "infinite"), [([], 0.8075, 0.9002), (["--supervised"], 0.6915, 0.7511)])
 @pytest.mark.usefixtures("few_shares")
+@pytest.mark.thorough
 def test_the_phase_diagram_holds_thresholds_and_the_solvers_cosines(
     flags: list[str], one: float, infinite: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,6 +184,7 @@ def test_the_phase_diagram_holds_thresholds_and_the_solvers_cosines(
 
 
 @pytest.mark.usefixtures("few_shares")
+@pytest.mark.thorough
 def test_the_phase_diagram_is_printed_and_drawn_with_what_was_given(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -162,6 +162,7 @@ def check_figure(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("name", FAST)
+@pytest.mark.thorough
 def test_a_fast_figure_through_the_command(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check_figure(name, folder, capsys)
 

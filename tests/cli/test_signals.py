@@ -12,6 +12,8 @@ import pytest
 import counterpoint as cp
 from counterpoint.cli.main import main
 
+pytestmark = pytest.mark.thorough
+
 EPOCHS = 12
 TRAIN = ["train", "--data", "digits", "--method", "ncl", "--epochs", str(EPOCHS), "--batch-size", "256"]
 TRAIN += ["--engine.checkpoint-every", "2"]

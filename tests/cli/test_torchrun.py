@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 
 from runs.folder_snapshot import snapshot
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 TORCHRUN = "torch.distributed.run --standalone --monitor-interval 0.1 --nproc-per-node"
 SETTINGS = "--batch-size 16 --source.holdout 0 --projector.features 8 --engine.device cpu --seed 3"

@@ -161,6 +161,7 @@ def test_list_names_everything_that_can_be_chosen(capsys: pytest.CaptureFixture[
     assert "convnet" not in methods
 
 
+@pytest.mark.thorough
 def test_the_demo_trains_both_methods_and_compares_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

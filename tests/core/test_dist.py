@@ -112,6 +112,7 @@ def added(ranks: list[RankResult], name: str) -> Tensor:
     return torch.stack([result.tensors[name] for result in ranks]).sum(0)
 
 
+@pytest.mark.thorough
 def test_a_process_knows_its_number(ranks: list[RankResult]) -> None:
     assert [result.tensors["rank"].tolist() for result in ranks] == [[n, len(ranks)] for n in range(len(ranks))]
 
@@ -203,6 +204,7 @@ def one_that_hangs() -> Result:
     return {}
 
 
+@pytest.mark.thorough
 def test_a_rank_that_fails_is_named_with_its_reason(tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(AssertionError, match=r"(?s)ranks \[.*1\] of 2 failed:.*out of luck"):
         run_on_ranks(one_that_fails, 2, tmp_path_factory.mktemp("failing"))

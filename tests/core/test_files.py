@@ -218,6 +218,7 @@ def test_json_is_strict_and_readable(tmp_path: Path) -> None:
 
 
 @given(PLAIN)
+@pytest.mark.thorough
 def test_not_finite_numbers_become_null_and_nothing_else_changes(value: Any) -> None:
     assert repr(finite_or_null(value)) == repr(oracle_finite(value))
 

@@ -33,6 +33,7 @@ def test_one_process_does_it_and_raises_its_own_error() -> None:
         on_first_rank(refuse)
 
 
+@pytest.mark.thorough
 def test_others_wait_and_hear_of_the_failure(tmp_path: Path) -> None:
     first, second = run_on_ranks(both_outcomes, 2, tmp_path)
     assert (first.texts["done"], second.texts["done"]) == ("[0]", "[]")
@@ -54,6 +55,7 @@ def failing_on_the_second() -> Result:
     return {"said": said, "value": str(on_all_ranks(lambda: 5 + rank()))}
 
 
+@pytest.mark.thorough
 def test_a_failure_on_any_rank_is_raised_on_all(tmp_path: Path) -> None:
     first, second = run_on_ranks(failing_on_the_second, 2, tmp_path)
     assert first.texts == {"said": "RunError: rank 1: cannot read part 7", "value": "5"}

@@ -26,5 +26,6 @@ def faults(how: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc only")
+@pytest.mark.thorough
 def test_steps_find_the_pages_of_those_before() -> None:
     assert faults("kept") * 20 < faults("given back")

@@ -24,6 +24,8 @@ from counterpoint.core.dist import (
 from counterpoint.core.ranks import Ranks
 from rank_processes import RankResult, Result, run_on_ranks
 
+pytestmark = pytest.mark.thorough
+
 ODD_TEXTS = ["", "line\nline", "Grüße 日本 \N{PILE OF POO}", os.fsdecode(b"name-\xff.png")]
 ROOT = Path(__file__).resolve().parents[2]
 

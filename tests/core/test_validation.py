@@ -422,6 +422,7 @@ def test_default_settings_survive_yaml() -> None:
 
 
 @given(CHANGES)
+@pytest.mark.thorough
 def test_changed_settings_survive_yaml(flat: dict[str, Any]) -> None:
     asked = nest(flat)
     settings = build(TrainSettings, asked, "here")

@@ -68,6 +68,7 @@ def two_epochs(loader: BatchLoader) -> list[list[Tensor]]:
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
+@pytest.mark.thorough
 def test_workers_change_no_bit(num_workers: int) -> None:
     labels, second = torch.arange(NUM_SAMPLES) % 7, torch.randn(NUM_SAMPLES, 5)
 
@@ -166,6 +167,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.thorough
 def test_workers_end_with_the_loader() -> None:
     before = set(multiprocessing.active_children())
     for is_closed in (True, False):
@@ -196,6 +198,7 @@ input()
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.thorough
 def test_no_worker_outlives_its_process_and_none_obeys_a_signal_to_the_group(is_killed: bool) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", LEFT_OPEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -55,6 +55,7 @@ def batches(source: Source, num_workers: int) -> list[tuple[torch.Tensor, torch.
 
 @pytest.mark.parametrize("write", [write_folder, write_shards])
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.sampled(4)
 def test_planted_corrupt_images_are_skipped_named_and_change_nothing_else(
     tmp_path: Path, write: Callable[[Path, dict[str, bytes]], Path], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +83,7 @@ def test_planted_corrupt_images_are_skipped_named_and_change_nothing_else(
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])
+@pytest.mark.thorough
 def test_flipped_bits_of_an_indexed_shard_cost_exactly_the_samples_they_touch(
     tmp_path: Path, is_in_memory: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

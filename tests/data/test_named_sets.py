@@ -229,6 +229,7 @@ def test_files_that_are_needed_are_missed(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SPLITS)
+@pytest.mark.sampled(4)
 def test_a_file_cut_off_anywhere_is_refused_in_one_line(name: str, root: Path, rng: np.random.Generator) -> None:
     whole = open_set(name, root).fingerprint
     num_refused = num_cuts = 0

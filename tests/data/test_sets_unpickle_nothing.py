@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import published_files as published
+import pytest
 import shard_files
 
 from pickle_watch import run_watched
@@ -43,6 +44,7 @@ assert not os.path.exists("exploded")
 """
 
 
+@pytest.mark.thorough
 def test_data_sets_are_read_without_unpickling_and_hostile_pickles_are_refused(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:

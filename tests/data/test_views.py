@@ -73,6 +73,7 @@ def compositions(num_images: int, generator: torch.Generator) -> Iterator[Tensor
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("side", [8, 11, 24, 32, 33])
+@pytest.mark.sampled(12)
 def test_a_view_is_the_same_in_any_batch(plan: ViewPlan, channels: int, side: int, generator: torch.Generator) -> None:
     images, ids = random_images(generator, NUM_IMAGES, channels, side, side), random_ids(generator, NUM_IMAGES)
     together = draw(plan, images, ids)

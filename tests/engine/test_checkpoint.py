@@ -181,6 +181,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.sampled(6)
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
     tmp_path: Path, damage: Callable[[Path], Any], file: str
 ) -> None:

@@ -157,6 +157,7 @@ def thousand(tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
     return seen
 
 
+@pytest.mark.thorough
 def test_each_of_a_thousand_mutations_is_noticed_and_the_earlier_checkpoint_used(thousand: Counter[str]) -> None:
     assert thousand.total() == NUM_MUTATIONS
 

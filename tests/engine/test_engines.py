@@ -178,6 +178,7 @@ def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 @pytest.mark.parametrize("norm", [None, nn.BatchNorm2d], ids=["no norm", "norm"])
 @pytest.mark.parametrize("name", SHARDS)
+@pytest.mark.sampled(4)
 def test_two_ranks_are_one_process(pair: list[RankResult], name: str, norm: type[nn.Module] | None) -> None:
     expected = by_hand(2, norm)
     for result in pair:
@@ -229,6 +230,7 @@ def four_ranks() -> Result:
     return trained("ddp") | {f"fsdp {key}": value for key, value in trained("fsdp").items()}
 
 
+@pytest.mark.thorough
 def test_four_ranks_are_one_process(tmp_path: Path) -> None:
     expected = by_hand(4)
     for result in run_on_ranks(four_ranks, 4, tmp_path):

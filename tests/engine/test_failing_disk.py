@@ -18,6 +18,8 @@ from counterpoint.engine.replay import StepRecord, read_step, record_step
 from counterpoint.engine.sealed_folder import find_damage
 from failing_disk import FAULTS, FailingDisk
 
+pytestmark = pytest.mark.thorough
+
 OLDER, NEWER = 2, 4
 
 

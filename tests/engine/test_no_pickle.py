@@ -39,6 +39,7 @@ cp.report(run)
 """
 
 
+@pytest.mark.thorough
 def test_train_resume_load_verify_evaluate_diagnose_embed_and_report_unpickle_nothing(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra `search`)")
     assert run_watched(LIFE, tmp_path) == []

@@ -66,6 +66,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Tensor]]:
     return [result.tensors for result in run_on_ranks(sharded, 2, folder)]
 
 
+@pytest.mark.thorough
 def test_two_ranks_with_shards_equal_one_process(ranks: list[dict[str, Tensor]]) -> None:
     expected = all_trained(is_sharded=False)
     for tensors in ranks:

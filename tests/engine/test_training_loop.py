@@ -184,6 +184,7 @@ def test_the_callers_random_numbers_are_left_alone(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("call", range(1, STEPS))
+@pytest.mark.sampled(6)
 def test_stopping_at_any_step_and_resuming_changes_no_bit(tmp_path: Path, call: int) -> None:
     whole, halved = (create_run(tmp_path / name, overwrite=False) for name in ("whole", "halved"))
     expected = train(job_for(whole))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +25,8 @@ from counterpoint.nn.trained import Encoder, EncoderCard
 from oracles import class_votes
 from rank_processes import Result, run_on_ranks
 from tolerances import assert_close
+
+pytestmark = pytest.mark.thorough
 
 WIDTH, NUM_SAMPLES, NUM_STEPS = 6, 90, 3
 LEARNING_RATE = 2.0

@@ -64,6 +64,7 @@ def _tiles_of_three() -> Any:
 @each_kind
 @has_biases
 @each_psi
+@pytest.mark.sampled(12)
 def test_gradients_in_both_modes_equal_finite_differences(
     kernel: Any, kind: str, has_biases: bool, psi: PairFunction
 ) -> None:
@@ -77,6 +78,7 @@ def test_gradients_in_both_modes_equal_finite_differences(
 @each_kind
 @has_biases
 @each_smooth_psi
+@pytest.mark.sampled(23)
 def test_second_derivatives_equal_finite_differences(
     kernel: Any, kind: str, has_biases: bool, psi: PairFunction
 ) -> None:
@@ -89,6 +91,7 @@ def test_second_derivatives_equal_finite_differences(
 @each_kind
 @has_biases
 @each_psi
+@pytest.mark.sampled(4)
 def test_hessian_vector_products_are_those_of_the_dense_hessian(kind: str, has_biases: bool, psi: PairFunction) -> None:
     """Reverse over reverse and forward over reverse, through tiles, against autograd through the whole matrix."""
     scores = make_scores(kind, "excluded", has_biases=has_biases)
@@ -110,6 +113,7 @@ def test_hessian_vector_products_are_those_of_the_dense_hessian(kind: str, has_b
 
 @each_kind
 @pytest.mark.parametrize("psi", [EXPONENTIAL, SOFTPLUS], ids=lambda psi: psi.name)
+@pytest.mark.sampled(6)
 def test_transforms_of_functions_agree_with_plain_autograd(kind: str, psi: PairFunction) -> None:
     scores = make_scores(kind, "ragged", has_biases=True)
     anchors, *others = inputs_of(scores)
@@ -240,6 +244,7 @@ def test_a_linear_psi_is_differentiated_through_sums_of_vectors() -> None:
 
 
 @each_kind
+@pytest.mark.thorough
 def test_masks_by_label_hold_in_every_derivative(kind: str) -> None:
     for name in ("other-label", "same-label-excluded"):
         scores = PairScores(draw_terms(kind, has_biases=True), make_mask(name, kind), kind == "two-way")

@@ -90,6 +90,7 @@ def test_float32(kind: str, psi: PairFunction) -> None:
 
 @each_kind
 @each_smooth_psi
+@pytest.mark.sampled(11)
 def test_both_derivatives_equal_finite_differences_in_both_modes(kind: str, psi: PairFunction) -> None:
     scores = make_scores(kind, "ragged", has_biases=True)
     function, inputs = in_one_pass(scores, psi), inputs_of(scores)
@@ -99,6 +100,7 @@ def test_both_derivatives_equal_finite_differences_in_both_modes(kind: str, psi:
 
 @each_kind
 @each_smooth_psi
+@pytest.mark.sampled(6)
 def test_transforms_and_hessians_are_those_of_the_whole_matrix(kind: str, psi: PairFunction) -> None:
     scores = make_scores(kind, "excluded", has_biases=True)
     anchors, *others = (x.detach() for x in inputs_of(scores))

@@ -84,6 +84,7 @@ def derive_twice(scores: PairScores, value_of: Callable[[PairScores], Tensor]) -
 @each_kind
 @each_psi
 @pytest.mark.parametrize("has_biases", [False, True], ids=["plain", "biased"])
+@pytest.mark.sampled(36)
 def test_no_tensor_of_all_pairs_is_ever_made(kind: str, psi: PairFunction, has_biases: bool) -> None:
     def value_of(scores: PairScores) -> Tensor:
         result = reduce(scores, psi, tiled)
@@ -95,6 +96,7 @@ def test_no_tensor_of_all_pairs_is_ever_made(kind: str, psi: PairFunction, has_b
 
 
 @each_kind
+@pytest.mark.thorough
 def test_no_tensor_of_all_pairs_is_made_in_one_pass(kind: str) -> None:
     with use("tiled"):
         largest = largest_of(
@@ -111,6 +113,7 @@ def test_the_measure_sees_a_matrix_of_all_pairs() -> None:
 
 @each_kind
 @each_psi
+@pytest.mark.sampled(9)
 def test_two_runs_give_the_same_bits(kind: str, psi: PairFunction) -> None:
     def run() -> list[Tensor]:
         scores = large_scores(kind)

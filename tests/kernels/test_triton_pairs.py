@@ -43,6 +43,7 @@ needs_gpu = pytest.mark.skipif(
 
 
 @needs_triton
+@pytest.mark.thorough
 def test_programs_compute_the_definition_and_compile(tmp_path: Path) -> None:
     """Both files at once; nothing in them may be skipped."""
     common = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -65,6 +66,7 @@ def start(name: str, environment: dict[str, str]) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.thorough
 def test_the_package_needs_no_triton() -> None:
     code = (
         "import sys; sys.modules['triton'] = None\n"

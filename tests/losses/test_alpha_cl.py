@@ -201,6 +201,7 @@ def test_the_mean_over_parts_is_the_whole(kind: Any, rule: AlphaRule, backpropag
 @each_kind
 @each_rule
 @pytest.mark.parametrize("backpropagate", [False, True])
+@pytest.mark.sampled(3)
 def test_no_matrix_of_all_pairs_exists(
     kind: Any, name: str, backpropagate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +296,7 @@ def test_batches_of_batches(name: str, backpropagate: bool) -> None:
 
 @each_rule
 @each_normalize
+@pytest.mark.sampled(4)
 def test_back_propagation_through_alpha_has_true_derivatives(name: str, normalize: bool) -> None:
     z0, z1 = draw_views(3, 2, seed=3)
     through, held = (AlphaCL(RULES[name][0], "two-view", normalize, backpropagate_alpha=b) for b in (True, False))
@@ -469,6 +471,7 @@ def test_identical_embeddings_are_at_chance(kind: Any, name: str, normalize: boo
 
 @each_kind
 @each_rule
+@pytest.mark.sampled(24)
 def test_no_embedding_undercuts_the_floor(kind: Any, name: str) -> None:
     loss = AlphaCL(RULES[name][0], kind)
     generator = torch.Generator().manual_seed(7)

@@ -147,6 +147,7 @@ def test_weights_are_the_papers(case: Case, dtype: torch.dtype) -> None:
 @each_case
 @given(num_keys=st.integers(1, 30), seed=st.integers(0, 999), highest=st.sampled_from([1e-9, 0.1, 2.0, 30.0]))
 @settings(max_examples=25)
+@pytest.mark.sampled(3)
 def test_any_row_is_the_papers(case: Case, num_keys: int, seed: int, highest: float) -> None:
     cost, own = draw_costs(3, num_keys, seed=seed, highest=highest)
     assert_numbers(case.rule(cost, own), of_oracle(case, cost, own))
@@ -245,6 +246,7 @@ def test_the_exact_inverse_power_is_flat_where_the_released_one_is_not() -> None
 @pytest.mark.parametrize("tau", [0.01, 100.0])
 @pytest.mark.parametrize("gamma", [0.1, 1.0, 2.0, 20.0])
 @pytest.mark.parametrize("highest", [1e-7, 2.0, 1e6])
+@pytest.mark.sampled(23)
 def test_the_inverse_power_is_solved_at_any_size(dtype: torch.dtype, tau: float, gamma: float, highest: float) -> None:
     """Up to mu = 100 * 1000^20, which is beyond float32."""
     cost, own = (z.to(dtype) for z in draw_costs(6, 1000, highest=highest, seed=5))

@@ -273,6 +273,7 @@ def test_half_precision_is_lifted(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", STREAMED)
+@pytest.mark.sampled(11)
 def test_no_tensor_of_all_pairs_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alpha_energy, "BLOCK_PAIRS", 1)
     monkeypatch.setattr(drawn_negatives, "STRIP_NUMBERS", 600)

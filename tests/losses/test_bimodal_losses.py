@@ -108,6 +108,7 @@ def test_equal_to_open_clip(kernel: str, dtype: torch.dtype, tau: float) -> None
 
 @each_kernel
 @each_sign
+@pytest.mark.sampled(3)
 def test_both_derivatives_are_true(kernel: str, nonnegative: bool) -> None:
     loss = CrossModal(0.5, nonnegative=nonnegative)
     assert_true_second_derivatives(loss, kernel, *draw_views(4, 3, seed=1))
@@ -188,6 +189,7 @@ def test_a_silent_batch_is_at_chance_without_gradient(kernel: str, nonnegative: 
     assert_numbers(value, loss.chance(4), dtype=torch.float32)
 
 
+@pytest.mark.thorough
 def test_no_tensor_of_all_pairs_is_made() -> None:
     z0, z1 = draw_views(60, 3)
     with on_kernel("tiled"), LargestResult() as largest:

@@ -53,6 +53,7 @@ def truth_of(version: int, tau: float, normalize: bool) -> Oracle:
 @each_dtype
 @each_unit
 @pytest.mark.parametrize(("n", "d", "tau"), [(2, 3, 0.5), (5, 3, 0.5), (7, 2, 1.0), (4, 6, 2.0)])
+@pytest.mark.sampled(3)
 def test_value_and_gradient_are_the_papers(
     *, version: int, kernel: str, dtype: torch.dtype, normalize: bool, n: int, d: int, tau: float
 ) -> None:
@@ -89,6 +90,7 @@ def test_version_3_bounds_version_2_and_version_1_adds_the_repulsion_of_positive
 @each_version
 @each_kernel
 @each_unit
+@pytest.mark.sampled(11)
 def test_both_derivatives_are_true(version: int, kernel: str, normalize: bool) -> None:
     assert_true_second_derivatives(VERSIONS[version](0.7, normalize), kernel, *draw_views(4, 2, seed=1))
 
@@ -199,6 +201,7 @@ def test_a_silent_batch_has_no_gradient(version: int, kernel: str) -> None:
 
 
 @each_version
+@pytest.mark.thorough
 def test_no_tensor_of_all_pairs_is_made(version: int) -> None:
     z0, z1 = draw_views(40, 3)
     with on_kernel("tiled"), LargestResult() as largest:

@@ -58,6 +58,7 @@ def no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_loss
+@pytest.mark.sampled(15)
 def test_it_is_traced_as_one_piece(name: str) -> None:
     loss = make(name)
     torch._dynamo.reset()
@@ -71,6 +72,7 @@ each_rule = pytest.mark.parametrize("rule", [Direct(), Square(), InversePower()]
 
 
 @each_rule
+@pytest.mark.thorough
 def test_rules_for_alpha_are_traced_as_one_piece(rule: AlphaRule) -> None:
     torch._dynamo.reset()
     loss = AlphaCL(rule)
@@ -90,6 +92,7 @@ def test_rules_for_alpha_read_the_device_once(rule: AlphaRule, monkeypatch: pyte
 
 @pytest.mark.parametrize("loss", [InfoNCE(0.2), Triplet(), SupCon(), CrossModal()], ids=lambda loss: loss.card.name)
 @pytest.mark.usefixtures("no_matrix")
+@pytest.mark.sampled(4)
 def test_many_pairs_are_one_operator(loss: torch.nn.Module) -> None:
     torch._dynamo.reset()
     with recording() as choices:
@@ -98,6 +101,7 @@ def test_many_pairs_are_one_operator(loss: torch.nn.Module) -> None:
     assert_same(ours, with_gradient(loss, draw_views()))
 
 
+@pytest.mark.thorough
 def test_batches_of_another_size_are_taken() -> None:
     torch._dynamo.reset()
     loss = torch.compile(InfoNCE(), fullgraph=True, backend="aot_eager")

@@ -41,6 +41,7 @@ def test_no_member_is_left_out() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @each_setting
 @each_case
+@pytest.mark.sampled(9)
 def test_value_and_gradient_are_the_papers(case: Case, setting: Setting, dtype: torch.dtype, kernel: str) -> None:
     value, gradient = truth(case.name, setting, dtype)
     z0, z1 = draw_views(4, 3, dtype=dtype)
@@ -80,6 +81,7 @@ def test_the_gradient_is_that_of_the_weighted_gaps(case: Case, setting: Setting)
 @each_kernel
 @each_setting
 @each_case
+@pytest.mark.sampled(5)
 def test_order_rotation_and_swap_do_not_matter(case: Case, setting: Setting, kernel: str) -> None:
     z0, z1 = (z.detach() for z in draw_views(5, 4, seed=2))
     loss, order, turn = case(setting), torch.tensor([3, 0, 4, 1, 2]), rotation(4)
@@ -127,6 +129,7 @@ def test_labels_change_nothing(case: Case) -> None:
 @each_kernel
 @each_setting
 @each_case
+@pytest.mark.sampled(12)
 def test_parts_of_the_batch_average_to_the_whole(case: Case, setting: Setting, kernel: str) -> None:
     z0, z1 = draw_views(6, 3)
     with on_kernel(kernel):

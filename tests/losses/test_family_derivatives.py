@@ -39,6 +39,7 @@ def dense_hessian(case: Case, setting: Setting) -> Tensor:
 @each_kernel
 @each_pairing
 @each_case
+@pytest.mark.sampled(11)
 def test_gradients_in_both_modes_equal_finite_differences(case: Case, setting: Setting, kernel: str) -> None:
     with on_kernel(kernel):
         assert torch.autograd.gradcheck(case(setting), draw_views(N, D), check_forward_ad=True, fast_mode=True)
@@ -47,6 +48,7 @@ def test_gradients_in_both_modes_equal_finite_differences(case: Case, setting: S
 @each_kernel
 @each_pairing
 @each_smooth_case
+@pytest.mark.sampled(40)
 def test_second_derivatives_equal_finite_differences(case: Case, setting: Setting, kernel: str) -> None:
     with on_kernel(kernel):
         assert torch.autograd.gradgradcheck(case(setting), draw_views(N, D), check_fwd_over_rev=True, fast_mode=True)
@@ -55,6 +57,7 @@ def test_second_derivatives_equal_finite_differences(case: Case, setting: Settin
 @each_kernel
 @each_pairing
 @each_case
+@pytest.mark.sampled(40)
 def test_hessian_vector_products_are_those_of_the_dense_hessian(case: Case, setting: Setting, kernel: str) -> None:
     """Triplet too: its second derivative is that of the gaps, where it exists."""
     z, v, hessian = stacked(), direction(), dense_hessian(case, setting)
@@ -76,6 +79,7 @@ def test_hessian_vector_products_are_those_of_the_dense_hessian(case: Case, sett
 @each_kernel
 @each_pairing
 @each_case
+@pytest.mark.sampled(86)
 def test_transforms_of_functions_are_true(case: Case, setting: Setting, kernel: str) -> None:
     z, function, plain = stacked(), of_both(case(setting)), of_both(plain_loss(case, setting))
     hessian, gradient = dense_hessian(case, setting), torch.autograd.functional.jacobian(plain, z)
@@ -100,6 +104,7 @@ def third(function: Callable[[Tensor], Tensor], z: Tensor, v: Tensor) -> Tensor:
 
 @each_pairing
 @each_smooth_case
+@pytest.mark.sampled(13)
 def test_a_third_derivative_is_true_on_dense(case: Case, setting: Setting) -> None:
     z, v = stacked(), direction()
     with on_kernel("dense"):
@@ -111,6 +116,7 @@ def test_a_third_derivative_is_true_on_dense(case: Case, setting: Setting) -> No
 
 @each_pairing
 @each_smooth_case
+@pytest.mark.sampled(19)
 def test_a_third_derivative_on_tiles_is_refused(case: Case, setting: Setting) -> None:
     """In each way to ask for it: through grad, through backward, through either mode of torch.func."""
     z, v, function = stacked(), direction(), of_both(case(setting))
@@ -133,6 +139,7 @@ def test_a_third_derivative_on_tiles_is_refused(case: Case, setting: Setting) ->
 @each_kernel
 @each_pairing
 @each_smooth_case
+@pytest.mark.sampled(4)
 def test_held_importance_has_the_gradient_but_not_the_hessian(case: Case, setting: Setting, kernel: str) -> None:
     """What would come out if second derivatives took the detached weights for the loss."""
     if case.name == "linear-triplet":  # alpha is 1: nothing is lost

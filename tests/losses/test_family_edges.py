@@ -38,6 +38,7 @@ def assert_is_the_papers(case: Case, setting: Setting, z0: Tensor, z1: Tensor) -
 @each_dtype
 @each_pairing
 @each_case
+@pytest.mark.sampled(3)
 def test_two_samples(case: Case, setting: Setting, dtype: torch.dtype, kernel: str) -> None:
     with on_kernel(kernel):
         assert_is_the_papers(case, setting, *draw_views(2, 3, seed=4, dtype=dtype))
@@ -46,6 +47,7 @@ def test_two_samples(case: Case, setting: Setting, dtype: torch.dtype, kernel: s
 @each_kernel
 @each_kind
 @each_case
+@pytest.mark.sampled(3)
 def test_duplicated_samples_and_silent_rows(case: Case, kind: str, kernel: str) -> None:
     """A zero vector has cosine 0 with everything, and no direction: it gets no gradient."""
     z0, z1 = with_edges(1.0, torch.float64)
@@ -138,6 +140,7 @@ def test_long_raw_vectors_neither_overflow_nor_lose_the_gradient(case: Case, kin
 
 @each_kernel
 @each_case
+@pytest.mark.sampled(3)
 def test_half_precision_is_lifted(case: Case, kernel: str) -> None:
     with on_kernel(kernel):
         for kind in KINDS:
@@ -193,6 +196,7 @@ def test_a_simplex_attains_the_floor(case: Case, kind: str) -> None:
 @each_case
 @pytest.mark.parametrize("anchors", ["both", "first"])
 @pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.sampled(15)
 def test_descent_never_goes_below_the_floor(case: Case, kind: str, anchors: str, nonnegative: bool) -> None:
     """An adversary: Adam on the loss itself, from random starts, with every value on the way looked at."""
     for n, d in ((2, 1), (3, 2), (5, 3)):

@@ -57,6 +57,7 @@ def case(beta: float, tau: float, epsilon: float, kind: str, normalize: bool) ->
 @each_kind
 @each_unit
 @pytest.mark.parametrize(("beta", "epsilon"), [(0.0, 1.0), (0.5, 1.0), (2.0, 0.0), (1.0, 0.3)])
+@pytest.mark.sampled(4)
 def test_value_and_gradient_are_the_papers(
     *, kernel: str, dtype: torch.dtype, kind: str, normalize: bool, beta: float, epsilon: float
 ) -> None:
@@ -113,6 +114,7 @@ def test_other_phis_and_margins() -> None:
 @each_kernel
 @each_kind
 @each_unit
+@pytest.mark.sampled(12)
 def test_both_derivatives_are_true(kernel: str, kind: str, normalize: bool) -> None:
     assert_true_second_derivatives(case(1.5, 0.7, 1.0, kind, normalize)[0], kernel, *draw_views(4, 2, seed=1))
 

@@ -64,6 +64,7 @@ def test_equal_to_the_dense_pairs(mu: float | None, n: int, d: int) -> None:
 
 @each_radius
 @pytest.mark.parametrize("n", [4, 8])
+@pytest.mark.sampled(3)
 def test_both_derivatives_are_true(mu: float | None, n: int) -> None:
     assert_true_second_derivatives(SpectralContrastive(mu), *draw_views(n, 3, seed=1))
 

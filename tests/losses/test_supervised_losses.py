@@ -126,6 +126,7 @@ def test_the_base_temperature_scales_the_loss() -> None:
 @each_member
 @each_kernel
 @pytest.mark.parametrize("labels", [None, [1, 0, 1, 1]])
+@pytest.mark.sampled(8)
 def test_both_derivatives_are_true(name: str, kernel: str, labels: list[int] | None) -> None:
     assert_true_second_derivatives(WithLabels(MEMBERS[name][0](0.7), labels), kernel, *draw_views(4, 2, seed=1))
 
@@ -256,6 +257,7 @@ def test_vectors_that_are_all_alike_are_at_chance(name: str, tau: float) -> None
 
 @each_member
 @pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.sampled(4)
 def test_nothing_goes_below_the_floor(name: str, nonnegative: bool) -> None:
     """Also where gradient descent pushes, for several labels."""
     for seed in range(6):

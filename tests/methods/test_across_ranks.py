@@ -279,6 +279,7 @@ def agrees(found: dict[str, float]) -> bool:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(39)
 def test_every_loss_is_that_of_one_process(name: str, ranks: list[RankResult]) -> None:
     assert {result.texts.get(f"{name}|") for result in ranks} == {None}
     found = errors(ranks, f"{name}|", expected(name))

@@ -10,6 +10,8 @@ from counterpoint.methods import across_ranks, classification, queue
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close, relative_error
 
+pytestmark = pytest.mark.thorough
+
 NUM_RANKS, NUM_STEPS = 2, 20
 WITH_NORM = {"norm": lambda _: normed(is_apart=False), "norm, apart": lambda _: normed(is_apart=True)}
 ALL = WIRINGS | WITH_NORM

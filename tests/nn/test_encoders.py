@@ -32,6 +32,7 @@ def test_every_encoder_has_its_width_written_here() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("side", [8, 32])
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
+@pytest.mark.sampled(3)
 def test_an_image_encoder_gives_one_vector_per_image(
     name: str, side: int, channels: int, generator: torch.Generator
 ) -> None:

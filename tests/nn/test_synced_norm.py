@@ -124,6 +124,7 @@ def gathered(ranks: list[RankResult], key: str) -> Tensor:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("dtype", "far"), [(torch.float64, 0.0), (torch.float64, FAR), (torch.float32, 0.0)])
+@pytest.mark.sampled(15)
 def test_it_is_one_process_on_the_whole_batch(
     ranks: list[RankResult], name: str, dtype: torch.dtype, far: float
 ) -> None:

@@ -71,6 +71,7 @@ def two(make_run) -> Path:
 
 
 @pytest.mark.parametrize("which", ["one", "two"])
+@pytest.mark.thorough
 def test_page_asks_for_nothing_and_complains_about_nothing(visit, request, which):
     path = request.getfixturevalue(which)
     tab = visit(path)
@@ -100,6 +101,7 @@ def test_everything_reads_without_javascript(visit, two):
 
 @pytest.mark.parametrize("which", ["one", "two"])
 @pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.sampled(6)
 def test_nothing_runs_out_of_the_page(visit, request, which, width):
     tab = visit(request.getfixturevalue(which), viewport={"width": width, "height": 800})
     for details in tab.locator("details").all():
@@ -141,6 +143,7 @@ def test_sorting_puts_the_cards_in_order(visit, two):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.thorough
 def test_theme_follows_the_system_and_the_button(visit, one, scheme):
     tab = visit(one, color_scheme=scheme)
     background = "getComputedStyle(document.body).backgroundColor"

@@ -16,6 +16,7 @@ def drawn(tmp_path):
     return write_reproduction(reproduction(*panels), tmp_path / "toy.html")
 
 
+@pytest.mark.thorough
 def test_page_asks_for_nothing_and_complains_about_nothing(visit, drawn):  # noqa: F811
     tab = visit(drawn)
     for summary in tab.locator("summary").all():
@@ -25,6 +26,7 @@ def test_page_asks_for_nothing_and_complains_about_nothing(visit, drawn):  # noq
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.thorough
 def test_nothing_runs_out_of_the_page(visit, drawn, width):  # noqa: F811
     tab = visit(drawn, viewport={"width": width, "height": 800})
     for details in tab.locator("details").all():

@@ -25,6 +25,7 @@ def pairs(tmp_path: Path, rng: np.random.Generator) -> Path:
     return tmp_path / "pairs.npz"
 
 
+@pytest.mark.thorough
 def test_both_encoders_are_saved_and_find_each_others_partner(pairs: Path, tmp_path: Path) -> None:
     settings = {"views": {"preset": "none"}, "optim": {"learning_rate": 0.005}}
     run = cp.train(pairs, method="cross-modal", out=tmp_path / "run", epochs=60, batch_size=32, quiet=True, **settings)

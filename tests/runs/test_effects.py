@@ -87,6 +87,7 @@ def differ(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.sampled(5)
 def test_what_is_refused_changes_nothing_and_all_else_does(method: str) -> None:
     plain, _ = made_of(method)
     idle = idle_settings(settings_of(method))

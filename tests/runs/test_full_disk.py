@@ -13,6 +13,8 @@ from counterpoint.engine.checkpoint import list_checkpoints
 from counterpoint.engine.sealed_folder import find_damage
 from failing_disk import FAULTS, FailingDisk
 
+pytestmark = pytest.mark.thorough
+
 NUM_SAMPLES, BATCH = 24, 8
 WORDS = ["--method", "moco", "--encoder", "mlp", "--target.queue-size", "16", "--engine.average", "0.9"]
 WORDS += ["--epochs", "2", "--batch-size", str(BATCH), "--engine.checkpoint-steps", "2", "--engine.device", "cpu", "-q"]

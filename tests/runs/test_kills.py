@@ -20,6 +20,8 @@ import counterpoint as cp
 from counterpoint.engine.checkpoint import list_checkpoints
 from counterpoint.engine.sealed_folder import find_damage
 
+pytestmark = pytest.mark.thorough
+
 NUM_SAMPLES, EPOCHS, BATCH = 72, 8, 16
 NUM_STEPS = EPOCHS * (NUM_SAMPLES // BATCH)
 SECONDS = 120  # for one process; far more than it needs

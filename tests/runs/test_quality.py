@@ -8,6 +8,8 @@ import pytest
 import counterpoint as cp
 from counterpoint.diagnostics.findings import EMBEDDING
 
+pytestmark = pytest.mark.thorough
+
 METHODS = ("simclr", "ncl")
 
 

@@ -106,6 +106,7 @@ def test_views_encoded_apart_resume_and_verify(
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (1, 1, 1), (20, 9), (9, 20, 3), (1030, 2)], ids=str)
+@pytest.mark.sampled(3)
 def test_images_of_any_size_and_shape_resume_and_are_judged(
     tmp_path: Path, shape: tuple[int, ...], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

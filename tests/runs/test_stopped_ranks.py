@@ -14,6 +14,8 @@ from kill_server import KillServer, Plant, SaveKill, rank_environments, said_by
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.sealed_folder import find_damage, step_of
 
+pytestmark = pytest.mark.thorough
+
 NUM_SAMPLES, BATCH, EPOCHS = 64, 16, 6
 NUM_STEPS = EPOCHS * (NUM_SAMPLES // BATCH)
 SECONDS = 120

@@ -50,6 +50,7 @@ def weights_of(run: cp.Run) -> bytes:
     [{"method": "simclr"}, {"method": "ncl"}, {"method": "directclr"}, {"optim": {"name": "sgd"}}],
     ids=["simclr", "ncl", "directclr", "sgd"],
 )
+@pytest.mark.sampled(4)
 def test_a_seed_fixes_every_bit_of_the_weights(tmp_path: Path, images: np.ndarray, settings: dict[str, Any]) -> None:
     first = cp.train(images, out=tmp_path / "first", seed=3, **settings, **SMALL)
     torch.manual_seed(99)  # the caller's random numbers have no say
@@ -363,6 +364,7 @@ def test_a_folder_that_exists_is_left_alone_unless_it_is_a_run_and_one_asks(tmp_
     ],
     ids=str,
 )
+@pytest.mark.sampled(7)
 def test_a_mistake_is_found_before_the_old_run_is_replaced(
     tmp_path: Path, images: np.ndarray, mistake: dict[str, Any]
 ) -> None:

@@ -57,6 +57,7 @@ def replayed(run: Path) -> str:
     return name
 
 
+@pytest.mark.thorough
 def test_a_finished_run_verifies_and_stays_as_it_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = snapshot(run)
     verification = cp.verify(run, quiet=True)
@@ -137,6 +138,7 @@ TAMPERING: dict[str, tuple[Callable[[Path], Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("tamper", "what", "why"), TAMPERING.values(), ids=TAMPERING)
+@pytest.mark.sampled(10)
 def test_each_change_is_found_and_named(
     run: Path, tamper: Callable[[Path], Any], what: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,8 @@ from rank_processes import RankResult, Result, run_on_ranks
 from runs.rank_steps import Steps, job_of, take_steps
 from tolerances import relative_error
 
+pytestmark = pytest.mark.thorough
+
 NUM_STEPS = 20
 NUM_SAMPLES, SIDE, BATCH = 40, 8, 16
 FOLDER = "COUNTERPOINT_TEST_FOLDER"  # where ranks find the pictures

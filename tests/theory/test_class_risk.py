@@ -117,6 +117,7 @@ def between(matrix: Tensor) -> Tensor:
 
 @each_pool
 @each_case
+@pytest.mark.sampled(5)
 def test_value_and_derivatives_are_those_of_all_terms(name: str, supervised: bool) -> None:
     case, gram, change = CASES[name], gram_of(), direction_of()
 
@@ -274,6 +275,7 @@ def test_convex_risks_have_no_negative_curvature(seed: int, k: float, supervised
 
 
 @given(seed=st.integers(0, 2**20), beta=st.floats(0.01, 4), k=st.sampled_from([1, 5, 300, math.inf]))
+@pytest.mark.thorough
 def test_hard_negatives_risk_at_least_what_the_plain_loss_does(seed: int, beta: float, k: float) -> None:
     gram = gram_of(3, seed)
     risk = class_risk(SHARES, loss=losses.HardNegatives(losses.InfoNCE(0.5), beta), num_negatives=k)

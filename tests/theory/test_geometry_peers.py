@@ -111,6 +111,7 @@ def test_no_descent_over_class_means_does_better(seed: int, rng: np.random.Gener
 @pytest.mark.parametrize("supervised", [False, True], ids=["UCL", "SCL"])
 @pytest.mark.parametrize(("num_classes", "k"), [(2, 1), (2, 9), (3, 2), (3, 5), (4, 4), (6, 3)])
 @pytest.mark.parametrize("family", ["paper", "InfoNCE", "DCL", "MIOv1", "Triplet", "SigmoidPair"])
+@pytest.mark.sampled(5)
 def test_risk_is_the_sum_over_all_draws(family: str, num_classes: int, k: int, supervised: bool) -> None:
     loss, psi = FAMILIES[family](0.4)
     problem = Problem(tuple(np.arange(1, num_classes + 1) / (num_classes * (num_classes + 1) / 2)), psi, k, supervised)

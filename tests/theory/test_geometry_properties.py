@@ -61,6 +61,7 @@ def test_three_classes(supervised: bool, k: float, major: float, minor: float | 
 
 
 @pytest.mark.parametrize(("supervised", "major", "minor"), [(True, -0.6889, -0.0480), (False, -0.6284, -0.2105)])
+@pytest.mark.thorough
 def test_the_printed_matrices_are_near_and_not_optimal(supervised: bool, major: float, minor: float) -> None:
     """imbalanced2026, section 7.1: off by up to 0.011, as k = 512 draws are; made feasible, of higher risk."""
     geometry = optimal_geometry([0.5, 0.25, 0.25], num_negatives=512, supervised=supervised)
@@ -72,6 +73,7 @@ def test_the_printed_matrices_are_near_and_not_optimal(supervised: bool, major: 
 
 
 @SETTINGS
+@pytest.mark.thorough
 def test_risk_of_512_negatives_is_the_sum_over_their_classes(supervised: bool) -> None:
     problem = Problem((0.5, 0.25, 0.25), LogSum(), 512, supervised)
     geometry = optimal_geometry(problem.proportions, num_negatives=512, supervised=supervised)
@@ -250,6 +252,7 @@ def test_collapse_is_optimal_for_losses_of_gaps_only(supervised: bool) -> None:
 
 @few
 @given(shares=shares, k=st.sampled_from([1, 2, math.inf]), supervised=st.booleans(), tau=st.floats(0.1, 3.0))
+@pytest.mark.thorough
 def test_the_certificate_holds(shares: list[float], k: float, supervised: bool, tau: float) -> None:
     """The bound is below the risk of any correlation matrix, and near what the dual gives at the answer itself."""
     problem = Problem(tuple(shares), LogSum(tau, is_mean=False), k, supervised)
@@ -291,6 +294,7 @@ def test_enough_dimensions_change_nothing(num_classes: int, supervised: bool) ->
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 @SETTINGS
+@pytest.mark.sampled(4)
 def test_too_few_dimensions_give_a_local_optimum_and_say_so(dimension: int, supervised: bool) -> None:
     shares = [0.25, 0.2, 0.2, 0.15, 0.1, 0.1]
     free = optimal_geometry(shares, supervised=supervised)

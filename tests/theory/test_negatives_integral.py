@@ -65,6 +65,7 @@ def test_it_is_the_sum_over_all_counts(tau: float, epsilon: float, k: int) -> No
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 @pytest.mark.parametrize("is_mean", [False, True], ids=["sum", "mean"])
 @pytest.mark.parametrize("k", [512, 10**6])
+@pytest.mark.sampled(13)
 def test_many_negatives_follow_the_binomial_distribution(tau: float, epsilon: float, is_mean: bool, k: int) -> None:
     x, bounds = terms([1.0, -0.9], tau, 1 / k if is_mean else 1.0)
     for r in (0.3, 2e-5):

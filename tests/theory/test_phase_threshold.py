@@ -34,6 +34,7 @@ INF = math.inf
         (INF, True, 0.7511),
     ],
 )
+@pytest.mark.sampled(3)
 def test_known_thresholds_of_three_classes(k: float, supervised: bool, expected: float) -> None:
     assert collapse_threshold(3, num_negatives=k, supervised=supervised).share == pytest.approx(expected, abs=5e-5)
 
@@ -161,6 +162,7 @@ def test_a_path_may_run_the_other_way() -> None:
 
 
 @pytest.mark.parametrize(("k", "supervised"), [(INF, True), (INF, False), (2, True)])
+@pytest.mark.thorough
 def test_several_majorities_part_and_merge_as_the_oracle_finds(k: float, supervised: bool) -> None:
     found = collapse_threshold(
         lambda t: [t / 2, t / 2, (1 - t) / 2, (1 - t) / 2],

@@ -154,6 +154,7 @@ def test_a_loss_that_is_not_strictly_convex_may_have_other_optima() -> None:
 
 @pytest.mark.parametrize("loss", [None, LinearTriplet(), Triplet(2.0)])
 @pytest.mark.parametrize("proportions", [[0.5, 0.25, 0.25], [0.6, 0.2, 0.2]])
+@pytest.mark.sampled(3)
 def test_weights_that_leave_the_majority_without_anchors_say_so(loss: Loss | None, proportions: list[float]) -> None:
     plan = rebalance(proportions, loss=loss, num_negatives=2)
     assert plan.weighting.anchor_weights_C.tolist() == pytest.approx([0, 0.5, 0.5], abs=1e-12)

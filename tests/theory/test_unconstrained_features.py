@@ -45,6 +45,7 @@ def corner(made: FeatureSimulation) -> list[float]:
 
 
 @pytest.mark.parametrize(("supervised", "known"), [(False, UCL), (True, SCL)], ids=["UCL", "SCL"])
+@pytest.mark.thorough
 def test_the_papers_loss_collapses_classes_onto_the_optimal_geometry(
     supervised: bool, known: tuple[float, float]
 ) -> None:
@@ -57,6 +58,7 @@ def test_the_papers_loss_collapses_classes_onto_the_optimal_geometry(
 
 
 @pytest.mark.parametrize("lengths", ["sphere", "ball"])
+@pytest.mark.thorough
 def test_with_all_negatives_the_loss_ends_at_the_risk_of_the_optimum(lengths) -> None:
     made = simulate_features(PAPER, training=FeatureTraining(num_samples=40, lengths=lengths))
     assert made.deviation < 1e-3
@@ -104,6 +106,7 @@ def test_spectral_loss_makes_classes_orthogonal_whatever_their_shares() -> None:
     ("make", "mu", "lengths"),
     [(SpectralContrastive, 0.5, "ball"), (SpectralContrastive, 1.5, "sphere"), (CrossModalSpectral, 1.5, "ball")],
 )
+@pytest.mark.thorough
 def test_spectral_losses_train_at_their_own_radius(make: type[Loss], mu: float, lengths: Lengths) -> None:
     training = FeatureTraining(num_samples=40, epochs=400, lengths=lengths)
     made = simulate_features(PAPER, loss=make(mu=mu), training=training)

@@ -9,6 +9,8 @@ import torch
 from counterpoint.papers.alphacl2022.alphacl_figures import figure_2, figure_3
 from counterpoint.theory.reproduction import LinePanel, MatrixPanel, Reproduction
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def deep_linear() -> Reproduction:

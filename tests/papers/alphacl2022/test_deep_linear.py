@@ -71,6 +71,7 @@ def test_every_layer_pulls_with_twice_the_energy(seed: int, depth: int) -> None:
     widths=st.lists(st.integers(2, 8), min_size=3, max_size=6),
     per_filter=st.booleans(),
 )
+@pytest.mark.thorough
 def test_theorem_3_ascent_reaches_the_largest_eigenvalue(seed: int, widths: list[int], per_filter: bool) -> None:
     x_alpha = draw_covariance(seed, widths[0])
     start = draw_layers(widths, generator=seeded(seed + 1), per_filter=per_filter)

@@ -70,6 +70,7 @@ def flow_of(network: Network, seed: int, *, widths: Sequence[int] = (3, 4, 3), e
 
 @settings(max_examples=4, phases=[Phase.generate])  # a flow is too slow to shrink
 @given(activation=st.sampled_from([linear, squared]), normalisation=st.sampled_from([l2_norm, layer_norm]), seed=seeds)
+@pytest.mark.thorough
 def test_lemma_7_layers_below_l2_and_layer_norm_keep_their_norms(
     activation: Callable[[Tensor], Tensor], normalisation: Callable[[Tensor], Tensor], seed: int
 ) -> None:
@@ -100,6 +101,7 @@ def test_lemma_7_gradients_are_orthogonal_to_the_layers_they_move(
 
 
 @pytest.mark.parametrize("normalisation", [l2_norm, layer_norm])
+@pytest.mark.thorough
 def test_lemma_7_across_kinks(normalisation: Callable[[Tensor], Tensor]) -> None:
     found = drifts(flow_of(Network(leaky, normalisation), 3, end=0.1))
     assert float(found.layer_norms_L.max()) < CONSERVED
@@ -118,6 +120,7 @@ def test_layers_above_a_normalisation_do_change_length() -> None:
 
 
 @pytest.mark.parametrize("activation", [linear, squared])
+@pytest.mark.thorough
 def test_lemma_11_filters_below_batch_norm_keep_their_norms(activation: Callable[[Tensor], Tensor]) -> None:
     """Each filter of the layer right below; of the layers further down the whole norm."""
     found = drifts(flow_of(Network(activation, batch_norm, normalised_layer=2), 3, widths=(3, 4, 4, 3)))

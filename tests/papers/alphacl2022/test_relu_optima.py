@@ -71,6 +71,7 @@ SPREADS = st.sampled_from([0.0, 0.1, 0.5, 0.9])
 
 @settings(max_examples=12)
 @given(seed=seeds, num_modes=st.integers(2, 5), spread=SPREADS)
+@pytest.mark.thorough
 def test_theorem_6_one_mode_or_rank_above_one(seed: int, num_modes: int, spread: float) -> None:
     x_alpha = draw_covariance(seed, num_modes, spread)
     made = ascend_sticky(x_alpha, *draw_layers(seed, num_modes, 5), num_steps=1500)
@@ -90,6 +91,7 @@ def test_no_ascent_leaves_the_orthant_or_beats_a_linear_network(seed: int, num_m
     assert float(made.objective_T[-1]) <= largest * (1 + 1e-12)
 
 
+@pytest.mark.thorough
 def test_theorem_6_both_cases_occur() -> None:
     single = ascend_sticky(torch.tensor([[3.0, -1.0], [-1.0, 1.0]]), *draw_layers(1, 2, 4))
     assert single.criticality < 1e-8

@@ -7,6 +7,8 @@ import pytest
 from counterpoint.papers.directclr2022 import directclr_figures as figures
 from counterpoint.theory.reproduction import LinePanel, MatrixPanel, Reproduction
 
+pytestmark = pytest.mark.thorough
+
 
 def made(figure: Callable[..., Reproduction]) -> dict[str, bool | None]:
     """Verdicts by claim, after checking what all figures owe."""

@@ -70,6 +70,7 @@ def test_sgd_with_small_steps_on_many_samples_follows_the_flow(name: str) -> Non
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_live_dimensions_fall_with_depth() -> None:
     live = [live_dimensions(spectrum_of(*trained(depth, SHORT))) for depth in (1, 2, 3, 4)]
     assert live[0] >= 15
@@ -88,6 +89,7 @@ def test_live_dimensions_of_the_released_toy(depth: int, num_live: tuple[int, ..
     assert depth == 1 or float(spectrum_D[0] - spectrum_D[num_live[-1]]) > 6
 
 
+@pytest.mark.thorough
 def test_two_layers_agree_on_the_live_subspace_though_sgd_does_not_conserve() -> None:
     path, data = trained(2, SHORT)
     num_live = live_dimensions(spectrum_of(path, data))

@@ -14,6 +14,8 @@ from counterpoint.papers.imbalanced2026.imbalanced_figures import figure_1, figu
 from counterpoint.papers.imbalanced2026.plane_embeddings import PlanePlan, embed_in_plane, take_classes
 from counterpoint.theory.reproduction import Claim, MatrixPanel, PointPanel, Reproduction, ignore
 
+pytestmark = pytest.mark.thorough
+
 CIFAR = Path(__file__).resolve().parents[3] / "shared" / "data" / "cifar10-pack" / "train.npz"
 
 

@@ -16,6 +16,8 @@ from counterpoint.papers.ncl2024.ncl_figures import NON_NEGATIVE, SIGNED, figure
 from counterpoint.theory.reproduction import LinePanel, Reproduction
 from tolerances import assert_close
 
+pytestmark = pytest.mark.thorough
+
 NUM_CLASSES, PER_CLASS = 5, 4
 LABELS = torch.arange(NUM_CLASSES).repeat_interleave(PER_CLASS)
 EVERY = Split(torch.arange(len(LABELS)), torch.arange(len(LABELS)))
