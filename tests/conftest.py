@@ -7,6 +7,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import itertools
 import math
 import zlib
 from collections import defaultdict
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+NUMBERS = itertools.count()
 
 settings.register_profile("counterpoint", deadline=None, derandomize=True)
 settings.load_profile("counterpoint")
@@ -35,8 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Manifests of a test's data go to its own folder, also from processes that it starts."""
-    monkeypatch.setenv("COUNTERPOINT_CACHE", str(tmp_path_factory.mktemp("cache")))
+    """Manifests of a test's data go to a folder of its own, made when needed, also from processes that it starts."""
+    monkeypatch.setenv("COUNTERPOINT_CACHE", str(tmp_path_factory.getbasetemp() / f"cache-{next(NUMBERS)}"))
 
 
 @pytest.fixture

@@ -340,6 +340,7 @@ def test_every_module_obeys(rule: Rule, sources: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("rule", PACKAGE_RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.thorough
 def test_the_package_obeys(rule: Callable[[dict[str, str]], list[str]], sources: dict[str, str]) -> None:
     offences = rule(sources)
     assert not offences, report(offences)

@@ -241,6 +241,7 @@ def test_who_is_slow_sits_out_the_later_rounds() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak cannot be set back here")
+@pytest.mark.thorough
 def test_extra_memory_is_the_peak_of_the_call_alone() -> None:
     """In a process of its own: where freed memory is kept, as by our command, there is no peak."""
     program = (

@@ -179,7 +179,7 @@ def run_command(words: list[str]) -> int:
 
 
 @pytest.mark.parametrize(("line", "complaints"), CASES.values(), ids=CASES)
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(40)
 def test_one_line_exit_code_2_and_nothing_touched(
     world: Path,
     line: str,

@@ -57,6 +57,7 @@ def example_of(path: str) -> tuple[str, Any]:
 
 
 @pytest.mark.parametrize("path", FIELDS)
+@pytest.mark.sampled(2)
 def test_every_setting_can_be_given_by_its_flag(path: str) -> None:
     text, value = example_of(path)
     for words in ([f"--{path.replace('_', '-')}", text], [f"--{path}={text}"]):

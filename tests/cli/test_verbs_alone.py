@@ -58,7 +58,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, set
 
 
 @pytest.mark.parametrize("line", ANSWERED_AT_ONCE)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(28)
 def test_a_mistake_or_a_list_is_answered_without_a_library(loaded: dict[str, tuple[int, set[str]]], line: str) -> None:
     code, modules = loaded[line]
     assert code == (2 if "nosuch" in line else 0)

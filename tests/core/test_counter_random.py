@@ -116,7 +116,7 @@ def test_purpose_may_differ_by_sample() -> None:
 
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("num_draws", [1, 2, 3, 7, 16, 33])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_a_sample_draws_the_same_bits_in_any_batch(draw: str, num_draws: int) -> None:
     ids = torch.randperm(131, generator=torch.Generator().manual_seed(0))
     together = DRAWS[draw](11, 4, ids, 1, num_draws)

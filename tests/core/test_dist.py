@@ -21,6 +21,8 @@ from counterpoint.core.dist import (
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import relative_error
 
+pytestmark = pytest.mark.thorough
+
 N, M, D = 6, 4, 3
 LIMIT = 1e-12
 LOWEST = float("-inf")

@@ -224,6 +224,7 @@ def test_not_finite_numbers_become_null_and_nothing_else_changes(value: Any) -> 
 
 
 @given(value=PLAIN)
+@pytest.mark.thorough
 def test_json_survives_a_round_trip(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     path = tmp_path_factory.mktemp("json") / "a.json"
     write_json(path, value)

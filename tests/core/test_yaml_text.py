@@ -116,6 +116,7 @@ def test_a_number_that_is_not_finite_is_refused_wherever_it_stands(text: str, pl
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+@pytest.mark.sampled(2)
 def test_nesting_without_bound_is_refused(opening: str) -> None:
     with pytest.raises(UsageError, match=r"^deep\.yaml is not valid YAML"):
         parse_yaml(opening * 50_000, "deep.yaml")

@@ -92,7 +92,7 @@ def image_table(contents: list[bytes], *, has_names: bool = True) -> Any:
 
 @pytest.mark.parametrize("is_in_memory", [True, False])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_every_form_gives_the_same_images_and_labels(
     tmp_path: Path, form: str, is_in_memory: bool, contents: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_every_batch_draws_the_classes_evenly(case: tuple[list[int], int], epoch
 
 
 @given(cases(), st.integers(0, 3))
+@pytest.mark.thorough
 def test_a_sample_is_repeated_in_a_batch_only_where_its_class_is_too_small(
     case: tuple[list[int], int], epoch: int
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_class_is_run_through_before_it_begins_again(case: tuple[list[int], in
 
 
 @given(cases(), st.integers(0, 3))
+@pytest.mark.thorough
 def test_repeats_count_the_earlier_places_of_a_sample(case: tuple[list[int], int], epoch: int) -> None:
     order, _ = balanced(*case)
     batches, seen, expected = order.batches(epoch), Counter[int](), []
@@ -85,6 +87,7 @@ def test_the_order_is_a_function_of_seed_and_epoch_only() -> None:
         assert not torch.equal(balanced(sizes, batch_size, seed)[0].batches(epoch), before)
 
 
+@pytest.mark.thorough
 def test_over_the_epochs_every_sample_of_a_large_class_comes_equally_often() -> None:
     order, labels = balanced([120, 6], 12)
     uses = torch.zeros(len(labels))

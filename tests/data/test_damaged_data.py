@@ -56,6 +56,7 @@ def batches(source: Source, num_workers: int) -> list[tuple[torch.Tensor, torch.
 @pytest.mark.parametrize("write", [write_folder, write_shards])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.sampled(4)
+@pytest.mark.thorough
 def test_planted_corrupt_images_are_skipped_named_and_change_nothing_else(
     tmp_path: Path, write: Callable[[Path, dict[str, bytes]], Path], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def test_nothing_is_cut_unless_asked_for() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=6))
+@pytest.mark.thorough
 def test_smaller_sets_lie_within_larger_ones(pairs: list[tuple[int, int]]) -> None:
     labels = shuffled_labels([60] * len(pairs))
     small, large = (cut(labels, class_counts=[take(pair) for pair in pairs]) for take in (min, max))

@@ -162,6 +162,7 @@ def test_each_of_a_thousand_mutations_is_noticed_and_the_earlier_checkpoint_used
     assert thousand.total() == NUM_MUTATIONS
 
 
+@pytest.mark.thorough
 def test_every_kind_of_mutation_met_every_file(thousand: Counter[str]) -> None:
     for change in CHANGES:
         assert all(thousand[f"{change.__name__} {name}"] > 0 for name in FILES), change.__name__

@@ -179,6 +179,7 @@ def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 @pytest.mark.parametrize("norm", [None, nn.BatchNorm2d], ids=["no norm", "norm"])
 @pytest.mark.parametrize("name", SHARDS)
 @pytest.mark.sampled(4)
+@pytest.mark.thorough
 def test_two_ranks_are_one_process(pair: list[RankResult], name: str, norm: type[nn.Module] | None) -> None:
     expected = by_hand(2, norm)
     for result in pair:

@@ -13,6 +13,8 @@ from counterpoint.engine.weight_average import WeightAverage
 from rank_processes import Result, run_on_ranks
 from tolerances import assert_close
 
+pytestmark = pytest.mark.thorough
+
 NAMES = ("adamw", "adam", "sgd", "lars")
 NUM_STEPS = 4
 

@@ -184,7 +184,7 @@ def test_the_callers_random_numbers_are_left_alone(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("call", range(1, STEPS))
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(24)
 def test_stopping_at_any_step_and_resuming_changes_no_bit(tmp_path: Path, call: int) -> None:
     whole, halved = (create_run(tmp_path / name, overwrite=False) for name in ("whole", "halved"))
     expected = train(job_for(whole))
@@ -296,6 +296,7 @@ def drawing(loss: Loss | None = None) -> JointEmbedding:
 
 @pytest.mark.parametrize("num_parts", [1, 2])
 @pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.sampled(4)
 def test_every_step_draws_negatives_of_its_own(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, num_parts: int, is_wrapped: bool
 ) -> None:
@@ -305,6 +306,7 @@ def test_every_step_draws_negatives_of_its_own(
     assert len(draws.drawn) == len({tuple(index.flatten().tolist()) for index in draws.drawn}) == STEPS * num_parts
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_draws_what_the_uninterrupted_one_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, halved = (create_run(tmp_path / name, overwrite=False) for name in ("whole", "halved"))
     draws, halves = Draws(), Draws(stop_at=7)

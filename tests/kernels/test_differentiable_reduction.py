@@ -78,7 +78,7 @@ def test_gradients_in_both_modes_equal_finite_differences(
 @each_kind
 @has_biases
 @each_smooth_psi
-@pytest.mark.sampled(23)
+@pytest.mark.sampled(69)
 def test_second_derivatives_equal_finite_differences(
     kernel: Any, kind: str, has_biases: bool, psi: PairFunction
 ) -> None:
@@ -91,7 +91,7 @@ def test_second_derivatives_equal_finite_differences(
 @each_kind
 @has_biases
 @each_psi
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 def test_hessian_vector_products_are_those_of_the_dense_hessian(kind: str, has_biases: bool, psi: PairFunction) -> None:
     """Reverse over reverse and forward over reverse, through tiles, against autograd through the whole matrix."""
     scores = make_scores(kind, "excluded", has_biases=has_biases)
@@ -114,6 +114,7 @@ def test_hessian_vector_products_are_those_of_the_dense_hessian(kind: str, has_b
 @each_kind
 @pytest.mark.parametrize("psi", [EXPONENTIAL, SOFTPLUS], ids=lambda psi: psi.name)
 @pytest.mark.sampled(6)
+@pytest.mark.thorough
 def test_transforms_of_functions_agree_with_plain_autograd(kind: str, psi: PairFunction) -> None:
     scores = make_scores(kind, "ragged", has_biases=True)
     anchors, *others = inputs_of(scores)
@@ -152,6 +153,7 @@ def third(function: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
 
 @each_kind
 @each_smooth_psi
+@pytest.mark.sampled(3)
 def test_a_third_derivative_is_true_on_dense_and_refused_on_tiled(kind: str, psi: PairFunction) -> None:
     scores = make_scores(kind, "ragged", has_biases=True)
     anchors, *others = (x.detach() for x in inputs_of(scores))

@@ -65,6 +65,7 @@ def flat(tensors: tuple[Tensor, ...]) -> Tensor:
 @each_kind
 @each_psi
 @pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.sampled(3)
 def test_value_and_gradient_are_those_of_the_whole_matrix(kind: str, psi: PairFunction, mask: str) -> None:
     for has_biases in (False, True):
         scores = make_scores(kind, mask, has_biases=has_biases)
@@ -90,7 +91,7 @@ def test_float32(kind: str, psi: PairFunction) -> None:
 
 @each_kind
 @each_smooth_psi
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(55)
 def test_both_derivatives_equal_finite_differences_in_both_modes(kind: str, psi: PairFunction) -> None:
     scores = make_scores(kind, "ragged", has_biases=True)
     function, inputs = in_one_pass(scores, psi), inputs_of(scores)
@@ -100,7 +101,7 @@ def test_both_derivatives_equal_finite_differences_in_both_modes(kind: str, psi:
 
 @each_kind
 @each_smooth_psi
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 def test_transforms_and_hessians_are_those_of_the_whole_matrix(kind: str, psi: PairFunction) -> None:
     scores = make_scores(kind, "excluded", has_biases=True)
     anchors, *others = (x.detach() for x in inputs_of(scores))

@@ -85,7 +85,7 @@ def test_no_kernel_of_the_cpu_and_no_psi_is_left_out() -> None:
 @pytest.mark.parametrize(("name", "psi"), TAKEN, ids=[f"{name}-{psi.name}" for name, psi in TAKEN])
 @each_dtype
 @each_kind
-@pytest.mark.sampled(28)
+@pytest.mark.sampled(84)
 def test_all_four_operations_are_the_definition(name: str, dtype: torch.dtype, kind: str, psi: PairFunction) -> None:
     kernel = CPU_KERNELS[name]
     for mask in MASKS:

@@ -85,6 +85,7 @@ def derive_twice(scores: PairScores, value_of: Callable[[PairScores], Tensor]) -
 @each_psi
 @pytest.mark.parametrize("has_biases", [False, True], ids=["plain", "biased"])
 @pytest.mark.sampled(36)
+@pytest.mark.thorough
 def test_no_tensor_of_all_pairs_is_ever_made(kind: str, psi: PairFunction, has_biases: bool) -> None:
     def value_of(scores: PairScores) -> Tensor:
         result = reduce(scores, psi, tiled)
@@ -113,7 +114,7 @@ def test_the_measure_sees_a_matrix_of_all_pairs() -> None:
 
 @each_kind
 @each_psi
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(18)
 def test_two_runs_give_the_same_bits(kind: str, psi: PairFunction) -> None:
     def run() -> list[Tensor]:
         scores = large_scores(kind)

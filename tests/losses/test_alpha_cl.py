@@ -76,6 +76,7 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @each_rule
 @each_normalize
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.sampled(3)
 def test_value_gradient_and_importance_are_the_papers(
     kind: Any, name: str, normalize: bool, dtype: torch.dtype
 ) -> None:
@@ -201,7 +202,7 @@ def test_the_mean_over_parts_is_the_whole(kind: Any, rule: AlphaRule, backpropag
 @each_kind
 @each_rule
 @pytest.mark.parametrize("backpropagate", [False, True])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_no_matrix_of_all_pairs_exists(
     kind: Any, name: str, backpropagate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,7 +297,7 @@ def test_batches_of_batches(name: str, backpropagate: bool) -> None:
 
 @each_rule
 @each_normalize
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 def test_back_propagation_through_alpha_has_true_derivatives(name: str, normalize: bool) -> None:
     z0, z1 = draw_views(3, 2, seed=3)
     through, held = (AlphaCL(RULES[name][0], "two-view", normalize, backpropagate_alpha=b) for b in (True, False))
@@ -308,6 +309,7 @@ def test_back_propagation_through_alpha_has_true_derivatives(name: str, normaliz
 
 
 @each_kind
+@pytest.mark.thorough
 def test_recomputed_blocks_have_the_derivatives_of_the_matrix(kind: Any, tiny_blocks: None) -> None:
     z0, z1 = draw_views(3, 2)
     whole = AlphaCL(Entropy(0.5), kind, backpropagate_alpha=True, stream=False)
@@ -472,6 +474,7 @@ def test_identical_embeddings_are_at_chance(kind: Any, name: str, normalize: boo
 @each_kind
 @each_rule
 @pytest.mark.sampled(24)
+@pytest.mark.thorough
 def test_no_embedding_undercuts_the_floor(kind: Any, name: str) -> None:
     loss = AlphaCL(RULES[name][0], kind)
     generator = torch.Generator().manual_seed(7)

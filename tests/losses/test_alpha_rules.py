@@ -147,7 +147,7 @@ def test_weights_are_the_papers(case: Case, dtype: torch.dtype) -> None:
 @each_case
 @given(num_keys=st.integers(1, 30), seed=st.integers(0, 999), highest=st.sampled_from([1e-9, 0.1, 2.0, 30.0]))
 @settings(max_examples=25)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_any_row_is_the_papers(case: Case, num_keys: int, seed: int, highest: float) -> None:
     cost, own = draw_costs(3, num_keys, seed=seed, highest=highest)
     assert_numbers(case.rule(cost, own), of_oracle(case, cost, own))

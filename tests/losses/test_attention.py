@@ -38,6 +38,7 @@ def entropies(alpha: Tensor) -> list[float]:
 @pytest.mark.parametrize("kernel", ["dense", "tiled"])
 @pytest.mark.parametrize("negatives", ["two-view", "cross-view", "same-view"])
 @pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.sampled(3)
 def test_it_is_the_entropy_of_the_importance(
     name: str, kernel: str, negatives: str, normalize: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,7 @@ def test_labelled(kernel: str, name: str) -> None:
 )
 @pytest.mark.parametrize("normalize", LENGTHS)
 @pytest.mark.parametrize("num_draws", [None, 1, 4, 30])
+@pytest.mark.sampled(5)
 def test_generalized(
     kernel: str, name: str, normalize: Any, supervised: bool, num_draws: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +275,7 @@ def test_half_precision_is_lifted(name: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", STREAMED)
 @pytest.mark.sampled(11)
+@pytest.mark.thorough
 def test_no_tensor_of_all_pairs_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alpha_energy, "BLOCK_PAIRS", 1)
     monkeypatch.setattr(drawn_negatives, "STRIP_NUMBERS", 600)

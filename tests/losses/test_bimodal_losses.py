@@ -108,13 +108,14 @@ def test_equal_to_open_clip(kernel: str, dtype: torch.dtype, tau: float) -> None
 
 @each_kernel
 @each_sign
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(18)
 def test_both_derivatives_are_true(kernel: str, nonnegative: bool) -> None:
     loss = CrossModal(0.5, nonnegative=nonnegative)
     assert_true_second_derivatives(loss, kernel, *draw_views(4, 3, seed=1))
 
 
 @each_kernel
+@pytest.mark.thorough
 def test_derivatives_are_true_for_the_temperature_too(kernel: str) -> None:
     inputs = (*draw_views(4, 2), torch.tensor(1.1, dtype=torch.float64, requires_grad=True))
     with on_kernel(kernel):
@@ -295,6 +296,7 @@ def test_the_spectral_loss_is_the_papers(
 
 
 @each_sign
+@pytest.mark.thorough
 def test_derivatives_of_the_spectral_loss_are_true(nonnegative: bool) -> None:
     assert_true_second_derivatives(CrossModalSpectral(nonnegative), "dense", *draw_views(9, 3, seed=1))
 

@@ -90,7 +90,7 @@ def test_version_3_bounds_version_2_and_version_1_adds_the_repulsion_of_positive
 @each_version
 @each_kernel
 @each_unit
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(33)
 def test_both_derivatives_are_true(version: int, kernel: str, normalize: bool) -> None:
     assert_true_second_derivatives(VERSIONS[version](0.7, normalize), kernel, *draw_views(4, 2, seed=1))
 
@@ -137,6 +137,7 @@ def test_parts_average_to_the_whole(version: int, kernel: str, normalize: bool, 
 @each_kernel
 @each_dtype
 @pytest.mark.parametrize(("normalize", "size", "tau"), [(True, 1e3, 0.05), (True, 1e3, 100.0), (False, 2.0, 0.5)])
+@pytest.mark.sampled(2)
 def test_duplicated_silent_and_long_vectors(
     *, version: int, kernel: str, dtype: torch.dtype, normalize: bool, size: float, tau: float
 ) -> None:

@@ -58,7 +58,7 @@ def no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_loss
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(60)
 def test_it_is_traced_as_one_piece(name: str) -> None:
     loss = make(name)
     torch._dynamo.reset()
@@ -93,6 +93,7 @@ def test_rules_for_alpha_read_the_device_once(rule: AlphaRule, monkeypatch: pyte
 @pytest.mark.parametrize("loss", [InfoNCE(0.2), Triplet(), SupCon(), CrossModal()], ids=lambda loss: loss.card.name)
 @pytest.mark.usefixtures("no_matrix")
 @pytest.mark.sampled(4)
+@pytest.mark.thorough
 def test_many_pairs_are_one_operator(loss: torch.nn.Module) -> None:
     torch._dynamo.reset()
     with recording() as choices:

@@ -86,6 +86,7 @@ def test_pairs_that_disagree_pull_more() -> None:
 
 
 @each_kernel
+@pytest.mark.thorough
 def test_both_derivatives_are_true_where_weights_move(kernel: str) -> None:
     assert_true_second_derivatives(DCLW(0.5, backpropagate_weights=True), kernel, *draw_views(4, 2, seed=1))
 

@@ -94,6 +94,7 @@ def test_many_draws_approach_all_negatives() -> None:
 
 
 @pytest.mark.parametrize("strip", [1, 20, 1 << 20])
+@pytest.mark.thorough
 def test_products_with_drawn_keys_have_true_derivatives(strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawn_negatives, "STRIP_NUMBERS", strip)
     generator = torch.Generator().manual_seed(0)

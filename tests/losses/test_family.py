@@ -41,7 +41,7 @@ def test_no_member_is_left_out() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @each_setting
 @each_case
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(27)
 def test_value_and_gradient_are_the_papers(case: Case, setting: Setting, dtype: torch.dtype, kernel: str) -> None:
     value, gradient = truth(case.name, setting, dtype)
     z0, z1 = draw_views(4, 3, dtype=dtype)
@@ -55,6 +55,7 @@ def test_value_and_gradient_are_the_papers(case: Case, setting: Setting, dtype: 
 
 @each_setting
 @each_case
+@pytest.mark.sampled(3)
 def test_importance_is_the_slope_of_an_anchors_loss_for_each_gap(case: Case, setting: Setting) -> None:
     z0, z1 = draw_views(4, 3)
     alpha = case(setting).importance(z0, z1)
@@ -64,6 +65,7 @@ def test_importance_is_the_slope_of_an_anchors_loss_for_each_gap(case: Case, set
 
 @each_setting
 @each_case
+@pytest.mark.sampled(4)
 def test_the_gradient_is_that_of_the_weighted_gaps(case: Case, setting: Setting) -> None:
     """Theorem 1: alpha held fixed, the gradient of mean_i sum_j alpha_ij (d_i^2 - d_ij^2)."""
     z0, z1 = draw_views(4, 3)
@@ -81,7 +83,7 @@ def test_the_gradient_is_that_of_the_weighted_gaps(case: Case, setting: Setting)
 @each_kernel
 @each_setting
 @each_case
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 def test_order_rotation_and_swap_do_not_matter(case: Case, setting: Setting, kernel: str) -> None:
     z0, z1 = (z.detach() for z in draw_views(5, 4, seed=2))
     loss, order, turn = case(setting), torch.tensor([3, 0, 4, 1, 2]), rotation(4)
@@ -100,6 +102,7 @@ def test_order_rotation_and_swap_do_not_matter(case: Case, setting: Setting, ker
 @each_case
 @pytest.mark.parametrize("anchors", ["both", "first"])
 @pytest.mark.parametrize("kind", ["two-view", "cross-view", "same-view"])
+@pytest.mark.sampled(4)
 def test_a_shift_of_all_raw_vectors_leaves_distances_alone(case: Case, kind: str, anchors: str, kernel: str) -> None:
     z0, z1 = draw_views(4, 3)
     loss = case(Setting(kind, normalize=False, anchors=anchors))
@@ -129,7 +132,7 @@ def test_labels_change_nothing(case: Case) -> None:
 @each_kernel
 @each_setting
 @each_case
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 def test_parts_of_the_batch_average_to_the_whole(case: Case, setting: Setting, kernel: str) -> None:
     z0, z1 = draw_views(6, 3)
     with on_kernel(kernel):

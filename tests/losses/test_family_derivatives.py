@@ -39,7 +39,7 @@ def dense_hessian(case: Case, setting: Setting) -> Tensor:
 @each_kernel
 @each_pairing
 @each_case
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(22)
 def test_gradients_in_both_modes_equal_finite_differences(case: Case, setting: Setting, kernel: str) -> None:
     with on_kernel(kernel):
         assert torch.autograd.gradcheck(case(setting), draw_views(N, D), check_forward_ad=True, fast_mode=True)
@@ -57,7 +57,7 @@ def test_second_derivatives_equal_finite_differences(case: Case, setting: Settin
 @each_kernel
 @each_pairing
 @each_case
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(80)
 def test_hessian_vector_products_are_those_of_the_dense_hessian(case: Case, setting: Setting, kernel: str) -> None:
     """Triplet too: its second derivative is that of the gaps, where it exists."""
     z, v, hessian = stacked(), direction(), dense_hessian(case, setting)
@@ -79,7 +79,7 @@ def test_hessian_vector_products_are_those_of_the_dense_hessian(case: Case, sett
 @each_kernel
 @each_pairing
 @each_case
-@pytest.mark.sampled(86)
+@pytest.mark.sampled(258)
 def test_transforms_of_functions_are_true(case: Case, setting: Setting, kernel: str) -> None:
     z, function, plain = stacked(), of_both(case(setting)), of_both(plain_loss(case, setting))
     hessian, gradient = dense_hessian(case, setting), torch.autograd.functional.jacobian(plain, z)

@@ -38,7 +38,7 @@ def assert_is_the_papers(case: Case, setting: Setting, z0: Tensor, z1: Tensor) -
 @each_dtype
 @each_pairing
 @each_case
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_two_samples(case: Case, setting: Setting, dtype: torch.dtype, kernel: str) -> None:
     with on_kernel(kernel):
         assert_is_the_papers(case, setting, *draw_views(2, 3, seed=4, dtype=dtype))
@@ -88,6 +88,7 @@ MAKERS: dict[str, tuple[Any, Any]] = {
 @each_dtype
 @pytest.mark.parametrize("tau", [0.01, 100.0])
 @pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.sampled(3)
 def test_extreme_temperatures_keep_value_and_gradient(name: str, tau: float, dtype: torch.dtype, kernel: str) -> None:
     make, of_gaps = MAKERS[name]
     for kind in KINDS:
@@ -123,6 +124,7 @@ WHOLE = (
 @each_kernel
 @each_kind
 @pytest.mark.parametrize("case", IN_RANGE, ids=lambda case: case.name)
+@pytest.mark.sampled(3)
 def test_long_raw_vectors_neither_overflow_nor_lose_the_gradient(case: Case, kind: str, kernel: str) -> None:
     """|z| up to 1e3: gaps of 1e6, in whole numbers that loops keep exact."""
     z0, z1 = (torch.tensor(rows, dtype=torch.float64, requires_grad=True) for rows in WHOLE)
@@ -169,6 +171,7 @@ def test_bounds_need_two_samples(case: Case) -> None:
 
 @each_pairing
 @each_case
+@pytest.mark.sampled(3)
 def test_equal_vectors_are_at_chance(case: Case, setting: Setting) -> None:
     for n in (2, 3, 7):
         for anchors, reduction in (("both", "mean"), ("first", "mean"), ("both", "sum")):
@@ -196,7 +199,7 @@ def test_a_simplex_attains_the_floor(case: Case, kind: str) -> None:
 @each_case
 @pytest.mark.parametrize("anchors", ["both", "first"])
 @pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(45)
 def test_descent_never_goes_below_the_floor(case: Case, kind: str, anchors: str, nonnegative: bool) -> None:
     """An adversary: Adam on the loss itself, from random starts, with every value on the way looked at."""
     for n, d in ((2, 1), (3, 2), (5, 3)):

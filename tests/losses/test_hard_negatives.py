@@ -57,7 +57,7 @@ def case(beta: float, tau: float, epsilon: float, kind: str, normalize: bool) ->
 @each_kind
 @each_unit
 @pytest.mark.parametrize(("beta", "epsilon"), [(0.0, 1.0), (0.5, 1.0), (2.0, 0.0), (1.0, 0.3)])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_value_and_gradient_are_the_papers(
     *, kernel: str, dtype: torch.dtype, kind: str, normalize: bool, beta: float, epsilon: float
 ) -> None:
@@ -180,6 +180,7 @@ def test_what_does_not_matter(normalize: bool) -> None:
 @each_dtype
 @each_kind
 @pytest.mark.parametrize(("size", "tau", "beta"), [(1e3, 0.1, 1.0), (1.0, 100.0, 50.0)])
+@pytest.mark.sampled(3)
 def test_duplicated_silent_and_long_vectors(
     *, kernel: str, dtype: torch.dtype, kind: str, size: float, tau: float, beta: float
 ) -> None:

@@ -67,7 +67,7 @@ def case(
     ("labels", "supervised"),
     [(None, False), *((LABELS[x], s) for x in ("uneven", "four of one") for s in (True, False))],
 )
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 def test_value_and_gradient_are_the_papers(
     *, kernel: str, dtype: torch.dtype, k: int | None, lengths: str, labels: list[int] | None, supervised: bool
 ) -> None:
@@ -122,7 +122,7 @@ def test_the_optimum_is_the_geometry_that_the_convex_program_finds(supervised: b
 @each_kernel
 @each_number
 @pytest.mark.parametrize(("labels", "supervised"), [(None, False), ([1, 0, 1, 1], False), ([1, 0, 1, 1], True)])
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(72)
 def test_both_derivatives_are_true(kernel: str, k: int | None, labels: list[int] | None, supervised: bool) -> None:
     loss, _ = case(labels, k, supervised, "sphere", 0.7, n=4)
     assert_true_second_derivatives(loss, kernel, *draw_views(4, 2, seed=1))
@@ -130,7 +130,7 @@ def test_both_derivatives_are_true(kernel: str, k: int | None, labels: list[int]
 
 @each_kernel
 @pytest.mark.parametrize("lengths", ["ball", "none"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_both_derivatives_are_true_at_any_length(kernel: str, lengths: str) -> None:
     loss, _ = case([1, 0, 1, 1], 3, True, lengths, 0.7, n=4)
     assert_true_second_derivatives(loss, kernel, *draw_views(4, 2, seed=1))
@@ -140,6 +140,7 @@ def test_both_derivatives_are_true_at_any_length(kernel: str, lengths: str) -> N
 @each_number
 @each_pool
 @pytest.mark.parametrize("num_parts", [2, 3, 6])
+@pytest.mark.sampled(3)
 def test_parts_average_to_the_whole(kernel: str, k: int | None, supervised: bool, num_parts: int) -> None:
     """Draws belong to places in the batch: every process draws what one process would."""
     with on_kernel(kernel):
@@ -166,7 +167,7 @@ def test_what_does_not_matter(supervised: bool) -> None:
     ("lengths", "size", "tau"),
     [("sphere", 1e3, 0.05), ("sphere", 1.0, 100.0), ("ball", 1e3, 0.1), ("none", 3.0, 1.0)],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_duplicated_silent_and_long_vectors(
     *, kernel: str, dtype: torch.dtype, supervised: bool, k: int | None, lengths: str, size: float, tau: float
 ) -> None:
@@ -233,7 +234,7 @@ def test_the_loss_has_the_gradient_of_held_weights(supervised: bool, k: int | No
 @each_pool
 @pytest.mark.parametrize("k", [None, 3])
 @pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(21)
 def test_nothing_goes_below_the_floor(supervised: bool, k: int | None, nonnegative: bool) -> None:
     """Also where gradient descent pushes."""
     labels = torch.tensor([0, 0, 1, 2, 1])

@@ -151,6 +151,7 @@ def test_each_anchor_gives_out_one_over_tau_less_what_epsilon_keeps() -> None:
 
 
 @each_setting
+@pytest.mark.sampled(4)
 def test_the_second_derivative_is_the_true_one(setting: dict) -> None:
     z0, z1 = draw_views(3, 2)
     assert torch.autograd.gradgradcheck(InfoNCE(**setting), (z0, z1))

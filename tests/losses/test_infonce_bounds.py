@@ -113,6 +113,7 @@ def test_no_random_embedding_undercuts_the_floor(
 @each_kind
 @pytest.mark.parametrize("epsilon", [1.0, 0.0])
 @pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.sampled(3)
 def test_descent_comes_close_to_the_floor_and_no_further(kind: str, epsilon: float, nonnegative: bool) -> None:
     n = 4
     loss = InfoNCE(0.5, epsilon, kind)

@@ -89,6 +89,7 @@ def test_a_value_that_is_no_number_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kernel", ["small batch", "dense", "tiled"])
+@pytest.mark.thorough
 def test_a_view_may_be_a_function_of_the_other(kernel: str) -> None:
     """With and without create_graph the gradient is the same, and its derivative that of all paths."""
     (z0, _), w = draw_views(torch.float64), torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).double()

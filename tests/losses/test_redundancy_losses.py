@@ -77,6 +77,7 @@ def test_zero_vectors_are_at_chance_without_an_infinite_gradient(loss: Loss) -> 
 
 
 @each_loss
+@pytest.mark.sampled(3)
 def test_both_derivatives_are_true(loss: Loss) -> None:
     z0, z1 = draw_views(4, 3)
     assert_true_second_derivatives(loss, 0.7 * z0, 0.7 * z1)
@@ -104,7 +105,7 @@ def test_equal_to_lightly(dtype: torch.dtype, size: float) -> None:
 @each_case
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("n", "d"), [(5, 20), (3, 7), (4, 9)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_many_features_are_the_papers(*, loss: Loss, truth: Oracle, dtype: torch.dtype, n: int, d: int) -> None:
     assert_matches(loss, truth, *draw_views(n, d, dtype=dtype))
 

@@ -57,6 +57,7 @@ def truth_of(loss: SigmoidPair) -> Oracle:
 @each_unit
 @pytest.mark.parametrize("learnable", [True, False])
 @pytest.mark.parametrize(("n", "d"), [(2, 3), (5, 3), (7, 2)])
+@pytest.mark.sampled(3)
 def test_value_and_gradient_are_the_papers(
     *, kernel: str, start: tuple[float, float], dtype: torch.dtype, normalize: bool, learnable: bool, n: int, d: int
 ) -> None:
@@ -103,6 +104,7 @@ def test_equal_to_open_clip(kernel: str, start: tuple[float, float], dtype: torc
 
 @each_kernel
 @each_start
+@pytest.mark.sampled(3)
 def test_both_derivatives_are_true(kernel: str, start: tuple[float, float]) -> None:
     loss = SigmoidPair(*start)
     assert_true_second_derivatives(loss, kernel, *draw_views(4, 2, seed=1))
@@ -154,6 +156,7 @@ def test_a_silent_batch_has_no_gradient(kernel: str) -> None:
     assert_numbers(value, SigmoidPair(normalize=False).chance(4), dtype=torch.float32)
 
 
+@pytest.mark.thorough
 def test_no_tensor_of_all_pairs_is_made() -> None:
     z0, z1 = draw_views(60, 3)
     with on_kernel("tiled"), LargestResult() as largest:

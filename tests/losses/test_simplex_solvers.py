@@ -45,6 +45,7 @@ def test_the_water_covers_the_costs_with_its_volume(
 
 @each_dtype
 @pytest.mark.parametrize("gamma", [0.1, 1.0, 3.0])
+@pytest.mark.sampled(5)
 def test_inverse_powers(gamma: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     for exact_1M in HARD:
         cost_1M = exact_1M.to(dtype)

@@ -64,7 +64,7 @@ def test_equal_to_the_dense_pairs(mu: float | None, n: int, d: int) -> None:
 
 @each_radius
 @pytest.mark.parametrize("n", [4, 8])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 def test_both_derivatives_are_true(mu: float | None, n: int) -> None:
     assert_true_second_derivatives(SpectralContrastive(mu), *draw_views(n, 3, seed=1))
 
@@ -166,6 +166,7 @@ def test_without_the_ball_there_is_no_floor() -> None:
 
 @pytest.mark.parametrize("mu", [None, 0.25, 1.0, 4.0])
 @pytest.mark.parametrize("n", [4, 9])
+@pytest.mark.sampled(3)
 def test_vectors_that_are_all_alike_attain_chance_at_their_best_length(mu: float | None, n: int) -> None:
     loss = SpectralContrastive(mu)
     direction = torch.tensor([[0.6, 0.0, -0.8]], dtype=torch.float64).expand(n, 3)

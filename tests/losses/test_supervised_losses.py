@@ -51,6 +51,7 @@ SIX = [5, 2, 2, 5, 5, 0]
 @each_kernel
 @each_dtype
 @each_labels
+@pytest.mark.sampled(2)
 def test_value_and_gradient_are_the_papers(
     *, name: str, kernel: str, dtype: torch.dtype, labels: list[int] | None
 ) -> None:
@@ -258,6 +259,7 @@ def test_vectors_that_are_all_alike_are_at_chance(name: str, tau: float) -> None
 @each_member
 @pytest.mark.parametrize("nonnegative", [False, True])
 @pytest.mark.sampled(4)
+@pytest.mark.thorough
 def test_nothing_goes_below_the_floor(name: str, nonnegative: bool) -> None:
     """Also where gradient descent pushes, for several labels."""
     for seed in range(6):

@@ -118,6 +118,7 @@ def test_one_set_needs_labels() -> None:
     ("num", "num_classes", "temperature", "spread"),
     [(64, 4, 0.1, 1.0), (256, 10, 0.1, 0.3), (256, 100, 0.1, 1.0), (256, 10, 0.015, 1.0), (600, 10, 0.1, 0.5)],
 )
+@pytest.mark.sampled(3)
 def test_gradients_in_float32_err_no_more_than_the_peers(
     num: int, num_classes: int, temperature: float, spread: float
 ) -> None:

@@ -60,7 +60,7 @@ def derivatives(loss: Loss, num_threads: int, *, kernel: str | None = "tiled", n
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE))
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 def test_the_bits_do_not_depend_on_the_number_of_threads(name: str) -> None:
     loss = make(name)
     once = derivatives(loss, 1)

@@ -24,6 +24,8 @@ from counterpoint.methods.gradient_cache import GradientCache
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import relative_error
 
+pytestmark = pytest.mark.thorough
+
 N, D = 6, 4
 LIMIT = 1e-12
 LABELS = torch.tensor([0, 1, 0, 1, 2, 2])

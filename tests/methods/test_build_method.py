@@ -62,6 +62,7 @@ def batch(method: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.sampled(3)
 def test_every_method_is_wired_as_its_entry_says_and_learns(name: str) -> None:
     method = built(name)
     assert type(method) is CLASSES[CATALOGUE[name].wiring]

@@ -59,6 +59,7 @@ def test_images_need_not_be_square(name: str, shape: tuple[int, int, int]) -> No
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.sampled(3)
 def test_every_parameter_learns(name: str, generator: torch.Generator) -> None:
     shape = (5,) if CATALOGUE[name].kind == "vectors" else (3, 16, 16)
     encoder = build_encoder(name, shape)

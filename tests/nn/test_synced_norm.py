@@ -14,6 +14,8 @@ from counterpoint.nn.synced_norm import SyncedBatchNorm, batch_norm_layers, repl
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close, assert_low_precision
 
+pytestmark = pytest.mark.thorough
+
 N, C, SIDE = 8, 5, 3
 FAR = 50.0  # mean over deviation: subtracting squares would lose digits here
 STEPS = 3

@@ -10,6 +10,8 @@ import pytest
 
 from counterpoint.report.page import report
 
+pytestmark = pytest.mark.thorough
+
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",

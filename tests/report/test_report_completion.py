@@ -49,6 +49,7 @@ def diagnose(path: Path) -> None:
     cp.diagnose(path, quiet=True)
 
 
+@pytest.mark.thorough
 def test_every_order_of_commands_gives_the_same_page(copies: Callable[[str], Path]) -> None:
     pages = {}
     for order in ([evaluate, diagnose], [diagnose, evaluate], [diagnose], [evaluate], []):

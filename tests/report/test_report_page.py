@@ -75,6 +75,7 @@ def test_same_runs_give_same_bytes(make_run, tmp_path):
 
 
 @pytest.mark.parametrize("num_runs", [1, 2, 3, 4, 5, 6])
+@pytest.mark.sampled(4)
 def test_one_to_six_runs(make_run, num_runs):
     runs = [
         make_run(f"run {place}", method=("ncl", "simclr")[place % 2], num_epochs=2 + place) for place in range(num_runs)
@@ -124,6 +125,7 @@ def test_without_anything_but_run_json(tmp_path):
 @pytest.mark.parametrize(
     "file", ["evaluation.json", "findings.json", "arrays.npz", "metrics.jsonl", "resolved.yaml", "config.yaml"]
 )
+@pytest.mark.sampled(4)
 def test_any_file_may_be_missing(make_run, file):
     runs = [make_run("whole"), make_run("partial", method="simclr")]
     (runs[1] / file).unlink()
@@ -194,6 +196,7 @@ def test_no_absolute_path_reaches_the_page(make_run, tmp_path):
     assert "…/photos" in page
 
 
+@pytest.mark.thorough
 def test_page_stays_within_its_budget_and_says_so(tmp_path):
     generator = np.random.default_rng(0)
     labels = np.arange(300) % 5

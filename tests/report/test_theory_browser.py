@@ -8,6 +8,8 @@ from theory_records import hostile, lines, matrix, points, reproduction
 
 from counterpoint.report.theory_pages.theory_page import write_reproduction
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def drawn(tmp_path):

@@ -52,6 +52,7 @@ def projected(encoder: cp.Encoder, samples: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("asked", ["auto", "none"])
 @pytest.mark.parametrize("loss", ["cross-modal", "cross-modal-spectral"])
+@pytest.mark.sampled(4)
 def test_what_a_loss_makes_non_negative_is_exported_so(pairs: Path, tmp_path: Path, loss: str, asked: str) -> None:
     settings = {"loss": {"name": loss, "options": {"nonnegative": True}}, "output": {"nonnegative": asked}}
     run = cp.train(pairs, method="cross-modal", out=tmp_path / "run", epochs=1, batch_size=32, quiet=True, **settings)

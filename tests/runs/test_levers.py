@@ -89,6 +89,7 @@ def advised(settings: TrainSettings) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.sampled(3)
 def test_every_setting_that_a_remedy_names_acts_on_the_runs_method(method: str) -> None:
     run = assembled(method=method)
     before = first_step(run)

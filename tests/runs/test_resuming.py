@@ -56,6 +56,7 @@ def assert_same_run(actual: cp.Run, expected: cp.Run) -> None:
     assert losses(actual) == losses(expected)
 
 
+@pytest.mark.thorough
 def test_mid_epoch_and_at_an_epochs_end(tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = cp.train(images, method="ncl", out=tmp_path / "whole", **SMALL)
     for name, num_steps in (("mid", BATCHES + 1), ("end", 2 * BATCHES)):
@@ -86,6 +87,7 @@ def test_twice_with_workers_sgd_and_dropout_of_the_users_own(
     assert_same_run(cp.resume(cp.Run(path, data=images, encoder=network()), quiet=True), whole)
 
 
+@pytest.mark.thorough
 def test_views_encoded_apart_resume_and_verify(
     tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +108,7 @@ def test_views_encoded_apart_resume_and_verify(
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (1, 1, 1), (20, 9), (9, 20, 3), (1030, 2)], ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 def test_images_of_any_size_and_shape_resume_and_are_judged(
     tmp_path: Path, shape: tuple[int, ...], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +126,7 @@ def test_images_of_any_size_and_shape_resume_and_are_judged(
     assert cp.embed(known, quiet=True).vectors.shape == (NUM_SAMPLES, 6)
 
 
+@pytest.mark.thorough
 def test_train_with_resume_goes_on_where_there_is_a_run_and_begins_where_there_is_none(
     tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_finished_run_stays_as_it_is(tmp_path: Path, images: np.ndarray, capsy
 
 
 @pytest.mark.parametrize("name", ["encoder.safetensors", "encoder.json"])
+@pytest.mark.thorough
 def test_a_finished_run_with_a_damaged_encoder_gets_it_back(tmp_path: Path, images: np.ndarray, name: str) -> None:
     run = cp.train(images, out=tmp_path / "run", **SMALL)
     content = (run.path / name).read_bytes()
@@ -166,6 +170,7 @@ def test_a_finished_run_with_a_damaged_encoder_gets_it_back(tmp_path: Path, imag
     ],
     ids=str,
 )
+@pytest.mark.sampled(3)
 def test_another_setting_is_refused_by_name(
     tmp_path: Path, images: np.ndarray, change: dict[str, Any], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +190,7 @@ def test_settings_that_say_the_same_in_other_words_are_fine(
     assert cp.Run(path).folder.read_status()["status"] == "finished"
 
 
+@pytest.mark.thorough
 def test_changed_data_or_labels_are_refused(
     tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +247,7 @@ DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.sampled(4)
 def test_a_run_that_cannot_go_on_says_why_in_one_line(
     tmp_path: Path, images: np.ndarray, damage: Damage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def weights_of(run: cp.Run) -> bytes:
     ids=["simclr", "ncl", "directclr", "sgd"],
 )
 @pytest.mark.sampled(4)
+@pytest.mark.thorough
 def test_a_seed_fixes_every_bit_of_the_weights(tmp_path: Path, images: np.ndarray, settings: dict[str, Any]) -> None:
     first = cp.train(images, out=tmp_path / "first", seed=3, **settings, **SMALL)
     torch.manual_seed(99)  # the caller's random numbers have no say
@@ -74,6 +75,7 @@ def test_labels_have_no_say_in_training(tmp_path: Path, images: np.ndarray, labe
     assert weights_of(without) == weights_of(with_labels)
 
 
+@pytest.mark.thorough
 def test_held_out_samples_have_no_say_in_training(tmp_path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     split = split_source(NUM_SAMPLES, torch.from_numpy(labels), 0.2)
     changed, in_training = images.copy(), images.copy()
@@ -320,6 +322,7 @@ def test_an_array_must_be_given_again(tmp_path: Path, images: np.ndarray, labels
 # --- what is refused, and what is left alone
 
 
+@pytest.mark.thorough
 def test_a_folder_that_exists_is_left_alone_unless_it_is_a_run_and_one_asks(tmp_path: Path, images: np.ndarray) -> None:
     run = cp.train(images, out=tmp_path / "run", **SMALL)
     (tmp_path / "thesis").mkdir()

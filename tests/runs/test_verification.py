@@ -139,6 +139,7 @@ TAMPERING: dict[str, tuple[Callable[[Path], Any], str, str]] = {
 
 @pytest.mark.parametrize(("tamper", "what", "why"), TAMPERING.values(), ids=TAMPERING)
 @pytest.mark.sampled(10)
+@pytest.mark.thorough
 def test_each_change_is_found_and_named(
     run: Path, tamper: Callable[[Path], Any], what: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

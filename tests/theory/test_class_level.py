@@ -103,6 +103,7 @@ def expected_over_batches(loss: Loss, n: int) -> float:
     ],
     ids=lambda loss: loss.card.name,
 )
+@pytest.mark.sampled(2)
 def test_the_expected_loss_of_a_batch_of_n_is_the_risk_with_n_less_one_negatives(loss: Loss) -> None:
     means_CD = means_of()
     for n in (2, 4):

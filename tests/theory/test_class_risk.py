@@ -117,7 +117,7 @@ def between(matrix: Tensor) -> Tensor:
 
 @each_pool
 @each_case
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 def test_value_and_derivatives_are_those_of_all_terms(name: str, supervised: bool) -> None:
     case, gram, change = CASES[name], gram_of(), direction_of()
 
@@ -134,6 +134,7 @@ def test_value_and_derivatives_are_those_of_all_terms(name: str, supervised: boo
 
 @each_pool
 @each_case
+@pytest.mark.sampled(2)
 def test_the_slope_for_a_classs_length_counts_positives_and_collisions(name: str, supervised: bool) -> None:
     """|mu_i|^2 is the cosine of independent positives, and of colliding negatives; other products stay."""
     case, gram = CASES[name], gram_of()
@@ -151,6 +152,7 @@ def test_the_slope_for_a_classs_length_counts_positives_and_collisions(name: str
 @pytest.mark.parametrize("k", [1, 2, 5])
 @pytest.mark.parametrize("tau", [0.05, 1.0, 10.0])
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
+@pytest.mark.sampled(3)
 def test_any_temperature_and_number_of_negatives(epsilon: float, tau: float, k: int, supervised: bool) -> None:
     gram = gram_of(seed=2)
     risk = class_risk(SHARES, loss=losses.InfoNCE(tau, epsilon), num_negatives=k, supervised=supervised)
@@ -168,6 +170,7 @@ def test_any_temperature_and_number_of_negatives(epsilon: float, tau: float, k: 
     ],
     ids=["InfoNCE(0.01)", "InfoNCE(0.05)", "SupCon", "SoftTriplet"],
 )
+@pytest.mark.sampled(3)
 def test_risks_near_zero_keep_their_digits(loss: Loss, psi: oracle.Psi, k: int) -> None:
     """Ten classes, the j-th of a share like 1/j, at the corners of a simplex."""
     shares = 1 / torch.arange(1, 11, dtype=torch.float64)

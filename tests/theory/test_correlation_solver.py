@@ -81,6 +81,7 @@ def test_the_simplex_has_equal_cosines(num_classes: int) -> None:
 
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 7), rank=st.integers(1, 7))
 @settings(max_examples=8, deadline=None)
+@pytest.mark.thorough
 def test_a_correlation_matrix_is_nearest_to_itself(seed: int, size: int, rank: int) -> None:
     target = random_correlation(size, seed, min(rank, size))
     solution = minimise_over_correlations(Quadratic(target))
@@ -214,6 +215,7 @@ MEANS = [
 
 
 @pytest.mark.parametrize(("shares", "how"), MEANS)
+@pytest.mark.sampled(2)
 def test_the_means_have_the_matrix(shares: list[float], how: dict[str, Any]) -> None:
     geometry = optimal_geometry(shares, **how)
     torch.testing.assert_close(geometry.means.T @ geometry.means, geometry.gram, rtol=0, atol=2e-8)

@@ -74,6 +74,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize("seed", PROBLEMS)
+@pytest.mark.sampled(5)
 def test_agrees_with_cvxpy(seed: int) -> None:
     pytest.importorskip("cvxpy", reason="cvxpy is not installed")
     loss, problem = random_problem(seed)

@@ -112,6 +112,7 @@ def test_extreme_proportions_merge_the_small_classes(num_minor: int, supervised:
     [None, losses.InfoNCE(0.3), losses.DCL(0.5), losses.MIOv3(0.5), losses.SigmoidPair(5.0, -2.0)],
     ids=["paper", "InfoNCE", "DCL", "MIOv3", "SigmoidPair"],
 )
+@pytest.mark.sampled(3)
 def test_balanced_classes_give_the_simplex(loss: Loss | None, num_classes: int, k: float, supervised: bool) -> None:
     """Corollary 5."""
     geometry = optimal_geometry([1 / num_classes] * num_classes, loss=loss, num_negatives=k, supervised=supervised)
@@ -140,6 +141,7 @@ def test_two_classes_are_opposite() -> None:
 
 @few
 @given(shares=shares, k=negatives, supervised=st.booleans())
+@pytest.mark.thorough
 def test_gram_means_and_rank(shares: list[float], k: float, supervised: bool) -> None:
     geometry = optimal_geometry(shares, num_negatives=k, supervised=supervised)
     gram, size = geometry.gram, len(shares)

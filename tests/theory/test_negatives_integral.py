@@ -55,6 +55,7 @@ def assert_agrees(ours: Any, expected: tuple[float, np.ndarray, np.ndarray]) -> 
 @pytest.mark.parametrize("tau", TEMPERATURES)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("k", [1, 2, 7, 40])
+@pytest.mark.sampled(2)
 def test_it_is_the_sum_over_all_counts(tau: float, epsilon: float, k: int) -> None:
     x, bounds = terms([1.0, -0.63, 0.2], tau)
     r = [0.5, 0.3, 0.2]
@@ -65,7 +66,7 @@ def test_it_is_the_sum_over_all_counts(tau: float, epsilon: float, k: int) -> No
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 @pytest.mark.parametrize("is_mean", [False, True], ids=["sum", "mean"])
 @pytest.mark.parametrize("k", [512, 10**6])
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(26)
 def test_many_negatives_follow_the_binomial_distribution(tau: float, epsilon: float, is_mean: bool, k: int) -> None:
     x, bounds = terms([1.0, -0.9], tau, 1 / k if is_mean else 1.0)
     for r in (0.3, 2e-5):
@@ -83,6 +84,7 @@ def test_terms_far_below_epsilon_keep_their_slopes() -> None:
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 30.0])
 @pytest.mark.parametrize("k", [1, 2, 7, 60])
 @pytest.mark.parametrize("r", [[0.0, 0.8, 0.2, 0.0], [0.0, 0.5, 0.3, 0.2]], ids=["all far", "one near"])
+@pytest.mark.sampled(3)
 def test_sums_far_below_epsilon_keep_their_digits(r: list[float], k: int, epsilon: float, tau: float) -> None:
     """No tolerance but a relative one, for terms of e^-200 and of 1 alike; collisions, of weight 0, set the bounds."""
     x, bounds = terms([1.0, -1.0, -0.7, 0.4], tau)

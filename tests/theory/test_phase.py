@@ -18,6 +18,7 @@ SHARES = [0.1, 1 / 3, 0.5, 0.8, 0.97]
 
 
 @pytest.mark.parametrize(("k", "supervised", "temperature"), [(1, False, 1.0), (3, True, 0.5), (INF, False, 0.2)])
+@pytest.mark.thorough
 def test_cosines_are_those_of_the_oracle_s_search_along_lemma_8(k: float, supervised: bool, temperature: float) -> None:
     diagram = phase_diagram(SHARES, [k], [temperature], supervised=supervised)
     for place, share in enumerate(SHARES):
@@ -68,6 +69,7 @@ def test_every_cell_is_certified_and_merges_from_the_threshold_on() -> None:
     assert bool((diagram.minority_cosine_KUT.diff(dim=-1) >= 0).all())  # minorities draw nearer as the majority grows
 
 
+@pytest.mark.thorough
 def test_shape_and_order_of_the_axes() -> None:
     diagram = phase_diagram([0.5, 0.95], [1, INF], [1.0, 0.5, 0.25])
     assert diagram.minority_cosine_KUT.shape == (2, 3, 2)

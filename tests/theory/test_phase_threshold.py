@@ -43,6 +43,7 @@ def test_known_thresholds_of_three_classes(k: float, supervised: bool, expected:
     ("num_classes", "k", "supervised"),
     [(3, 1, False), (3, 4, False), (3, INF, False), (3, 4, True), (4, 2, False), (5, 3, True), (10, INF, True)],
 )
+@pytest.mark.sampled(2)
 def test_the_threshold_is_where_the_oracle_s_slope_at_merged_turns(
     num_classes: int, k: float, supervised: bool
 ) -> None:

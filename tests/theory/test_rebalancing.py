@@ -27,6 +27,7 @@ INF = math.inf
         ([0.7, 0.2, 0.1], {"loss": GeneralizedContrastive(temperature=0.5), "deviation": 0.2}),
     ],
 )
+@pytest.mark.sampled(4)
 def test_the_sampling_plan_keeps_to_the_deviation_and_uses_it_up(
     proportions: list[float], settings: dict[str, Any]
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_hinge_whose_margin_the_simplex_keeps_leaves_nothing_to_do(margin: flo
 
 
 @pytest.mark.parametrize("proportions", [[0.5, 0.3, 0.2], [0.6, 0.2, 0.2], [0.6, 0.1, 0.1, 0.1, 0.1]])
+@pytest.mark.thorough
 def test_the_weighted_optimum_of_a_hinge_is_certified(proportions: list[float]) -> None:
     """The sharp hinge's own value is compared: no correlation matrix that is tried has less."""
     loss = Triplet(2.0)
@@ -154,7 +156,7 @@ def test_a_loss_that_is_not_strictly_convex_may_have_other_optima() -> None:
 
 @pytest.mark.parametrize("loss", [None, LinearTriplet(), Triplet(2.0)])
 @pytest.mark.parametrize("proportions", [[0.5, 0.25, 0.25], [0.6, 0.2, 0.2]])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_weights_that_leave_the_majority_without_anchors_say_so(loss: Loss | None, proportions: list[float]) -> None:
     plan = rebalance(proportions, loss=loss, num_negatives=2)
     assert plan.weighting.anchor_weights_C.tolist() == pytest.approx([0, 0.5, 0.5], abs=1e-12)
@@ -164,6 +166,7 @@ def test_weights_that_leave_the_majority_without_anchors_say_so(loss: Loss | Non
     assert "no anchors" not in str(rebalance([0.4, 0.35, 0.25]))
 
 
+@pytest.mark.thorough
 def test_the_deviation_grows_with_the_exponent_where_classes_differ_in_size_only() -> None:
     shares = [0.9**g / (0.9**g + 2 * 0.05**g) for g in torch.linspace(0, 1, 21).tolist()]
     diagram = phase_diagram(shares, [1, INF])

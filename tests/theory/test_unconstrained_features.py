@@ -66,12 +66,14 @@ def test_with_all_negatives_the_loss_ends_at_the_risk_of_the_optimum(lengths) ->
     assert made.excess_risk == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.thorough
 def test_balanced_classes_form_a_simplex() -> None:
     made = simulate_features([0.2] * 5, supervised=True, training=SMALL)
     off_diagonal = made.gram[~torch.eye(5, dtype=torch.bool)]
     assert float((off_diagonal + 0.25).abs().max()) < 1e-3  # -1 / (C - 1)
 
 
+@pytest.mark.thorough
 def test_heavy_imbalance_merges_the_minorities_opposite_the_majority() -> None:
     made = simulate_features([0.9, 0.05, 0.05], supervised=True, training=SMALL)
     assert corner(made) == pytest.approx([-1.0, -1.0, 1.0], abs=1e-3)
@@ -89,6 +91,7 @@ def test_stratified_batches_are_as_good_as_all_samples_at_once() -> None:
 # --- other losses
 
 
+@pytest.mark.thorough
 def test_infonce_as_it_trains_agrees_with_its_own_geometry() -> None:
     training = FeatureTraining(num_samples=120, epochs=400)
     made = simulate_features(PAPER, loss=InfoNCE(temperature=0.5), num_negatives=119, dimension=2, training=training)
@@ -136,6 +139,7 @@ def test_where_theory_denies_collapse_classes_spread_below_the_class_level_risk(
     assert "stay apart" in str(spread)
 
 
+@pytest.mark.thorough
 def test_where_theory_expects_collapse_of_the_same_loss_classes_collapse() -> None:
     collapsed = simulate_features(PAPER, loss=MIOv1(temperature=2.0), training=SMALL)
     assert collapsed.optimum.is_collapse_optimal
@@ -148,6 +152,7 @@ def test_a_hinge_has_many_optima_and_training_finds_one_of_them() -> None:
     assert made.excess_risk == pytest.approx(0.0, abs=1e-3 * abs(made.optimum.risk))
 
 
+@pytest.mark.thorough
 def test_positives_that_depend_on_the_anchor_undercut_the_class_level_minimum() -> None:
     # Instance discrimination: uniform on the circle, E e^cos = I0(1). Lemma 1 bounds it by means inside the ball only.
     training = FeatureTraining(num_samples=80, positives="itself")

@@ -113,6 +113,7 @@ def test_single_filters_below_l2_do_change_length() -> None:
     assert float(found.filter_norms_L.min()) > MOVED
 
 
+@pytest.mark.thorough
 def test_layers_above_a_normalisation_do_change_length() -> None:
     found = drifts(flow_of(Network(squared, l2_norm, normalised_layer=2), 2, widths=(3, 4, 4, 3)))
     assert float(found.layer_norms_L[:2].max()) < CONSERVED
@@ -225,6 +226,7 @@ def test_drifts_of_a_known_flow() -> None:
         assert_close(getattr(found, name), getattr(expected, name))
 
 
+@pytest.mark.thorough
 def test_bad_input_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="x must not be zero"):
         normalisation_jacobian(torch.ones(3), is_centred=True)

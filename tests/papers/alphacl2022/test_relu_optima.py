@@ -83,6 +83,7 @@ def test_theorem_6_one_mode_or_rank_above_one(seed: int, num_modes: int, spread:
 
 @settings(max_examples=12)
 @given(seed=seeds, num_modes=st.integers(2, 5), spread=SPREADS)
+@pytest.mark.thorough
 def test_no_ascent_leaves_the_orthant_or_beats_a_linear_network(seed: int, num_modes: int, spread: float) -> None:
     x_alpha = draw_covariance(seed, num_modes, spread)
     made = ascend_sticky(x_alpha, *draw_layers(seed, num_modes, 5), num_steps=300)
@@ -103,6 +104,7 @@ def test_theorem_6_both_cases_occur() -> None:
     assert float(double.objective_T[-1]) == pytest.approx(best_two_modes(STRONG).objective, rel=1e-10)
 
 
+@pytest.mark.thorough
 def test_a_rank_one_layer_on_two_modes_is_no_optimum() -> None:
     """The heart of Theorem 6: from u with two modes, some direction raises the energy."""
     x_alpha = torch.tensor([[3.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)

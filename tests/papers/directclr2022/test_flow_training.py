@@ -98,6 +98,7 @@ def test_two_layers_agree_on_the_live_subspace_though_sgd_does_not_conserve() ->
     assert conservation_drift(path.networks[0].weights, path.last.weights) > 1e-3
 
 
+@pytest.mark.thorough
 def test_relu_costs_the_released_loss_the_direction_of_the_hidden_mean() -> None:
     """Products of embeddings count a mean that all samples share: W2 learns to take it away, and one direction dies."""
     path, data = trained(2, SHORT, is_rectified=True)
@@ -111,6 +112,7 @@ def test_relu_costs_the_released_loss_the_direction_of_the_hidden_mean() -> None
     assert abs(float(mean_D @ dead_D)) > 0.99
 
 
+@pytest.mark.thorough
 def test_strong_noise_leaves_a_gap_in_a_single_layer() -> None:
     generator = torch.Generator().manual_seed(0)
     data = ToyData(block_noise(16, 1.5, first=8), gaussian_points(10_000, 16, generator=generator))

@@ -195,6 +195,7 @@ def test_the_adaptive_flow_keeps_to_the_matrix_exponential() -> None:
 
 
 @NAMES
+@pytest.mark.thorough
 def test_two_routes_to_the_nonlinear_flow_agree(name: str) -> None:
     """W X with X from covariances, and minus the gradient from the embeddings."""
     views, weight_KD = problem(10, 3, 3, seed=5)
@@ -205,6 +206,7 @@ def test_two_routes_to_the_nonlinear_flow_agree(name: str) -> None:
     assert bool((by_gradient.losses_T.diff() < 0).all())
 
 
+@pytest.mark.thorough
 def test_strong_noise_on_one_view_shrinks_its_directions_along_the_true_flow() -> None:
     data = ToyData(block_noise(4, 3.0, first=2), is_first_clean=True)
     views = draw_views(data, 60, generator=torch.Generator().manual_seed(2))

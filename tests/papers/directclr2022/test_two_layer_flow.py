@@ -91,6 +91,7 @@ def test_any_gradient_conserves(d: int, seed: int) -> None:
 @NAMES
 @pytest.mark.parametrize("depth", [2, 3, 4])
 @pytest.mark.sampled(6)
+@pytest.mark.thorough
 def test_the_flow_of_deep_networks_conserves_to_1e_9(name: str, depth: int) -> None:
     network, views = network_of(depth, 4, depth), views_of(10, 4, depth)
     flow = gradient_flow(network, views, CATALOGUE[name], torch.linspace(0, 2, 6))
