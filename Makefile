@@ -12,7 +12,7 @@ CHECK_TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-thorough test-all coverage lint format clean
+.PHONY: help demo test test-thorough test-all docs coverage lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test-thorough: $(DEV) ## the tests that make test leaves out, but for those that
 
 test-all: lint ## every test
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+docs: $(CORE) ## write the tables that are made from records
+	@$(BIN)/python docs/tables.py
 
 coverage: $(DEV) ## which lines the tests of `make test` reach
 	@$(BIN)/python -m pytest -m "not slow and not thorough" $(SIDE_BY_SIDE) --cov=counterpoint --cov-report=term:skip-covered

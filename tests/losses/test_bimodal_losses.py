@@ -32,7 +32,7 @@ from whole_batch_checks import (
     rotation,
 )
 
-from counterpoint.losses.bimodal import CATALOGUE, CrossModal, CrossModalSpectral
+from counterpoint.losses.bimodal import CrossModal, CrossModalSpectral
 from counterpoint.losses.loss import Part
 from counterpoint.losses.spectral import SpectralContrastive
 from oracles import bimodal_losses as oracle
@@ -325,7 +325,6 @@ def test_silent_pictures_are_similar_to_none() -> None:
 
 
 def test_the_catalogue() -> None:
-    assert dict(CATALOGUE) == {"cross-modal": CrossModal, "cross-modal-spectral": CrossModalSpectral}
     assert CrossModal().card.psi == "exp(s x), s learned"
     assert fixed(0.5).card.psi == "exp(2 x)"
     assert CrossModal(nonnegative=True).card.normalization == "ReLU, unit vectors; mean over anchors"

@@ -30,7 +30,7 @@ from whole_batch_checks import (
     rotation,
 )
 
-from counterpoint.losses.decoupled import CATALOGUE, DCLW
+from counterpoint.losses.decoupled import DCLW
 from counterpoint.losses.family import DCL
 from oracles import decoupled_loss as oracle
 from oracles.number_checks import assert_numbers
@@ -234,7 +234,6 @@ def test_infinite_temperatures_are_named() -> None:
 
 
 def test_the_catalogue() -> None:
-    assert dict(CATALOGUE) == {"dclw": DCLW}
     assert DCLW().card.second_derivative.startswith("none, because")
     assert DCLW(backpropagate_weights=True).card.second_derivative == "true"
     assert list(DCLW().parameters()) == []

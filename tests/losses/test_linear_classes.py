@@ -14,7 +14,7 @@ from whole_batch_checks import (
     gradients,
 )
 
-from counterpoint.losses.linear_classes import CATALOGUE, CrossEntropy
+from counterpoint.losses.linear_classes import CrossEntropy
 from counterpoint.losses.loss import Part
 from tolerances import assert_close
 
@@ -115,7 +115,3 @@ def test_the_whole_batch_is_taken_in_every_process() -> None:
     ours, whole = loss(z0, z1, LABELS, part=part), loss(z0, z1, LABELS)
     assert torch.equal(ours, whole)
     assert torch.equal(gradients(ours, z0, z1), gradients(whole, z0, z1))
-
-
-def test_the_catalogue() -> None:
-    assert dict(CATALOGUE) == {"cross-entropy": CrossEntropy}

@@ -20,7 +20,7 @@ from whole_batch_checks import (
 )
 
 from counterpoint.losses.loss import Part
-from counterpoint.losses.nonnegative_classes import CATALOGUE, NonNegativeCrossEntropy
+from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
 from oracles import whole_batch_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
@@ -222,5 +222,4 @@ def test_the_whole_batch_is_taken_in_every_process() -> None:
 
 
 def test_the_catalogue() -> None:
-    assert dict(CATALOGUE) == {"nonnegative-cross-entropy": NonNegativeCrossEntropy}
     assert NonNegativeCrossEntropy.card.name == "NonNegativeCrossEntropy"

@@ -33,7 +33,7 @@ from whole_batch_checks import (
 )
 
 from counterpoint.kernels.select import recording, use
-from counterpoint.losses.sigmoid_pair import CATALOGUE, SigmoidPair
+from counterpoint.losses.sigmoid_pair import SigmoidPair
 from oracles import binary_losses as oracle
 from oracles.family_losses import complex_step
 from oracles.number_checks import assert_numbers
@@ -255,7 +255,6 @@ def test_bad_arguments_are_named() -> None:
 
 
 def test_the_catalogue() -> None:
-    assert dict(CATALOGUE) == {"sigmoid": SigmoidPair}
     assert SigmoidPair.card.name == "SigmoidPair"
     assert list(SigmoidPair(learnable=False).parameters()) == []
     assert SigmoidPair().num_negatives(5) == 4

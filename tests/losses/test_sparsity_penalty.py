@@ -23,7 +23,7 @@ from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
 from counterpoint.losses.redundancy import VICReg
 from counterpoint.losses.regression import Regression
-from counterpoint.losses.sparsity import CATALOGUE, SparsityPenalty
+from counterpoint.losses.sparsity import SparsityPenalty
 from counterpoint.losses.spectral import SpectralContrastive
 from oracles import whole_batch_losses as oracle
 from oracles.number_checks import assert_numbers
@@ -169,4 +169,3 @@ def test_the_card_names_both() -> None:
     assert card.source.endswith("ncl2024, Eq. 14")
     assert card.negatives == SpectralContrastive.card.negatives
     assert SpectralContrastive.card.name == "SpectralContrastive"
-    assert dict(CATALOGUE) == {"sparsity-penalty": SparsityPenalty}

@@ -22,7 +22,7 @@ from whole_batch_checks import (
 )
 
 from counterpoint.losses.loss import Part
-from counterpoint.losses.spectral import CATALOGUE, SpectralContrastive
+from counterpoint.losses.spectral import SpectralContrastive
 from oracles import whole_batch_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error
@@ -197,6 +197,5 @@ def test_the_whole_batch_is_taken_in_every_process() -> None:
 
 
 def test_the_catalogue() -> None:
-    assert dict(CATALOGUE) == {"spectral": SpectralContrastive}
     assert SpectralContrastive.card.name == "SpectralContrastive"
     assert SpectralContrastive().mu == 1.0

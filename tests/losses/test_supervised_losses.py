@@ -31,7 +31,7 @@ from whole_batch_checks import (
 )
 
 from counterpoint.losses.family import InfoNCE
-from counterpoint.losses.supervised import CATALOGUE, MultiPositive, SupCon
+from counterpoint.losses.supervised import MultiPositive, SupCon
 from oracles import labelled_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error
@@ -324,6 +324,5 @@ def test_a_single_class_without_a_negative_is_named(labels: list[int]) -> None:
 
 
 def test_the_catalogue() -> None:
-    assert dict(CATALOGUE) == {"supcon": SupCon, "multi-positive": MultiPositive}
     assert SupCon().card.name == "SupCon"
     assert MultiPositive().card.name == "MultiPositive"
