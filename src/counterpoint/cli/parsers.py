@@ -1,10 +1,12 @@
 """The verbs by name, and the parser of each. Loads no verb but the one that is asked for, and no torch."""
 
 import argparse
+import ast
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
 from counterpoint.core.errors import gone, nearest
@@ -47,6 +49,8 @@ class _Filled(argparse.RawDescriptionHelpFormatter):
 class VerbModule(Protocol):
     """What the module of a verb holds."""
 
+    PLACE: int
+    SUMMARY: str
     TEACH: str
 
     def add_flags(self, parser: Parser) -> None:
@@ -118,21 +122,17 @@ def _by_last_word(flag: str, flags: Sequence[str]) -> str:
     return guess.replace(f"'{name}'", f"'{last_words[name]}'") if name else ""
 
 
-VERBS: Mapping[str, Verb] = {
-    "train": Verb("train an encoder by contrast", "counterpoint.cli.verbs.train_verb"),
-    "resume": Verb("continue an interrupted run", "counterpoint.cli.verbs.resume_verb"),
-    "evaluate": Verb("kNN and linear probe beside two baselines", "counterpoint.cli.verbs.evaluate_verb"),
-    "diagnose": Verb("say whether a representation is healthy, and why not", "counterpoint.cli.verbs.diagnose_verb"),
-    "embed": Verb("write embeddings as a table", "counterpoint.cli.verbs.embed_verb"),
-    "verify": Verb("re-hash a run and replay one saved step", "counterpoint.cli.verbs.verify_verb"),
-    "report": Verb("one HTML file that shows what was learned", "counterpoint.cli.verbs.report_verb"),
-    "preview": Verb("draw originals beside their views", "counterpoint.cli.verbs.preview_verb"),
-    "geometry": Verb(
-        "the geometry that minimises a loss for your class proportions", "counterpoint.cli.verbs.geometry_verb"
-    ),
-    "reproduce": Verb("make a figure of one of the papers again", "counterpoint.cli.verbs.reproduce_verb"),
-    "list": Verb(
-        "names of data, methods, encoders, losses, views, checks, figures", "counterpoint.cli.verbs.list_verb"
-    ),
-    "demo": Verb("train SimCLR and NCL on the digits and compare them", "counterpoint.cli.verbs.demo_verb"),
-}
+def _verbs() -> Mapping[str, Verb]:
+    """The modules of ``cli.verbs`` in the order of their ``PLACE``, read as text: importing them takes longer."""
+    found: dict[str, tuple[int, Verb]] = {}
+    for path in sorted(Path(__file__).with_name("verbs").glob("*_verb.py")):
+        place, summary = next(
+            ast.literal_eval(node.value)
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "(PLACE, SUMMARY)"
+        )
+        found[path.stem.removesuffix("_verb")] = (place, Verb(summary, f"counterpoint.cli.verbs.{path.stem}"))
+    return {name: verb for name, (_, verb) in sorted(found.items(), key=lambda entry: entry[1][0])}
+
+
+VERBS = _verbs()

@@ -120,3 +120,11 @@ CATALOGUE: Mapping[str, Callable[..., Loss]] = {
     **hard_negatives.CATALOGUE,
     **sparsity.CATALOGUE,
 }
+
+
+def __getattr__(name: str) -> Callable[..., Loss]:
+    """Find a loss of the catalogue that this page does not name, by the name of its class or function."""
+    for build in CATALOGUE.values():
+        if getattr(build, "__name__", "") == name:
+            return build
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,6 @@
-"""One module per verb: its help, its flags and what it does.
+"""One module per verb: its line and its place in the overview, its help, its flags and what it does.
+
+A module named ``<verb>_verb`` is a verb; nothing else names it.
 
 A module loads without torch, so that help is instant; what its ``run`` needs is imported when it runs.
 """

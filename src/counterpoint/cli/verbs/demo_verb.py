@@ -9,6 +9,7 @@ from counterpoint.core.errors import RunError
 
 DEMO_METHODS = ("simclr", "ncl")
 
+PLACE, SUMMARY = 120, "train SimCLR and NCL on the digits and compare them"
 TEACH = """Train SimCLR and NCL (non-negative contrastive learning) on scikit-learn's handwritten digits, evaluate and
 diagnose both, and write one report that sets them side by side. Takes about a minute on two cores.
 

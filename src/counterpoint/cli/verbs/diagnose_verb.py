@@ -12,6 +12,7 @@ UNHEALTHY = 3  # exit code
 LEVELS = ("note", "warning", "severe")
 FILES = (".npy", ".npz", ".csv", ".parquet")
 
+PLACE, SUMMARY = 40, "say whether a representation is healthy, and why not"
 TEACH = """Look inside a run, or inside features from anywhere: collapse, effective rank, alignment, uniformity,
 sparsity, and what single dimensions mean. Needs no labels. Findings are printed worst first, each with something to
 try.

@@ -7,6 +7,7 @@ from counterpoint.cli.parsers import Parser
 from counterpoint.cli.run_argument import add_run
 from counterpoint.core.rundir import open_run
 
+PLACE, SUMMARY = 50, "write embeddings as a table"
 TEACH = """Embed samples with a trained encoder and write one row per sample, with names and labels where known.
 
 examples:

@@ -8,6 +8,7 @@ from counterpoint.cli.parsers import Parser
 from counterpoint.cli.run_argument import add_run
 from counterpoint.core.rundir import open_run
 
+PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
 TEACH = """Evaluate a run on labelled samples: weighted kNN and a linear probe on the representation and the embedding,
 beside raw input (PCA) and the untrained encoder on the same split, with 95 % intervals.
 

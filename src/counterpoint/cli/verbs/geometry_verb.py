@@ -7,6 +7,7 @@ from counterpoint.cli.parsers import Parser
 DRAWING = "geometry.html"
 DEVIATION = 0.05
 
+PLACE, SUMMARY = 90, "the geometry that minimises a loss for your class proportions"
 TEACH = """Compute the geometry that minimises a contrastive loss for your class proportions: where a perfect
 encoder puts the classes, with a certificate, and whether small classes merge. Without --loss it is the InfoNCE of the
 paper on imbalanced classes (mean over the negatives, temperature 1); a loss by name is taken as it trains (sum over its

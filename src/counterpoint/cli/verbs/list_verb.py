@@ -11,6 +11,7 @@ from counterpoint.data.views.presets import PRESETS, ViewPlan
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.papers.reproductions import CATALOGUE as FIGURES
 
+PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, views, checks, figures"
 TEACH = """List what can be chosen by name.
 
 example:

@@ -6,6 +6,7 @@ from pathlib import Path
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.rundir import open_run
 
+PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
 TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
 evaluation, configuration. A run that was not evaluated or diagnosed yet is so first. The file opens from disk, without
 a network, and can be mailed.

@@ -10,6 +10,7 @@ from counterpoint.papers.reproductions import figure_named, numbers_file, reprod
 
 FIGURES_FOLDER = "runs/reproduce"
 
+PLACE, SUMMARY = 100, "make a figure of one of the papers again"
 TEACH = """Make a figure of one of the papers again: what the paper says, what comes out here, whether both agree,
 and the figure drawn. Without a figure, list those that can be made. FIGURE.json has the numbers, FIGURE.html the
 drawing.

@@ -7,6 +7,7 @@ from counterpoint.cli.parsers import Parser
 from counterpoint.cli.run_argument import add_run, print_folder
 from counterpoint.core.rundir import open_run
 
+PLACE, SUMMARY = 20, "continue an interrupted run"
 TEACH = """Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,
 as if it had never stopped (same machine, same number of threads).
 

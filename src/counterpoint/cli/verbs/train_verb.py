@@ -10,6 +10,7 @@ from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 _METHODS = "\n".join(two_columns({name: method.summary for name, method in METHODS.items()}, HELP_WIDTH))
 
+PLACE, SUMMARY = 10, "train an encoder by contrast"
 TEACH = f"""Train an encoder by contrast: two views of a sample are pulled together, samples are pushed apart.
 Labels are used by supervised methods only.
 

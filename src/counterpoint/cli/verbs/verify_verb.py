@@ -10,6 +10,7 @@ from counterpoint.core.rundir import open_run
 
 DIFFERS = 1  # exit code
 
+PLACE, SUMMARY = 60, "re-hash a run and replay one saved step"
 TEACH = """Verify a run: every checkpoint and the encoder against their hashes, settings and data against what the run
 began with, and one saved step taken again and compared bit for bit. Leaves with code 1 if anything differs. Nothing in
 the run is changed.
