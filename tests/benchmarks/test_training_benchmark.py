@@ -83,7 +83,8 @@ def test_the_bare_loop_does_what_the_engine_does(setup: Setup, precision: str, t
     assert decay > 0
     step = training_runs.bare_step(bare, job.views, decay, setup)
     loader = training_runs.Interleaved(job.loader, {"bare": step})
-    steady = replace(job, loader=loader, schedule=lambda _: training_runs.LEARNING_RATE)  # pyright: ignore[reportArgumentType]
+    constant = replace(job.schedule, peak=training_runs.LEARNING_RATE, num_warmup=0, final_share=1.0)
+    steady = replace(job, loader=loader, schedule=constant)  # pyright: ignore[reportArgumentType]
     training_runs.run_training(steady, training_runs.Reporter(quiet=True))
     weights = [list(method.state_dict().values()) for method in (job.method, bare, before)]
     for ours, theirs, first in zip(*weights, strict=True):
