@@ -8,7 +8,7 @@ import pytest
 
 from counterpoint.cli.main import main
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.papers import reproductions as theory_runs
+from counterpoint.papers import reproductions
 from counterpoint.papers.reproductions import CATALOGUE, Figure, reproduce
 from counterpoint.theory.reproduction import Claim, LinePanel, Reproduction, Series, ignore
 from runs.folder_snapshot import snapshot
@@ -30,7 +30,7 @@ def toy(
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(theory_runs.CATALOGUE, "toy-fig1", Figure("a toy", f"{__name__}:toy", takes_data=True))  # type: ignore[index]
+    monkeypatch.setitem(reproductions.CATALOGUE, "toy-fig1", Figure("a toy", f"{__name__}:toy", takes_data=True))  # type: ignore[index]
     return tmp_path
 
 

@@ -1,14 +1,10 @@
-"""What the papers prove, as functions: optimal geometry, thresholds, and the dynamics of learning.
+"""What a practitioner asks of theory: the optimal geometry, thresholds, and whether training finds the optimum.
 
-Here stand the questions a practitioner asks; the modules below have the rest::
+What only one paper needs stands in ``counterpoint.papers``; here are::
 
     geometry   what a loss asks of classes, the best class means, and the certificate
     collapse   when minority classes merge, and what brings them apart
     features   unconstrained features trained with our losses
-    flows      dimensional collapse in linear and ReLU networks (directclr2022)
-    energy     pairwise importance, deep linear and two-layer ReLU networks (alphacl2022)
-    factors    contrast as matrix factorisation (ncl2024)
-    bounds     information and convergence bounds (mio2021)
 """
 
 from counterpoint.theory.collapse.collapse_bounds import CollapseBounds, collapse_bounds

@@ -1,4 +1,4 @@
-"""View presets: complete recipes, for each kind of data and of each paper, whose every number can be overridden.
+"""View presets: every change of a view, for each kind of data and of each paper, whose every number can be overridden.
 
 Loads without torch, so that they are listed at once.
 """
