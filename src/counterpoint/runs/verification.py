@@ -162,7 +162,7 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
         job = open_job(run, reporter)
     except (UsageError, DataError) as error:
         yield Check("data", "not checked", first_line(error))
-        yield Check("replayed step", "not checked", "the data are not at hand")
+        yield Check("replayed step", "not checked", "what the run needs is not at hand")
         return
     except CounterpointError as error:
         yield Check("data", "failed", first_line(error))
