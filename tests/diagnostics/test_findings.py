@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, get_args
 
 import pytest
@@ -23,20 +23,23 @@ from counterpoint.diagnostics.findings import CATALOGUE, LEVELS, Finding, Findin
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.report import run_record
 
-HEALTHY = Measurements(
-    num_samples=1000,
-    num_dims=64,
-    effective_rank=50.0,
-    rank_ceiling=62.0,
-    uniformity=-3.7,
-    sparsity=0.0,
-    feature_correlation=0.1,
-    dead_dims=0,
-    alignment=0.3,
-    positive_cosine=0.85,
-    negative_cosine=0.02,
-    class_consistency=0.4,
-)
+FIGURES = {
+    "effective_rank": 50.0,
+    "rank_ceiling": 62.0,
+    "uniformity": -3.7,
+    "sparsity": 0.0,
+    "feature_correlation": 0.1,
+    "dead_dims": 0,
+    "alignment": 0.3,
+    "positive_cosine": 0.85,
+    "negative_cosine": 0.02,
+    "class_consistency": 0.4,
+}
+
+
+def healthy(*, num_samples: int = 1000, num_dims: int = 64, **changes: float | None) -> Measurements:
+    """Measurements of a good embedding, with what a test changes."""
+    return Measurements(num_samples, num_dims, {**FIGURES, **changes})
 
 
 def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) -> Evidence:
@@ -49,15 +52,15 @@ def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) ->
         "baseline": Accuracy("pixels (PCA)", 0.80, 0.78, 0.82),
         "levers": frozenset(get_args(Lever)),
     }
-    representation = replace(HEALTHY, num_dims=256, effective_rank=100.0, rank_ceiling=230.0)
-    untrained = replace(representation, effective_rank=150.0)
-    known = {EMBEDDING: HEALTHY, REPRESENTATION: representation, UNTRAINED: untrained, **(places or {})}
+    representation = healthy(num_dims=256, effective_rank=100.0, rank_ceiling=230.0)
+    untrained = healthy(num_dims=256, effective_rank=150.0, rank_ceiling=230.0)
+    known = {EMBEDDING: healthy(), REPRESENTATION: representation, UNTRAINED: untrained, **(places or {})}
     return Evidence(known, **{**good, **others})
 
 
 def embedding(**changes: Any) -> Evidence:
     """Evidence with another embedding."""
-    return evidence(places={EMBEDDING: replace(HEALTHY, **changes)})
+    return evidence(places={EMBEDDING: healthy(**changes)})
 
 
 def levels(given: Evidence) -> dict[str, Level]:
@@ -75,7 +78,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("loss-at-chance", evidence(loss=7.5), "severe", "at chance"),
     ("dimensional-collapse", embedding(effective_rank=10.0), "warning", "10 of 62"),
     ("dimensional-collapse", embedding(effective_rank=2.0), "severe", "2 of 62"),
-    ("representation-rank", evidence(places={REPRESENTATION: replace(HEALTHY, effective_rank=20.0)}), "warning", "20"),
+    ("representation-rank", evidence(places={REPRESENTATION: healthy(effective_rank=20.0)}), "warning", "20"),
     ("alignment", embedding(positive_cosine=0.20), "warning", "0.20, different samples 0.02"),
     ("alignment", embedding(negative_cosine=0.80), "warning", "0.85, different samples 0.80"),
     ("gain", evidence(learned=accuracy(0.70)), "warning", "worse than"),
@@ -107,7 +110,7 @@ def test_a_finding_on_features_from_anywhere_names_no_setting_of_a_run(
 
 
 def test_advice_keeps_to_what_the_run_can_change() -> None:
-    collapsed = replace(HEALTHY, negative_cosine=0.99)
+    collapsed = healthy(negative_cosine=0.99)
     (first, *_) = find(Evidence({EMBEDDING: collapsed}, levers=frozenset({"learning rate", "preview"})))
     assert first.name == "full-collapse"
     assert first.remedy == (
@@ -148,8 +151,8 @@ def test_a_fault_leaves_unrelated_checks_alone(fault: tuple[str, Evidence, Level
         ("loss-at-chance", evidence(floor=None)),
         ("gain", evidence(learned=None)),
         ("gain", evidence(baseline=None)),
-        ("representation-rank", Evidence({EMBEDDING: HEALTHY, REPRESENTATION: HEALTHY})),
-        ("representation-rank", Evidence({EMBEDDING: HEALTHY, UNTRAINED: HEALTHY})),
+        ("representation-rank", Evidence({EMBEDDING: healthy(), REPRESENTATION: healthy()})),
+        ("representation-rank", Evidence({EMBEDDING: healthy(), UNTRAINED: healthy()})),
     ],
 )
 def test_nothing_is_said_about_what_is_not_known(name: str, unknown: Evidence) -> None:
@@ -157,15 +160,15 @@ def test_nothing_is_said_about_what_is_not_known(name: str, unknown: Evidence) -
 
 
 def test_an_embedding_alone_is_enough() -> None:
-    assert set(levels(Evidence({EMBEDDING: HEALTHY}))) == {"full-collapse", "dimensional-collapse", "alignment"}
+    assert set(levels(Evidence({EMBEDDING: healthy()}))) == {"full-collapse", "dimensional-collapse", "alignment"}
 
 
 def test_a_nonnegative_embedding_may_be_narrow_and_partly_silent() -> None:
     """Few used axes and silent dimensions belong to the design; hardly any axis at all does not."""
-    narrow = replace(HEALTHY, effective_rank=10.0, dead_dims=40)
+    narrow = healthy(effective_rank=10.0, dead_dims=40)
     nonnegative = levels(evidence(places={EMBEDDING: narrow}, is_nonnegative=True))
     assert (nonnegative["dimensional-collapse"], nonnegative["dead-dimensions"]) == ("note", "note")
-    collapsed = evidence(places={EMBEDDING: replace(HEALTHY, effective_rank=2.0)}, is_nonnegative=True)
+    collapsed = evidence(places={EMBEDDING: healthy(effective_rank=2.0)}, is_nonnegative=True)
     assert levels(collapsed)["dimensional-collapse"] == "severe"
 
 
@@ -224,7 +227,7 @@ def finding(level: Level, title: str = "Something") -> Finding:
 
 
 def findings_of(*found: Finding) -> Findings:
-    return Findings(found, {EMBEDDING: HEALTHY}, ({"dim": 3, "values": (0.5, 0.2)},), {"sparsity_threshold": 1e-5})
+    return Findings(found, {EMBEDDING: healthy()}, ({"dim": 3, "values": (0.5, 0.2)},), {"sparsity_threshold": 1e-5})
 
 
 def test_the_worst_comes_first_and_otherwise_the_catalogues_order_holds() -> None:
@@ -260,7 +263,7 @@ def test_the_verdict_says_what_could_not_be_judged() -> None:
     assert unjudged(learned, learned) == ()
     for known, why in (((None, None), "no evaluation"), ((learned, None), "without a baseline")):
         lacking = unjudged(*known)
-        verdict = Findings((), {EMBEDDING: HEALTHY}, (), {}, lacking).verdict
+        verdict = Findings((), {EMBEDDING: healthy()}, (), {}, lacking).verdict
         assert verdict.startswith("Healthy: nothing wrong was found. Not judged: whether learning helped (")
         assert why in verdict
 
@@ -276,10 +279,9 @@ def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> 
     written = json.loads(json.dumps(findings.to_dict(), allow_nan=False))
     assert set(written) == {"verdict", "findings", "places", "concepts", "settings", "unjudged"}
     assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
-    names = {kind: {field.name for field in fields(kind)} for kind in (run_record.Finding, run_record.Place)}
-    assert all(set(each) == names[run_record.Finding] for each in written["findings"])
+    assert all(set(each) == {field.name for field in fields(run_record.Finding)} for each in written["findings"])
     assert set(written["places"]) == {EMBEDDING, REPRESENTATION, UNTRAINED} == set(run_record.PLACES)
-    assert all(names[run_record.Place] <= set(place) for place in written["places"].values())
+    assert all({"num_samples", "num_dims", *FIGURES} == set(place) for place in written["places"].values())
     assert written["findings"][0]["measured"] == 6.19
     assert (written["concepts"], written["settings"]) == ([{"dim": 3}], {"num_samples": 9})
 

@@ -1,17 +1,19 @@
 """All figures of one place, each against its own loop."""
 
+import copy
 import json
 import math
-from dataclasses import fields
+import pickle
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.diagnostics.measure import Measurements, measure_place
+from counterpoint.diagnostics.measure import CATALOGUE, measure_place
 from counterpoint.diagnostics.spectra import isotropic_rank
-from counterpoint.report.run_record import Place as ReportedPlace
 from oracles import feature_measures as oracle
 from oracles.number_checks import assert_numbers
 
@@ -87,6 +89,38 @@ def test_the_threshold_decides_what_is_dead(z: Tensor) -> None:
     assert strict.dead_dims > 1
 
 
-def test_the_report_reads_these_figures(z: Tensor) -> None:
-    assert {field.name for field in fields(ReportedPlace)} <= measure_place(z).figures.to_dict().keys()
-    assert {field.name for field in fields(Measurements)} == measure_place(z).figures.to_dict().keys()
+def test_a_figure_is_an_attribute_by_its_name_and_a_wrong_name_has_its_neighbour(z: Tensor) -> None:
+    figures = measure_place(z).figures
+    assert figures.sparsity == figures.figures["sparsity"]
+    with pytest.raises(AttributeError, match="no metric is called 'sparsty'; did you mean 'sparsity'"):
+        _ = figures.sparsty
+    assert pickle.loads(pickle.dumps(figures)) == copy.deepcopy(figures) == figures
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 12), st.integers(1, 6), st.integers(0, 2**16), st.booleans(), st.sampled_from([1e-3, 1.0, 1e3]))
+def test_every_figure_lies_in_the_range_that_its_record_states(
+    num_samples: int, num_dims: int, seed: int, is_sparse: bool, size: float
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    z, other = size * torch.randn(2, num_samples, num_dims, generator=generator)
+    z = z.clamp(min=0) if is_sparse else z
+    labels = torch.randint(-1, 3, (num_samples,), generator=generator)
+    figures = measure_place(z, views=(z, other), labels=labels).figures.figures
+    assert figures.keys() == CATALOGUE.keys()
+    for name, value in figures.items():
+        low, high = CATALOGUE[name].low, CATALOGUE[name].high
+        assert value is None or low is None or value >= low - 1e-9, name
+        assert value is None or high is None or value <= high + 1e-9, name
+
+
+def test_figures_have_the_same_bits_for_one_thread_and_for_two(z: Tensor) -> None:
+    many = torch.cat([z * scale for scale in torch.linspace(0.3, 2, 40)])
+    before, found = torch.get_num_threads(), []
+    try:
+        for num_threads in (1, 2):
+            torch.set_num_threads(num_threads)
+            found.append(measure_place(many, views=(many, many.roll(1, 0)), labels=torch.arange(len(many)) % 3).figures)
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]

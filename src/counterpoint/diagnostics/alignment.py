@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
+from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 
 MAX_PAIR_SAMPLES = 2048  # pairs are counted among this many samples, at most
@@ -108,3 +109,57 @@ def _check_same_shape(z0_ND: Tensor, z1_ND: Tensor) -> None:
     """Views come in pairs."""
     if z0_ND.shape != z1_ND.shape:
         raise ValueError(f"z0 and z1 must have the same shape, got {tuple(z0_ND.shape)} and {tuple(z1_ND.shape)}")
+
+
+METRICS = (
+    Metric(
+        name="uniformity",
+        title="Uniformity",
+        short="uniformity",
+        definition="Logarithm of the mean Gaussian potential between samples on the unit sphere. Lower means more "
+        "evenly spread.",
+        source="wang2020",
+        measure=lambda subject: uniformity(subject.z_ND),
+        low=-8.0,
+        high=0.0,
+        is_higher_better=False,
+        leads="is spread most evenly",
+    ),
+    Metric(
+        name="alignment",
+        title="Alignment",
+        short="alignment",
+        definition="Mean squared distance between two views of one sample, on the unit sphere. 0 is best.",
+        source="wang2020",
+        measure=lambda subject: alignment(*subject.views) if subject.views else math.nan,
+        low=0.0,
+        high=4.0,
+        is_higher_better=False,
+        leads="keeps views closest",
+    ),
+    Metric(
+        name="positive_cosine",
+        title="Cosine of views",
+        short="cosine of two views",
+        definition="Mean cosine between two views of one sample.",
+        source="wang2020",
+        measure=lambda subject: subject.cosines.positive_mean if subject.cosines else math.nan,
+        low=-1.0,
+        high=1.0,
+        unit="cosine",
+        reference="negative_cosine",
+        is_shown=False,
+    ),
+    Metric(
+        name="negative_cosine",
+        title="Cosine of samples",
+        short="cosine of two samples",
+        definition="Mean cosine between different samples. At 1 all samples point the same way.",
+        source="wang2020",
+        measure=lambda subject: mean_cosine(subject.z_ND),
+        low=-1.0,
+        high=1.0,
+        unit="cosine",
+        is_shown=False,
+    ),
+)

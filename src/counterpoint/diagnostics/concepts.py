@@ -2,6 +2,7 @@
 
 # N samples, D features, L live dimensions, C classes
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from scipy.special import betainc
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
+from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
@@ -174,3 +176,65 @@ def top_concepts(
             )
         )
     return concepts
+
+
+METRICS = (
+    Metric(
+        name="class_consistency",
+        title="Class consistency",
+        short="class consistency",
+        definition="Mean purity over the active dimensions. Purity is the share of the commonest class among the "
+        "samples a dimension is active on; one that is always active has the share of the largest class. A dimension "
+        "is named after a class only where the lower end of the share’s exact 95 % interval, taken for all classes and "
+        "dimensions together, is above the class’s share of all samples.",
+        source="ncl2024",
+        measure=lambda subject: (
+            math.nan
+            if subject.labels_N is None
+            else class_purity(subject.z_ND, subject.labels_N, threshold=subject.threshold).consistency
+        ),
+        low=0.0,
+        high=1.0,
+        unit="share",
+        is_higher_better=True,
+        wording="mean purity of the dimensions",
+        headline="embedding",
+        leads="is the most consistent",
+    ),
+    Metric(
+        name="sparsity",
+        title="Sparsity",
+        short="zeros",
+        definition="Share of entries so small that they count as zero.",
+        source="ncl2024",
+        measure=lambda subject: sparsity(subject.z_ND, threshold=subject.threshold),
+        low=0.0,
+        high=1.0,
+        unit="share",
+        wording="of the entries are zero",
+        headline="embedding",
+        leads="is the sparsest",
+    ),
+    Metric(
+        name="feature_correlation",
+        title="Feature correlation",
+        short="feature correlation",
+        definition="Mean absolute cosine between different dimensions that are active at all. 0 means that no two are "
+        "active together.",
+        source="ncl2024",
+        measure=lambda subject: feature_correlation(subject.z_ND),
+        low=0.0,
+        high=1.0,
+        unit="cosine",
+    ),
+    Metric(
+        name="dead_dims",
+        title="Silent dimensions",
+        short="silent dimensions",
+        definition="Dimensions that are active on no sample. They can be left out without changing any distance.",
+        source="ncl2024",
+        measure=lambda subject: int((~is_active(subject.z_ND, subject.threshold).any(dim=0)).sum()),
+        low=0.0,
+        wording="dimensions",
+    ),
+)

@@ -1,8 +1,10 @@
 """What findings are drawn from: plain records that load without torch, so that a report can judge anew."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from counterpoint.core.errors import nearest
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
@@ -14,24 +16,27 @@ REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained
 
 @dataclass(frozen=True)
 class Measurements:
-    """Figures of one place (representation, embedding, untrained...); None where something needed was not given."""
+    """Figures of one place (representation, embedding, untrained...), each also an attribute by its metric's name.
+
+    Attributes:
+        num_samples: how many vectors.
+        num_dims: of how many dimensions.
+        figures: by metric; None where something needed was not given, or the figure does not exist.
+    """
 
     num_samples: int
     num_dims: int
-    effective_rank: float
-    rank_ceiling: float
-    uniformity: float
-    sparsity: float
-    feature_correlation: float | None
-    dead_dims: int
-    alignment: float | None
-    positive_cosine: float | None
-    negative_cosine: float
-    class_consistency: float | None
+    figures: Mapping[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        """The figure of a metric."""
+        if name in self.__dict__.get("figures", {}):
+            return self.figures[name]
+        raise AttributeError(f"no metric is called {name!r}{nearest(name, self.__dict__.get('figures', {}))}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""
-        return asdict(self)
+        return {"num_samples": self.num_samples, "num_dims": self.num_dims, **self.figures}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""All measurements of one set of features in one record: what findings are drawn from and reports show."""
+"""All metrics of one set of features in one record: what findings are drawn from and reports show."""
 
 # N samples, D features
 
@@ -9,11 +9,35 @@ from typing import Any
 
 from torch import Tensor
 
+from counterpoint.core.metric import loaded_metrics
 from counterpoint.core.one_thread import side_by_side
-from counterpoint.diagnostics.alignment import CosineHistogram, alignment, cosine_histogram, mean_cosine, uniformity
-from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, feature_correlation, is_active, sparsity
+from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import Measurements
-from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, isotropic_rank
+from counterpoint.diagnostics.spectra import covariance_spectrum
+
+CATALOGUE = loaded_metrics("diagnostics")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a metric may look at.
+
+    Attributes:
+        z_ND: features of all samples.
+        views: features of two views of some samples; None where there are none.
+        labels_N: class numbers, -1 where a sample has none; None where nothing is known.
+        threshold: above which a feature of a unit-length vector is active.
+        spectrum_D: singular values of the covariance of the unit-length features, descending.
+        cosines: of the views, and of different samples among them.
+    """
+
+    z_ND: Tensor
+    views: tuple[Tensor, Tensor] | None
+    labels_N: Tensor | None
+    threshold: float
+    spectrum_D: Tensor
+    cosines: CosineHistogram | None
 
 
 @dataclass(frozen=True)
@@ -40,32 +64,12 @@ def measure_place(
         labels: class numbers, for class consistency.
         threshold: above which a feature is active.
     """
-    longest: list[Callable[[], Any]] = [
+    arrays: list[Callable[[], Any]] = [
         lambda: covariance_spectrum(z_ND, normalize=True),
-        lambda: isotropic_rank(*z_ND.shape, normalize=True),
-        lambda: uniformity(z_ND),
         lambda: cosine_histogram(*views) if views is not None else None,
     ]
-    spectrum, ceiling, spread, cosines = side_by_side(lambda measure: measure(), longest)
-    figures = Measurements(
-        num_samples=len(z_ND),
-        num_dims=z_ND.shape[1],
-        effective_rank=effective_rank(spectrum),
-        rank_ceiling=ceiling,
-        uniformity=spread,
-        sparsity=sparsity(z_ND, threshold=threshold),
-        feature_correlation=_or_none(feature_correlation(z_ND)),
-        dead_dims=int((~is_active(z_ND, threshold).any(dim=0)).sum()),
-        alignment=alignment(*views) if views is not None else None,
-        positive_cosine=cosines.positive_mean if cosines else None,
-        negative_cosine=mean_cosine(z_ND),
-        class_consistency=None
-        if labels is None
-        else _or_none(class_purity(z_ND, labels, threshold=threshold).consistency),
-    )
-    return Place(figures, spectrum, cosines)
-
-
-def _or_none(value: float) -> float | None:
-    """NaN says that a figure does not exist."""
-    return None if math.isnan(value) else value
+    spectrum_D, cosines = side_by_side(lambda measure: measure(), arrays)
+    subject = Subject(z_ND, views, labels, threshold, spectrum_D, cosines)
+    values = side_by_side(lambda metric: metric.measure(subject), CATALOGUE.values())
+    figures = {name: None if math.isnan(value) else value for name, value in zip(CATALOGUE, values, strict=True)}
+    return Place(Measurements(len(z_ND), z_ND.shape[1], figures), spectrum_D, cosines)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
+from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 
 REFERENCE_SAMPLES = 2000  # for the isotropic reference, enough for its effective rank to within a percent
@@ -76,3 +77,32 @@ def isotropic_rank(num_samples: int, num_dims: int, *, normalize: bool = False) 
     rows = min(num_samples, max(REFERENCE_SAMPLES, 2 * num_dims))
     z_ND = torch.randn(rows, num_dims, generator=generator)
     return effective_rank(covariance_spectrum(z_ND, normalize=normalize))
+
+
+METRICS = (
+    Metric(
+        name="effective_rank",
+        title="Effective rank",
+        short="effective rank",
+        definition="The number of equally strong dimensions that would have the same entropy of singular values. Far "
+        "below what isotropic noise of the same shape reaches means dimensional collapse.",
+        source="roy2007",
+        measure=lambda subject: effective_rank(subject.spectrum_D),
+        low=0.0,
+        reference="rank_ceiling",
+        wording="dimensions",
+        headline="representation",
+        leads="uses the most dimensions",
+    ),
+    Metric(
+        name="rank_ceiling",
+        title="Possible rank",
+        short="possible rank",
+        definition="The effective rank that isotropic Gaussian features of the same shape reach.",
+        source="roy2007",
+        measure=lambda subject: isotropic_rank(*subject.z_ND.shape, normalize=True),
+        low=0.0,
+        wording="dimensions",
+        is_shown=False,
+    ),
+)

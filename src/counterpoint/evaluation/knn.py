@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels, check_positive
+from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.one_thread import side_by_side
+from counterpoint.evaluation.scoring import Labelled, Score, share_correct
 
 QUERY_CHUNK = 256  # one thread takes a chunk
 
@@ -63,3 +65,31 @@ def knn_predict(
         return votes_QC.argmax(dim=1)
 
     return torch.cat(side_by_side(vote, unit_rows(queries_QD).split(QUERY_CHUNK)))
+
+
+def knn_score(known: Labelled) -> Score:
+    """Accuracy of the vote on the queries."""
+    predicted_Q = knn_predict(known.bank_ND, known.labels_N, known.queries_QD, k=known.k, temperature=known.temperature)
+    settings = {"k": known.k, "temperature": known.temperature, "similarity": "cosine"}
+    return Score(share_correct(predicted_Q, known.labels_Q), settings)
+
+
+METRICS = (
+    Metric(
+        name="knn",
+        title="kNN accuracy",
+        short="kNN",
+        definition="Share of queries that get their own class where the nearest labelled samples vote.",
+        source="wu2018",
+        measure=knn_score,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        interval="95 % Wilson interval over the queries",
+        is_higher_better=True,
+        wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
+        "exp(similarity / {temperature})]",
+        headline="representation",
+        leads="is ahead",
+    ),
+)

@@ -14,12 +14,17 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels, check_positive
+from counterpoint.core.metric import Metric
 from counterpoint.core.one_thread import one_thread
+from counterpoint.evaluation.scoring import Labelled, Score, share_correct
 
 MAX_ITERATIONS = 1000
+INVERSE_PENALTY = 0.1
 
 
-def probe_predict(train_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, inverse_penalty: float = 0.1) -> Tensor:
+def probe_predict(
+    train_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, inverse_penalty: float = INVERSE_PENALTY
+) -> Tensor:
     """Fit on labelled features and predict the queries' classes, with one thread: the solver's products are small.
 
     Features are standardised by the training samples' mean and deviation; the solver is L-BFGS, so nothing
@@ -62,3 +67,31 @@ def settled() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
+
+
+def probe_score(known: Labelled) -> Score:
+    """Accuracy of the probe on the queries."""
+    predicted_Q = probe_predict(known.bank_ND, known.labels_N, known.queries_QD)
+    settings = {"model": "logistic regression", "C": INVERSE_PENALTY, "features": "standardised"}
+    return Score(share_correct(predicted_Q, known.labels_Q), settings)
+
+
+METRICS = (
+    Metric(
+        name="linear probe",
+        title="Linear probe",
+        short="linear probe",
+        definition="Share of queries that get their own class from a linear classifier that was fitted to the frozen "
+        "features of labelled samples.",
+        source="alain2017",
+        measure=probe_score,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        interval="95 % Wilson interval over the queries",
+        is_higher_better=True,
+        wording="a linear classifier fitted to the frozen vectors of the bank names each query",
+        headline="representation",
+        leads="is ahead",
+    ),
+)

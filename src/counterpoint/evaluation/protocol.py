@@ -1,4 +1,4 @@
-"""Evaluate a run: kNN and linear probe on representation and embedding, beside raw input and untrained encoder."""
+"""Evaluate a run: every metric on representation and embedding, beside raw input and untrained encoder."""
 
 import re
 from dataclasses import dataclass
@@ -9,40 +9,55 @@ from torch import Tensor
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_json
+from counterpoint.core.metric import Metric, loaded_metrics
 from counterpoint.core.one_thread import side_by_side
 from counterpoint.core.rundir import Run
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract, extract_beside, input_components, num_pieces, untrained_encoder
-from counterpoint.evaluation.intervals import Proportion, wilson
-from counterpoint.evaluation.knn import knn_predict
-from counterpoint.evaluation.linear_probe import probe_predict, settled
+from counterpoint.evaluation.intervals import Proportion
+from counterpoint.evaluation.linear_probe import settled
+from counterpoint.evaluation.scoring import Estimate, Labelled
 from counterpoint.evaluation.trained_run import DEFAULT_HOLDOUT, TrainedRun, open_trained, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
+CATALOGUE = loaded_metrics("evaluation")
 KNN, PROBE = "knn", "linear probe"
 MIN_QUERIES = 10
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: which features, which protocol with which settings, and the outcome."""
+    """One figure: which features, which metric with which settings, and the outcome."""
 
     features: str
     protocol: str
     settings: dict[str, Any]
-    accuracy: Proportion
+    outcome: Proportion | Estimate
+
+    @property
+    def accuracy(self) -> Proportion:
+        """The outcome of a metric that counts queries.
+
+        Raises:
+            TypeError: the metric counts none.
+        """
+        if isinstance(self.outcome, Estimate):
+            raise TypeError(f"{self.protocol} is no share of the queries; its figure is outcome.value")
+        return self.outcome
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json``."""
-        share = self.accuracy
-        outcome = {
-            "accuracy": share.value,
-            "correct": share.correct,
-            "total": share.total,
-            "low": share.low,
-            "high": share.high,
-        }
-        return {"features": self.features, "protocol": self.protocol, "settings": self.settings, **outcome}
+        found = {"features": self.features, "protocol": self.protocol, "settings": self.settings}
+        low, high = self.outcome.low, self.outcome.high
+        if isinstance(self.outcome, Estimate):
+            return {**found, "value": self.outcome.value, "low": low, "high": high}
+        counts = {"correct": self.outcome.correct, "total": self.outcome.total}
+        return {**found, "accuracy": self.outcome.value, **counts, "low": low, "high": high}
+
+    def __str__(self) -> str:
+        written, outcome = CATALOGUE[self.protocol].written, self.outcome
+        ends = [written(end) for end in (outcome.low, outcome.high) if end is not None]
+        return f"{self.features:<22}{self.protocol:<15}{written(outcome.value):>9}   {' to '.join(ends)}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -53,14 +68,14 @@ class Evaluation:
     split: dict[str, Any]
 
     def accuracy(self, features: str, protocol: str = KNN) -> float:
-        """Accuracy of one row.
+        """The figure of one row.
 
         Raises:
             KeyError: no such row.
         """
         for row in self.rows:
             if (row.features, row.protocol) == (features, protocol):
-                return row.accuracy.value
+                return row.outcome.value
         raise KeyError(f"no row for {features!r} with {protocol!r}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,13 +88,8 @@ class Evaluation:
         head = f"{split['source']}: {counts} ({split['how']})"
         if split["num_unlabelled"]:
             head += f"; {split['num_unlabelled']:,} samples without a label take no part"
-        lines = [f"{'features':<22}{'protocol':<15}{'accuracy':>9}   95 % interval"]
-        for row in self.rows:
-            share = row.accuracy
-            lines.append(
-                f"{row.features:<22}{row.protocol:<15}{share.value:>9.1%}   {share.low:.1%} to {share.high:.1%}"
-            )
-        return "\n".join([head, *lines])
+        names = "accuracy" if all(isinstance(row.outcome, Proportion) for row in self.rows) else "value"
+        return "\n".join([head, f"{'features':<22}{'protocol':<15}{names:>9}   95 % interval", *map(str, self.rows)])
 
 
 def evaluate(
@@ -157,16 +167,17 @@ class _Protocol:
 
 
 def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tuple[Row, ...]:
-    """Both protocols on every set of features, side by side; each figure is shown as soon as it is known."""
-    tasks = [(features, kind) for features in _all_features(trained, reporter) for kind in (KNN, PROBE)]
+    """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
+    tasks = [(features, metric) for features in _all_features(trained, reporter) for metric in CATALOGUE.values()]
     with reporter.bar("evaluating", len(tasks)) as advance, settled():
 
         def figure(place: int) -> Row:
-            row = _row(*tasks[place], trained, protocol)
-            advance(f"{row.features}, {row.protocol}: {row.accuracy.value:.1%}")
+            features, metric = tasks[place]
+            row = _row(features, metric, trained, protocol)
+            advance(f"{row.features}, {row.protocol}: {metric.written(row.outcome.value)}")
             return row
 
-        longest_first = sorted(range(len(tasks)), key=lambda place: tasks[place][1] == KNN)
+        longest_first = sorted(range(len(tasks)), key=lambda place: tasks[place][1].name == KNN)
         rows = dict(zip(longest_first, side_by_side(figure, longest_first), strict=True))
     return tuple(rows[place] for place in range(len(tasks)))
 
@@ -187,19 +198,13 @@ def _all_features(trained: TrainedRun, reporter: Reporter) -> list[_FeatureSet]:
     return [*found, _FeatureSet(name, raw[0], {"components": raw[1]})]
 
 
-def _row(features: _FeatureSet, kind: str, trained: TrainedRun, protocol: _Protocol) -> Row:
-    """One protocol on one set of features."""
+def _row(features: _FeatureSet, metric: Metric, trained: TrainedRun, protocol: _Protocol) -> Row:
+    """One metric on one set of features."""
     labels, bank, queries = trained.source.labels, protocol.bank, protocol.queries
     assert labels is not None
-    known = features.values[bank], labels[bank], features.values[queries]
-    if kind == KNN:
-        predicted = knn_predict(*known, k=protocol.k, temperature=protocol.temperature)
-        settings = {"k": protocol.k, "temperature": protocol.temperature, "similarity": "cosine"}
-    else:
-        predicted = probe_predict(*known)
-        settings = {"model": "logistic regression", "C": 0.1, "features": "standardised"}
-    correct = int((predicted == labels[queries]).sum())
-    return Row(features.name, kind, {**settings, **features.about}, wilson(correct, len(queries)))
+    known = features.values[bank], labels[bank], features.values[queries], labels[queries]
+    score = metric.measure(Labelled(*known, k=protocol.k, temperature=protocol.temperature))
+    return Row(features.name, metric.name, {**score.settings, **features.about}, score.outcome)
 
 
 def _labelled_positions(trained: TrainedRun) -> tuple[Tensor, Tensor]:

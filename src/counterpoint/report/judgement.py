@@ -30,7 +30,7 @@ def judged_anew(diagnosis: Diagnosis, evaluation: Evaluation | None) -> Diagnosi
 
 def _knn_accuracies(rows: Sequence[EvaluationRow]) -> list[Accuracy]:
     """The rows of the kNN protocol that are whole."""
-    known = [(row.features, row.accuracy, row.low, row.high) for row in rows if row.protocol == "knn"]
+    known = [(row.features, row.value, row.low, row.high) for row in rows if row.protocol == "knn"]
     return [
         Accuracy(name, value, low, high)
         for name, value, low, high in known

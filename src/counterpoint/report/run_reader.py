@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from counterpoint.core.errors import CounterpointError, RunError
 from counterpoint.core.files import read_json
+from counterpoint.core.metric import described_metrics
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.yaml_text import parse_yaml
+from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.report.judgement import judged_anew
 from counterpoint.report.plain_text import printable
 from counterpoint.report.record_fields import Fields, fields_of, fill
@@ -26,12 +28,13 @@ from counterpoint.report.run_record import (
     EvaluationRow,
     Finding,
     Histogram,
-    Place,
     RunCard,
     RunRecord,
     Split,
     Verdict,
 )
+
+DIAGNOSTICS = described_metrics("diagnostics")
 
 
 def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = MappingProxyType({})) -> RunRecord:
@@ -125,7 +128,8 @@ def _read_evaluation(path: Path) -> Evaluation | None:
 
 def _read_row(fields: Fields) -> EvaluationRow:
     """Read one accuracy; its settings are free-form."""
-    numbers = {name: fields.number(name) for name in ("accuracy", "correct", "total", "low", "high")}
+    numbers = {name: fields.number(name) for name in ("correct", "total", "low", "high")}
+    numbers["value"] = fields.number("accuracy" if "accuracy" in fields.values else "value")
     settings = flatten(fields.section("settings").values)
     return EvaluationRow(fields.text("features"), fields.text("protocol"), settings=settings, **numbers)
 
@@ -138,11 +142,18 @@ def _read_diagnosis(path: Path) -> Diagnosis | None:
     return Diagnosis(
         verdict=fill(Verdict, fields.section("verdict")),
         findings=tuple(fill(Finding, finding) for finding in fields.sections("findings")),
-        places={printable(name): fill(Place, places.section(name)) for name in places.values},
+        places={printable(name): _read_place(places.section(name)) for name in places.values},
         concepts=tuple(fill(Concept, concept) for concept in fields.sections("concepts")),
         num_samples=fields.section("settings").number("num_samples"),
         sparsity_threshold=fields.section("settings").number("sparsity_threshold"),
     )
+
+
+def _read_place(fields: Fields) -> Measurements:
+    """Read the figures of one place; those of metrics that were not there when it was measured are None."""
+    figures = {printable(name): fields.number(name) for name in {**DIAGNOSTICS, **fields.values}}
+    num_samples, num_dims = (figures.pop(name, None) for name in ("num_samples", "num_dims"))
+    return Measurements(int(num_samples or 0), int(num_dims or 0), figures)
 
 
 def _read_arrays(path: Path) -> Arrays:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-REPRESENTATION, EMBEDDING, UNTRAINED = PLACES = ("representation", "embedding", "untrained representation")
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Measurements
+
+PLACES = (REPRESENTATION, EMBEDDING, UNTRAINED)
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,11 @@ class Split:
 
 @dataclass(frozen=True)
 class EvaluationRow:
-    """One accuracy with its 95 % Wilson interval."""
+    """One figure with its 95 % interval, and the counts where it is a share of the queries."""
 
     features: str
     protocol: str
-    accuracy: float | None
+    value: float | None
     correct: float | None
     total: float | None
     low: float | None
@@ -123,24 +125,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Measurements of one set of vectors: the representation, the embedding, or the untrained representation."""
-
-    num_samples: float | None
-    num_dims: float | None
-    effective_rank: float | None
-    rank_ceiling: float | None
-    alignment: float | None
-    uniformity: float | None
-    class_consistency: float | None
-    sparsity: float | None
-    feature_correlation: float | None
-    dead_dims: float | None
-    positive_cosine: float | None
-    negative_cosine: float | None
-
-
-@dataclass(frozen=True)
 class Concept:
     """One dimension of the embedding, with the samples that activate it most."""
 
@@ -161,7 +145,7 @@ class Diagnosis:
 
     verdict: Verdict
     findings: tuple[Finding, ...]
-    places: Mapping[str, Place]
+    places: Mapping[str, Measurements]
     concepts: tuple[Concept, ...]
     num_samples: float | None
     sparsity_threshold: float | None
@@ -209,6 +193,6 @@ class RunRecord:
         """Whether it was trained on an array in memory, of which its folder holds no copy."""
         return self.settings.get("data") == "array"
 
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> Measurements | None:
         """Return the measurements of a place, if they were made."""
         return self.diagnosis.places.get(name) if self.diagnosis else None

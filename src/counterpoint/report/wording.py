@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from counterpoint.core.metric import Unit
+
 NO_BREAK = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -59,15 +61,26 @@ def percent(share: float | None, digits: int = 1) -> str:
     return f"{rounded:.{decimals}f}{NO_BREAK}%".replace("-", MINUS)
 
 
-def interval(low: float | None, high: float | None) -> str:
-    """Write an interval of shares in percent; empty when an end is missing.
+def interval(low: float | None, high: float | None, unit: Unit = "share") -> str:
+    """Write an interval; empty when an end is missing.
 
     >>> interval(0.964, 0.992).replace(NO_BREAK, " "), interval(0.984, 0.9995).replace(NO_BREAK, " ")
     ('96.4 to 99.2 %', '98.4 to > 99.9 %')
+    >>> interval(1.25, 2.5, "number")
+    '1.25 to 2.5'
     """
     if low is None or high is None:
         return ""
-    return f"{percent(low).removesuffix(NO_BREAK + '%')} to {percent(high)}"
+    return f"{figure_of(unit, low).removesuffix(NO_BREAK + '%')} to {figure_of(unit, high)}"
+
+
+def figure_of(unit: Unit, value: float | None) -> str:
+    """Write a figure of a metric in its unit.
+
+    >>> figure_of("cosine", 0.8873), figure_of("number", None)
+    ('0.89', 'not measured')
+    """
+    return {"share": percent, "cosine": cosine, "number": number}[unit](value)
 
 
 def cosine(value: float | None) -> str:

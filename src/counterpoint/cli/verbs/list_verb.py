@@ -7,11 +7,12 @@ from counterpoint.cli.catalogue_sentences import catalogue_sentences
 from counterpoint.cli.parsers import Parser
 from counterpoint.cli.two_columns import terminal_width, two_columns
 from counterpoint.core.errors import unknown_name
+from counterpoint.core.metric import described_metrics
 from counterpoint.data.views.presets import PRESETS, ViewPlan
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.papers.reproductions import CATALOGUE as FIGURES
 
-PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, views, checks, figures"
+PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, views, metrics, figures"
 TEACH = """List what can be chosen by name.
 
 example:
@@ -50,6 +51,11 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "encoders": _encoders,
     "losses": lambda: catalogue_sentences("losses/__init__.py"),
     "views": lambda: {name: _changes(plan) for name, plan in PRESETS.items()},
+    "metrics": lambda: {
+        metric.name: f"{metric.definition.partition('. ')[0].rstrip('.')} ({metric.source})"
+        for package in ("evaluation", "diagnostics")
+        for metric in described_metrics(package).values()
+    },
     "checks": lambda: catalogue_sentences("diagnostics/findings.py"),
     "figures": lambda: {name: figure.summary for name, figure in FIGURES.items()},
 }

@@ -1,5 +1,6 @@
 """Section 7: what is it good for? Accuracies with intervals, beside the baselines."""
 
+import re
 from collections.abc import Sequence
 
 from counterpoint.report.charts.chart_frame import ChartText
@@ -9,12 +10,11 @@ from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import percent_axis
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, EvaluationRow, RunRecord
-from counterpoint.report.sections.headline import BASELINES, accuracy_row
-from counterpoint.report.wording import count, interval, listing, number, percent, sentence
+from counterpoint.report.sections.headline import BASELINES, best_baseline, evaluated, metric_of
+from counterpoint.report.wording import count, figure_of, interval, listing, number
 
 MAX_ROWS = 60
 WIDTH = 820.0
-PROTOCOLS = {"knn": "kNN"}
 
 
 def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
@@ -36,18 +36,17 @@ def baseline_words(run: RunRecord) -> str:
 
 def _protocol_comparison(run: RunRecord, protocol: str) -> str:
     """Say how the representation fares against the best baseline under one protocol."""
-    own = accuracy_row(run, protocol)
-    if own is None or own.accuracy is None:
+    own, metric = evaluated(run, protocol), metric_of(protocol)
+    if own is None or own.value is None:
         return ""
-    words = f"By {_protocol_name(protocol)}, the representation reaches {percent(own.accuracy)}"
-    rated = [row for name in BASELINES if (row := accuracy_row(run, protocol, name)) and row.accuracy is not None]
-    if not rated:
+    words = f"By {metric.short}, the representation reaches {figure_of(metric.unit, own.value)}"
+    best = best_baseline(run, metric)
+    if best is None:
         return f"{words}; there is no baseline beside it."
-    best = max(rated, key=lambda row: row.accuracy or 0.0)
-    gain = 100 * (own.accuracy - (best.accuracy or 0.0))
-    side = "above" if gain > 0 else "below"
-    distance = f"{number(abs(gain), 2)} points {side} {best.features} ({percent(best.accuracy)})"
-    return f"{words}, {distance}; {_overlap_words(own, best)}."
+    gain = own.value - (best.value or 0.0)
+    size = f"{number(abs(100 * gain), 2)} points" if metric.unit == "share" else figure_of(metric.unit, abs(gain))
+    side = f"{size} {'above' if gain > 0 else 'below'} {best.features} ({figure_of(metric.unit, best.value)})"
+    return f"{words}, {side}; {_overlap_words(own, best)}."
 
 
 def _overlap_words(own: EvaluationRow, other: EvaluationRow) -> str:
@@ -62,10 +61,13 @@ def _overlap_words(own: EvaluationRow, other: EvaluationRow) -> str:
 
 
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    """Draw all accuracies on one axis, grouped by protocol."""
+    """Draw all shares on one axis, grouped by metric; figures in other units stand in the table."""
     rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
-    ends = [end for row in rows for end in (row.low, row.accuracy, row.high)]
-    groups = [_group(protocol, runs, num_runs) for protocol in dict.fromkeys(row.protocol for row in rows)]
+    drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
+    if not drawn:
+        return _table(runs, num_runs)
+    ends = [end for row in drawn for end in (row.low, row.value, row.high)]
+    groups = [_group(protocol, runs, num_runs) for protocol in dict.fromkeys(row.protocol for row in drawn)]
     axis = percent_axis("accuracy", ends)
     words = ChartText("Accuracy with 95 % intervals", " ".join(baseline_words(run) for run in runs))
 
@@ -88,23 +90,23 @@ def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalG
     rows = [
         IntervalRow(
             label,
-            [_interval(run, row, num_runs) for run, row in own if row.features == label and row.accuracy is not None],
+            [_interval(run, row, num_runs) for run, row in own if row.features == label and row.value is not None],
         )
         for label in labels
     ]
-    return IntervalGroup(_protocol_name(protocol), [row for row in rows if row.intervals])
+    return IntervalGroup(metric_of(protocol).short, [row for row in rows if row.intervals])
 
 
 def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float, float, float, Style]:
     """Give the ends of one interval; baselines of a single run are muted."""
-    accuracy = row.accuracy or 0.0
-    low = accuracy if row.low is None else row.low
-    high = accuracy if row.high is None else row.high
+    value = row.value or 0.0
+    low = value if row.low is None else row.low
+    high = value if row.high is None else row.high
     is_baseline = row.features in BASELINES
     style = run_style(run.order)
     if num_runs == 1 and row.features != REPRESENTATION:
         style = Style("muted" if is_baseline else "c2", "", "square", is_hollow=is_baseline)
-    return low, accuracy, high, Style(style.colour, "", style.marker, is_hollow=is_baseline)
+    return low, value, high, Style(style.colour, "", style.marker, is_hollow=is_baseline)
 
 
 def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
@@ -114,24 +116,22 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     )
     protocols = list(dict.fromkeys(protocol for protocol, _ in keys))
     rows = [
-        [_protocol_name(protocol), features, *(_cell(accuracy_row(run, protocol, features)) for run in runs)]
+        [metric_of(protocol).short, features, *(_cell(evaluated(run, protocol, features)) for run in runs)]
         for protocol, features in sorted(keys, key=lambda key: protocols.index(key[0]))
     ]
-    heads = [run_tag(run.name, run.order) for run in runs] if num_runs > 1 else ["accuracy, 95 % interval, correct"]
-    return element("div", data_table("Accuracies", ["protocol", "features", *heads], rows), class_="accuracies")
+    heads = [run_tag(run.name, run.order) for run in runs] if num_runs > 1 else ["figure, 95 % interval, correct"]
+    table = data_table("Figures of the evaluation", ["protocol", "features", *heads], rows)
+    return element("div", table, class_="accuracies")
 
 
 def _cell(row: EvaluationRow | None) -> Child:
-    """Write an accuracy with its interval and its count."""
+    """Write a figure with its interval and its count."""
     if row is None:
         return "–"
+    unit = metric_of(row.protocol).unit
     correct = "" if row.correct is None else f"{number(row.correct)} of {number(row.total)}"
-    details = ", ".join(part for part in (interval(row.low, row.high), correct) if part)
-    return join(element("strong", percent(row.accuracy)), " ", element("span", details, class_="aside"))
-
-
-def _protocol_name(protocol: str) -> str:
-    return PROTOCOLS.get(protocol, protocol)
+    details = ", ".join(part for part in (interval(row.low, row.high, unit), correct) if part)
+    return join(element("strong", figure_of(unit, row.value)), " ", element("span", details, class_="aside"))
 
 
 def _protocols(runs: Sequence[RunRecord]) -> Markup:
@@ -155,29 +155,23 @@ def _protocol_words(run: RunRecord) -> str:
     how = f" Queries: {split.how}." if split.how else ""
     if split.num_unlabelled:
         how += f" {count(split.num_unlabelled, 'sample')} without a label took no part."
-    parts = [f"Split: {listing(sizes)}{classes}.{how}" if sizes else how.strip(), _knn_words(protocols.get("knn"))]
-    parts += [_other_words(name, row) for name, row in protocols.items() if name != "knn"]
-    return " ".join(part for part in parts if part)
+    opening = f"Split: {listing(sizes)}{classes}.{how}" if sizes else how.strip()
+    return " ".join(filter(None, [opening, *map(_metric_words, protocols.values())]))
 
 
-def _knn_words(row: EvaluationRow | None) -> str:
-    """State the nearest-neighbour protocol with its settings."""
-    if row is None:
-        return ""
-    neighbours = f"{row.settings['k']} nearest" if "k" in row.settings else "nearest"
-    similarity = f" by {row.settings['similarity']} similarity" if "similarity" in row.settings else ""
-    temperature = row.settings.get("temperature")
-    weights = f", weighted by exp(similarity / {temperature})" if temperature else ""
-    return f"kNN: the {neighbours} samples of the bank{similarity} vote on each query{weights}."
+def _metric_words(row: EvaluationRow) -> str:
+    """State a metric: its words with the settings they name, then the settings that they do not."""
+    metric = metric_of(row.protocol)
+
+    def if_known(part: re.Match[str]) -> str:
+        return part[1] if _settings_in(part[1]) <= row.settings.keys() else ""
+
+    what = re.sub(r"\[(.*?)\]", if_known, metric.wording)
+    rest = [f"{key} {value}" for key, value in row.settings.items() if key not in _settings_in(what)]
+    details = "; ".join(part for part in (what.format_map(row.settings), ", ".join(rest)) if part)
+    return f"{metric.short[:1].upper() + metric.short[1:]}: {details}." if details else ""
 
 
-def _other_words(name: str, row: EvaluationRow) -> str:
-    """State any other protocol; its settings speak for themselves."""
-    settings = ", ".join(f"{key} {value}" for key, value in row.settings.items())
-    what = (
-        "a linear classifier fitted to the frozen vectors of the bank names each query"
-        if name == "linear probe"
-        else ""
-    )
-    details = "; ".join(part for part in (what, settings) if part)
-    return f"{sentence(name).removesuffix('.')}: {details}." if details else ""
+def _settings_in(words: str) -> set[str]:
+    """The settings that words name."""
+    return set(re.findall(r"{(\w+)}", words))

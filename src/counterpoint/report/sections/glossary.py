@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from counterpoint.report.markup import Markup, element
 from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections.headline import DIAGNOSTICS, EVALUATION
 from counterpoint.report.wording import listing, number
 
 TERMS = (
@@ -32,46 +33,17 @@ TERMS = (
         "embedding of any kind can go below; real data rarely allow it.",
     ),
     (
-        "effective rank",
-        "The number of equally strong dimensions that would have the same entropy of singular values. Its ceiling"
-        " is what isotropic noise of the same shape reaches. Far below the ceiling means dimensional collapse.",
-    ),
-    (
         "singular values",
         "Of the covariance: the variances along the principal directions of the vectors, largest first.",
-    ),
-    (
-        "alignment",
-        "Mean squared distance between two views of one sample, on the unit sphere. 0 is best.",
-    ),
-    (
-        "uniformity",
-        "Logarithm of the mean Gaussian potential between samples on the unit sphere (Wang and Isola, 2020). "
-        "Lower means more evenly spread.",
     ),
     (
         "active",
         "A dimension is active on a sample when its value exceeds the sparsity threshold in size.",
     ),
     (
-        "purity, class consistency",
-        "Purity is the share of the commonest class among the samples a dimension is active on. Class consistency is "
-        "its mean over dimensions. A dimension that is always active has the share of the largest class. A class is "
-        "named only where the lower end of the share’s exact 95 % interval, taken for all classes and dimensions "
-        "together, is above the class’s share of all samples.",
-    ),
-    (
         "expected activation",
         "Mean value of a dimension over unit-length embeddings. It orders dimensions by how much they matter on "
         "average.",
-    ),
-    (
-        "sparsity",
-        "Share of entries so small that they count as zero.",
-    ),
-    (
-        "kNN, linear probe",
-        "Two ways to ask what frozen vectors know: let the nearest labelled samples vote, or fit a linear classifier.",
     ),
     (
         "95 % interval",
@@ -86,10 +58,12 @@ TERMS = (
 
 
 def glossary_section(runs: Sequence[RunRecord]) -> Markup:
-    """Explain the terms, and the sparsity threshold the runs used."""
+    """Explain the terms, every metric, and the sparsity threshold the runs used."""
     thresholds = {run.diagnosis.sparsity_threshold for run in runs if run.diagnosis}
     known = [number(threshold) for threshold in thresholds if threshold is not None]
-    entries = [element("div", element("dt", term), element("dd", words)) for term, words in TERMS]
+    metrics = [*EVALUATION.values(), *DIAGNOSTICS.values()]
+    measures = [(each.title, f"{each.definition} ({each.source})") for each in metrics if each.is_shown]
+    entries = [element("div", element("dt", term), element("dd", words)) for term, words in (*TERMS, *measures)]
     if known:
         words = f"In size below {listing(sorted(known))}, an entry counts as zero."
         entries.append(element("div", element("dt", "sparsity threshold"), element("dd", words)))

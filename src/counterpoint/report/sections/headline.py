@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, EvaluationRow, RunRecord
-from counterpoint.report.wording import duration, listing, number, percent
+from counterpoint.core.metric import Metric, described_metrics
+from counterpoint.report.run_record import REPRESENTATION, EvaluationRow, RunRecord
+from counterpoint.report.wording import duration, figure_of, listing
 
 BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
@@ -34,6 +36,7 @@ class Headline:
     leads: str
     value: Callable[[RunRecord], float | None]
     show: Callable[[float | None], str]
+    metric: Metric | None = None
     is_higher: bool = True
     row: Callable[[RunRecord], EvaluationRow | None] | None = None
     alike: tuple[Fact, ...] = (DATA,)
@@ -50,55 +53,62 @@ class Outcome:
     words: str
 
 
-def accuracy_row(run: RunRecord, protocol: str, features: str = REPRESENTATION) -> EvaluationRow | None:
-    """Find an accuracy of a run."""
+def evaluated(run: RunRecord, protocol: str, features: str = REPRESENTATION) -> EvaluationRow | None:
+    """Find a figure of a run's evaluation."""
     return run.evaluation.row(features, protocol) if run.evaluation else None
 
 
-def accuracy(run: RunRecord, protocol: str) -> float | None:
-    """Accuracy of the representation under a protocol."""
-    row = accuracy_row(run, protocol)
-    return row.accuracy if row else None
+def best_baseline(run: RunRecord, metric: Metric) -> EvaluationRow | None:
+    """The baseline with the best figure of a metric."""
+    rows = [row for name in BASELINES if (row := evaluated(run, metric.name, name)) and row.value is not None]
+    choose = min if metric.is_higher_better is False else max
+    return choose(rows, key=lambda row: (row.value or 0.0, row.features), default=None)
 
 
 def measured(run: RunRecord, place: str, name: str) -> float | None:
     """One measurement of a place."""
     found = run.place(place)
-    return getattr(found, name) if found else None
+    return found.figures.get(name) if found else None
 
 
+def metric_of(protocol: str) -> Metric:
+    """The metric of an evaluation by its name; of one that is not known here, what its name says."""
+    return EVALUATION.get(protocol) or Metric(protocol, protocol, protocol, "", "")
+
+
+def _evaluation_headline(metric: Metric) -> Headline:
+    """The headline number of a metric of the evaluation."""
+
+    def row(run: RunRecord) -> EvaluationRow | None:
+        return evaluated(run, metric.name, metric.headline)
+
+    def value(run: RunRecord) -> float | None:
+        found = row(run)
+        return found.value if found else None
+
+    return _headline(metric, value, row)
+
+
+def _diagnostic_headline(metric: Metric) -> Headline:
+    """The headline number of a diagnostic metric."""
+    return _headline(metric, lambda run: measured(run, metric.headline, metric.name), None)
+
+
+def _headline(
+    metric: Metric,
+    value: Callable[[RunRecord], float | None],
+    row: Callable[[RunRecord], EvaluationRow | None] | None,
+) -> Headline:
+    """The headline number of a metric."""
+    show = partial(figure_of, metric.unit)
+    is_higher = metric.is_higher_better is not False
+    return Headline(metric.title, metric.headline, metric.leads, value, show, metric, is_higher, row)
+
+
+EVALUATION, DIAGNOSTICS = described_metrics("evaluation"), described_metrics("diagnostics")
 HEADLINES = (
-    Headline(
-        "kNN accuracy",
-        "representation",
-        "is ahead",
-        lambda run: accuracy(run, "knn"),
-        percent,
-        row=lambda run: accuracy_row(run, "knn"),
-    ),
-    Headline(
-        "Linear probe",
-        "representation",
-        "is ahead",
-        lambda run: accuracy(run, "linear probe"),
-        percent,
-        row=lambda run: accuracy_row(run, "linear probe"),
-    ),
-    Headline(
-        "Class consistency",
-        "embedding",
-        "is the most consistent",
-        lambda run: measured(run, EMBEDDING, "class_consistency"),
-        percent,
-    ),
-    Headline("Sparsity", "embedding", "is the sparsest", lambda run: measured(run, EMBEDDING, "sparsity"), percent),
-    Headline(
-        "Effective rank",
-        "representation",
-        "uses the most dimensions",
-        lambda run: measured(run, REPRESENTATION, "effective_rank"),
-        number,
-    ),
+    *(_evaluation_headline(metric) for metric in EVALUATION.values() if metric.headline and metric.is_shown),
+    *(_diagnostic_headline(metric) for metric in DIAGNOSTICS.values() if metric.headline and metric.is_shown),
     Headline(
         "Training time", "", "took the least time", lambda run: run.card.seconds, duration, is_higher=False, alike=COST
     ),
@@ -118,7 +128,7 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
         return Outcome(None, f"{listing([best.name, *(run.name for run in equal)])} are practically equal")
     if headline.row is None:
         return Outcome(None, f"{best.name} {headline.leads}; no interval")
-    apart = [run for run in others if _are_apart(headline.row(best), headline.row(run))]
+    apart = [run for run in others if _are_apart(headline, best, run)]
     ahead = best if len(apart) == len(others) else None
     return Outcome(ahead, f"{best.name} {headline.leads}{_interval_words(others, apart)}")
 
@@ -133,11 +143,15 @@ def _interval_words(others: Sequence[RunRecord], apart: Sequence[RunRecord]) -> 
     return f", clear of {listing([run.name for run in apart])}, not told apart from {listing(overlapping)}"
 
 
-def _are_apart(best: EvaluationRow | None, other: EvaluationRow | None) -> bool:
-    """Whether the interval of the best lies above that of another."""
-    if best is None or other is None or best.low is None or other.high is None:
+def _are_apart(headline: Headline, best: RunRecord, other: RunRecord) -> bool:
+    """Whether the interval of the best lies on the better side of that of another."""
+    assert headline.row is not None
+    upper, lower = headline.row(best), headline.row(other)
+    if not headline.is_higher:
+        upper, lower = lower, upper
+    if upper is None or lower is None or upper.low is None or lower.high is None:
         return False
-    return best.low > other.high
+    return upper.low > lower.high
 
 
 def _are_equal(headline: Headline, one: RunRecord, other: RunRecord) -> bool:

@@ -32,7 +32,8 @@ def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
     if ahead is run:
         words = element("strong", words, element("span", " ▲", aria_hidden="true", class_="lead-mark"))
     row = headline.row(run) if headline.row else None
-    return join(words, element("span", interval(row.low, row.high), class_="of-what") if row else None)
+    unit = headline.metric.unit if headline.metric else "number"
+    return join(words, element("span", interval(row.low, row.high, unit), class_="of-what") if row else None)
 
 
 def _comparability(runs: Sequence[RunRecord]) -> Markup | None:
@@ -52,9 +53,11 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
     """Say what the table can and cannot show."""
     seeds = sorted({run.card.seed for run in runs if run.card.seed})
     here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
+    described = [each.title for each in HEADLINES if each.metric and each.metric.is_higher_better is None]
+    names = listing([described[0], *(name.lower() for name in described[1:])])
     words = (
         "▲ marks a lead: an interval above that of every other run. Intervals are 95 % Wilson intervals over the test "
-        f"queries; they do not cover what another seed would change{here}. Sparsity and effective rank describe a run: "
-        "more is not always better."
+        f"queries; they do not cover what another seed would change{here}. {names} describe a run: more is not always "
+        "better."
     )
     return element("p", words, class_="note")

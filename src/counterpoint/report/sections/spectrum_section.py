@@ -6,14 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoint.core.metric import Metric
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import Line, label_room, line_chart
 from counterpoint.report.charts.series_style import place_style, run_tag
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, Place, RunRecord
-from counterpoint.report.wording import number, percent
+from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
+from counterpoint.report.sections.headline import DIAGNOSTICS, measured
+from counterpoint.report.wording import figure_of, number
 
 MAX_POINTS = 160
 NUM_DECADES = 6  # below the largest value by more than this, a value is numerically zero for the reader
@@ -115,39 +117,37 @@ def _table(run: RunRecord, num_runs: int) -> Markup:
 
 
 def _place_table(run: RunRecord) -> Markup | None:
-    """Set the measurements of every set of vectors of one run in rows."""
-    known = [(name, place) for name in PLACES if (place := run.place(name)) is not None]
-    rows = [[SHORT_NAMES[name], _rank_cell(place), _dead_cell(place), _zeros_cell(place)] for name, place in known]
-    head = ["vectors", "effective rank", "dead", "zeros"]
-    return element("div", data_table("Dimensions in use", head, rows), class_="places") if rows else None
+    """Set the metrics of one run in rows, its sets of vectors in columns."""
+    places = [name for name in PLACES if run.place(name) is not None]
+    rows = [[metric.short, *(_cell(run, name, metric) for name in places)] for metric in _measured_metrics([run])]
+    table = data_table("Measurements", ["", *(SHORT_NAMES[name] for name in places)], rows)
+    return element("div", table, class_="places") if rows else None
 
 
 def _run_table(runs: Sequence[RunRecord]) -> Markup | None:
-    """Set several runs in rows: effective ranks, and what of the embedding is unused."""
-    measured = [run for run in runs if any(run.place(name) for name in PLACES)]
+    """Set the metrics of each set of vectors in rows, the runs in columns."""
+    diagnosed = [run for run in runs if any(run.place(name) for name in PLACES)]
     rows = [
-        [
-            run_tag(run.name, run.order),
-            *(_rank_cell(run.place(name)) for name in PLACES),
-            _dead_cell(run.place(EMBEDDING)),
-            _zeros_cell(run.place(EMBEDDING)),
-        ]
-        for run in measured
+        [metric.short, SHORT_NAMES[name], *(_cell(run, name, metric) for run in diagnosed)]
+        for metric in _measured_metrics(diagnosed)
+        for name in PLACES
+        if any(measured(run, name, metric.name) is not None for run in diagnosed)
     ]
-    head = ["effective rank of", *(SHORT_NAMES[name] for name in PLACES), "dead in embedding", "zeros in embedding"]
-    return data_table("Dimensions in use", head, rows) if rows else None
+    head = ["", "vectors", *(run_tag(run.name, run.order) for run in diagnosed)]
+    return data_table("Measurements", head, rows) if rows else None
 
 
-def _rank_cell(place: Place | None) -> str:
-    if place is None or place.effective_rank is None:
-        return "–"
-    ceiling = "" if place.rank_ceiling is None else f" of {number(place.rank_ceiling)}"
-    return number(place.effective_rank) + ceiling
+def _measured_metrics(runs: Sequence[RunRecord]) -> list[Metric]:
+    """The metrics that reports show and some run has."""
+    return [
+        each
+        for each in DIAGNOSTICS.values()
+        if each.is_shown and any(measured(run, place, each.name) is not None for run in runs for place in PLACES)
+    ]
 
 
-def _dead_cell(place: Place | None) -> str:
-    return "–" if place is None or place.dead_dims is None else number(place.dead_dims)
-
-
-def _zeros_cell(place: Place | None) -> str:
-    return "–" if place is None or place.sparsity is None else percent(place.sparsity)
+def _cell(run: RunRecord, place: str, metric: Metric) -> str:
+    """A figure, and what it is to be compared with."""
+    value, reference = measured(run, place, metric.name), measured(run, place, metric.reference)
+    beside = "" if reference is None else f" of {figure_of(metric.unit, reference)}"
+    return "–" if value is None else figure_of(metric.unit, value) + beside

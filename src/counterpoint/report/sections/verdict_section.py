@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
+from counterpoint.core.metric import Metric
 from counterpoint.report.charts.figures import columns, missing
 from counterpoint.report.charts.levels import badge, severity
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, Finding, RunRecord
-from counterpoint.report.sections.headline import BASELINES, HEADLINES, Headline, accuracy_row, measured
+from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, EvaluationRow, Finding, RunRecord
+from counterpoint.report.sections.headline import HEADLINES, Headline, best_baseline, measured
 from counterpoint.report.sections.side_by_side import side_by_side
-from counterpoint.report.wording import count, interval, number, percent
+from counterpoint.report.wording import count, figure_of, interval
 
 NUM_TOP_FINDINGS = 3
 UNFINISHED = {
@@ -81,29 +82,24 @@ def _tile(headline: Headline, run: RunRecord) -> Markup:
 
 def _tile_notes(headline: Headline, run: RunRecord) -> list[str]:
     """Put a headline number into context, a line each."""
+    if headline.metric is None:
+        return [f"on {run.card.device}"] if run.card.device else []
     if headline.row is not None:
-        return _accuracy_notes(headline, run)
-    notes = {
-        "Class consistency": ["mean purity of the embedding’s dimensions"],
-        "Sparsity": ["of the embedding’s entries are zero"],
-        "Effective rank": _rank_notes(run),
-        "Training time": [f"on {run.card.device}"] if run.card.device else [],
-    }
-    return notes[headline.title]
+        return _evaluation_notes(headline.metric, headline.row(run), run)
+    return _measurement_notes(headline.metric, run)
 
 
-def _accuracy_notes(headline: Headline, run: RunRecord) -> list[str]:
-    """Give the interval of an accuracy, and the best baseline under the same protocol."""
-    row = headline.row(run) if headline.row else None
+def _evaluation_notes(metric: Metric, row: EvaluationRow | None, run: RunRecord) -> list[str]:
+    """Give the interval of a figure, and the best baseline under the same protocol."""
     assert row is not None  # a headline without a value gets no tile
-    baselines = [accuracy_row(run, row.protocol, features) for features in BASELINES]
-    rated = [(found.accuracy, found.features) for found in baselines if found and found.accuracy is not None]
-    ends = interval(row.low, row.high)
-    best = [f"{max(rated)[1]}: {percent(max(rated)[0])}"] if rated else []
-    return [ends, *best] if ends else best
+    best, ends = best_baseline(run, metric), interval(row.low, row.high, metric.unit)
+    return [*filter(None, [ends]), *([f"{best.features}: {figure_of(metric.unit, best.value)}"] if best else [])]
 
 
-def _rank_notes(run: RunRecord) -> list[str]:
-    ceiling, before = measured(run, REPRESENTATION, "rank_ceiling"), measured(run, UNTRAINED, "effective_rank")
-    notes = [f"of at most {number(ceiling)} dimensions" if ceiling else "dimensions"]
-    return notes + ([f"untrained: {number(before)}"] if before else [])
+def _measurement_notes(metric: Metric, run: RunRecord) -> list[str]:
+    """Say what a measurement is of, what it is to be compared with, and what it was before training."""
+    reference, before = measured(run, metric.headline, metric.reference), measured(run, UNTRAINED, metric.name)
+    beside = f"of at most {figure_of(metric.unit, reference)} " if reference else ""
+    notes = [f"{beside}{metric.wording}"] if beside or metric.wording else []
+    is_comparable = metric.headline == REPRESENTATION and before
+    return [*notes, *([f"untrained: {figure_of(metric.unit, before)}"] if is_comparable else [])]

@@ -1,0 +1,118 @@
+"""What a metric is: one record beside the function that computes it, from which all that show it take their words.
+
+A module of `diagnostics` or `evaluation` ends with the literal tuple ``METRICS``. Who computes imports these modules;
+reports, lists and glossaries read the records as text, since importing them would load torch, which takes a second.
+"""
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from counterpoint.core.errors import CounterpointError
+
+Unit = Literal["number", "share", "cosine"]
+
+
+def _not_loaded(subject: Any) -> Any:
+    """In place of what computes a metric, in a record that was read as text."""
+    raise TypeError(f"this record only describes a metric; loaded_metrics has what measures {type(subject).__name__}")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a representation.
+
+    Attributes:
+        name: its key in JSON and in Python.
+        title: what it is called alone.
+        short: what it is called in sentences and tables.
+        definition: what it is, in one or two sentences.
+        source: key of the bibliography.
+        measure: what computes it. A diagnostic metric takes ``diagnostics.measure.Subject`` and returns a number, NaN
+            where it does not exist; one of evaluation takes ``evaluation.scoring.Labelled`` and returns a ``Score``.
+        low: its least value; None where there is none.
+        high: its greatest value; None where there is none.
+        unit: how it is written.
+        reference: the metric that it is shown beside, such as the rank that is possible; empty for none.
+        interval: how its 95 % interval is made; empty where it has none.
+        is_higher_better: None where that depends.
+        wording: what the figure says. For an evaluation ``{name}`` stands for a setting; a part in brackets goes where
+            its setting is missing.
+        headline: the place whose figure is a headline number; empty for none.
+        leads: what a run is called that is ahead in it.
+        is_shown: whether reports show it.
+    """
+
+    name: str
+    title: str
+    short: str
+    definition: str
+    source: str
+    measure: Callable[[Any], Any] = _not_loaded
+    low: float | None = None
+    high: float | None = None
+    unit: Unit = "number"
+    reference: str = ""
+    interval: str = ""
+    is_higher_better: bool | None = None
+    wording: str = ""
+    headline: str = ""
+    leads: str = "has the highest"
+    is_shown: bool = True
+
+    def written(self, value: float) -> str:
+        """The figure as a terminal shows it.
+
+        >>> knn = Metric("knn", "kNN accuracy", "kNN", "Share of queries.", "wu2018", unit="share")
+        >>> knn.written(0.9813)
+        '98.1%'
+        """
+        return {"share": f"{value:.1%}", "cosine": f"{value:.2f}", "number": f"{value:.4g}"}[self.unit]
+
+
+@cache
+def described_metrics(package: str) -> Mapping[str, Metric]:
+    """The records of a package by name, without what computes them and without importing anything.
+
+    >>> described_metrics("diagnostics")["alignment"].source
+    'wang2020'
+    """
+    calls = (call for _, calls in _modules(package) for call in calls)
+    return {metric.name: metric for metric in map(_described, calls)}
+
+
+@cache
+def loaded_metrics(package: str) -> Mapping[str, Metric]:
+    """The records of a package by name, with what computes them.
+
+    Raises:
+        CounterpointError: two metrics have one name.
+    """
+    found: dict[str, Metric] = {}
+    for module, _ in _modules(package):
+        for metric in import_module(module).METRICS:
+            if metric.name in found:
+                raise CounterpointError(f"{module}: a metric is already called {metric.name!r}; choose another name")
+            found[metric.name] = metric
+    return found
+
+
+def _modules(package: str) -> Iterator[tuple[str, list[ast.Call]]]:
+    """The modules of a package that end with ``METRICS``, in the order of their names, and the records as code."""
+    for path in sorted((Path(__file__).parents[1] / package).glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "\nMETRICS" not in text:
+            continue
+        literal = ast.parse(text).body[-1]
+        assert isinstance(literal, ast.Assign | ast.AnnAssign)
+        assert isinstance(literal.value, ast.Tuple)
+        yield f"counterpoint.{package}.{path.stem}", [each for each in literal.value.elts if isinstance(each, ast.Call)]
+
+
+def _described(call: ast.Call) -> Metric:
+    """A record from its code; all fields but ``measure`` are literals."""
+    return Metric(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords if each.arg != "measure"})
