@@ -102,6 +102,9 @@ class Copy:
         assert text.count(old) == 1
         self.write(path, text.replace(old, new))
 
+    def command(self, words: str) -> str:
+        return self.run("-m", "counterpoint", *words.split())
+
     def run(self, *words: str) -> str:
         environment = {"PYTHONPATH": str(self.folder / "src"), "PATH": "", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
@@ -118,8 +121,8 @@ def copy(tmp_path: Path) -> Copy:
 
 def test_a_verb_is_one_file(copy: Copy) -> None:
     copy.write("src/counterpoint/cli/verbs/hello_verb.py", VERB)
-    assert copy.run("-m", "counterpoint", "hello", "you") == "hello you\n"
-    lines = copy.run("-m", "counterpoint", "--help").splitlines()
+    assert copy.command("hello you") == "hello you\n"
+    lines = copy.command("--help").splitlines()
     names = [line.split()[0] for line in lines if line.startswith("  ") and len(line.split()) > 1]
     assert names[names.index("hello") - 1 : names.index("hello") + 2] == ["embed", "hello", "verify"]
     assert len(copy.touched) == 1
@@ -136,9 +139,8 @@ def test_a_loss_is_one_file_beside_its_oracle_and_its_source(copy: Copy) -> None
         "loss = losses.Exponential(); print(round(float(loss(z, z)), 4), losses.explain(loss).splitlines()[0])"
     )
     assert copy.run("-c", program).split() == ["1.4715", "Exponential"]
-    assert "exponential" in copy.run("-m", "counterpoint", "list", "losses")
-    trained = "train --data digits --loss.name exponential --epochs 1 --out run -q"
-    copy.run("-m", "counterpoint", *trained.split())
+    assert "exponential" in copy.command("list losses")
+    copy.command("train --data digits --loss.name exponential --epochs 1 --out run -q")
     copy.run("docs/tables.py")
     page = (copy.folder / "docs" / "losses.md").read_text(encoding="utf-8")
     assert "| `exponential` | Exponential | x | exp(x) | exp(gap_ij) |" in page
@@ -148,33 +150,33 @@ def test_a_loss_is_one_file_beside_its_oracle_and_its_source(copy: Copy) -> None
 @pytest.mark.thorough
 def test_a_diagnostic_metric_is_one_file_beside_its_test(copy: Copy) -> None:
     copy.write("src/counterpoint/diagnostics/largest_share.py", DIAGNOSTIC_METRIC)
-    copy.run(*"-m counterpoint train --data digits --epochs 1 --out run -q".split())
-    copy.run(*"-m counterpoint diagnose run -q".split())
+    copy.command("train --data digits --epochs 1 --out run -q")
+    copy.command("diagnose run -q")
     found = json.loads((copy.folder / "run" / "findings.json").read_text(encoding="utf-8"))
     assert all(0 < place["largest_share"] < 1 for place in found["places"].values())
-    copy.run(*"-m counterpoint report run -q".split())
+    copy.command("report run -q")
     page = (copy.folder / "run" / "report.html").read_text(encoding="utf-8")
     assert "<dt>Largest share</dt>" in page  # tile and glossary
     assert "of the variance lies in one direction" in page
     assert "Share of the variance that lies along the first principal direction. (roy2007)" in page
-    assert "<th scope=\"row\">largest share</th>" in page
-    assert "  largest_share " in copy.run("-m", "counterpoint", "list", "metrics")
+    assert '<th scope="row">largest share</th>' in page
+    assert "  largest_share " in copy.command("list metrics")
     assert len(copy.touched) == 1  # and its test
 
 
 @pytest.mark.thorough
 def test_an_evaluation_metric_that_is_no_share_is_one_file_beside_its_test(copy: Copy) -> None:
     copy.write("src/counterpoint/evaluation/silhouette.py", EVALUATION_METRIC)
-    copy.run(*"-m counterpoint train --data digits --epochs 1 --out run -q".split())
-    told = copy.run(*"-m counterpoint evaluate run -q".split())
+    copy.command("train --data digits --epochs 1 --out run -q")
+    told = copy.command("evaluate run -q")
     rows = json.loads((copy.folder / "run" / "evaluation.json").read_text(encoding="utf-8"))["rows"]
     (row,) = [row for row in rows if (row["features"], row["protocol"]) == ("representation", "silhouette")]
     assert row.keys() == {"features", "protocol", "settings", "value", "low", "high"}
     assert f"{row['value']:.4g}   {row['low']:.4g} to {row['high']:.4g}" in told
-    copy.run(*"-m counterpoint report run -q".split())
+    copy.command("report run -q")
     page = (copy.folder / "run" / "report.html").read_text(encoding="utf-8")
     assert "<dt>Silhouette</dt>" in page  # tile and glossary
     assert "Silhouette: mean over the queries by Euclidean distance." in page
     assert "By silhouette, the representation reaches" in page
-    assert "  silhouette " in copy.run("-m", "counterpoint", "list", "metrics")
+    assert "  silhouette " in copy.command("list metrics")
     assert len(copy.touched) == 1  # and its test
