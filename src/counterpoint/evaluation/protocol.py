@@ -14,9 +14,8 @@ from counterpoint.core.one_thread import side_by_side
 from counterpoint.core.rundir import Run
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract, extract_beside, input_components, num_pieces, untrained_encoder
-from counterpoint.evaluation.intervals import Proportion
 from counterpoint.evaluation.linear_probe import settled
-from counterpoint.evaluation.scoring import Estimate, Labelled
+from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion
 from counterpoint.evaluation.trained_run import DEFAULT_HOLDOUT, TrainedRun, open_trained, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 

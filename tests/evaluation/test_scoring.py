@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.evaluation.intervals import Z_95, wilson
+from counterpoint.evaluation.scoring import Z_95, wilson
 from oracles import class_votes as oracle
 from oracles.number_checks import assert_numbers
 
