@@ -31,9 +31,8 @@ def spectrum_section(runs: Sequence[RunRecord]) -> Markup:
     y_axis = _value_axis(drawn)
     figures = [_figure(run, y_axis, len(runs)) for run in drawn]
     if len(runs) == 1:
-        return join(
-            readings(runs, _rank_words), element("div", figures, _place_table(runs[0]), class_="main-and-side"), absent
-        )
+        chart_and_table = element("div", figures, _place_table(runs[0]), class_="main-and-side even")
+        return join(readings(runs, _rank_words), chart_and_table, absent)
     return join(
         readings(runs, _rank_words), panels(figures, TITLE, HOW_TO_READ) if figures else None, _run_table(runs), absent
     )
