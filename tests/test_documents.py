@@ -3,6 +3,7 @@
 import io
 import re
 import shlex
+import tomllib
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
@@ -197,3 +198,12 @@ def test_every_choice_is_listed(
 def test_the_help_of_encoders_names_every_choice() -> None:
     description = str(TrainSettings.model_fields["encoder"].description)
     assert all(name in description for name in ENCODERS), description
+
+
+def test_the_version_is_the_newest_dated_one_of_the_changelog_and_of_the_citation() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)$", changelog, flags=re.MULTILINE)
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert releases[0] == (version, *re.findall(r"^date-released: (\S+)$", cited, flags=re.MULTILINE))
+    assert re.findall(r"^version: (\S+)$", cited, flags=re.MULTILINE) == [version]
