@@ -277,7 +277,7 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         "output some fall silent early and stay so.",
         remedy=_remedy(
             evidence,
-            ("relu-gelu", "--output.nonnegative relu-gelu, which lets silent dimensions recover"),
+            ("relu-gelu", "--output.nonnegative relu-gelu (silent dimensions recover)"),
             ("features", "fewer dimensions (--projector.features)"),
             otherwise="leave them out: no distance changes",
         ),
