@@ -30,7 +30,7 @@ from counterpoint.theory.collapse.minority_collapse import collapse_threshold
 from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes
 from counterpoint.theory.geometry.bracketed_root import root_between
 from counterpoint.theory.geometry.class_risk import ClassRisk
-from counterpoint.theory.geometry.dual_certificate import certify
+from counterpoint.theory.geometry.correlation_dual import certify
 
 ROOT_TOLERANCE = 1e-14
 GAP_TOLERANCE = 1e-8  # of the certificate, relative to the risk

@@ -18,7 +18,7 @@ than any collapsed geometry.
 # C classes
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 
@@ -30,36 +30,14 @@ from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.kernels.contract import PairFunction
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.geometry.proportions import check_proportions
 from counterpoint.theory.geometry.risk_log_sums import hard_sum_rows, log_sum_rows
-from counterpoint.theory.geometry.risk_rows import LogMeanRows, Rows, SeparableRows
+from counterpoint.theory.geometry.risk_rows import LogMeanRows, RiskAt, Rows, SeparableRows
 
 PAPER = LogOfSum("the paper's InfoNCE", is_mean=True)  # imbalanced2026, Eq. 23
 SYMMETRY_TOLERANCE = 1e-8
 MANY_CLASSES = 512  # from here on an operation is long enough for several threads
-
-
-@dataclass(frozen=True)
-class RiskAt:
-    r"""The risk and its derivatives at one Gram matrix.
-
-    With :math:`\langle X, Y\rangle = \sum_{ij} X_{ij} Y_{ij}` and a symmetric change D whose diagonal is zero,
-    :math:`S(A + D) = S + \langle G, D\rangle + \frac12 \langle D, H[D]\rangle + \dots`
-
-    Attributes:
-        value: S.
-        gradient_CC: G, symmetric, with zero diagonal.
-        curvature: H, from a symmetric direction to a symmetric matrix with zero diagonal.
-        curvature_diagonal_CC: what multiplies D_ij in H[D]_ij; all of H where S is a sum over entries.
-        own_slope_C: derivative of S for :math:`|\mu_i|^2`, positives being independent given their class. Where it is
-            negative, together with what the constraint adds, a class does better collapsed than spread.
-    """
-
-    value: float
-    gradient_CC: Tensor
-    curvature: Callable[[Tensor], Tensor]
-    curvature_diagonal_CC: Tensor
-    own_slope_C: Tensor
+SUM_TOLERANCE = 1e-6
+MOST_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -103,14 +81,7 @@ class ClassRisk:
         Raises:
             ValueError: not a finite symmetric matrix of this size.
         """
-        rows, w_C1 = self.rows.at(self._checked(gram_CC)), self.anchor_weights_C[:, None]
-        return RiskAt(
-            float(self.anchor_weights_C @ rows.value_C),
-            _between_classes(w_C1 * rows.slope_CC),
-            lambda direction_CC: _between_classes(w_C1 * rows.product(_between_classes(direction_CC))),
-            _between_classes(w_C1 * rows.diagonal_CC),
-            self.anchor_weights_C * rows.length_slope_C,
-        )
+        return self.rows.at(self._checked(gram_CC)).weighed(self.anchor_weights_C)
 
     def smoothed(self, width: float) -> "tuple[ClassRisk, float]":
         r"""A risk with a continuous second derivative, nowhere below this one, and how far above it is at most.
@@ -284,6 +255,51 @@ def _anchor_weights(proportions_C: Tensor, anchor_weights: Tensor | None) -> Ten
     return weights_C
 
 
-def _between_classes(matrix_CC: Tensor) -> Tensor:
-    """Symmetric part without diagonal."""
-    return (0.5 * (matrix_CC + matrix_CC.mT)).fill_diagonal_(0.0)
+def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:
+    """Class proportions as float64 (C,), of sum 1 to rounding.
+
+    Raises:
+        UsageError: no real numbers, fewer than 2, not finite, not positive, or not of sum 1.
+
+    >>> check_proportions([2, 1, 1])
+    Traceback (most recent call last):
+    counterpoint.core.errors.UsageError: proportions must sum to 1, got 4; divided by their sum they are 0.5, 0.25, 0.25
+    """
+    proportions_C = _real_numbers(proportions)
+    if proportions_C.ndim != 1 or len(proportions_C) < 2:
+        raise UsageError(f"proportions must be one per class for at least 2 classes, got {_few(proportions_C)}")
+    if not bool(torch.isfinite(proportions_C).all()):
+        raise UsageError(f"proportions must be finite, got {_few(proportions_C)}")
+    if float(proportions_C.min()) <= 0:
+        raise UsageError(
+            f"proportions must be > 0, got {float(proportions_C.min()):g}; leave out classes that do not occur"
+        )
+    total = float(proportions_C.sum())
+    if abs(total - 1) > SUM_TOLERANCE:
+        offer = _few(proportions_C / total)
+        raise UsageError(f"proportions must sum to 1, got {total:g}; divided by their sum they are {offer}")
+    return proportions_C / total
+
+
+def _real_numbers(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:
+    """As float64; complex numbers are refused, which would lose their imaginary parts."""
+    try:
+        if isinstance(proportions, Tensor):
+            proportions_C = proportions.detach()
+        else:
+            numbers_C = np.array(proportions, order="C")  # torch takes no views of negative strides
+            if numbers_C.dtype == object:
+                numbers_C = numbers_C.astype(np.float64)
+            proportions_C = torch.from_numpy(np.atleast_1d(numbers_C))
+        if proportions_C.is_complex():
+            raise TypeError("complex")
+        return proportions_C.double()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"proportions must be real numbers, one per class, got {proportions!r}") from error
+
+
+def _few(values: Tensor) -> str:
+    """The first values as text."""
+    flat = values.flatten().tolist()
+    text = ", ".join(f"{value:.6g}" for value in flat[:MOST_SHOWN])
+    return f"{text}, ..." if len(flat) > MOST_SHOWN else text or "none"

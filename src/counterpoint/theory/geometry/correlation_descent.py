@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from counterpoint.theory.geometry.class_risk import RiskAt
-from counterpoint.theory.geometry.dual_certificate import multipliers
+from counterpoint.theory.geometry.correlation_dual import multipliers
+from counterpoint.theory.geometry.risk_rows import RiskAt
 
 _MOST_PRODUCTS = 500  # Hessian-vector products per step
 _EPSILON = torch.finfo(torch.float64).eps

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.geometry.class_risk import RiskAt
 from counterpoint.theory.geometry.correlation_descent import Descent, Point, descend, point_at
-from counterpoint.theory.geometry.correlation_face import finish_on_face
-from counterpoint.theory.geometry.dual_certificate import Certificate, certify
+from counterpoint.theory.geometry.correlation_dual import Certificate, certify, finish_on_face
+from counterpoint.theory.geometry.risk_rows import RiskAt
 
 _SLOPES = (1e-2, 1e-4, 1e-7, 1e-10, 1e-13)  # of the descent, each followed by a certificate
 _MOST_GROWTHS = 3

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.theory.geometry.class_risk import ClassRisk, RiskAt
+from counterpoint.theory.geometry.class_risk import ClassRisk
 from counterpoint.theory.geometry.correlation_descent import descend
+from counterpoint.theory.geometry.correlation_dual import certify
 from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations, simplex
-from counterpoint.theory.geometry.dual_certificate import certify
 from counterpoint.theory.geometry.merging import merge_what_coincides
-from counterpoint.theory.geometry.risk_rows import SeparableRows
+from counterpoint.theory.geometry.risk_rows import RiskAt, SeparableRows
 
 CERTIFIED = "optimal: no unit class means have a smaller risk"
 ORTHONORMAL = "optimal: cosines of non-negative means are at least 0, and the risk rises with each (Theorem 1)"

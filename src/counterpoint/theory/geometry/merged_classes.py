@@ -21,9 +21,9 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.theory.geometry.bracketed_root import root_between
-from counterpoint.theory.geometry.class_risk import RiskAt
+from counterpoint.theory.geometry.correlation_dual import multipliers
 from counterpoint.theory.geometry.correlation_solver import Risk, minimise_over_correlations
-from counterpoint.theory.geometry.dual_certificate import multipliers
+from counterpoint.theory.geometry.risk_rows import RiskAt
 
 SOLVER_TOLERANCE = 1e-12  # the margin's error is about the square root of the risk's
 ROOT_TOLERANCE = 1e-14

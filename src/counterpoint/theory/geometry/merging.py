@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.theory.geometry.class_risk import ClassRisk
+from counterpoint.theory.geometry.correlation_dual import certify
 from counterpoint.theory.geometry.correlation_solver import Solution, minimise_over_correlations
-from counterpoint.theory.geometry.dual_certificate import certify
 from counterpoint.theory.geometry.merged_classes import MergedRisk
 
 NEARLY_ONE = 1 - 1e-3  # cosine of classes that are tried as one

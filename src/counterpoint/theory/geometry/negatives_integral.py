@@ -11,45 +11,62 @@ What the integral adds to the logarithm of the mean is small; its integrand fall
 exp(-s (epsilon + k min x)) on the right. Derivatives for x_ij are integrals of the same powers. Sums far below epsilon
 keep their digits: log(epsilon) is left out, and 1 - P is summed as it is, so that the errors of all terms are small
 against m_i / epsilon.
+
+The integrand, in :math:`v = \log s`, is analytic for :math:`|\mathrm{Im}\, v| < \pi/2`: the trapezoidal rule of step h
+errs by about :math:`e^{-\pi^2/h}`. Nodes follow from bounds of x alone, never from the Gram matrix, so that the risk is
+smooth in it. Where s x is moderate, exp(-s x) is a short Chebyshev series in x, which is summed over negatives once for
+all nodes; where the series would be long, every node takes its own exponentials.
 """
 
 # B rows of a block, C classes, Q nodes, M basis functions of x
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.theory.geometry.risk_quadrature import (
-    STEP,
-    Basis,
-    choose_basis,
-    combined,
-    integration_nodes,
-    row_sums,
-)
-
 KEPT_NUMBERS = 1 << 26  # values of the basis that are kept for products with the Hessian: 512 MiB
 BLOCK_NUMBERS = 1 << 20  # values of the basis that are computed at a time: 8 MiB
+STEP = 0.26  # e^(-pi^2 / h) = 3e-17; second derivatives lose a few digits of that
+VANISHED = 38.0  # e^-38 = 3e-17
+BEGINNING = 1e-6  # of s (epsilon + k x) at the first node: what lies left of it is of the size of its square
+NEGLIGIBLE = 1e-17  # coefficient of a series that is left out
+LONGEST_SERIES = 64
+SERIES_CEILING = 1e4  # of k times what a series rounds, in units of float64's own rounding
+POWER_CEILING = 1000  # of k, for a mean close to 1 that is rounded there
+EPSILON = 2.0**-52
+LEAST = 1e-300
+FAINTEST = -350.0  # squares of exponentials above it are normal numbers; processors are slow at others
+
+
+class RowHessian(Protocol):
+    """Second derivatives of a function of each row."""
+
+    def times(self, direction_CC: Tensor) -> Tensor:
+        """The Hessian of each row times that row of a direction."""
+        ...
 
 
 @dataclass(frozen=True)
 class LogSumAt:
-    """The expected logarithm of each row, as ``LogSumIntegral`` has it, and its derivatives for the x_ij of that row.
+    """The expected logarithm of each row, and its derivatives for the entries of that row.
 
     Attributes:
         value_C: the expectation.
         slope_CC: first derivatives.
-        diagonal_CC: second derivatives, each for one x_ij.
-        product: from directions (C, C) to the Hessian of each row times that row.
+        diagonal_CC: second derivatives, each for one entry.
+        hessian: all second derivatives.
     """
 
     value_C: Tensor
     slope_CC: Tensor
     diagonal_CC: Tensor
-    product: Callable[[Tensor], Tensor]
+    hessian: RowHessian
 
 
 @dataclass(frozen=True)
@@ -81,7 +98,7 @@ class LogSumIntegral:
         return STEP * torch.exp(-self.epsilon * self.nodes)
 
     @cached_property
-    def basis(self) -> Basis:
+    def basis(self) -> "Basis":
         """What exp(-s x) is made of."""
         return choose_basis(self.nodes, self.low, self.high, self.num_terms, self.epsilon)
 
@@ -93,15 +110,11 @@ class LogSumIntegral:
         """The expectation and its derivatives for each row, x (C, C)."""
         is_kept = x_CC.numel() * self.basis.coefficients_QM.shape[1] <= KEPT_NUMBERS
         parts = [self._derivatives(self._block(rows, x_CC), is_kept) for rows in self._blocks(x_CC)]
-
-        def product(direction_CC: Tensor) -> Tensor:
-            return torch.cat([part.product(direction_CC[part.rows]) for part in parts])
-
         return LogSumAt(
-            torch.cat([part.value_B for part in parts]),
-            torch.cat([part.slope_BC for part in parts]),
-            torch.cat([part.diagonal_BC for part in parts]),
-            product,
+            torch.cat([part.value_C for part in parts]),
+            torch.cat([part.slope_CC for part in parts]),
+            torch.cat([part.diagonal_CC for part in parts]),
+            BlockwiseHessian([part.hessian for part in parts], list(self._blocks(x_CC))),
         )
 
     def _blocks(self, x_CC: Tensor) -> Iterator[slice]:
@@ -121,7 +134,7 @@ class LogSumIntegral:
         value_B = at_mean_B + bracket_BQ @ self.node_weights
         return _Block(rows, x_BC, values_BMC, log_p_BQ, mean_B1, value_B)
 
-    def _derivatives(self, block: "_Block", is_kept: bool) -> "_BlockDerivatives":
+    def _derivatives(self, block: "_Block", is_kept: bool) -> LogSumAt:
         """First and second derivatives of some rows; the sum's mean enters by two numbers for each row."""
         k, s_Q, w_Q = self.num_terms, self.nodes, self.node_weights
         kr_BC, total_B1 = k * self.weights_CC[block.rows], self.epsilon + block.mean_B1
@@ -133,16 +146,53 @@ class LogSumIntegral:
         slope_BC = kr_BC * (first_B1 + combined(block.values_BMC, once_BQ @ self.basis.coefficients_QM))
         own_BC = -kr_BC * combined(block.values_BMC, (once_BQ * s_Q) @ self.basis.coefficients_QM)
         diagonal_BC = own_BC + kr_BC**2 * (second_B1 - self.basis.sum_of_squares(block.values_BMC, pairs_BQ))
-        x_BC, kept_BMC = block.x_BC, block.values_BMC if is_kept else None  # the block itself would keep its basis
+        kept_BMC = block.values_BMC if is_kept else None
+        hessian = BlockHessian(self.basis, block.x_BC, kept_BMC, kr_BC, own_BC, second_B1, pairs_BQ)
+        return LogSumAt(block.value_B, slope_BC, diagonal_BC, hessian)
 
-        def product(direction_BC: Tensor) -> Tensor:
-            values_BMC = self.basis.values(x_BC) if kept_BMC is None else kept_BMC
-            weighted_BC = kr_BC * direction_BC
-            dot_BQ = row_sums(values_BMC, weighted_BC) @ self.basis.coefficients_QM.T
-            joint_BC = combined(values_BMC, (pairs_BQ * dot_BQ) @ self.basis.coefficients_QM)
-            return own_BC * direction_BC + kr_BC * (second_B1 * weighted_BC.sum(1, keepdim=True) - joint_BC)
 
-        return _BlockDerivatives(block.rows, block.value_B, slope_BC, diagonal_BC, product)
+@dataclass(frozen=True)
+class BlockwiseHessian:
+    """Second derivatives of all rows, by blocks of them."""
+
+    parts: Sequence[RowHessian]
+    blocks: Sequence[slice]
+
+    def times(self, direction_CC: Tensor) -> Tensor:
+        """See ``RowHessian``."""
+        pairs = zip(self.parts, self.blocks, strict=True)
+        return torch.cat([part.times(direction_CC[rows]) for part, rows in pairs])
+
+
+@dataclass(frozen=True)
+class BlockHessian:
+    """Second derivatives of some rows.
+
+    Attributes:
+        basis: of exp(-s x).
+        x_BC: their terms.
+        values_BMC: the basis there; None where it is computed anew for each product, to keep memory small.
+        kr_BC: k times the probability of each term.
+        own_BC: what a term adds to its own second derivative alone.
+        second_B1: what all pairs have by the mean of the sum.
+        pairs_BQ: weight of each node in what pairs have by the power.
+    """
+
+    basis: "Basis"
+    x_BC: Tensor
+    values_BMC: Tensor | None
+    kr_BC: Tensor
+    own_BC: Tensor
+    second_B1: Tensor
+    pairs_BQ: Tensor
+
+    def times(self, direction_CC: Tensor) -> Tensor:
+        """See ``RowHessian``."""
+        values_BMC = self.basis.values(self.x_BC) if self.values_BMC is None else self.values_BMC
+        weighted_BC = self.kr_BC * direction_CC
+        dot_BQ = row_sums(values_BMC, weighted_BC) @ self.basis.coefficients_QM.T
+        joint_BC = combined(values_BMC, (self.pairs_BQ * dot_BQ) @ self.basis.coefficients_QM)
+        return self.own_BC * direction_CC + self.kr_BC * (self.second_B1 * weighted_BC.sum(1, keepdim=True) - joint_BC)
 
 
 @dataclass(frozen=True)
@@ -157,12 +207,119 @@ class _Block:
     value_B: Tensor
 
 
-@dataclass(frozen=True)
-class _BlockDerivatives:
-    """As ``LogSumAt``, for some rows."""
+class ChebyshevBasis:
+    """Chebyshev polynomials between the bounds of x; as many as exp(-2 s x) takes, for the sum of squares.
 
-    rows: slice
-    value_B: Tensor
-    slope_BC: Tensor
-    diagonal_BC: Tensor
-    product: Callable[[Tensor], Tensor]
+    Args:
+        s_Q: nodes.
+        low: least x.
+        high: largest x.
+    """
+
+    def __init__(self, s_Q: Tensor, low: float, high: float) -> None:
+        self.middle, self.half = 0.5 * (high + low), max(0.5 * (high - low), LEAST)
+        self.length = series_length(2 * float(s_Q[-1]) * self.half)
+        order_M = torch.arange(self.length, dtype=s_Q.dtype)
+        angle_M = math.pi * (order_M + 0.5) / self.length
+        to_series_MM = (2.0 / self.length) * torch.outer(order_M, angle_M).cos()  # discrete cosine transform
+        to_series_MM[0] /= 2
+        x_M = self.middle + self.half * angle_M.cos()
+        exponent_QM = -torch.outer(s_Q, x_M)
+        self._chord_QM = (torch.expm1(exponent_QM) / x_M) @ to_series_MM.T
+        self._squares_QM = torch.exp(2 * exponent_QM) @ to_series_MM.T
+        self.coefficients_QM = torch.exp(exponent_QM) @ to_series_MM.T
+
+    def values(self, x_BC: Tensor) -> Tensor:
+        """T_0 ... T_(M-1) at x, (B, M, C), by their recurrence."""
+        t_BC = (x_BC - self.middle) / self.half
+        values_BMC = t_BC.new_empty(len(t_BC), self.length, t_BC.shape[1])
+        values_BMC[:, 0] = 1.0
+        if self.length > 1:
+            values_BMC[:, 1] = t_BC
+        for n in range(2, self.length):
+            values_BMC[:, n] = 2 * t_BC * values_BMC[:, n - 1] - values_BMC[:, n - 2]
+        return values_BMC
+
+    def log_mean(self, weights_BC: Tensor, x_BC: Tensor, values_BMC: Tensor) -> Tensor:
+        """Log of the weighted mean of exp(-s x) over a row, (B, Q).
+
+        (exp(-s x) - 1) / x has its own series, so that small x keep all their digits.
+        """
+        less_one_BQ = row_sums(values_BMC, weights_BC * x_BC) @ self._chord_QM.T
+        return torch.log1p(less_one_BQ.clamp(min=EPSILON - 1))
+
+    def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
+        """Sum over nodes of weight times exp(-2 s_q x), (B, C)."""
+        return combined(values_BMC, weights_BQ @ self._squares_QM)
+
+
+class ExponentialBasis:
+    """exp(-s_q x) of every node itself.
+
+    Args:
+        s_Q: nodes.
+        is_fine: the logarithm of a mean close to 1 is that of what it lacks, however small.
+    """
+
+    def __init__(self, s_Q: Tensor, *, is_fine: bool) -> None:
+        self.s_Q, self.is_fine = s_Q, is_fine
+        self.coefficients_QM = torch.eye(len(s_Q), dtype=s_Q.dtype)
+
+    def values(self, x_BC: Tensor) -> Tensor:
+        """As ``ChebyshevBasis``."""
+        return torch.mul(-self.s_Q[:, None], x_BC[:, None]).clamp_(min=FAINTEST).exp_()
+
+    def log_mean(self, weights_BC: Tensor, x_BC: Tensor, values_BMC: Tensor) -> Tensor:
+        """As ``ChebyshevBasis``: each way of taking the logarithm where it is the accurate one."""
+        log_BQ = row_sums(values_BMC, weights_BC).clamp(min=LEAST).log()
+        if not self.is_fine:
+            return log_BQ
+        less_one_BQ = row_sums(torch.mul(-self.s_Q[:, None], x_BC[:, None]).expm1_(), weights_BC)
+        return torch.where(less_one_BQ > -0.5, torch.log1p(less_one_BQ.clamp(min=-0.5)), log_BQ)
+
+    def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
+        """As ``ChebyshevBasis``."""
+        return combined(values_BMC * values_BMC, weights_BQ)
+
+
+Basis = ChebyshevBasis | ExponentialBasis  # functions of x that make up exp(-s x) at every node, by its coefficients
+
+
+def row_sums(values_BMC: Tensor, weights_BC: Tensor) -> Tensor:
+    """Sum of each basis function over a row with weights, (B, M)."""
+    return (values_BMC @ weights_BC[:, :, None])[:, :, 0]
+
+
+def combined(values_BMC: Tensor, coefficients_BM: Tensor) -> Tensor:
+    """Sum of basis functions with coefficients of their row, (B, C)."""
+    return (coefficients_BM[:, None] @ values_BMC)[:, 0]
+
+
+def choose_basis(s_Q: Tensor, low: float, high: float, num_terms: int, epsilon: float) -> Basis:
+    """The shorter one whose rounding neither a power of k terms nor a sum far below epsilon shows."""
+    last = float(s_Q[-1])
+    is_exact = num_terms * min(1.0, last * high) <= SERIES_CEILING
+    if is_exact and series_length(last * (high - low)) <= min(LONGEST_SERIES, len(s_Q)):
+        return ChebyshevBasis(s_Q, low, high)
+    return ExponentialBasis(s_Q, is_fine=epsilon > 0 or num_terms > POWER_CEILING)
+
+
+def series_length(half_width: float) -> int:
+    r"""Terms of the Chebyshev series of exp(-z (1 + t)) on [-1, 1], whose coefficients are 2 I_n(z) exp(-z).
+
+    >>> series_length(0.0)
+    1
+    """
+    if half_width > LONGEST_SERIES**2:
+        return LONGEST_SERIES**2
+    from scipy.special import ive  # deferred: SciPy's special functions take as long to load as the rest of the theory
+
+    sizes = 2 * ive(np.arange(4 * LONGEST_SERIES), half_width)
+    return int(np.count_nonzero(sizes > NEGLIGIBLE))
+
+
+def integration_nodes(num_terms: int, epsilon: float, low: float, high: float) -> Tensor:
+    """Values of s for a sum of k terms between two bounds, from where the integrand begins to where it has vanished."""
+    first, last = BEGINNING / (epsilon + num_terms * high), VANISHED / (epsilon + num_terms * low)
+    num_nodes = max(1, math.ceil(math.log(last / first) / STEP))
+    return torch.exp(math.log(first) + STEP * torch.arange(num_nodes + 1, dtype=torch.float64))

@@ -14,8 +14,8 @@ from torch import Tensor
 from counterpoint.core.errors import UsageError
 from counterpoint.core.one_thread import one_thread
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, class_risk
-from counterpoint.theory.geometry.dual_certificate import multipliers
+from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions, class_risk
+from counterpoint.theory.geometry.correlation_dual import multipliers
 from counterpoint.theory.geometry.geometry_cases import (
     Found,
     solve_convex,
@@ -24,7 +24,6 @@ from counterpoint.theory.geometry.geometry_cases import (
     solve_not_convex,
 )
 from counterpoint.theory.geometry.merging import coinciding
-from counterpoint.theory.geometry.proportions import check_proportions
 
 _MERGED = 1 - 1e-6  # cosine of classes that share one vector
 _VANISHES = 1e-10  # eigenvalue, as a share of the largest

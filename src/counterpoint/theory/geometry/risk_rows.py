@@ -2,6 +2,7 @@ r"""What anchors of each class risk, as functions of their cosines with the othe
 
 Row i of the Gram matrix holds the cosines of class i with all classes; :math:`r_{ij}` is the probability that a
 negative of an anchor of class i is of class j. Each F_i is a function of row i alone; ``class_risk`` weighs and adds.
+Here are sums over pairs and infinitely many negatives; ``risk_log_sums`` has finite numbers of them.
 """
 
 # C classes; row i belongs to anchors of class i
@@ -16,6 +17,30 @@ from torch import Tensor
 
 from counterpoint.kernels.pair_functions import softplus
 from counterpoint.losses.class_level import LogOfSum, Separable
+from counterpoint.theory.geometry.negatives_integral import RowHessian
+
+
+@dataclass(frozen=True)
+class RiskAt:
+    r"""The risk and its derivatives at one Gram matrix.
+
+    With :math:`\langle X, Y\rangle = \sum_{ij} X_{ij} Y_{ij}` and a symmetric change D whose diagonal is zero,
+    :math:`S(A + D) = S + \langle G, D\rangle + \frac12 \langle D, H[D]\rangle + \dots`
+
+    Attributes:
+        value: S.
+        gradient_CC: G, symmetric, with zero diagonal.
+        curvature: H, from a symmetric direction to a symmetric matrix with zero diagonal.
+        curvature_diagonal_CC: what multiplies D_ij in H[D]_ij; all of H where S is a sum over entries.
+        own_slope_C: derivative of S for :math:`|\mu_i|^2`, positives being independent given their class. Where it is
+            negative, together with what the constraint adds, a class does better collapsed than spread.
+    """
+
+    value: float
+    gradient_CC: Tensor
+    curvature: Callable[[Tensor], Tensor]
+    curvature_diagonal_CC: Tensor
+    own_slope_C: Tensor
 
 
 @dataclass(frozen=True)
@@ -26,15 +51,26 @@ class RowsAt:
         value_C: F_i.
         slope_CC: derivative of F_i for a_ij.
         diagonal_CC: second derivative of F_i for a_ij.
-        product: from directions V to the Hessian of each F_i times row i of V.
+        hessian: all second derivatives.
         length_slope_C: derivative of F_i for |mu_i|^2, positives being independent given their class.
     """
 
     value_C: Tensor
     slope_CC: Tensor
     diagonal_CC: Tensor
-    product: Callable[[Tensor], Tensor]
+    hessian: RowHessian
     length_slope_C: Tensor
+
+    def weighed(self, weights_C: Tensor) -> RiskAt:
+        """The risk: rows by the weights of their anchors, and of each derivative what a symmetric matrix sees."""
+        weights_C1 = weights_C[:, None]
+        return RiskAt(
+            float(weights_C @ self.value_C),
+            _between_classes(weights_C1 * self.slope_CC),
+            _WeighedHessian(weights_C1, self.hessian).times,
+            _between_classes(weights_C1 * self.diagonal_CC),
+            weights_C * self.length_slope_C,
+        )
 
 
 class Rows(Protocol):
@@ -82,7 +118,7 @@ class SeparableRows:
             length_slope_C = gap_length_slope(slope_CC)
         else:
             length_slope_C = self.attract * record.attract_slope + slope_CC.diagonal()
-        return RowsAt(self.value(gram_CC), slope_CC, curvature_CC, lambda v: curvature_CC * v, length_slope_C)
+        return RowsAt(self.value(gram_CC), slope_CC, curvature_CC, _DiagonalHessian(curvature_CC), length_slope_C)
 
     def _scores(self, gram_CC: Tensor) -> Tensor:
         """Argument of q."""
@@ -135,18 +171,10 @@ class LogMeanRows:
         share_C1 = torch.ones_like(level_C)[:, None]
         if self.epsilon:
             share_C1 = torch.sigmoid(level_C - math.log(self.epsilon))[:, None]
-        tilt_CC = p_CC - q_CC
-        slope_CC = record.factor * record.scale * share_C1 * tilt_CC
+        slope_CC = record.factor * record.scale * share_C1 * (p_CC - q_CC)
         scale_C1 = record.factor * record.scale**2 * share_C1
-
-        def hessian_on(v_CC: Tensor, dot: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-            own_CC = ((1 + beta) * p_CC - beta * q_CC) * v_CC - p_CC * dot(p_CC, v_CC) + q_CC * dot(q_CC, v_CC)
-            return scale_C1 * (own_CC + (1 - share_C1) * tilt_CC * dot(tilt_CC, v_CC))
-
-        diagonal_CC = hessian_on(torch.ones_like(p_CC), torch.mul)
-        return RowsAt(
-            self.value(gram_CC), slope_CC, diagonal_CC, lambda v: hessian_on(v, _row_dot), gap_length_slope(slope_CC)
-        )
+        hessian = _LogMeanHessian(beta, p_CC, q_CC, share_C1, scale_C1)
+        return RowsAt(self.value(gram_CC), slope_CC, hessian.diagonal(), hessian, gap_length_slope(slope_CC))
 
     def _tilted(self, u_CC: Tensor, power: float) -> Tensor:
         """Add log r to a power of the terms."""
@@ -163,6 +191,57 @@ def gap_length_slope(slope_CC: Tensor) -> Tensor:
     return slope_CC.diagonal() - slope_CC.sum(1)
 
 
+@dataclass(frozen=True)
+class _WeighedHessian:
+    """H of the risk: the rows' Hessians by the weights of their anchors, on symmetric matrices."""
+
+    weights_C1: Tensor
+    rows: RowHessian
+
+    def times(self, direction_CC: Tensor) -> Tensor:
+        return _between_classes(self.weights_C1 * self.rows.times(_between_classes(direction_CC)))
+
+
+@dataclass(frozen=True)
+class _DiagonalHessian:
+    """Of sums over entries."""
+
+    curvature_CC: Tensor
+
+    def times(self, direction_CC: Tensor) -> Tensor:
+        return self.curvature_CC * direction_CC
+
+
+@dataclass(frozen=True)
+class _LogMeanHessian:
+    r"""Of ``LogMeanRows``, row by row, with t = p - q.
+
+    .. math:: \mathrm{diag}((1 + \beta) p - \beta q) - p p^\top + q q^\top + (1 - \mathrm{share})\, t t^\top
+    """
+
+    beta: float
+    p_CC: Tensor
+    q_CC: Tensor
+    share_C1: Tensor
+    scale_C1: Tensor
+
+    def times(self, direction_CC: Tensor) -> Tensor:
+        return self._on(direction_CC, _row_dot)
+
+    def diagonal(self) -> Tensor:
+        return self._on(torch.ones_like(self.p_CC), torch.mul)
+
+    def _on(self, v_CC: Tensor, dot: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        beta, p_CC, q_CC, tilt_CC = self.beta, self.p_CC, self.q_CC, self.p_CC - self.q_CC
+        own_CC = ((1 + beta) * p_CC - beta * q_CC) * v_CC - p_CC * dot(p_CC, v_CC) + q_CC * dot(q_CC, v_CC)
+        return self.scale_C1 * (own_CC + (1 - self.share_C1) * tilt_CC * dot(tilt_CC, v_CC))
+
+
 def _row_dot(x_CC: Tensor, v_CC: Tensor) -> Tensor:
     """Inner product of corresponding rows, (C, 1)."""
     return (x_CC * v_CC).sum(1, keepdim=True)
+
+
+def _between_classes(matrix_CC: Tensor) -> Tensor:
+    """Symmetric part without diagonal."""
+    return (0.5 * (matrix_CC + matrix_CC.mT)).fill_diagonal_(0.0)
