@@ -10,11 +10,17 @@ from counterpoint.losses.family import InfoNCE
 from counterpoint.losses.hard_negatives import HardNegatives
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.collapse.equal_minorities import merged_minorities, one_majority
+from counterpoint.theory.collapse.merged_minorities import (
+    dual_matrix,
+    least_eigenvalue,
+    merged_minorities,
+    merged_optimum,
+    one_majority,
+    splitting_margin,
+)
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
 from counterpoint.theory.collapse.risk_setting import risk_setting
 from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
-from counterpoint.theory.geometry.merged_classes import dual_matrix, least_eigenvalue, merged_optimum, splitting_margin
 from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 from oracles import collapse_oracle
 

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import UsageError
-from counterpoint.theory.collapse.risk_setting import checked_classes
-from counterpoint.theory.geometry.bracketed_root import root_between
+from counterpoint.theory.collapse.risk_setting import checked_classes, root_between
 
 MAX_NEGATIVES = 10**7  # one float64 number per negative
 MIN_TEMPERATURE = 0.004  # e^(2 / tau) then has 217 digits; float64 ends at 308

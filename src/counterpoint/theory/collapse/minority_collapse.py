@@ -1,8 +1,9 @@
 r"""From which share of the majority on do the minority classes merge into one vector?
 
 Along a path of class proportions, the geometry with merged minorities is optimal while the risk does not fall where two
-of them part, :math:`y_m - G_{mm'} \ge 0` (``merged_classes``), and the threshold is the root of that margin. With one
-majority class and a loss that grows with each cosine, the merged classes sit opposite the majority and the condition is
+of them part, :math:`y_m - G_{mm'} \ge 0` (``merged_minorities``), and the threshold is the root of that margin. With
+one majority class and a loss that grows with each cosine, the merged classes sit opposite the majority and the
+condition is
 
 .. math:: G_{1m} \ge (C - 1)\, G_{mm'}, \qquad G = \nabla S(A), \quad a_{1m} = -1, \; a_{mm'} = 1
 
@@ -29,18 +30,18 @@ from counterpoint.theory.collapse.collapse_bounds import (
     complement_text,
     share_text,
 )
-from counterpoint.theory.collapse.equal_minorities import merged_minorities, one_majority, share_log_odds
-from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting, whole_number
-from counterpoint.theory.geometry.bracketed_root import root_between
-from counterpoint.theory.geometry.class_risk import PAPER
-from counterpoint.theory.geometry.merged_classes import (
+from counterpoint.theory.collapse.merged_minorities import (
     dual_matrix,
     least_eigenvalue,
     membership,
+    merged_minorities,
     merged_optimum,
+    one_majority,
+    share_log_odds,
     splitting_margin,
 )
-from counterpoint.theory.geometry.optimal_geometry import check_proportions
+from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting, root_between, whole_number
+from counterpoint.theory.geometry.class_risk import PAPER, check_proportions
 
 Path = Callable[[float], Tensor | Sequence[float]]
 

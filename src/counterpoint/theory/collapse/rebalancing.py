@@ -35,11 +35,10 @@ from torch import Tensor
 from counterpoint.core.errors import UsageError
 from counterpoint.core.one_thread import one_thread
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting
-from counterpoint.theory.geometry.bracketed_root import root_between
-from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk
+from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting, root_between
+from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions
 from counterpoint.theory.geometry.geometry_cases import CERTIFIED, solve_convex
-from counterpoint.theory.geometry.optimal_geometry import Geometry, check_proportions
+from counterpoint.theory.geometry.optimal_geometry import Geometry
 
 EXPONENT_TOLERANCE = 1e-4
 NUM_MIXTURES = 8  # of proportions and least-squares weights that are tried

@@ -1,9 +1,10 @@
-"""What a question about collapse takes as given: the loss, the number of its negatives, and of which classes."""
+"""What questions about collapse share: the loss and its negatives, the number of classes, and how a root is found."""
 
 # C classes
 
 import math
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from counterpoint.core.errors import UsageError
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.geometry.class_risk import PAPER, ClassRisk, class_risk
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
+
+LEAST_TOLERANCE = 1e-15  # Brent's method asks for one above zero; rounding adds 4 eps of the root
 
 
 @dataclass(frozen=True)
@@ -91,3 +94,24 @@ def checked_classes(num_classes: Any) -> int:
     if number < 3:
         raise UsageError(f"num_classes must be >= 3, got {number}; two minority classes are needed to merge")
     return number
+
+
+def root_between(function: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-14) -> float:
+    """The root by Brent's method.
+
+    Args:
+        function: continuous, with different signs at low and high, or zero at one of them.
+        low: one end.
+        high: the other end.
+        tolerance: of the root, absolute, > 0.
+
+    Raises:
+        ValueError: the signs at low and high are the same.
+
+    >>> round(root_between(lambda x: x * x - 2, 0.0, 2.0), 12)
+    1.414213562373
+    """
+    from scipy.optimize import root_scalar  # deferred: loads as slowly as all of theory
+
+    found = root_scalar(function, bracket=(low, high), method="brentq", xtol=max(tolerance, LEAST_TOLERANCE))
+    return float(found.root)

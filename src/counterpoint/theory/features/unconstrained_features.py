@@ -25,8 +25,8 @@ from counterpoint.theory.features.feature_training import (
     train_features,
     whole_samples,
 )
-from counterpoint.theory.geometry.class_risk import class_risk
-from counterpoint.theory.geometry.optimal_geometry import Geometry, check_proportions, optimal_geometry
+from counterpoint.theory.geometry.class_risk import check_proportions, class_risk
+from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 
 WIDTH = 8  # of a number in the printed tables
 

@@ -69,8 +69,8 @@ def minimise_over_correlations(
     r"""Minimise a convex risk over correlation matrices, to a certified relative gap.
 
     Where the answer has rank C - 1, as it has for mild imbalance, Newton's method on the rank-one dual
-    (``correlation_face``) finds it from the simplex in a few steps. Else trust-region descent on a factor
-    (``correlation_descent``) does, dropping columns that vanish. The certificate (``dual_certificate``) judges both,
+    (``correlation_dual``) finds it from the simplex in a few steps. Else trust-region descent on a factor
+    (``correlation_descent``) does, dropping columns that vanish. The certificate (``correlation_dual``) judges both,
     and where it finds a direction that the factor has no column for, one is added.
 
     Args:

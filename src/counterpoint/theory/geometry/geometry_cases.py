@@ -14,7 +14,7 @@ from counterpoint.theory.geometry.class_risk import ClassRisk
 from counterpoint.theory.geometry.correlation_descent import descend
 from counterpoint.theory.geometry.correlation_dual import certify
 from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations, simplex
-from counterpoint.theory.geometry.merging import merge_what_coincides
+from counterpoint.theory.geometry.merged_classes import merge_what_coincides
 from counterpoint.theory.geometry.risk_rows import RiskAt, SeparableRows
 
 CERTIFIED = "optimal: no unit class means have a smaller risk"

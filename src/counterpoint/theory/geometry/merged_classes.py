@@ -1,32 +1,25 @@
-r"""Classes that share one vector: the risk of the merged problem, and whether its optimum is that of the full one.
+r"""Classes that share one vector: the risk of the merged problem, and the exact end of a descent where they coincide.
 
 Let P in {0, 1}^(C x M) say which of M vectors each of C classes has. The Gram matrix of all classes is then
 :math:`A = P A_M P^\top`, and S(P A_M P^T) is again convex in A_M: the merged problem has the same kind of solution as
-the full one, with fewer classes. Its optimum is optimal for all C classes if and only if the dual matrix
-
-.. math:: Z = G + \mathrm{diag}(y), \qquad y_i = -\sum_j G_{ij} A_{ij}
-
-of the full problem is positive semi-definite, G being the gradient of S at A. For classes m, m' of one vector and of
-equal proportion, :math:`e_m - e_{m'}` is an eigenvector of Z, of eigenvalue :math:`y_m - G_{mm'}`: below zero, the risk
-falls where they part. That number is the ``splitting_margin``.
+the full one, with fewer classes. Classes whose vectors nearly coincide at the end of a descent are merged, and the
+smaller problem is solved exactly; the certificate of the full one says whether they may be.
 """
 
 # C classes, M distinct vectors
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import UsageError
-from counterpoint.theory.geometry.bracketed_root import root_between
-from counterpoint.theory.geometry.correlation_dual import multipliers
-from counterpoint.theory.geometry.correlation_solver import Risk, minimise_over_correlations
+from counterpoint.theory.geometry.class_risk import ClassRisk
+from counterpoint.theory.geometry.correlation_dual import certify
+from counterpoint.theory.geometry.correlation_solver import Risk, Solution, minimise_over_correlations
 from counterpoint.theory.geometry.risk_rows import RiskAt
 
-SOLVER_TOLERANCE = 1e-12  # the margin's error is about the square root of the risk's
-ROOT_TOLERANCE = 1e-14
+NEARLY_ONE = 1 - 1e-3  # cosine of classes that are tried as one
+STRETCH = 1e-9  # of the certificate, up to which they are one
 
 
 @dataclass(frozen=True)
@@ -69,91 +62,43 @@ class MergedRisk:
         return (self.members_CM.T @ matrix_CC @ self.members_CM).fill_diagonal_(0.0)
 
 
-def membership(num_classes: int, group: Sequence[int]) -> Tensor:
-    """P for one group of classes that share a vector; the others keep theirs, in their order.
+def merge_what_coincides(risk: ClassRisk, solution: Solution, tolerance: float) -> Solution:
+    """The exact solution in which nearly equal class means are equal, if the certificate prefers it."""
+    groups_C = coinciding(solution.gram_CC, NEARLY_ONE)
+    num_groups = int(groups_C.max()) + 1
+    if num_groups in (1, risk.num_classes):
+        return solution
+    members_CM = torch.nn.functional.one_hot(groups_C, num_groups).double()
+    merged = MergedRisk(risk, members_CM)
+    small = minimise_over_correlations(merged, tolerance=min(tolerance, 1e-12))
+    gram_CC = merged.expand(small.gram_CC)
+    at = risk.at(gram_CC)
+    certificate = certify(at, gram_CC)
+    bound = max(certificate.lower_bound, solution.lower_bound)
+    if certificate.stretch > STRETCH:
+        return solution  # they are near, and yet apart
+    return replace(
+        solution,
+        gram_CC=gram_CC,
+        factor_CR=members_CM @ small.factor_CR,
+        value=at.value,
+        lower_bound=min(bound, at.value),
+        scale=certificate.scale,
+        iterations=solution.iterations + small.iterations,
+        is_certified=True,
+    )
 
-    Args:
-        num_classes: C.
-        group: places of the classes that merge, at least 2, each in [0, C).
 
-    Returns:
-        float64 tensor (C, C - len(group) + 1) of zeros and ones.
+def coinciding(gram_CC: Tensor, cosine: float) -> Tensor:
+    """Number of each class's group, (C,), where classes of at least this cosine are of one group.
 
-    Raises:
-        UsageError: fewer than two places, one named twice, or one that is no class.
-
-    >>> membership(3, [1, 2])
-    tensor([[1., 0.],
-            [0., 1.],
-            [0., 1.]], dtype=torch.float64)
+    >>> coinciding(torch.tensor([[1.0, -1.0, -1.0], [-1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]]), 0.999)
+    tensor([0, 1, 1])
     """
-    places = sorted(group)
-    if len(places) < 2 or len(set(places)) < len(places) or places[0] < 0 or places[-1] >= num_classes:
-        raise UsageError(f"group must name 2 or more different classes, 0 to {num_classes - 1}, got {list(group)}")
-    first, members = places[0], set(places)
-    label_C = torch.tensor([first if c in members else c for c in range(num_classes)])
-    return (label_C[:, None] == label_C.unique()[None, :]).double()
-
-
-def merged_optimum(risk: Risk, group: Sequence[int]) -> Tensor:
-    """Gram matrix (C, C) of the best geometry in which the classes of ``group`` share one vector.
-
-    With two vectors left, the risk is a convex function of one cosine: its least value is at -1 where the risk rises
-    from there, as it does for a loss that grows with each cosine, and else at a root of its slope. With more, the
-    solver of the full problem takes the merged risk.
-
-    Raises:
-        UsageError: as ``membership``.
-    """
-    merged = MergedRisk(risk, membership(risk.num_classes, group))
-    if merged.num_classes == 1:
-        return torch.ones(risk.num_classes, risk.num_classes, dtype=torch.float64)
-    if merged.num_classes == 2:
-        return merged.expand(_two_vectors(_best_cosine(merged)))
-    return merged.expand(minimise_over_correlations(merged, tolerance=SOLVER_TOLERANCE).gram_CC)
-
-
-def dual_matrix(gradient_CC: Tensor, gram_CC: Tensor) -> Tensor:
-    r"""Z = G + diag(y) with y_i = -sum_j G_ij A_ij: positive semi-definite, with ZA = 0, where A is optimal.
-
-    >>> dual_matrix(torch.tensor([[0.0, 0.5], [0.5, 0.0]]), torch.tensor([[1.0, -1.0], [-1.0, 1.0]]))
-    tensor([[0.5000, 0.5000],
-            [0.5000, 0.5000]])
-    """
-    return gradient_CC + torch.diag(multipliers(gradient_CC, gram_CC))
-
-
-def splitting_margin(dual_CC: Tensor, group: Sequence[int]) -> float:
-    """Eigenvalue of Z on the directions that part the classes of ``group``, over the size of its two terms.
-
-    Returns:
-        (y_m - G_mm') / (|y_m| + |G_mm'|), from -1 to 1: >= 0 where the classes stay merged. NaN where both vanish.
-    """
-    first, second = group[0], group[1]
-    own, between = float(dual_CC[first, first]), float(dual_CC[first, second])
-    size = abs(own) + abs(between)
-    return (own - between) / size if size > 0 else float("nan")
-
-
-def least_eigenvalue(dual_CC: Tensor) -> float:
-    """Least eigenvalue of Z over its largest in size; >= 0 up to rounding where the geometry is optimal."""
-    eigenvalues_C = torch.linalg.eigvalsh(dual_CC)
-    return float(eigenvalues_C[0] / eigenvalues_C.abs().max())
-
-
-def _best_cosine(merged: MergedRisk) -> float:
-    """Cosine of two vectors at which the risk is least."""
-
-    def slope(cosine: float) -> float:
-        return float(merged.at(_two_vectors(cosine)).gradient_CC[0, 1])
-
-    if slope(-1.0) >= 0:
-        return -1.0
-    if slope(1.0) <= 0:
-        return 1.0
-    return root_between(slope, -1.0, 1.0, tolerance=ROOT_TOLERANCE)
-
-
-def _two_vectors(cosine: float) -> Tensor:
-    """Gram matrix of two unit vectors."""
-    return torch.tensor([[1.0, cosine], [cosine, 1.0]], dtype=torch.float64)
+    first_C = (gram_CC >= cosine).to(torch.int8).argmax(dim=1)  # the first class that is near
+    for _ in range(len(first_C)):
+        further_C = first_C[first_C]
+        if torch.equal(further_C, first_C):
+            break
+        first_C = further_C
+    return torch.unique(first_C, return_inverse=True)[1]

@@ -23,7 +23,7 @@ from counterpoint.theory.geometry.geometry_cases import (
     solve_nonnegative,
     solve_not_convex,
 )
-from counterpoint.theory.geometry.merging import coinciding
+from counterpoint.theory.geometry.merged_classes import coinciding
 
 _MERGED = 1 - 1e-6  # cosine of classes that share one vector
 _VANISHES = 1e-10  # eigenvalue, as a share of the largest

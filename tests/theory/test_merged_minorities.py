@@ -5,15 +5,15 @@ import torch
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.geometry.class_risk import class_risk
-from counterpoint.theory.geometry.merged_classes import (
-    MergedRisk,
+from counterpoint.theory.collapse.merged_minorities import (
     dual_matrix,
     least_eigenvalue,
     membership,
     merged_optimum,
     splitting_margin,
 )
+from counterpoint.theory.geometry.class_risk import class_risk
+from counterpoint.theory.geometry.merged_classes import MergedRisk
 
 SHARES = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.1], dtype=torch.float64)
 GROUP = [2, 3, 4]
