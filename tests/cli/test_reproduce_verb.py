@@ -1,7 +1,6 @@
 """`counterpoint reproduce`: figures by name, a table, two files; bad input in one line with nothing written."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,20 +9,18 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.papers import reproductions
 from counterpoint.papers.reproductions import CATALOGUE, Figure, reproduce
-from counterpoint.theory.reproduction import Claim, LinePanel, Reproduction, Series, ignore
+from counterpoint.report.theory_pages.reproduction import Claim, FigureRun, LinePanel, Reproduction, Series
 from runs.folder_snapshot import snapshot
 
 FAST = ("directclr-fig4", "alphacl-fig2")
 
 
-def toy(
-    *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ignore, data: str | None = None
-) -> Reproduction:
+def toy(run: FigureRun) -> Reproduction:
     """A figure that takes no time and tells what it was given."""
-    progress("half way")
+    run.progress("half way")
     claims = [Claim("sum of two and two", 4.0, 4.0, True), Claim("colour", "blue", "green", False, "the lamp is green")]
     panels = [LinePanel("Line", "x", "y", [Series("a", [0.0, 1.0], [1.0, 2.0])])]
-    settings = {"seed": str(seed), "quick": str(quick), "data": str(data)}
+    settings = {"seed": str(run.seed), "quick": str(run.quick), "data": str(run.data)}
     return Reproduction("toy-fig1", "A toy", "mio2021, Fig. 1", claims, panels, settings=settings)
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.papers.ncl2024.cooccurrence import LatentModel
+from counterpoint.papers.ncl2024.latent_classes import LatentModel
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from page_scan import PageScan
 from theory_records import ATTACK, STEPS, hostile, lines, matrix, points, reproduction
 
 from counterpoint.core.errors import RunError
+from counterpoint.report.theory_pages.reproduction import Claim, LinePanel, MatrixPanel, PointPanel, Series
 from counterpoint.report.theory_pages.theory_matrix import heat_map
 from counterpoint.report.theory_pages.theory_page import render_reproduction, verdict_words, write_reproduction
 from counterpoint.report.theory_pages.theory_panels import MAX_LINES, line_figure, point_figure
-from counterpoint.theory.reproduction import Claim, LinePanel, MatrixPanel, PointPanel, Series
 
 
 def scan(page: str) -> PageScan:

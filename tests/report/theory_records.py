@@ -2,7 +2,14 @@
 
 import math
 
-from counterpoint.theory.reproduction import Claim, LinePanel, MatrixPanel, PointPanel, Reproduction, Series
+from counterpoint.report.theory_pages.reproduction import (
+    Claim,
+    LinePanel,
+    MatrixPanel,
+    PointPanel,
+    Reproduction,
+    Series,
+)
 
 ATTACK = "</title><script>alert(1)</script><img src=x onerror=\"alert('x')\">"
 STEPS = [float(step) for step in range(50)]

@@ -9,26 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Protocol
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_json, write_json
-
-if TYPE_CHECKING:
-    from counterpoint.theory.reproduction import Reproduction
+from counterpoint.report.theory_pages.reproduction import FigureRun, Reproduction
 
 QUICK = "quick, reduced"
 MARKS = {"name", "source", "claims", "panels"}  # of a file of ours
-
-
-class FigureFunction(Protocol):
-    """Makes one figure again; see ``theory.reproduction`` for what it returns."""
-
-    def __call__(
-        self, *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ..., data: str | None = None
-    ) -> "Reproduction":
-        """Compute the figure; ``quick`` is a reduced size that takes seconds, ``data`` matters where images do."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -37,7 +24,7 @@ class Figure:
 
     Attributes:
         summary: a sentence about it.
-        maker: ``package.module:name`` of the ``FigureFunction`` that does it.
+        maker: ``package.module:name`` of the function that does it.
         takes_data: it is about images.
     """
 
@@ -46,7 +33,7 @@ class Figure:
     takes_data: bool = False
 
     @property
-    def make(self) -> FigureFunction:
+    def make(self) -> Callable[[FigureRun], Reproduction]:
         """The function, imported."""
         return resolve_name(self.maker)
 
@@ -102,7 +89,7 @@ def reproduce(
     quick: bool = False,
     data: str | None = None,
     quiet: bool = False,
-) -> "Reproduction":
+) -> Reproduction:
     """Make a figure of a paper again and write its numbers to ``out/FIGURE.json``, or ``out/FIGURE-quick.json``.
 
     Args:
@@ -131,7 +118,7 @@ def reproduce(
     _check_numbers(target)
     from counterpoint.engine.progress import Reporter  # deferred: a list of the figures needs no progress bar
 
-    record = chosen.make(seed=seed, quick=quick, progress=Reporter(quiet=quiet).say, data=data)
+    record = chosen.make(FigureRun(seed, quick, Reporter(quiet=quiet).say, data))
     if quick:
         record = replace(record, settings={"size": QUICK, **record.settings})
     target.parent.mkdir(parents=True, exist_ok=True)

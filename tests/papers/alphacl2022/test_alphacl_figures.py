@@ -7,19 +7,19 @@ import pytest
 import torch
 
 from counterpoint.papers.alphacl2022.alphacl_figures import figure_2, figure_3
-from counterpoint.theory.reproduction import LinePanel, MatrixPanel, Reproduction
+from counterpoint.report.theory_pages.reproduction import FigureRun, LinePanel, MatrixPanel, Reproduction
 
 pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
 def deep_linear() -> Reproduction:
-    return figure_2(quick=True)
+    return figure_2(FigureRun(quick=True))
 
 
 @pytest.fixture(scope="module")
 def two_layers() -> Reproduction:
-    return figure_3(quick=True)
+    return figure_3(FigureRun(quick=True))
 
 
 def panel(made: Reproduction, title: str) -> LinePanel | MatrixPanel:
@@ -68,15 +68,15 @@ def test_records_are_plain_data_and_read_as_text(fixture: str, request: pytest.F
 
 @pytest.mark.parametrize("make", [figure_2, figure_3])
 def test_a_seed_fixes_the_numbers_and_progress_is_told(
-    make: Callable[..., Reproduction], deep_linear: Reproduction, two_layers: Reproduction
+    make: Callable[[FigureRun], Reproduction], deep_linear: Reproduction, two_layers: Reproduction
 ) -> None:
     lines: list[str] = []
     state = torch.get_rng_state()
-    again = make(quick=True, progress=lines.append)
+    again = make(FigureRun(quick=True, progress=lines.append))
     assert again.to_dict() == (deep_linear if make is figure_2 else two_layers).to_dict()
     assert lines
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_another_seed_gives_other_numbers(deep_linear: Reproduction) -> None:
-    assert figure_2(seed=7, quick=True).to_dict()["panels"] != deep_linear.to_dict()["panels"]
+    assert figure_2(FigureRun(seed=7, quick=True)).to_dict()["panels"] != deep_linear.to_dict()["panels"]

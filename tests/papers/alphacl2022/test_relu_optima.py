@@ -8,8 +8,12 @@ from torch import Tensor
 
 from counterpoint.papers.alphacl2022.contrastive_covariance import contrastive_covariance
 from counterpoint.papers.alphacl2022.deep_linear import twice_energy
-from counterpoint.papers.alphacl2022.relu_optima import ascend_sticky, best_two_modes, describe_first_layer
-from counterpoint.papers.alphacl2022.relu_single_node import follow_single_node
+from counterpoint.papers.alphacl2022.relu_optima import (
+    ascend_sticky,
+    best_two_modes,
+    describe_first_layer,
+    follow_single_node,
+)
 from counterpoint.papers.alphacl2022.two_layer_relu import draw_mixture, mode_spectrum
 
 seeds = st.integers(0, 2**31)

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from counterpoint.papers.directclr2022 import directclr_figures as figures
-from counterpoint.theory.reproduction import LinePanel, MatrixPanel, Reproduction
+from counterpoint.report.theory_pages.reproduction import FigureRun, LinePanel, MatrixPanel, Reproduction
 
 pytestmark = pytest.mark.thorough
 
 
-def made(figure: Callable[..., Reproduction]) -> dict[str, bool | None]:
+def made(figure: Callable[[FigureRun], Reproduction]) -> dict[str, bool | None]:
     """Verdicts by claim, after checking what all figures owe."""
     lines: list[str] = []
-    reproduction = figure(quick=True, progress=lines.append)
+    reproduction = figure(FigureRun(quick=True, progress=lines.append))
     assert lines
     assert reproduction.source.startswith("directclr2022, ")
     assert reproduction.settings["dimensions"] == "16"
@@ -53,14 +53,14 @@ def test_section_4_noise_leaves_a_gap_and_no_zero() -> None:
 
 
 def test_a_seed_repeats_and_another_differs() -> None:
-    first, again, other = (figures.section_4(seed=seed, quick=True) for seed in (0, 0, 1))
+    first, again, other = (figures.section_4(FigureRun(seed, quick=True)) for seed in (0, 0, 1))
     assert first == again
     assert first.panels != other.panels
 
 
 @pytest.mark.slow
 def test_fig6_at_full_size_has_the_known_numbers_of_live_dimensions() -> None:
-    claims = {claim.what: claim.ours for claim in figures.figure_6().claims}
+    claims = {claim.what: claim.ours for claim in figures.figure_6(FigureRun()).claims}
     depth = str(claims["released loss: live dimensions for L = 1, 2, 3, 4"]).split(", ")
     counts = [{int(count) for count in counts.split("-")} for counts in depth]
     for seen, known in zip(counts, ({16}, {12, 13}, {7, 8}, {4, 5}), strict=True):

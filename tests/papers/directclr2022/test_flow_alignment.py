@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.directclr2022.flow_network import decaying_weight
-from counterpoint.papers.directclr2022.weight_alignment import alignment_blocks, alignment_matrix, live_alignment
+from counterpoint.papers.directclr2022.singular_vectors import alignment_blocks, alignment_matrix, live_alignment
+from counterpoint.papers.directclr2022.toy_networks import decaying_weight
 from tolerances import assert_close
 
 few = settings(max_examples=20)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.directclr2022.flow_network import decaying_weight
-from counterpoint.papers.directclr2022.flow_singular_values import (
+from counterpoint.papers.directclr2022.linear_flow import aligned_rates, two_layer_velocity
+from counterpoint.papers.directclr2022.singular_vectors import (
     Factors,
     alignment_rate,
     factor_rates,
     factors,
     singular_value_rates,
 )
-from counterpoint.papers.directclr2022.two_layer_flow import aligned_rates, two_layer_velocity
+from counterpoint.papers.directclr2022.toy_networks import decaying_weight
 from oracles import flow_oracle
 from tolerances import assert_close
 

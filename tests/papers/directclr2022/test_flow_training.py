@@ -7,19 +7,28 @@ import torch
 
 from counterpoint.core.errors import TrainingError, UsageError
 from counterpoint.diagnostics.spectra import covariance_spectrum
-from counterpoint.papers.directclr2022.flow_losses import CATALOGUE, DistanceInfoNCE, ProductInfoNCE
-from counterpoint.papers.directclr2022.flow_network import ToyNetwork, decaying_network, embed, network_gradient
-from counterpoint.papers.directclr2022.flow_spectrum import live_dimensions, log_spectrum
-from counterpoint.papers.directclr2022.flow_training import NetworkPath, SgdPlan, gradient_descent, gradient_flow
-from counterpoint.papers.directclr2022.toy_augmentations import (
+from counterpoint.papers.directclr2022.linear_flow import conservation_drift
+from counterpoint.papers.directclr2022.singular_vectors import live_alignment, live_dimensions, log_spectrum
+from counterpoint.papers.directclr2022.toy_models import (
+    CATALOGUE,
+    DistanceInfoNCE,
+    ProductInfoNCE,
     ToyData,
     block_noise,
     draw_views,
     gaussian_points,
     isotropic_noise,
 )
-from counterpoint.papers.directclr2022.two_layer_flow import conservation_drift
-from counterpoint.papers.directclr2022.weight_alignment import live_alignment
+from counterpoint.papers.directclr2022.toy_networks import (
+    NetworkPath,
+    SgdPlan,
+    ToyNetwork,
+    decaying_network,
+    embed,
+    gradient_descent,
+    gradient_flow,
+    network_gradient,
+)
 from oracles import feature_measures
 from tolerances import assert_close
 

@@ -11,9 +11,6 @@ from scipy.linalg import expm
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses import InfoNCE
-from counterpoint.papers.directclr2022.flow_losses import CATALOGUE, DistanceInfoNCE, ProductInfoNCE
-from counterpoint.papers.directclr2022.flow_network import ToyNetwork
-from counterpoint.papers.directclr2022.flow_training import gradient_flow
 from counterpoint.papers.directclr2022.linear_flow import (
     covariance_gap,
     fixed_gap_flow,
@@ -21,7 +18,10 @@ from counterpoint.papers.directclr2022.linear_flow import (
     linear_flow,
     singular_value_ceilings,
 )
-from counterpoint.papers.directclr2022.toy_augmentations import (
+from counterpoint.papers.directclr2022.toy_models import (
+    CATALOGUE,
+    DistanceInfoNCE,
+    ProductInfoNCE,
     ToyData,
     ToyViews,
     block_noise,
@@ -30,6 +30,7 @@ from counterpoint.papers.directclr2022.toy_augmentations import (
     gaussian_points,
     isotropic_noise,
 )
+from counterpoint.papers.directclr2022.toy_networks import ToyNetwork, gradient_flow
 from counterpoint.papers.flow_integrator import integrate
 from oracles import flow_oracle
 from tolerances import assert_close, assert_estimate

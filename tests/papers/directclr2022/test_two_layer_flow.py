@@ -8,27 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.directclr2022.flow_losses import CATALOGUE
-from counterpoint.papers.directclr2022.flow_network import (
-    ToyNetwork,
-    decaying_network,
-    embed,
-    network_gradient,
-    product,
-)
-from counterpoint.papers.directclr2022.flow_singular_values import factors
-from counterpoint.papers.directclr2022.flow_training import gradient_flow
-from counterpoint.papers.directclr2022.linear_flow import covariance_gap
-from counterpoint.papers.directclr2022.toy_augmentations import ToyData, ToyViews, draw_views, isotropic_noise
-from counterpoint.papers.directclr2022.two_layer_flow import (
+from counterpoint.papers.directclr2022.linear_flow import (
     aligned_growth,
     aligned_rates,
     conservation_drift,
     conserved,
+    covariance_gap,
     two_layer_flow,
     two_layer_velocity,
 )
-from counterpoint.papers.directclr2022.weight_alignment import alignment_matrix
+from counterpoint.papers.directclr2022.singular_vectors import alignment_matrix, factors
+from counterpoint.papers.directclr2022.toy_models import CATALOGUE, ToyData, ToyViews, draw_views, isotropic_noise
+from counterpoint.papers.directclr2022.toy_networks import (
+    ToyNetwork,
+    decaying_network,
+    embed,
+    gradient_flow,
+    network_gradient,
+    product,
+)
 from oracles import flow_oracle
 from tolerances import assert_close
 

@@ -12,7 +12,14 @@ from counterpoint.core.errors import DataError
 from counterpoint.losses import GeneralizedContrastive
 from counterpoint.papers.imbalanced2026.imbalanced_figures import figure_1, figure_2
 from counterpoint.papers.imbalanced2026.plane_embeddings import PlanePlan, embed_in_plane, take_classes
-from counterpoint.theory.reproduction import Claim, MatrixPanel, PointPanel, Reproduction, ignore
+from counterpoint.report.theory_pages.reproduction import (
+    Claim,
+    FigureRun,
+    MatrixPanel,
+    PointPanel,
+    Reproduction,
+    ignore,
+)
 
 pytestmark = pytest.mark.thorough
 
@@ -21,12 +28,12 @@ CIFAR = Path(__file__).resolve().parents[3] / "shared" / "data" / "cifar10-pack"
 
 @pytest.fixture(scope="module")
 def first() -> Reproduction:
-    return figure_1(quick=True)
+    return figure_1(FigureRun(quick=True))
 
 
 @pytest.fixture(scope="module")
 def second() -> Reproduction:
-    return figure_2(quick=True)
+    return figure_2(FigureRun(quick=True))
 
 
 def differing(made: Reproduction) -> list[Claim]:
@@ -145,16 +152,16 @@ def test_proportions_are_exact_and_3000_samples_are_most(tmp_path: Path) -> None
 def test_data_without_enough_classes_or_samples_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "none.npz", x=np.zeros((9, 4), np.float32))
     with pytest.raises(DataError, match="must have labels of at least 3 classes"):
-        figure_1(data=str(tmp_path / "none.npz"))
+        figure_1(FigureRun(data=str(tmp_path / "none.npz")))
     few = write_pictures(tmp_path / "few.npz", ["a", "b", "c"] * 6)
     with pytest.raises(DataError, match=r"too few samples for classes in the ratio \(18, 1, 1\): 6 of a, 6 of b"):
-        figure_2(data=few)
+        figure_2(FigureRun(data=few))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CIFAR.exists(), reason="shared data are absent: cifar10-pack")
 def test_photographs_collapse_to_the_same_geometry() -> None:
-    made = figure_1(data=str(CIFAR))
+    made = figure_1(FigureRun(data=str(CIFAR)))
     assert made.settings["samples"] == "1500 + 750 + 750"
     assert len(differing(made)) == 1
 
@@ -162,7 +169,7 @@ def test_photographs_collapse_to_the_same_geometry() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not CIFAR.exists(), reason="shared data are absent: cifar10-pack")
 def test_minorities_among_photographs_merge_but_for_strays() -> None:
-    made = figure_2(data=str(CIFAR))
+    made = figure_2(FigureRun(data=str(CIFAR)))
     assert made.settings["samples"] == "2700 + 150 + 150"
     trained = [panel for panel in made.panels if isinstance(panel, MatrixPanel) and "trained" in panel.title]
     for panel in trained:

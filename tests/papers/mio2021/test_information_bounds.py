@@ -14,13 +14,16 @@ from torch import Tensor
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.binary import MIOv1, MIOv2, MIOv3
 from counterpoint.papers.mio2021.information_bounds import (
+    MioTerms,
+    batch_terms,
     best_scores,
     information,
     least_surrogate_gap,
+    pair_counts,
+    population_terms,
     tangent_surrogate,
 )
-from counterpoint.papers.mio2021.mio_terms import MioTerms, batch_terms, pair_counts, population_terms
-from counterpoint.papers.ncl2024.cooccurrence import cooccurrence
+from counterpoint.papers.ncl2024.latent_classes import cooccurrence
 from oracles import mio_bounds_oracle as oracle
 from papers.finite_models import draw
 from tolerances import assert_close

@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.ncl2024.bayes_classifier import bayes_weights, classify, label_posterior
-from counterpoint.papers.ncl2024.cooccurrence import LatentModel, cooccurrence
 from counterpoint.papers.ncl2024.factorisation import source_features, spectral_features
-from counterpoint.papers.ncl2024.identifiability import match_features
-from counterpoint.papers.ncl2024.nonnegative_solver import nonnegative_features
+from counterpoint.papers.ncl2024.identifiability import match_features, nonnegative_features
+from counterpoint.papers.ncl2024.latent_classes import (
+    LatentModel,
+    bayes_weights,
+    classify,
+    cooccurrence,
+    label_posterior,
+)
 from oracles import ncl_theory_oracle as oracle
 from papers.finite_models import Drawn, any_models, draw
 from tolerances import assert_close

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.ncl2024.cooccurrence import LatentModel, cooccurrence, group_members, paired_cooccurrence
 from counterpoint.papers.ncl2024.factorisation import second_moment, source_features
+from counterpoint.papers.ncl2024.latent_classes import LatentModel, cooccurrence, group_members, paired_cooccurrence
 from oracles import ncl_theory_oracle as oracle
 from papers.finite_models import Drawn, any_models, draw, paired_models
 from tolerances import assert_close

@@ -11,7 +11,6 @@ from torch import Tensor
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.bimodal import CrossModalSpectral
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.papers.ncl2024.cooccurrence import Cooccurrence, LatentModel, cooccurrence, paired_cooccurrence
 from counterpoint.papers.ncl2024.factorisation import (
     constant,
     evaluate_features,
@@ -22,6 +21,7 @@ from counterpoint.papers.ncl2024.factorisation import (
     spectral_features,
     spectral_loss,
 )
+from counterpoint.papers.ncl2024.latent_classes import Cooccurrence, LatentModel, cooccurrence, paired_cooccurrence
 from oracles import ncl_theory_oracle as oracle
 from papers.finite_models import Drawn, any_models, draw, paired_models
 from tolerances import assert_close

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.ncl2024.cooccurrence import LatentModel, cooccurrence, paired_cooccurrence
 from counterpoint.papers.ncl2024.factorisation import evaluate_features, source_features, spectral_features
 from counterpoint.papers.ncl2024.identifiability import identifiability, match_features, unique_features, unique_views
+from counterpoint.papers.ncl2024.latent_classes import LatentModel, cooccurrence, paired_cooccurrence
 from papers.finite_models import Drawn, draw, identifiable_models
 from tolerances import assert_close
 

@@ -13,7 +13,7 @@ from counterpoint.core.errors import CounterpointError
 from counterpoint.core.numerics import unit_rows
 from counterpoint.data.order import Split
 from counterpoint.papers.ncl2024.ncl_figures import NON_NEGATIVE, SIGNED, figure_6, measure
-from counterpoint.theory.reproduction import LinePanel, Reproduction
+from counterpoint.report.theory_pages.reproduction import FigureRun, LinePanel, Reproduction
 from tolerances import assert_close
 
 pytestmark = pytest.mark.thorough
@@ -68,7 +68,7 @@ def quick_figure(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     folder = tmp_path_factory.mktemp("temporary")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
-        figure = figure_6(quick=True)
+        figure = figure_6(FigureRun(quick=True))
     assert not list(folder.iterdir()), "run folders must not stay behind"
     return figure
 
@@ -95,13 +95,13 @@ def test_non_negative_dimensions_belong_to_classes_after_few_epochs(quick_figure
 def test_data_without_labels_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "plain.npy", np.zeros((40, 8, 8), dtype=np.uint8) + np.arange(40, dtype=np.uint8)[:, None, None])
     with pytest.raises(CounterpointError, match="label"):
-        figure_6(quick=True, data=str(tmp_path / "plain.npy"))
+        figure_6(FigureRun(quick=True, data=str(tmp_path / "plain.npy")))
 
 
 @pytest.mark.slow
 def test_a_simplex_has_nine_eigenvalues_and_orthogonal_classes_have_ten() -> None:
     """What Fig. 6b shows; that activation stays spread over split dimensions is the difference to Fig. 6a."""
-    claims = figure_6().claims
+    claims = figure_6(FigureRun()).claims
     assert [claim.ours for claim in claims[:2]] == [9, 10]
     assert [claim.agrees for claim in claims] == [True, True, False, True, None]
     assert float(claims[-1].ours) > 0.9

@@ -5,10 +5,9 @@ import torch
 from hypothesis import given, settings
 
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.ncl2024.cooccurrence import Cooccurrence, cooccurrence, paired_cooccurrence
 from counterpoint.papers.ncl2024.factorisation import constant, source_features
-from counterpoint.papers.ncl2024.identifiability import match_features
-from counterpoint.papers.ncl2024.nonnegative_solver import nonnegative_features
+from counterpoint.papers.ncl2024.identifiability import match_features, nonnegative_features
+from counterpoint.papers.ncl2024.latent_classes import Cooccurrence, cooccurrence, paired_cooccurrence
 from papers.finite_models import Drawn, any_models, draw, identifiable_models, paired_models
 
 

@@ -2,7 +2,7 @@
 
 # N samples, D inputs, M modes, K hidden nodes, O outputs, T steps
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from counterpoint.papers.alphacl2022.contrastive_covariance import contrastive_c
 from counterpoint.papers.alphacl2022.deep_linear import Alignment, Ascent, alignment, ascend, draw_layers
 from counterpoint.papers.alphacl2022.relu_optima import StickyAscent, ascend_sticky, describe_first_layer
 from counterpoint.papers.alphacl2022.two_layer_relu import draw_mixture
-from counterpoint.theory.reproduction import Claim, LinePanel, MatrixPanel, Reproduction, Series, ignore
+from counterpoint.report.theory_pages.reproduction import Claim, FigureRun, LinePanel, MatrixPanel, Reproduction, Series
 
 DEPTH, WIDTH, NUM_SAMPLES = 5, 10, 32
 MODES, HIDDEN, OUTPUTS = 10, 10, 20
@@ -22,25 +22,17 @@ MAGNITUDES = torch.linspace(10, 1, MODES, dtype=torch.float64)
 NOISE, BATCH, NUM_BATCHES, TEMPERATURE, RATE = 0.5, 128, 500, 0.1, 0.01
 VISIBLE = 0.05  # singular values above this share of the largest count in the rank of a trained layer
 
-Progress = Callable[[str], None]
 
-
-def figure_2(
-    *, seed: int = 0, quick: bool = False, progress: Progress = ignore, data: str | None = None
-) -> Reproduction:
+def figure_2(run: FigureRun) -> Reproduction:
     """Five linear layers with alpha held fixed: objective and singular values while the energy rises.
 
-    Args:
-        seed: of the first start; the others follow.
-        quick: two starts instead of four.
-        progress: takes a line now and then.
-        data: not used.
+    Quick takes two starts instead of four.
     """
-    num_starts, num_steps = 2 if quick else 4, 500
+    num_starts, num_steps = 2 if run.quick else 4, 500
     runs, filters = [], []
     for start in range(num_starts):
-        progress(f"start {start + 1} of {num_starts}: {num_steps} steps of {DEPTH} layers")
-        x_alpha_DD, generator = _gaussian_covariance(seed + start)
+        run.progress(f"start {start + 1} of {num_starts}: {num_steps} steps of {DEPTH} layers")
+        x_alpha_DD, generator = _gaussian_covariance(run.seed + start)
         layers = draw_layers([WIDTH] * (DEPTH + 1), generator=generator)
         runs.append(ascend(x_alpha_DD, layers, num_steps=num_steps))
         filters.append(ascend(x_alpha_DD, layers, num_steps=2 * num_steps, per_filter=True))
@@ -48,7 +40,7 @@ def figure_2(
         name="alphacl-fig2",
         title="Deep linear layers under fixed importance do PCA",
         source="alphacl2022, Fig. 2",
-        claims=_claims_2(runs, [alignment(run.weights) for run in filters]),
+        claims=_claims_2(runs, [alignment(ascent.weights) for ascent in filters]),
         panels=_panels_2(runs),
         remarks=(
             "The paper gives neither data nor step for this figure, and its code is not public. Ours: Gaussian inputs, "
@@ -58,7 +50,7 @@ def figure_2(
             "magnitude smaller than near the optimum.",
         ),
         settings={
-            "seed": str(seed),
+            "seed": str(run.seed),
             "starts": str(num_starts),
             "steps": str(num_steps),
             "layers": str(DEPTH),
@@ -68,45 +60,39 @@ def figure_2(
     )
 
 
-def figure_3(
-    *, seed: int = 0, quick: bool = False, progress: Progress = ignore, data: str | None = None
-) -> Reproduction:
+def figure_3(run: FigureRun) -> Reproduction:
     """Two layers on orthogonal modes: with ReLU and without, alpha held fixed and alpha of InfoNCE in training.
 
-    Args:
-        seed: of the first start; the others follow.
-        quick: one start and 200 iterations instead of two and 5000; shows the shape, not the end.
-        progress: takes a line now and then.
-        data: not used.
+    Quick takes one start and 200 iterations instead of two and 5000: the shape, not the end.
     """
-    num_starts, num_iterations = (1, 200) if quick else (2, 5000)
-    fixed = [_fixed_importance(seed + start, num_steps=1000 if quick else 3000) for start in range(num_starts)]
+    num_starts, num_iterations = (1, 200) if run.quick else (2, 5000)
+    fixed = [_fixed_importance(run.seed + start, num_steps=1000 if run.quick else 3000) for start in range(num_starts)]
     batches, trained = _batches(NUM_BATCHES), {}
     for setting in SETTINGS:
         trained[setting.name] = []
         for start in range(num_starts):
-            progress(f"{setting.name}, start {start + 1} of {num_starts}: {num_iterations} iterations")
-            trained[setting.name].append(_train(setting, batches, seed=seed + start, num_iterations=num_iterations))
+            run.progress(f"{setting.name}, start {start + 1} of {num_starts}: {num_iterations} iterations")
+            trained[setting.name].append(_train(setting, batches, seed=run.seed + start, num_iterations=num_iterations))
     return Reproduction(
         name="alphacl-fig3",
         title="Two ReLU layers hold modes where linear layers hold one direction",
         source="alphacl2022, Fig. 3 and Theorem 6",
         claims=[*_fixed_claims(fixed), *_trained_claims(trained)],
-        panels=_panels_3(fixed[0], {name: runs[0] for name, runs in trained.items()}),
+        panels=_panels_3(fixed[0], {name: ends[0] for name, ends in trained.items()}),
         remarks=(
             "The released script does not parse as it stands; its set-up is used with that fixed: BatchNorm after the "
             "ReLU, outputs of unit length. The theory of section 5 has neither. The other two rows have its energy and "
             "its constraint, layers of Frobenius norm 1 and outputs as they are, but alpha still moves with the batch.",
             "With alpha held fixed, as in the theorems, a global maximum has rank at most 2; with two modes rank 2 "
             "takes augmentation strong enough to push the diagonal of X_alpha below its off-diagonal size "
-            "(theory.energy.relu_optima). Higher ranks come with an alpha that moves to the pairs which the first "
+            "(alphacl2022.relu_optima). Higher ranks come with an alpha that moves to the pairs which the first "
             "modes leave unresolved; a linear network then has rank above 1 as well, so that rank alone is not the "
             "mark of ReLU.",
             "In the script's data 2 % of the samples of the smallest mode are negative (magnitude 1, noise 0.5); "
             "Assumption 1 does not hold for those.",
         ),
         settings={
-            "seed": str(seed),
+            "seed": str(run.seed),
             "starts": str(num_starts),
             "iterations": str(num_iterations),
             "modes": str(MODES),

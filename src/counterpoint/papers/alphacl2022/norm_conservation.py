@@ -168,7 +168,7 @@ def loss_flow(
 ) -> LayerFlow:
     r"""Follow :math:`\dot W_l = -\partial L / \partial W_l` with an adaptive integrator, for any loss of the layers.
 
-    ``flow_training.gradient_flow`` is the flow of the toy networks, with gradients written out.
+    ``toy_networks.gradient_flow`` is the flow of the toy networks, with gradients written out.
 
     Args:
         weights: layers at the start, first one first.

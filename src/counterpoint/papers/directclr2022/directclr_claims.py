@@ -8,17 +8,18 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from counterpoint.papers.directclr2022.directclr_toys import NUM_DIMS, STRONG, Toy
-from counterpoint.papers.directclr2022.flow_network import ToyNetwork
-from counterpoint.papers.directclr2022.flow_spectrum import live_dimensions
-from counterpoint.papers.directclr2022.flow_training import NetworkPath
-from counterpoint.papers.directclr2022.linear_flow import covariance_gap, gap_directions
-from counterpoint.papers.directclr2022.toy_augmentations import (
+from counterpoint.papers.directclr2022.linear_flow import conservation_drift, covariance_gap, gap_directions
+from counterpoint.papers.directclr2022.singular_vectors import (
+    alignment_blocks,
+    alignment_matrix,
+    live_alignment,
+    live_dimensions,
+)
+from counterpoint.papers.directclr2022.toy_models import (
     draw_views,
 )
-from counterpoint.papers.directclr2022.two_layer_flow import conservation_drift
-from counterpoint.papers.directclr2022.weight_alignment import alignment_blocks, alignment_matrix, live_alignment
-from counterpoint.theory.reproduction import Claim
+from counterpoint.papers.directclr2022.toy_networks import NUM_DIMS, STRONG, NetworkPath, Toy, ToyNetwork
+from counterpoint.report.theory_pages.reproduction import Claim
 
 
 def alignment_claims(toy: Toy, last: ToyNetwork) -> list[Claim]:

@@ -5,7 +5,7 @@ Each with the released loss and with the paper's Eq. 2, because their outcomes d
 
 # D dimensions, T recorded times
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -17,17 +17,24 @@ from counterpoint.papers.directclr2022.directclr_claims import (
     growth_claims,
     strength_claims,
 )
-from counterpoint.papers.directclr2022.directclr_toys import NUM_DIMS, NUM_POINTS, STRONG, Toy, make_toys
-from counterpoint.papers.directclr2022.flow_network import decaying_network
-from counterpoint.papers.directclr2022.flow_spectrum import live_dimensions
-from counterpoint.papers.directclr2022.flow_training import NetworkPath, SgdPlan, gradient_flow
-from counterpoint.papers.directclr2022.toy_augmentations import (
+from counterpoint.papers.directclr2022.linear_flow import conservation_drift
+from counterpoint.papers.directclr2022.singular_vectors import alignment_matrix, live_dimensions
+from counterpoint.papers.directclr2022.toy_models import (
     block_noise,
     draw_views,
 )
-from counterpoint.papers.directclr2022.two_layer_flow import conservation_drift
-from counterpoint.papers.directclr2022.weight_alignment import alignment_matrix
-from counterpoint.theory.reproduction import Claim, LinePanel, MatrixPanel, Reproduction, Series, ignore
+from counterpoint.papers.directclr2022.toy_networks import (
+    NUM_DIMS,
+    NUM_POINTS,
+    STRONG,
+    NetworkPath,
+    SgdPlan,
+    Toy,
+    decaying_network,
+    gradient_flow,
+    make_toys,
+)
+from counterpoint.report.theory_pages.reproduction import Claim, FigureRun, LinePanel, MatrixPanel, Reproduction, Series
 
 DEPTHS = (1, 2, 3, 4)
 NUM_STARTS = 3
@@ -41,19 +48,10 @@ TWO_LOSSES = (
 )
 
 
-def figure_4(
-    *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ignore, data: str | None = None
-) -> Reproduction:
-    """Alignment matrix of two linear layers after training (directclr2022, Fig. 4).
-
-    Args:
-        seed: of points, start and batches.
-        quick: shorter training.
-        progress: told what is being trained.
-        data: not used, the data is drawn.
-    """
+def figure_4(run: FigureRun) -> Reproduction:
+    """Alignment matrix of two linear layers after training (directclr2022, Fig. 4)."""
     claims, panels = [], []
-    toys = make_toys(seed, quick, progress)
+    toys = make_toys(run)
     for toy in toys:
         last = toy.train(toy.start(2)).last
         claims += alignment_claims(toy, last)
@@ -73,24 +71,15 @@ def figure_4(
     )
 
 
-def figure_5(
-    *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ignore, data: str | None = None
-) -> Reproduction:
-    """Singular values of both layers and of the embedding's covariance while two layers learn (directclr2022, Fig. 5).
-
-    Args:
-        seed: of points, start and batches.
-        quick: shorter training, a shorter flow.
-        progress: told what is being trained.
-        data: not used, the data is drawn.
-    """
+def figure_5(run: FigureRun) -> Reproduction:
+    """Singular values of both layers and of the embedding's covariance in training (directclr2022, Fig. 5)."""
     claims, panels = [], []
-    toys = make_toys(seed, quick, progress)
+    toys = make_toys(run)
     for toy in toys:
         path = toy.train(toy.start(2))
         claims += growth_claims(toy, path)
         panels += _growth_panels(toy, path)
-    flow_claim, flow_panel = _flow_parts(toys[1], quick)
+    flow_claim, flow_panel = _flow_parts(toys[1], run.quick)
     return Reproduction(
         "directclr-fig5",
         "Small singular values stay behind",
@@ -135,21 +124,12 @@ def _flow_parts(toy: Toy, quick: bool) -> tuple[list[Claim], LinePanel]:
     return claims, _ranked(f"W1, {toy.name}, gradient flow", "time", "singular value", flow.times_T.tolist(), sigma_TD)
 
 
-def figure_6(
-    *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ignore, data: str | None = None
-) -> Reproduction:
-    """Embedding spectrum for 1 to 4 linear layers, and for two with ReLU between them (directclr2022, Fig. 6).
-
-    Args:
-        seed: of points, start and batches.
-        quick: shorter training.
-        progress: told what is being trained.
-        data: not used, the data is drawn.
-    """
+def figure_6(run: FigureRun) -> Reproduction:
+    """Embedding spectrum for 1 to 4 linear layers, and for two with ReLU between them (directclr2022, Fig. 6)."""
     claims, panels = [], []
-    toys = make_toys(seed, quick, progress)
+    toys = make_toys(run)
     for toy in toys:
-        starts = [replace(toy, seed=seed + 100 * start) for start in range(1 if quick else NUM_STARTS)]
+        starts = [replace(toy, seed=run.seed + 100 * start) for start in range(1 if run.quick else NUM_STARTS)]
         spectra = [[one.spectrum(one.train(one.start(depth)).last) for depth in DEPTHS] for one in starts]
         rectified_D = toy.spectrum(toy.train(toy.start(2, is_rectified=True)).last)
         claims += depth_claims(toy, spectra, rectified_D)
@@ -174,23 +154,14 @@ def figure_6(
     )
 
 
-def section_4(
-    *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ignore, data: str | None = None
-) -> Reproduction:
-    """One linear layer under weak and strong noise on half of its inputs (directclr2022, section 4; no figure there).
-
-    Args:
-        seed: of points, start and batches.
-        quick: shorter training.
-        progress: told what is being trained.
-        data: not used, the data is drawn.
-    """
+def section_4(run: FigureRun) -> Reproduction:
+    """One linear layer under weak and strong noise on half of its inputs (directclr2022, section 4)."""
     spectra, claims = {}, []
     for label, scale in (("noise 0.01", 0.01), (f"noise {STRONG}", STRONG)):
         noise_DD = block_noise(NUM_DIMS, scale, first=NUM_DIMS // 2)
-        toy, _ = make_toys(seed, quick, progress, noise_DD)
-        toy = replace(toy, descent=QUICK_ONE_LAYER if quick else ONE_LAYER)
-        start = decaying_network(1, NUM_DIMS, generator=torch.Generator().manual_seed(seed + 2), decay=0.0)
+        toy, _ = make_toys(run, noise_DD)
+        toy = replace(toy, descent=QUICK_ONE_LAYER if run.quick else ONE_LAYER)
+        start = decaying_network(1, NUM_DIMS, generator=torch.Generator().manual_seed(run.seed + 2), decay=0.0)
         path = toy.train(start)
         spectra[label] = toy.spectrum(path.last)
         claims += strength_claims(toy, path, label)

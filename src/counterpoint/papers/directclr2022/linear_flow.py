@@ -1,20 +1,25 @@
-r"""One linear layer under strong augmentation: :math:`\dot W = W X`, and what the eigenvalues of X say about W.
+r"""One and two linear layers: their flow, what it conserves, and which singular values grow.
 
-directclr2022, section 4. X is a covariance of differences between samples minus one between views, so augmentation that
-is stronger than the data along a direction makes an eigenvalue of X negative, and W shrinks along it.
+directclr2022, sections 4 and 5. One layer follows :math:`\dot W = W X`. X is a covariance of differences between
+samples minus one between views, so augmentation that is stronger than the data along a direction makes an eigenvalue
+of X negative, and W shrinks along it.
+
+With z = W2 W1 x and G = dL/d(W2 W1) = -W2 W1 X, each of two layers sees the other's singular values in its gradient;
+the small ones hardly grow, and the embedding loses dimensions although X has no negative eigenvalue.
 """
 
-# N samples, D input dimensions, K embedding dimensions, T times
+# N samples, D input dimensions, K embedding dimensions or singular values, T times
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.directclr2022.flow_losses import CovarianceGap, FlowLoss
-from counterpoint.papers.directclr2022.toy_augmentations import ToyViews
+from counterpoint.papers.directclr2022.toy_models import CovarianceGap, FlowLoss, ToyViews
 from counterpoint.papers.flow_integrator import TOLERANCE, FlowPath, State, integrate
 
 
@@ -44,10 +49,10 @@ def covariance_gap(weight_KD: Tensor, views: ToyViews, loss: FlowLoss) -> Covari
     Args:
         weight_KD: W (k, d).
         views: two views (n, d).
-        loss: ``flow_losses.DistanceInfoNCE()`` is the paper's Eq. 2, ``ProductInfoNCE()`` that of its released toys.
+        loss: ``toy_models.DistanceInfoNCE()`` is the paper's Eq. 2, ``ProductInfoNCE()`` that of its released toys.
 
     >>> views = ToyViews(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [1.0]]))
-    >>> from counterpoint.papers.directclr2022.flow_losses import DistanceInfoNCE
+    >>> from counterpoint.papers.directclr2022.toy_models import DistanceInfoNCE
     >>> covariance_gap(torch.zeros(1, 1), views, DistanceInfoNCE()).gap  # alpha_12 = alpha_21 = 1/2
     tensor([[1.]], dtype=torch.float64)
     """
@@ -129,3 +134,165 @@ def linear_flow(
         return [state[0] @ covariance_gap(state[0], views, loss).gap]
 
     return integrate(velocity, [weight_KD], times_T, tolerance=tolerance)
+
+
+@dataclass(frozen=True)
+class LayerRates:
+    """A time derivative for each of two layers: of the matrices, or of their singular values.
+
+    Attributes:
+        first: of W1.
+        second: of W2.
+    """
+
+    first: Tensor
+    second: Tensor
+
+
+@dataclass(frozen=True)
+class AlignedGrowth:
+    """Singular values of two aligned layers over time.
+
+    Attributes:
+        first_TK: of W1; infinite from the blow-up on.
+        second_TK: of W2.
+        blow_up_K: when both become infinite; infinite where they never do.
+    """
+
+    first_TK: Tensor
+    second_TK: Tensor
+    blow_up_K: Tensor
+
+
+def two_layer_velocity(w1_DD: Tensor, w2_DD: Tensor, gradient_DD: Tensor) -> LayerRates:
+    r""":math:`\dot W_1 = -W_2^\top G`, :math:`\dot W_2 = -G W_1^\top`.
+
+    Source: directclr2022, Lemma 3 (Eq. 8, 9).
+
+    Args:
+        w1_DD: the first layer.
+        w2_DD: the second layer.
+        gradient_DD: G, gradient of the loss in the product W2 W1; -W2 W1 X by Eq. 10.
+    """
+    return LayerRates(-w2_DD.T @ gradient_DD, -gradient_DD @ w1_DD.T)
+
+
+def conserved(weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    r"""What the flow of any loss keeps: :math:`W_l W_l^\top - W_{l+1}^\top W_{l+1}` for each two neighbouring layers.
+
+    Source: directclr2022, appendix B.5, for two layers. The constant is rarely 0: the layers agree only as far as they
+    have outgrown it, so directions with small singular values need not align.
+
+    >>> conserved([torch.tensor([[2.0]]), torch.tensor([[1.0]])])[0]
+    tensor([[3.]])
+    """
+    return tuple(below @ below.T - above.T @ above for below, above in pairwise(weights))
+
+
+def conservation_drift(start: Sequence[Tensor], later: Sequence[Tensor]) -> float:
+    """Largest change of an entry of what the flow conserves."""
+    pairs = zip(conserved(start), conserved(later), strict=True)
+    return max((float((after - before).abs().max()) for before, after in pairs), default=0.0)
+
+
+def two_layer_flow(
+    w1_DD: Tensor, w2_DD: Tensor, gap_DD: Tensor, times_T: Tensor, *, tolerance: float = TOLERANCE
+) -> FlowPath:
+    r"""Follow both layers while X stays as it is.
+
+    .. math:: \dot W_1 = W_2^\top W_2 W_1 X, \qquad \dot W_2 = W_2 W_1 X W_1^\top
+
+    Source: directclr2022, Eq. 8 to 10. With a positive definite X singular values become infinite in finite time, the
+    largest first. ``toy_networks.gradient_flow`` recomputes X.
+
+    Args:
+        w1_DD: at the first time.
+        w2_DD: at the first time.
+        gap_DD: X, symmetric.
+        times_T: at least 2 increasing times, before the blow-up.
+        tolerance: of each step's error.
+    """
+    gap_DD = gap_DD.double()
+    gap_directions(gap_DD)  # requires symmetry
+
+    def velocity(state: State) -> list[Tensor]:
+        rates = two_layer_velocity(state[0], state[1], -state[1] @ state[0] @ gap_DD)
+        return [rates.first, rates.second]
+
+    return integrate(velocity, [w1_DD, w2_DD], times_T, tolerance=tolerance)
+
+
+def aligned_rates(first_K: Tensor, second_K: Tensor, curvature_K: Tensor) -> LayerRates:
+    r"""Rates of singular values when the layers are aligned, :math:`V_2 = U_1`.
+
+    .. math:: \dot\sigma_1^k = \sigma_1^k (\sigma_2^k)^2 (v_1^{k\top} X v_1^k), \qquad
+              \dot\sigma_2^k = \sigma_2^k (\sigma_1^k)^2 (v_1^{k\top} X v_1^k)
+
+    Source: directclr2022, Theorem 3 (Eq. 11). Differs from the statement "V2 = U1^T", which means V2 = U1. Exact for
+    any X at a moment of exact alignment.
+
+    Args:
+        first_K: singular values of W1.
+        second_K: singular values of W2, in the same order.
+        curvature_K: :math:`v_1^{k\top} X v_1^k`.
+
+    >>> aligned_rates(torch.tensor([2.0]), torch.tensor([3.0]), torch.tensor([1.0]))
+    LayerRates(first=tensor([18.]), second=tensor([12.]))
+    """
+    return LayerRates(first_K * second_K.square() * curvature_K, second_K * first_K.square() * curvature_K)
+
+
+def aligned_growth(first_K: Tensor, second_K: Tensor, curvature_K: Tensor, times_T: Tensor) -> AlignedGrowth:
+    r"""Solve Theorem 3 for a fixed X whose eigenvectors are the right singular vectors of W1.
+
+    With the constant :math:`C = \sigma_1^2 - \sigma_2^2` and the curvature r, :math:`\sigma_2^2/\sigma_1^2` grows as
+    :math:`e^{2 C r t}`, so that
+
+    .. math:: \sigma_1(t)^2 = \frac{\sigma_1^2}{1 - 2 r t\, \varphi(2 C r t)\, \sigma_2^2}, \qquad
+              \varphi(a) = (e^a - 1)/a
+
+    and likewise for the second layer with -C. Differs from directclr2022, section 5.3, which says
+    :math:`\dot\sigma_1 = \sigma_1(\sigma_1^2 + C) r` beside :math:`\sigma_1^2 = \sigma_2^2 + C`; the sign before C must
+    be minus.
+
+    Args:
+        first_K: singular values of W1 at time 0, > 0.
+        second_K: singular values of W2 at time 0, > 0, in the same order.
+        curvature_K: r, eigenvalues of X in that order.
+        times_T: times >= 0.
+
+    Raises:
+        UsageError: a singular value that is not above 0, or a time below 0.
+
+    >>> grown = aligned_growth(torch.tensor([1.0]), torch.tensor([1.0]), torch.tensor([1.0]), torch.tensor([0.375]))
+    >>> grown.first_TK, grown.blow_up_K  # 1 / (1 - 2 t) = 4
+    (tensor([[2.]], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
+    """
+    if bool((torch.cat([first_K, second_K]) <= 0).any()):
+        raise UsageError("singular values must be > 0; a layer that is 0 along a direction stays so")
+    check_features(times_T[:, None], "times", min_rows=1)
+    if float(times_T.min()) < 0:
+        raise UsageError(f"times must be >= 0, got {float(times_T.min()):g}; singular values are those of time 0")
+    p_K, q_K, r_K = first_K.double().square(), second_K.double().square(), curvature_K.double()
+    gap_K = p_K - q_K
+    time_T1 = times_T.double()[:, None]
+    blow_up_K = torch.where(r_K > 0, _log1p_ratio(gap_K / q_K) / (2 * r_K * q_K), torch.inf)
+    exponent_TK = 2 * gap_K * r_K * time_T1
+    first_TK = p_K / (1 - 2 * r_K * time_T1 * _expm1_ratio(exponent_TK) * q_K)
+    second_TK = q_K / (1 - 2 * r_K * time_T1 * _expm1_ratio(-exponent_TK) * p_K)
+    is_over_TK = time_T1 >= blow_up_K
+    return AlignedGrowth(
+        torch.where(is_over_TK, torch.inf, first_TK).sqrt(),
+        torch.where(is_over_TK, torch.inf, second_TK).sqrt(),
+        blow_up_K,
+    )
+
+
+def _expm1_ratio(a: Tensor) -> Tensor:
+    """(e^a - 1) / a, 1 at 0."""
+    return torch.where(a == 0, 1.0, torch.expm1(a) / torch.where(a == 0, 1.0, a))
+
+
+def _log1p_ratio(a: Tensor) -> Tensor:
+    """log(1 + a) / a, 1 at 0."""
+    return torch.where(a == 0, 1.0, torch.log1p(a) / torch.where(a == 0, 1.0, a))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.ncl2024.cooccurrence import Cooccurrence, LatentModel
+from counterpoint.papers.ncl2024.latent_classes import Cooccurrence, LatentModel
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ orthogonal, and span C.
 # N samples, D features, C classes
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.report.theory_pages.reproduction import Claim, FigureRun, LinePanel, Reproduction, Series
 from counterpoint.runs.training import train
-from counterpoint.theory.reproduction import Claim, LinePanel, Reproduction, Series, ignore
 
 SHOWN = 50  # largest values, as in the paper
 EPOCHS, QUICK_EPOCHS = 40, 6
@@ -70,18 +70,10 @@ class LearnedFeatures:
         return float(self.activation_D[:SHOWN][-1] / self.activation_D[0])
 
 
-def figure_6(
-    *, seed: int = 0, quick: bool = False, progress: Callable[[str], None] = ignore, data: str | None = None
-) -> Reproduction:
+def figure_6(run: FigureRun) -> Reproduction:
     """Train both kinds of features with positives of the same class and compare the dimensions they use.
 
     Source: ncl2024, section E.1 and Fig. 6.
-
-    Args:
-        seed: of the runs.
-        quick: fewer epochs.
-        progress: told what is being done.
-        data: labelled data to train on; None is the digits that ship with scikit-learn.
 
     Raises:
         UsageError: data without labels.
@@ -90,23 +82,28 @@ def figure_6(
     Returns:
         Claims and two panels. The run folders are temporary.
     """
-    epochs = QUICK_EPOCHS if quick else EPOCHS
+    epochs = QUICK_EPOCHS if run.quick else EPOCHS
     features: dict[str, LearnedFeatures] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, output_map in OUTPUT_MAPS.items():
-            progress(f"{name}: {epochs} epochs with positives of the same class")
-            run = train(
-                data or "digits",
+            run.progress(f"{name}: {epochs} epochs with positives of the same class")
+            trained = train(
+                run.data or "digits",
                 out=Path(folder) / name,
                 quiet=True,
                 method="supcon",
-                seed=seed,
+                seed=run.seed,
                 epochs=epochs,
                 temperature=TEMPERATURE,
                 output={"nonnegative": output_map},
             )
-            features[name] = _measure_run(run)
-    settings = {"data": data or "digits", "seed": str(seed), "epochs": str(epochs), "temperature": str(TEMPERATURE)}
+            features[name] = _measure_run(trained)
+    settings = {
+        "data": run.data or "digits",
+        "seed": str(run.seed),
+        "epochs": str(epochs),
+        "temperature": str(TEMPERATURE),
+    }
     return _reproduction(features[SIGNED], features[NON_NEGATIVE], settings)
 
 

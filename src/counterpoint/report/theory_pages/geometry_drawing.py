@@ -17,12 +17,12 @@ from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import HALF, data_table, figure
 from counterpoint.report.charts.levels import GLYPHS
 from counterpoint.report.markup import Markup, element, join
+from counterpoint.report.theory_pages.reproduction import MatrixPanel
 from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document
 from counterpoint.report.theory_pages.theory_matrix import matrix_figure
 from counterpoint.report.theory_pages.theory_plane import Spoke, unit_plane
 from counterpoint.report.wording import count, listing, number, percent
 from counterpoint.theory.geometry.optimal_geometry import Geometry
-from counterpoint.theory.reproduction import MatrixPanel
 
 # C classes, D dimensions
 

@@ -7,8 +7,8 @@ from counterpoint.report.charts.chart_frame import CHARACTER_WIDTH, ChartText, s
 from counterpoint.report.charts.figures import HALF, data_table, figure
 from counterpoint.report.charts.ticks import evenly_chosen
 from counterpoint.report.markup import Markup, element
+from counterpoint.report.theory_pages.reproduction import MatrixPanel
 from counterpoint.report.wording import MINUS, number
-from counterpoint.theory.reproduction import MatrixPanel
 
 MAX_SHOWN = 64  # rows or columns of a drawing
 MAX_TABLE = 40  # columns of the table of numbers

@@ -10,10 +10,10 @@ from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
 from counterpoint.report.charts.levels import GLYPHS
 from counterpoint.report.markup import Markup, element, join
+from counterpoint.report.theory_pages.reproduction import Claim, LinePanel, Panel, Reproduction, written
 from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document
 from counterpoint.report.theory_pages.theory_panels import MAX_AT_ENDS, panel_figure
 from counterpoint.report.wording import number
-from counterpoint.theory.reproduction import Claim, LinePanel, Panel, Reproduction, written
 
 LEVEL_OF_VERDICT = {True: "good", False: "warning", None: "note"}
 MAX_LEGEND_ROWS = 3  # in a drawing of half the width

@@ -11,9 +11,9 @@ from counterpoint.report.charts.point_chart import Cloud, point_clouds
 from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup
+from counterpoint.report.theory_pages.reproduction import LinePanel, MatrixPanel, Panel, PointPanel, Series
 from counterpoint.report.theory_pages.theory_matrix import matrix_figure
 from counterpoint.report.wording import count, number
-from counterpoint.theory.reproduction import LinePanel, MatrixPanel, Panel, PointPanel, Series
 
 NUM_COLOURS = 6
 MAX_AT_ENDS = 6  # lines named at their ends; more are named in a legend

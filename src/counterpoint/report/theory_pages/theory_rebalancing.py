@@ -2,11 +2,11 @@
 
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.markup import Markup, element, join
+from counterpoint.report.theory_pages.reproduction import MatrixPanel
 from counterpoint.report.theory_pages.theory_document import TheorySection
 from counterpoint.report.theory_pages.theory_matrix import matrix_figure
 from counterpoint.report.wording import count, number
 from counterpoint.theory.collapse.rebalancing import RebalancingPlan
-from counterpoint.theory.reproduction import MatrixPanel
 
 MAX_ROWS = 40  # of the table of classes
 CLASS_COLUMNS = ("class", "share", "sampled as", "draws of a sample", "anchor weight", "weight of a sample")

@@ -1,11 +1,11 @@
-"""What reproducing a figure of a paper yields: claims set beside our numbers, and panels to draw.
+"""What reproducing a figure of a paper takes and yields: claims set beside our numbers, and panels to draw.
 
-Plain numbers and texts only. A figure function in ``papers`` fills a ``Reproduction`` and ``report`` draws it; its
-text and JSON forms are here, so that all say the same.
+Plain numbers and texts only. A figure function in ``papers`` fills a ``Reproduction``; text and JSON are here, the page
+is ``theory_page``: three views of one record.
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -17,7 +17,24 @@ VERDICTS = {True: "agrees", False: "differs", None: "-"}
 
 
 def ignore(line: str) -> None:
-    """Take a line of progress and do nothing: the default of every figure function."""
+    """Take a line of progress and do nothing."""
+
+
+@dataclass(frozen=True)
+class FigureRun:
+    """What a figure function is asked for.
+
+    Attributes:
+        seed: of everything random; where there are several starts, of the first.
+        quick: a reduced size that takes seconds.
+        progress: takes a line from time to time.
+        data: images to use, where the figure is about images; None is the bundled digits.
+    """
+
+    seed: int = 0
+    quick: bool = False
+    progress: Callable[[str], None] = ignore
+    data: str | None = None
 
 
 @dataclass(frozen=True)
