@@ -12,6 +12,7 @@ from page_scan import PageScan
 from test_theory_page import cells, scan
 
 from counterpoint.core.errors import RunError
+from counterpoint.report.theory_pages.collapse_sections import phase_line, phase_section, rebalancing_section
 from counterpoint.report.theory_pages.geometry_drawing import (
     Remarks,
     class_groups,
@@ -20,8 +21,6 @@ from counterpoint.report.theory_pages.geometry_drawing import (
     render_geometry,
     write_geometry,
 )
-from counterpoint.report.theory_pages.theory_phases import phase_line, phase_section
-from counterpoint.report.theory_pages.theory_rebalancing import rebalancing_section
 from counterpoint.theory.collapse.phase import phase_diagram
 from counterpoint.theory.collapse.rebalancing import rebalance
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry

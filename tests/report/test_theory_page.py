@@ -14,9 +14,8 @@ from theory_records import ATTACK, STEPS, hostile, lines, matrix, points, reprod
 
 from counterpoint.core.errors import RunError
 from counterpoint.report.theory_pages.reproduction import Claim, LinePanel, MatrixPanel, PointPanel, Series
-from counterpoint.report.theory_pages.theory_matrix import heat_map
 from counterpoint.report.theory_pages.theory_page import render_reproduction, verdict_words, write_reproduction
-from counterpoint.report.theory_pages.theory_panels import MAX_LINES, line_figure, point_figure
+from counterpoint.report.theory_pages.theory_panels import MAX_LINES, heat_map, line_figure, point_figure
 
 
 def scan(page: str) -> PageScan:

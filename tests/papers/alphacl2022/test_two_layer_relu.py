@@ -18,13 +18,17 @@ from counterpoint.papers.alphacl2022.two_layer_relu import (
     negative_entry_bound,
     relu_velocities,
     sticky_velocities,
-    two_layer,
 )
 from oracles import alphacl_theory_oracle as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
 
 seeds = st.integers(0, 2**31)
+
+
+def two_layer(w1_KM: Tensor, w2_OK: Tensor, x_NM: Tensor) -> Tensor:
+    """z = W_2 [W_1 x]_+, one row per sample (alphacl2022, section 5.1)."""
+    return torch.relu(x_NM @ w1_KM.T) @ w2_OK.T
 
 
 def draw_case(seed: int, num_modes: int, num_samples: int) -> tuple[Tensor, ModeMixture, Tensor]:

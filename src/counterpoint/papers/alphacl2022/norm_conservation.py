@@ -23,10 +23,6 @@ from counterpoint.core.checks import check_features
 from counterpoint.core.errors import UsageError
 from counterpoint.papers.flow_integrator import MAX_EVALUATIONS, TOLERANCE, integrate
 
-Elementwise = Callable[[Tensor], Tensor]
-Normalisation = Callable[[Tensor], Tensor]
-Objective = Callable[[Tensor], Tensor]
-
 
 @dataclass(frozen=True)
 class LayerFlow:
@@ -60,61 +56,6 @@ class Drifts:
     node_balances_L: Tensor
 
 
-@dataclass(frozen=True)
-class Network:
-    """A network without biases: linear layers, an activation between them, a normalisation of the output.
-
-    Attributes:
-        activation: h, applied after every layer but the last; ``h(x) = h'(x) x`` for the conservation laws.
-        normalisation: what is done to the output of a batch.
-        normalised_layer: after which layer, counted from 1; None after the last.
-    """
-
-    activation: Elementwise = torch.relu
-    normalisation: Normalisation | None = None
-    normalised_layer: int | None = None
-
-    def __call__(self, weights: Sequence[Tensor], x_ND: Tensor) -> Tensor:
-        """Outputs of a batch."""
-        place = len(weights) if self.normalised_layer is None else self.normalised_layer
-        f_NK = x_ND
-        for index, layer in enumerate(weights, start=1):
-            f_NK = f_NK @ layer.T
-            f_NK = f_NK if index == len(weights) else self.activation(f_NK)
-            f_NK = self.normalisation(f_NK) if self.normalisation is not None and index == place else f_NK
-        return f_NK
-
-
-def l2_norm(f_NK: Tensor) -> Tensor:
-    """Each sample by its length, f / |f|.
-
-    >>> l2_norm(torch.tensor([[3.0, 4.0]]))
-    tensor([[0.6000, 0.8000]])
-    """
-    return f_NK / torch.linalg.vector_norm(f_NK, dim=1, keepdim=True)
-
-
-def layer_norm(f_NK: Tensor) -> Tensor:
-    r"""Each sample centred, by its length: :math:`(f - \bar f) / |f - \bar f|`; LayerNorm up to a factor sqrt(K).
-
-    Source: alphacl2022, Lemma 6. Differs from it as printed, where the length is that of f before it is centred.
-
-    >>> layer_norm(torch.tensor([[2.0, 0.0]]))
-    tensor([[ 0.7071, -0.7071]])
-    """
-    return l2_norm(f_NK - f_NK.mean(dim=1, keepdim=True))
-
-
-def batch_norm(f_NK: Tensor) -> Tensor:
-    """Each node centred over the batch, by its length; BatchNorm up to a factor sqrt(N).
-
-    >>> batch_norm(torch.tensor([[2.0], [0.0]]))
-    tensor([[ 0.7071],
-            [-0.7071]])
-    """
-    return layer_norm(f_NK.T).T
-
-
 def normalisation_jacobian(x_K: Tensor, *, is_centred: bool) -> Tensor:
     r"""The Jacobian of x / |x|, or centred of (x - mean) / |x - mean|.
 
@@ -145,17 +86,6 @@ def normalisation_jacobian(x_K: Tensor, *, is_centred: bool) -> Tensor:
         raise UsageError("x must not be zero, nor constant where the mean is taken off; it has no direction")
     unit_K = centred_K / length
     return (centring_KK - torch.outer(unit_K, unit_K)) / length
-
-
-def reversibility_error(activation: Elementwise, x_N: Tensor) -> float:
-    """Largest ``|h(x) - h'(x) x|``: 0 for the activations of Definition 2 (linear, ReLU, leaky ReLU).
-
-    >>> x = torch.tensor([-1.0, 2.0])
-    >>> reversibility_error(torch.relu, x), reversibility_error(torch.square, x)
-    (0.0, 4.0)
-    """
-    slope_N = torch.func.grad(lambda x: activation(x).sum())(x_N)
-    return float((activation(x_N) - slope_N * x_N).abs().max())
 
 
 def loss_flow(

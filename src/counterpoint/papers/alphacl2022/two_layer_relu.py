@@ -143,18 +143,6 @@ def draw_mixture(
     return ModeMixture(first_NM, second_NM, mode_N)
 
 
-def two_layer(w1_KM: Tensor, w2_OK: Tensor, x_NM: Tensor) -> Tensor:
-    r"""The network :math:`z = W_2 [W_1 x]_+`, one row per sample.
-
-    Source: alphacl2022, section 5.1 (ReLU2Layer).
-
-    >>> two_layer(torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0]]), torch.eye(2))
-    tensor([[2.],
-            [0.]])
-    """
-    return torch.relu(x_NM @ w1_KM.T) @ w2_OK.T
-
-
 def relu_velocities(alpha_NN: Tensor, mixture: ModeMixture, w1_KM: Tensor, w2_OK: Tensor) -> LayerVelocities:
     r"""The gradient of the energy through the gates of the ReLU, sample by sample.
 
