@@ -270,7 +270,7 @@ def _rank(w_KM: Tensor) -> int:
 
 def _fixed_claims(fixed: Sequence[_Fixed]) -> list[Claim]:
     """Theorem 3 beside Theorem 6."""
-    linear, relu = ([_rank(ends[place]) for ends in _ends(fixed)] for place in (0, 1))
+    linear, relu = [_rank(run.linear.weights[0]) for run in fixed], [_rank(run.relu.w1_KM) for run in fixed]
     found = [describe_first_layer(run.relu.w1_KM) for run in fixed]
     holds = all(layer.single_mode is not None or layer.rank > 1 for layer in found)
     modes = ", ".join("several modes" if f.single_mode is None else f"mode {f.single_mode + 1}" for f in found)
@@ -284,11 +284,6 @@ def _fixed_claims(fixed: Sequence[_Fixed]) -> list[Claim]:
             "Theorem 6; modes are numbered from the largest magnitude",
         ),
     ]
-
-
-def _ends(fixed: Sequence[_Fixed]) -> list[tuple[Tensor, Tensor]]:
-    """First layers of the linear and of the ReLU network."""
-    return [(run.linear.weights[0], run.relu.w1_KM) for run in fixed]
 
 
 def _trained_claims(trained: dict[str, list[_Trained]]) -> list[Claim]:

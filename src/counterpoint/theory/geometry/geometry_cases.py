@@ -64,34 +64,22 @@ def solve_convex(risk: ClassRisk, tolerance: float) -> Found:
 
 def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> Found:
     """A local optimum in fewer than C - 1 dimensions, the best of some starts, beside the bound for all dimensions."""
-    whole = solve_convex(risk, tolerance)
-    smooth, _ = risk.smoothed(_FIXED_WIDTH)
-    axes_CR = _padded(whole.factor_CR, dimension)[:, :dimension]
-    tries = [minimise_over_correlations(smooth, rank=dimension, start=start) for start in _starts(axes_CR)]
-    best = min(tries, key=lambda solution: solution.value)
-    status = (
-        f"local optimum, the best of {len(tries)} starts: in {dimension} dimensions, fewer than the optimum of any "
-        "dimension may need, the problem is not convex and no certificate exists; the lower bound is that of any "
-        "dimension"
+    reason = (
+        f"in {dimension} dimensions, fewer than the optimum of any dimension may need, the problem is not convex and "
+        "no certificate exists; the lower bound is that of any dimension"
     )
-    iterations = whole.iterations + sum(solution.iterations for solution in tries)
-    return Found(best.factor_CR, risk.value(best.gram_CC), whole.lower_bound, status, iterations, whole.scale)
+    return _best_of_starts(risk, solve_convex(risk, tolerance), dimension, reason)
 
 
 def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> Found:
     """A local optimum of a risk that is not convex, beside the bound of its convex minorant."""
     assert risk.lower is not None
-    whole = solve_convex(risk.lower, tolerance)
-    columns = min(dimension, risk.num_classes)
-    axes_CR = _padded(whole.factor_CR, columns)[:, :columns]
-    tries = [minimise_over_correlations(risk, rank=columns, start=start) for start in _starts(axes_CR)]
-    best = min(tries, key=lambda solution: solution.value)
-    status = (
-        f"local optimum, the best of {len(tries)} starts: the risk of {risk.name} is not convex in the Gram matrix and "
-        f"no certificate exists; the lower bound is that of {risk.lower.name} without weights, which is nowhere above"
+    reason = (
+        f"the risk of {risk.name} is not convex in the Gram matrix and no certificate exists; the lower bound is that "
+        f"of {risk.lower.name} without weights, which is nowhere above"
     )
-    iterations = whole.iterations + sum(solution.iterations for solution in tries)
-    return Found(best.factor_CR, best.value, whole.lower_bound, status, iterations, whole.scale)
+    whole = solve_convex(risk.lower, tolerance)
+    return _best_of_starts(risk, whole, min(dimension, risk.num_classes), reason)
 
 
 def solve_nonnegative(risk: ClassRisk, dimension: int) -> Found:
@@ -151,6 +139,17 @@ def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
 def _short_of(tolerance: float, gap: float) -> str:
     """Say that the tolerance was not reached."""
     return f"the certified relative gap is {gap:.1e}, not the {tolerance:.0e} asked for"
+
+
+def _best_of_starts(risk: ClassRisk, whole: Found, columns: int, reason: str) -> Found:
+    """The best of the descents from the principal axes of a related optimum and from random factors."""
+    smooth, _ = risk.smoothed(_FIXED_WIDTH)
+    axes_CR = _padded(whole.factor_CR, columns)[:, :columns]
+    tries = [minimise_over_correlations(smooth, rank=columns, start=start) for start in _starts(axes_CR)]
+    best = min(tries, key=lambda solution: solution.value)
+    status = f"local optimum, the best of {len(tries)} starts: {reason}"
+    iterations = whole.iterations + sum(solution.iterations for solution in tries)
+    return Found(best.factor_CR, risk.value(best.gram_CC), whole.lower_bound, status, iterations, whole.scale)
 
 
 def _starts(axes_CR: Tensor) -> list[Tensor]:
