@@ -13,7 +13,7 @@ from counterpoint.theory.collapse.merged_minorities import (
     splitting_margin,
 )
 from counterpoint.theory.geometry.class_risk import class_risk
-from counterpoint.theory.geometry.merged_classes import MergedRisk
+from counterpoint.theory.geometry.geometry_cases import MergedRisk
 
 SHARES = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.1], dtype=torch.float64)
 GROUP = [2, 3, 4]

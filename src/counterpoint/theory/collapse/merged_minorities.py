@@ -34,7 +34,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.theory.collapse.risk_setting import RiskSetting, root_between
 from counterpoint.theory.geometry.correlation_dual import multipliers
 from counterpoint.theory.geometry.correlation_solver import Risk, minimise_over_correlations
-from counterpoint.theory.geometry.merged_classes import MergedRisk
+from counterpoint.theory.geometry.geometry_cases import MergedRisk
 
 SOLVER_TOLERANCE = 1e-12  # the margin's error is about the square root of the risk's
 ROOT_TOLERANCE = 1e-14

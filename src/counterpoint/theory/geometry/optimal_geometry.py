@@ -18,12 +18,12 @@ from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, che
 from counterpoint.theory.geometry.correlation_dual import multipliers
 from counterpoint.theory.geometry.geometry_cases import (
     Found,
+    coinciding,
     solve_convex,
     solve_few_dimensions,
     solve_nonnegative,
     solve_not_convex,
 )
-from counterpoint.theory.geometry.merged_classes import coinciding
 
 _MERGED = 1 - 1e-6  # cosine of classes that share one vector
 _VANISHES = 1e-10  # eigenvalue, as a share of the largest
