@@ -21,7 +21,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.errors import UsageError
-from counterpoint.papers.flow_integrator import MAX_EVALUATIONS, TOLERANCE, integrate
+from counterpoint.papers.flow_integrator import MAX_EVALUATIONS, integrate
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,6 @@ def loss_flow(
     loss_of_weights: Callable[[Sequence[Tensor]], Tensor],
     times_T: Tensor,
     *,
-    tolerance: float = TOLERANCE,
     max_evaluations: int = MAX_EVALUATIONS,
 ) -> LayerFlow:
     r"""Follow :math:`\dot W_l = -\partial L / \partial W_l` with an adaptive integrator, for any loss of the layers.
@@ -104,7 +103,6 @@ def loss_flow(
         weights: layers at the start, first one first.
         loss_of_weights: any differentiable loss of the layers; the flow is that of its gradient.
         times_T: increasing times, at least 2.
-        tolerance: of each step's error.
         max_evaluations: of the gradient, before giving up.
 
     Raises:
@@ -121,7 +119,7 @@ def loss_flow(
         leaves = [layer.detach().requires_grad_() for layer in layers]
         return [-slope for slope in torch.autograd.grad(loss_of_weights(leaves), leaves)]
 
-    path = integrate(velocity, weights, times_T, tolerance=tolerance, max_evaluations=max_evaluations)
+    path = integrate(velocity, weights, times_T, max_evaluations=max_evaluations)
     layers = tuple(torch.stack(states) for states in zip(*path.states, strict=True))
     with torch.no_grad():
         loss_T = torch.stack([loss_of_weights(state) for state in path.states])

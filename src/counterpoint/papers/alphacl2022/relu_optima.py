@@ -30,6 +30,7 @@ from counterpoint.papers.alphacl2022.deep_linear import check_symmetric, twice_e
 from counterpoint.papers.alphacl2022.two_layer_relu import LayerVelocities, sticky_velocities
 from counterpoint.papers.flow_integrator import TOLERANCE
 
+STEP = 0.02  # length of a step of the ascent
 NEGLIGIBLE = 1e-3  # of the largest; singular values and weights below do not count
 
 
@@ -85,9 +86,7 @@ class TwoModeOptimum:
     rank: int
 
 
-def ascend_sticky(
-    x_alpha_MM: Tensor, w1_KM: Tensor, w2_OK: Tensor, *, num_steps: int = 3000, step: float = 0.02
-) -> StickyAscent:
+def ascend_sticky(x_alpha_MM: Tensor, w1_KM: Tensor, w2_OK: Tensor, *, num_steps: int = 3000) -> StickyAscent:
     r"""Raise the energy of two ReLU layers under :math:`\|W_l\|_F = 1` and the sticky weight rule.
 
     Steps as in ``deep_linear.ascend``; an entry of W_1 that a step would take below 0 is set to 0 and stays there.
@@ -99,7 +98,6 @@ def ascend_sticky(
         w1_KM: first layer at the start, >= 0, not all 0.
         w2_OK: second layer at the start, not all 0.
         num_steps: how many steps, >= 1.
-        step: length of a step, > 0.
 
     Raises:
         ValueError: a negative entry of W_1, a layer of zeros, or matrices that do not fit.
@@ -108,7 +106,6 @@ def ascend_sticky(
     >>> made.w1_KM, round(float(made.objective_T[-1]), 9)
     (tensor([[1., 0.]], dtype=torch.float64), 2.0)
     """
-    check_positive(step, "step", hint="0.02 is a good length")
     if num_steps < 1:
         raise UsageError(f"num_steps must be >= 1, got {num_steps}; 3000 usually converge")
     w1_KM, w2_OK = _unit(w1_KM.double(), "W_1"), _unit(w2_OK.double(), "W_2")
@@ -116,7 +113,7 @@ def ascend_sticky(
     for _ in range(num_steps):
         velocity = sticky_velocities(x_alpha_MM, w1_KM, w2_OK)
         largest = max(float(velocity.first_KM.norm()), float(velocity.second_OK.norm()))
-        scale = step / max(largest, torch.finfo(torch.float64).tiny)
+        scale = STEP / max(largest, torch.finfo(torch.float64).tiny)
         w1_KM = _unit((w1_KM + scale * velocity.first_KM).clamp(min=0.0), "W_1")
         w2_OK = _unit(w2_OK + scale * velocity.second_OK, "W_2")
         objectives.append(twice_energy(x_alpha_MM, [w1_KM, w2_OK]))

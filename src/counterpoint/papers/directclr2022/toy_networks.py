@@ -257,7 +257,6 @@ def gradient_descent(
     *,
     descent: SgdPlan,
     generator: torch.Generator,
-    at_record: Callable[[int], None] | None = None,
 ) -> NetworkPath:
     """Train by SGD, each step on a batch of its own.
 
@@ -267,7 +266,6 @@ def gradient_descent(
         loss: of the embeddings.
         descent: rate, steps and batch.
         generator: draws the batches.
-        at_record: called with the step whenever a network is kept.
 
     Raises:
         TrainingError: the loss is no longer finite.
@@ -284,8 +282,6 @@ def gradient_descent(
             times.append(step * descent.rate)
             networks.append(ToyNetwork(weights, network.is_rectified))
             values.append(at.value)
-            if at_record is not None:
-                at_record(step)
         if step < last:
             weights = tuple(w - descent.rate * g for w, g in zip(weights, at.gradients, strict=True))
     to_tensor = torch.tensor

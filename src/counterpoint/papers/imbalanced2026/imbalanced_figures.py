@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.papers.imbalanced2026.plane_embeddings import (
+    BATCH_SIZE,
+    LEARNING_RATE,
     ClassSamples,
     PlaneEmbedding,
     PlanePlan,
@@ -348,8 +350,8 @@ def _settings(taken: ClassSamples, plan: PlanePlan) -> dict[str, str]:
         "samples": " + ".join(map(str, taken.counts)),
         "encoder": plan.encoder,
         "epochs": str(plan.epochs),
-        "batch size": str(min(plan.batch_size, len(taken.labels))),
+        "batch size": str(min(BATCH_SIZE, len(taken.labels))),
         "negatives": str(plan.num_negatives),
-        "learning rate": f"{plan.learning_rate:g}",
+        "learning rate": f"{LEARNING_RATE:g}",
         "seed": str(plan.seed),
     }

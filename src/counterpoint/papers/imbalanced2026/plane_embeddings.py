@@ -29,6 +29,8 @@ MOST_SAMPLES = 3000
 PLANE = 2
 HEAD = ProjectorDetails(norm="batch")
 HEAD_WIDTH = 512
+BATCH_SIZE = 512  # or all samples, where there are fewer
+LEARNING_RATE = 1e-3  # of Adam at first; falls to zero along a cosine
 NUM_LINES = 5  # of progress per training
 
 
@@ -60,16 +62,12 @@ class PlanePlan:
 
     Attributes:
         epochs: passes over the samples.
-        batch_size: samples per batch, or all where there are fewer.
-        learning_rate: of Adam at first; falls to zero along a cosine.
         num_negatives: k draws for each anchor.
         encoder: ``convnet`` or ``mlp``, which takes pictures as rows of pixels.
         seed: of weights, order and draws.
     """
 
     epochs: int
-    batch_size: int = 512
-    learning_rate: float = 1e-3
     num_negatives: int = 512
     encoder: str = "convnet"
     seed: int = 0
@@ -135,10 +133,10 @@ def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, pr
     network = _build(plan, tuple(samples.shape[1:]))
     before_ND = _embed(network, samples)
     loss = GeneralizedContrastive(plan.num_negatives, supervised, "ball", seed=plan.seed)
-    order = EpochOrder(torch.arange(len(samples)), min(plan.batch_size, len(samples)), plan.seed)
+    order = EpochOrder(torch.arange(len(samples)), min(BATCH_SIZE, len(samples)), plan.seed)
     num_steps = plan.epochs * order.batches_per_epoch
-    schedule = Schedule(plan.learning_rate, num_steps, num_warmup=0)
-    optimiser = torch.optim.Adam(network.parameters(), lr=plan.learning_rate)
+    schedule = Schedule(LEARNING_RATE, num_steps, num_warmup=0)
+    optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
     setting, losses = ("SCL" if supervised else "UCL"), deque(maxlen=order.batches_per_epoch)
     batches = (batch_B for epoch in range(plan.epochs) for batch_B in order.batches(epoch))
     for step, batch_B in enumerate(batches):

@@ -17,6 +17,7 @@ from torch import Tensor
 from counterpoint.theory.geometry.correlation_dual import multipliers
 from counterpoint.theory.geometry.risk_rows import RiskAt
 
+_MOST_STEPS = 300  # of Newton's method
 _MOST_PRODUCTS = 500  # Hessian-vector products per step
 _EPSILON = torch.finfo(torch.float64).eps
 _KEEP = 1e-7  # singular values below this share of the largest are dropped: they change the risk by its square
@@ -84,23 +85,20 @@ def point_at(risk: Callable[[Tensor], RiskAt], factor_CR: Tensor) -> Point:
     return Point(factor_CR, gram_CC, at, y_C, 2 * (at.gradient_CC @ factor_CR + y_C[:, None] * factor_CR))
 
 
-def descend(
-    risk: Callable[[Tensor], RiskAt], factor_CR: Tensor, *, slope: float, most_iterations: int = 300
-) -> Descent:
+def descend(risk: Callable[[Tensor], RiskAt], factor_CR: Tensor, *, slope: float) -> Descent:
     """Minimise the risk over factors of a given shape, to a stationary point.
 
     Args:
         risk: from a correlation matrix to value and derivatives.
         factor_CR: start, (C, R); columns that vanish on the way are dropped.
         slope: relative length of the gradient at which to stop.
-        most_iterations: Newton steps.
 
     Returns:
         The last point; check its ``relative_slope``.
     """
     point, radius = point_at(risk, factor_CR), 1.0
     largest_radius = 4 * math.sqrt(len(factor_CR))
-    for iteration in range(most_iterations):
+    for iteration in range(_MOST_STEPS):
         if point.relative_slope <= slope:
             return Descent(point, iteration)
         step = _trust_region_step(point, radius)
@@ -115,7 +113,7 @@ def descend(
             radius = min(2 * radius, largest_radius)
         if agreement > 0.05:
             point = _with_fewer_columns(risk, trial)
-    return Descent(point, most_iterations)
+    return Descent(point, _MOST_STEPS)
 
 
 def _trust_region_step(point: Point, radius: float) -> _Step:

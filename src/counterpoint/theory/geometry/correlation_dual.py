@@ -27,6 +27,7 @@ from counterpoint.core.one_thread import one_blas_thread
 from counterpoint.theory.geometry.risk_rows import RiskAt
 
 _SMALLEST_SHARE = 1e-20  # of the largest multiplier, below which none is taken: it is divided by its root
+_MOST_STEPS = 15  # of Newton's method
 _MOST_PRODUCTS = 200  # Hessian products per Newton step
 _FARTHEST = 2.0  # change of log z per step
 _ROUNDING = 1e-14
@@ -132,22 +133,19 @@ class _Residual:
 
 # NumPy's threads and torch's, each waiting busily, would fight for the same cores: 25 times slower on two of them.
 @one_blas_thread()
-def finish_on_face(
-    risk: Callable[[Tensor], RiskAt], gram_CC: Tensor, *, most_iterations: int = 15
-) -> FaceFinish | None:
+def finish_on_face(risk: Callable[[Tensor], RiskAt], gram_CC: Tensor) -> FaceFinish | None:
     """Solve the optimality conditions of rank C - 1 from a matrix nearby.
 
     Args:
         risk: from a matrix of unit diagonal to value and derivatives; increasing in every entry.
         gram_CC: start, (C, C).
-        most_iterations: Newton steps.
 
     Returns:
         The solution, or None where the method does not apply (a gradient or curvature that is not positive) or goes
         astray; whoever calls must certify it.
     """
     at, log_z_C = risk(gram_CC), None
-    for iteration in range(most_iterations):
+    for iteration in range(_MOST_STEPS):
         if not (_is_positive(at.gradient_CC) and _is_positive(at.curvature_diagonal_CC)):
             return None
         log_z_C = _nearest_log_z(at.gradient_CC) if log_z_C is None else log_z_C
@@ -164,7 +162,7 @@ def finish_on_face(
         if float(gram_CC.abs().max()) > 3:
             return None
         at = risk(gram_CC)
-    return FaceFinish(gram_CC, most_iterations)
+    return FaceFinish(gram_CC, _MOST_STEPS)
 
 
 def _is_positive(matrix_CC: Tensor) -> bool:
