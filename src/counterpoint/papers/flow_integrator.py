@@ -25,12 +25,10 @@ class FlowPath:
     Attributes:
         times_T: increasing, as asked.
         states: the matrices at each time, as many as times.
-        num_evaluations: how often the velocity was asked for.
     """
 
     times_T: Tensor
     states: tuple[State, ...]
-    num_evaluations: int
 
 
 def integrate(
@@ -88,7 +86,7 @@ def integrate(
     if not solved.success or not np.isfinite(solved.y).all():
         raise UsageError(f"the flow grows without bound or stiffens after time {max(asked):.4g}; ask for earlier times")
     states = tuple(_state(solved.y[:, place], shapes) for place in range(len(times_T)))
-    return FlowPath(times_T, states, int(solved.nfev))
+    return FlowPath(times_T, states)
 
 
 def _flat(matrices: Sequence[Tensor]) -> np.ndarray:

@@ -99,7 +99,7 @@ def fixed_gap_flow(weight_KD: Tensor, gap_DD: Tensor, times_T: Tensor) -> FlowPa
     along_KD = weight_KD.double() @ split.directions_DD
     times_T = times_T.detach().double()
     states = tuple(((along_KD * torch.exp(split.rates_D * t)) @ split.directions_DD.T,) for t in times_T)
-    return FlowPath(times_T, states, 0)
+    return FlowPath(times_T, states)
 
 
 def singular_value_ceilings(weight_KD: Tensor, gap_DD: Tensor, time: float) -> Tensor:
