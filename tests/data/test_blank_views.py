@@ -4,9 +4,8 @@ import numpy as np
 import torch
 from drawn_pictures import clouds, line_drawings
 
-from counterpoint.data.views.blank_views import BlankViews, count_blank_views
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.looks import Pictures
+from counterpoint.data.views.looks import BlankViews, Pictures, count_blank_views
 from counterpoint.data.views.presets import PRESETS, ViewPlan
 
 HALVES = torch.zeros(40, 1, 32, 32, dtype=torch.uint8)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data.formats.class_folders import has_splits
+from counterpoint.data.formats.image_folders import has_splits
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 

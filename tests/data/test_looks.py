@@ -9,7 +9,8 @@ from drawn_pictures import clouds, line_drawings, without_colour
 from torch import Tensor
 
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data.sources import open_digits, open_source
+from counterpoint.data.sets.digits import open_digits
+from counterpoint.data.sources import open_source
 from counterpoint.data.views.looks import NUM_SAMPLED, look, sample_pictures
 from counterpoint.data.views.presets import choose_preset
 from counterpoint.engine.progress import Reporter

@@ -22,9 +22,7 @@ from counterpoint.methods.joint import JointEmbedding
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
-from counterpoint.nn.outputs import OutputMap, check_subvector
-from counterpoint.nn.predictors import build_predictor
-from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.heads import OutputMap, build_predictor, build_projector, check_subvector
 from counterpoint.nn.synced_norm import batch_norm_layers
 
 Wiring = JointEmbedding | MomentumQueue | Predictive | TwoTowers | Classification

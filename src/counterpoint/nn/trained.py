@@ -18,8 +18,7 @@ from counterpoint.core.files import read_json, sha256_of, write_atomically, writ
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.tensor_file import write_tensors
 from counterpoint.nn.encoders import CUSTOM, build_encoder, own_copy, with_pooling
-from counterpoint.nn.outputs import OutputMap
-from counterpoint.nn.projectors import ProjectorDetails, build_projector, output_width
+from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 
 CHUNK = 512  # samples per forward pass
 CARD_FORMAT = 1

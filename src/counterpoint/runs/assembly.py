@@ -18,9 +18,8 @@ from counterpoint.losses.build import applies_relu
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.wiring import MethodParts, build_method
 from counterpoint.nn.encoders import CUSTOM, feature_width, has_stem, initial_encoder, own_copy, with_pooling
+from counterpoint.nn.heads import OutputMap, build_projector, check_subvector
 from counterpoint.nn.method import Method
-from counterpoint.nn.outputs import OutputMap, check_subvector
-from counterpoint.nn.projectors import build_projector
 from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
 from counterpoint.nn.trained import Encoder, EncoderCard
 from counterpoint.runs.assembled import Assembled

@@ -14,7 +14,7 @@ from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
 from counterpoint.data.formats.tar_shards import find_shards
-from counterpoint.data.sources import form_of
+from counterpoint.data.sources import form_of, forms_that_read
 from counterpoint.data.views.presets import PRESETS, ViewPlan, plan_views
 from counterpoint.engine.optimisers import READ_BY
 from counterpoint.losses.build import parameters_of, shared_settings
@@ -101,9 +101,9 @@ class Facts:
         optimiser, readers = self.settings.optim.name, READ_BY[name]
         return None if optimiser in readers else f"optim.name is {optimiser}; it is for {' and '.join(readers)}"
 
-    def needs_form(self, *forms: str) -> str | None:
-        """Why a setting of other forms of data has none here."""
-        form = form_of(self.settings.data)
+    def needs_form(self, setting: str, *others: str) -> str | None:
+        """Why a setting of ``source`` that only some forms of data read has none here."""
+        form, forms = form_of(self.settings.data), (*forms_that_read(setting), *others)
         return None if form is None or form in forms else f"the data are {form}; it is for {', '.join(forms)}"
 
 
@@ -228,7 +228,6 @@ def _shards(facts: Facts) -> tuple[str, ...]:
     return ("an image folder",)
 
 
-IMAGE_FILES = ("an image folder", "an image list", "tar shards", "a table", "an archive", "a named set of files")
 RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "stem": _stem,
     "temperature": lambda facts: facts.lacks_loss_setting("temperature"),
@@ -257,11 +256,11 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
         if facts.settings.source.imbalance == "none"
         else None
     ),
-    "source.root": lambda facts: facts.needs_form("a named set of files"),
-    "source.image_column": lambda facts: facts.needs_form("an image list", "a table"),
-    "source.label_column": lambda facts: facts.needs_form("an image list", "a table", "tar shards", *_shards(facts)),
-    "source.max_bad": lambda facts: facts.needs_form(*IMAGE_FILES),
-    "source.altered": lambda facts: facts.needs_form(*IMAGE_FILES),
+    "source.root": lambda facts: facts.needs_form("root"),
+    "source.image_column": lambda facts: facts.needs_form("image_column"),
+    "source.label_column": lambda facts: facts.needs_form("label_column", *_shards(facts)),
+    "source.max_bad": lambda facts: facts.needs_form("max_bad"),
+    "source.altered": lambda facts: facts.needs_form("altered"),
 }
 VECTOR_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     f"views.{name}": _needs_images for name in vars(ViewPlan()) if name not in ("noise", "dropout")

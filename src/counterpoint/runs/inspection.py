@@ -15,7 +15,8 @@ from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.rundir import Run, RunFolder
-from counterpoint.data.formats.label_files import load_npy, number_known, number_labels
+from counterpoint.data.formats.labels import number_known, number_labels
+from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, top_concepts
 from counterpoint.diagnostics.evidence import (
@@ -72,7 +73,7 @@ def diagnose(
         raise UsageError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
     if isinstance(subject, str | Path) and Path(subject).is_file():
         subject = _read_features(Path(subject))
-        labels = load_npy(Path(labels)) if isinstance(labels, str | Path) else labels
+        labels = read_npy(Path(labels)) if isinstance(labels, str | Path) else labels
     if isinstance(subject, Run | str | Path):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")

@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import Settings, TrainSettings
 from counterpoint.data.source import Source, source_side
-from counterpoint.data.views.blank_views import BlankViews, count_blank_views
-from counterpoint.data.views.looks import Pictures, look, sample_pictures
+from counterpoint.data.views.looks import BlankViews, Pictures, count_blank_views, look, sample_pictures
 from counterpoint.data.views.presets import PRESETS, choose_preset, filled, plan_views
 from counterpoint.engine.placement import Placement
 from counterpoint.losses.build import applies_relu
-from counterpoint.nn.projectors import output_width
+from counterpoint.nn.heads import output_width
 from counterpoint.nn.resnet import LARGEST_SMALL_SIDE, stem_for
 from counterpoint.runs.effects import chosen, idle_settings, method_of
 

@@ -16,11 +16,9 @@ from counterpoint.core.errors import DataError, RunError, UsageError, nearest
 from counterpoint.core.files import read_json
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.indexed_images import Listing, open_listing
-from counterpoint.data.formats.label_files import Labels, labels_from_array
-from counterpoint.data.formats.located import Located
-from counterpoint.data.formats.located_labels import own_labels
-from counterpoint.data.source import Progress, Source, fingerprint
-from counterpoint.data.stores import MemoryStore
+from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
+from counterpoint.data.source import FOLDER, FileForm, Progress, Source, memory_source
+from counterpoint.data.stores import Located, MemoryStore
 
 SPLITS_CARD = "dataset_dict.json"  # a saved set of several parts
 STATE_CARD = "state.json"
@@ -37,7 +35,7 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
 
     Raises:
         UsageError: pyarrow is missing, or there is no such column or part.
-        DataError: not a table; no column of images or vectors, or several; or anything ``open_located`` refuses.
+        DataError: not a table; no column of images or vectors, or several; or anything ``open_listing`` refuses.
     """
     files = [TableFile(file) for file in table_files(path, settings.split)]
     schema = files[0].schema
@@ -153,28 +151,8 @@ def _open_vectors(path: Path, table: Table, settings: SourceSettings) -> Source:
         where = f"row {names[odd[0]]}" if odd else "the table"
         raise DataError(f"{path}: {where} is empty or has another length; column {table.samples!r} must hold vectors")
     samples_ND = to_samples(np.array(cells, dtype=np.float32), "vectors", name=str(path))
-    labels = _vector_labels(table, len(names), settings)
-    return Source(
-        name=str(path),
-        kind="vectors",
-        store=MemoryStore(samples_ND),
-        shape=tuple(samples_ND.shape[1:]),
-        labels=labels.numbers if labels else None,
-        class_names=labels.class_names if labels else (),
-        sample_names=names,
-        skipped=(),
-        fingerprint=fingerprint([samples_ND.numpy().tobytes()], labels),
-        notes={},
-    )
-
-
-def _vector_labels(table: Table, num_samples: int, settings: SourceSettings) -> Labels | None:
-    """Labels of vectors as asked: the table's, none, or those of a .npy file."""
-    if settings.labels == "none":
-        return None
-    if settings.labels != "auto":
-        return labels_from_array(Path(settings.labels), num_samples)
-    return table.numbered(table.images())
+    labels = labels_as_asked(settings.labels, names, lambda: table.numbered(table.images()))
+    return memory_source(str(path), samples_ND, labels, sample_names=names)
 
 
 def _sample_column(path: Path, schema: Schema, settings: SourceSettings) -> str:
@@ -231,3 +209,19 @@ def _card(path: Path) -> dict[str, Any]:
     except RunError as error:
         raise DataError(str(error)) from None
     return card if isinstance(card, dict) else {}
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a path is a table's file, or a folder in which Hugging Face saved a data set: it has one of two cards."""
+    return path.is_file() or any((path / card).is_file() for card in ("dataset_info.json", SPLITS_CARD))
+
+
+FORMS = (
+    FileForm(
+        "a table",
+        (".parquet", ".arrow", ".feather", FOLDER),
+        open_table,
+        fits=_is_table,
+        reads=("image_column", "label_column", "max_bad", "altered"),
+    ),
+)

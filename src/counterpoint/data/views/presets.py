@@ -13,9 +13,8 @@ from counterpoint.core.settings import ViewSettings
 
 if TYPE_CHECKING:
     from counterpoint.core.array_layout import Kind
-    from counterpoint.data.views.crops import Interpolation
     from counterpoint.data.views.looks import Looks
-    from counterpoint.data.views.spatial import Fill
+    from counterpoint.data.views.spatial import Fill, Interpolation
 
 SMALL_IMAGE_SIDE = 48
 GREY_SHARE = 0.9  # of the pictures: then the few in colour are no reason for changes of colour

@@ -1,31 +1,106 @@
-"""Images packed into one ``.npz``: all encoded files end to end (``jpeg``), where each begins (``offsets``), labels.
+"""Arrays in NumPy files as a source: samples, pairs of views or of images and captions, or encoded images in a pack.
 
-Image i is ``jpeg[offsets[i]:offsets[i + 1]]``, in any format that image files may have.
+A pack is one ``.npz`` of all encoded files end to end (``jpeg``), where each begins (``offsets``), and perhaps labels:
+image i is ``jpeg[offsets[i]:offsets[i + 1]]``, in any format that image files may have.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.errors import DataError
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.image_files import read_size
 from counterpoint.data.formats.indexed_images import Listing, open_listing
-from counterpoint.data.formats.label_files import Labels
-from counterpoint.data.formats.located import Located
-from counterpoint.data.formats.npz_files import holds_objects, npz_keys, read_npz
-from counterpoint.data.source import Progress, Source
+from counterpoint.data.formats.labels import Labels, labels_as_asked, number_labels
+from counterpoint.data.formats.npz_files import holds_objects, npz_keys, read_npy, read_npz
+from counterpoint.data.source import FileForm, Progress, Source, fingerprint, memory_source, refuse_split
+from counterpoint.data.stores import Located, MemoryStore
 
-KEYS = ("jpeg", "offsets")
+SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
+LABEL_KEYS = ("labels", "y", "targets")
+VIEW_KEYS = ("view0", "view1")
+KEY_PAIRS = (VIEW_KEYS, ("x0", "x1"), ("images", "captions"))
+PACK_KEYS = ("jpeg", "offsets")
 SIDES = range(8, 1025)  # what source.image_size can be
 
 
-def is_packed(keys: Collection[str]) -> bool:
-    """Whether an archive with these arrays is of this form."""
-    return set(KEYS) <= set(keys)
+def open_array_file(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+    """Open a ``.npy`` (samples), or a ``.npz`` with samples or a pair, perhaps with labels, by the arrays' names.
+
+    Raises:
+        DataError: damaged, pickled, or without a known key.
+    """
+    refuse_split(str(path), settings)
+    if path.suffix.lower() == ".npy":
+        return _from_arrays(path, {SAMPLE_KEYS[0]: read_npy(path)}, settings)
+    keys = npz_keys(path)
+    pair = pair_keys(keys)
+    sample_keys = pair or [name for name in SAMPLE_KEYS if name in keys][:1]
+    if not sample_keys:
+        raise DataError(
+            f"{path} has the arrays {', '.join(keys) or 'none'}; samples must be named one of {', '.join(SAMPLE_KEYS)}"
+        )
+    arrays = read_npz(path, (*sample_keys, *[name for name in LABEL_KEYS if name in keys][:1]))
+    return _from_arrays(path, arrays, settings) if pair is None else _paired(path, pair, arrays, settings)
+
+
+def pair_keys(keys: Collection[str]) -> tuple[str, str] | None:
+    """The two arrays of a pair, if an archive has them.
+
+    >>> pair_keys(["labels", "captions", "images"])
+    ('images', 'captions')
+    """
+    return next((pair for pair in KEY_PAIRS if set(pair) <= set(keys)), None)
+
+
+def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceSettings) -> Source:
+    """Source from the arrays of a file: samples first, then perhaps labels."""
+    samples = to_samples(next(iter(arrays.values())), name=str(path))
+    return memory_source(str(path), samples, _labels(arrays, len(samples), settings))
+
+
+def _labels(arrays: Mapping[str, np.ndarray], num_samples: int, settings: SourceSettings) -> Labels | None:
+    """Labels as asked: the file's own, none, or another file's."""
+    own = next((arrays[name] for name in LABEL_KEYS if name in arrays), None)
+    names = [str(number) for number in range(num_samples)]
+    return labels_as_asked(settings.labels, names, lambda: None if own is None else number_labels(own, num_samples))
+
+
+def _paired(path: Path, keys: tuple[str, str], arrays: Mapping[str, np.ndarray], settings: SourceSettings) -> Source:
+    """Source from two aligned arrays; row i of the second belongs to row i of the first.
+
+    Both are images or vectors in any layout of ``core.array_layout``; captions are vectors, and given views have one
+    shape.
+    """
+    samples = to_samples(arrays[keys[0]], name=f"{path}: {keys[0]}")
+    others = to_samples(arrays[keys[1]], "vectors" if keys[1] == "captions" else None, name=f"{path}: {keys[1]}")
+    labels = _labels(arrays, len(samples), settings)
+    if len(samples) != len(others):
+        raise DataError(
+            f"{path}: {keys[0]} and {keys[1]} must have one row per sample each, got {len(samples)} and {len(others)}"
+        )
+    if keys == VIEW_KEYS and samples.shape != others.shape:
+        raise DataError(
+            f"{path}: view0 and view1 must have one shape, got {tuple(samples.shape)} and {tuple(others.shape)}"
+        )
+    source = memory_source(str(path), samples, labels)
+    others = (others if others.ndim == 2 else to_bytes(others)).contiguous()
+    return replace(
+        source,
+        second=MemoryStore(others),
+        second_shape=tuple(others.shape[1:]),
+        fingerprint=fingerprint([source.fingerprint.encode(), others.numpy()], labels),
+    )
+
+
+def _is_packed(path: Path) -> bool:
+    """Whether an archive has the arrays of this form."""
+    return set(PACK_KEYS) <= set(npz_keys(path))
 
 
 @dataclass(frozen=True)
@@ -39,7 +114,7 @@ class PackReader:
     content: np.ndarray = field(repr=False)
 
     def __call__(self, image: Located) -> bytes:
-        """See ``located.Read``."""
+        """See ``stores.Read``."""
         assert image.size is not None
         return self.content[image.offset : image.offset + image.size].tobytes()
 
@@ -54,7 +129,8 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         DataError: damaged; offsets that do not rise from 0 to the pack's length; labels that do not fit; or more bad
             images than allowed.
     """
-    arrays = read_npz(path, (*KEYS, "labels"))
+    refuse_split(str(path), settings)
+    arrays = read_npz(path, (*PACK_KEYS, "labels"))
     content, offsets = arrays["jpeg"], arrays["offsets"]
     if content.dtype != np.uint8 or content.ndim != 1:
         raise DataError(f"{path}: jpeg must be bytes in one row, got {content.dtype} of shape {content.shape}")
@@ -126,3 +202,10 @@ def _common_side(images: Sequence[Located], reader: PackReader) -> int | None:
     if first is None or first.height != first.width or first.height not in SIDES:
         return None
     return first.height if all(size == first for size in known) else None
+
+
+FORMS = (
+    FileForm("an archive", (".npz",), open_packed, fits=_is_packed, reads=("max_bad", "altered")),
+    FileForm("an array file", (".npy",), open_array_file),
+    FileForm("an archive", (".npz",), open_array_file, reads=("max_bad", "altered")),
+)
