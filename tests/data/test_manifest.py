@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +19,9 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import Located, content_hash
 from data import picture_files as pictures
+from data.silent_progress import silent
 
 NAMES = ["a/1.png", "a/2.png", "a/3.png", "b/4.png", "b/5.png", "b/6.png"]
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def open_pictures(folder: Path, **settings: object) -> Source:

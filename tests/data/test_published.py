@@ -1,8 +1,7 @@
 """Published sets are read from their original files as torchvision reads them; what is missing or cut off says so."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,11 @@ from counterpoint.data.sets.stl10 import PlaneStore
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source
 from data import published_files as published
+from data.silent_progress import silent
 
 PUBLISHED = [getattr(entry.open, "__self__", None) for entry in CATALOGUE.values()]
 SPLITS = {entry.name: tuple(entry.num_samples) for entry in PUBLISHED if isinstance(entry, PublishedSet)}
 EVERY_SPLIT = [(name, split) for name, splits in SPLITS.items() for split in splits]
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def open_set(name: str, root: Path, **settings: object) -> Source:

@@ -2,8 +2,6 @@
 
 import io
 import tarfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +12,9 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import FOLDER, Source
 from counterpoint.data.sources import FORMS, open_source
+from data.silent_progress import silent
 
 arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra `search`)")
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def open_data(path: Path, **settings: object) -> Source:
