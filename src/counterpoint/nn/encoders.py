@@ -53,7 +53,6 @@ def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
 
 
 TIMM_PREFIX = "timm:"
-CUSTOM = "custom"
 Shape = tuple[int, ...]
 CONVNET_WIDTHS = (32, 64, 128, 256)
 CONVNET_MAP_SIDE = 16

@@ -24,6 +24,7 @@ from counterpoint.data.views.colour import (
     solarize,
     to_grey,
 )
+from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import ViewPlan
 from counterpoint.data.views.spatial import (
     NUM_CROP_DRAWS,
@@ -146,13 +147,13 @@ class ViewDrawer:
     device, and no device is waited for.
 
     Args:
-        plan: which changes, how strong, how often.
+        plan: which changes, how strong, how often; or the user's own views.
         mean: per channel or feature, subtracted after the changes.
         std: per channel or feature, divided by after the changes.
         seed: the run's seed.
     """
 
-    plan: ViewPlan
+    plan: ViewPlan | OwnViews
     mean: Tensor
     std: Tensor
     seed: int
@@ -198,28 +199,32 @@ class ViewDrawer:
 
     def _views(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor, finish: Finish | None) -> Tensor:
         """Draw one view per sample and finish it."""
+        plan = self.plan
+        if isinstance(plan, OwnViews):
+            views = plan.draw_each(samples, self.seed, epoch, ids_B.cpu(), view_B.cpu())
+            return views if finish is None else finish(views)
         if samples.ndim == 2:
-            views = self._vector_views(samples, ids_B.to(samples.device), epoch, view_B.to(samples.device))
+            views = self._vector_views(plan, samples, ids_B.to(samples.device), epoch, view_B.to(samples.device))
             return views if finish is None else finish(views)
         ids_B, view_B = ids_B.cpu(), view_B.cpu()
 
         def draw(rows: slice) -> Tensor:
             uniforms_BK = uniform(self.seed, epoch, ids_B[rows], PURPOSE_VIEW + view_B[rows], NUM_DRAWS)
-            return image_views(samples[rows], self.plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish)
+            return image_views(samples[rows], plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish)
 
         is_on_cpu = samples.device.type == "cpu"
         return in_parts(draw, len(samples)) if is_on_cpu else draw(slice(0, len(samples)))
 
-    def _vector_views(self, samples_BD: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
+    def _vector_views(self, plan: ViewPlan, samples_BD: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
         """Add noise in units of each feature's deviation, then set some features to their mean; always a new tensor."""
         num_features = samples_BD.shape[1]
         mean, std = self._moments(samples_BD)
         views_BD = samples_BD.to(torch.float32, copy=True)
-        if self.plan.noise > 0:
+        if plan.noise > 0:
             noise_BD = normal(self.seed, epoch, ids_B, PURPOSE_NOISE + view_B, num_features)
-            views_BD += self.plan.noise * std * noise_BD
-        if self.plan.dropout > 0:
-            kept_BD = uniform(self.seed, epoch, ids_B, PURPOSE_DROPOUT + view_B, num_features) >= self.plan.dropout
+            views_BD += plan.noise * std * noise_BD
+        if plan.dropout > 0:
+            kept_BD = uniform(self.seed, epoch, ids_B, PURPOSE_DROPOUT + view_B, num_features) >= plan.dropout
             views_BD = torch.where(kept_BD, views_BD, mean)
         return views_BD
 

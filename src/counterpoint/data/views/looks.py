@@ -13,6 +13,7 @@ from counterpoint.core.counter_random import PURPOSE_SPLIT
 from counterpoint.data.order import random_order
 from counterpoint.data.source import Source
 from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import ViewPlan
 
 NUM_SAMPLED, SAMPLE_SEED = 64, 0
@@ -117,7 +118,7 @@ class BlankViews:
         return f"{self.share:.1%} of {self.num_views} views are blank{remedy}"
 
 
-def count_blank_views(pictures: Pictures, plan: ViewPlan, seed: int) -> BlankViews:
+def count_blank_views(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int) -> BlankViews:
     """Count blank views among the first that training draws of some pictures; blank pictures do not count.
 
     Args:
