@@ -208,7 +208,7 @@ def test_parts_of_a_saved_set(tmp_path: Path, contents: list[bytes]) -> None:
     (tmp_path / "set" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}', encoding="utf-8")
     assert len(open_rows(tmp_path / "set")) == NUM_ROWS
     assert len(open_rows(tmp_path / "set", split="test")) == 15
-    with pytest.raises(UsageError, match="can be auto, train, test, got 'tset'; did you mean 'test'"):
+    with pytest.raises(UsageError, match="must be one of train, test, got 'tset'; did you mean 'test'"):
         open_rows(tmp_path / "set", split="tset")
     (tmp_path / "set" / "dataset_dict.json").write_text('{"splits": ["../elsewhere"]}', encoding="utf-8")
     with pytest.raises((UsageError, DataError)):

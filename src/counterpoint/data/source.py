@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,6 +19,8 @@ from counterpoint.data.formats.labels import Labels
 from counterpoint.data.stores import MemoryStore, Store
 
 FOLDER = "/"  # stands among suffixes for a folder
+# Opens a bar with a title over so many items; what it yields advances it by one. See ``engine.progress.Reporter.bar``.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,10 @@ def fixed_labels(name: str, labels: Labels | None, settings: SourceSettings) -> 
     return None if settings.labels == "none" else labels
 
 
-def refuse_split(name: str, settings: SourceSettings) -> None:
-    """Refuse a split for data that have only one part: one that does nothing must not pass in silence."""
-    if settings.split != "auto":
-        raise UsageError(f"{name} has one part only; source.split can be auto, got {settings.split!r}")
+def refuse_split(name: str, asked: str) -> None:
+    """Refuse a split of data that have only one part: one that does nothing must not pass in silence."""
+    if asked != "auto":
+        raise UsageError(f"{name} has one part only; source.split can be auto, got {asked!r}")
 
 
 def choose_split(name: str, splits: tuple[str, ...], asked: str) -> str:
@@ -125,14 +127,6 @@ def root_folder(settings: SourceSettings) -> Path:
 def source_side(shape: tuple[int, ...]) -> int:
     """What ``source.image_size`` records: the samples' side, within the setting's range (arrays keep theirs)."""
     return min(1024, max(8, shape[1])) if len(shape) == 3 else 8
-
-
-class Progress(Protocol):
-    """Reports progress over a known number of items; see ``engine.progress.Reporter.bar``."""
-
-    def __call__(self, title: str, total: int) -> AbstractContextManager[Callable[[], None]]:
-        """Open a bar; the callable it yields advances it by one."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -148,15 +148,6 @@ def name_skipped(source: Source, reporter: Reporter) -> None:
         reporter.say(f"skipped {len(source.skipped)} of {len(source.skipped) + len(source)} files")
 
 
-def _recognised(data: Any, source: Source, own_labels: Any, began: str) -> tuple[Source, bool] | None:
-    """An array that is the run's own but for its labels: with the run's, where none were given. None for others."""
-    for labels in (None, own_labels):
-        known = open_source(data, SourceSettings(), labels=labels, progress=Reporter(quiet=True).bar)
-        if known.fingerprint == began:
-            return (known if source.labels is None else source), True
-    return None
-
-
 def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module | None:
     """The encoder before training: the same architecture, the same seed. None for a user's own module."""
     if encoder.card.architecture == CUSTOM:

@@ -1,6 +1,7 @@
 r"""A momentum copy: a module whose weights follow those of another.
 
-Own code beside torch's ``AveragedModel``, whose momentum is fixed where methods raise theirs, and whose first step copies.
+Own code beside torch's ``AveragedModel``, whose momentum is fixed where methods raise theirs, and whose first step only
+copies.
 """
 
 import copy

@@ -35,7 +35,7 @@ def open_array_file(path: Path, settings: SourceSettings, progress: Progress) ->
     Raises:
         DataError: damaged, pickled, or without a known key.
     """
-    refuse_split(str(path), settings)
+    refuse_split(str(path), settings.split)
     if path.suffix.lower() == ".npy":
         return _from_arrays(path, {SAMPLE_KEYS[0]: read_npy(path)}, settings)
     keys = npz_keys(path)
@@ -129,7 +129,7 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         DataError: damaged; offsets that do not rise from 0 to the pack's length; labels that do not fit; or more bad
             images than allowed.
     """
-    refuse_split(str(path), settings)
+    refuse_split(str(path), settings.split)
     arrays = read_npz(path, (*PACK_KEYS, "labels"))
     content, offsets = arrays["jpeg"], arrays["offsets"]
     if content.dtype != np.uint8 or content.ndim != 1:

@@ -17,7 +17,7 @@ from counterpoint.core.files import read_json
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
-from counterpoint.data.source import FOLDER, FileForm, Progress, Source, memory_source
+from counterpoint.data.source import FOLDER, FileForm, Progress, Source, choose_split, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
 SPLITS_CARD = "dataset_dict.json"  # a saved set of several parts
@@ -68,17 +68,16 @@ def table_files(path: Path, split: str) -> list[Path]:
         DataError: the folder is no saved data set.
     """
     if path.is_file():
-        _check_split(path, split, ("auto",))
+        refuse_split(str(path), split)
         return [path]
     if (path / SPLITS_CARD).is_file():
         parts = _card(path / SPLITS_CARD).get("splits")
         names = [str(name) for name in parts] if isinstance(parts, list) else []
-        _check_split(path, split, ("auto", *names))
-        part = "train" if split == "auto" else split
-        if part not in names:
+        if split == "auto" and "train" not in names:
             raise UsageError(f"{path} has the parts {', '.join(names) or 'none'}; choose one with --source.split")
+        part = "train" if split == "auto" else choose_split(str(path), tuple(names), split)
         return table_files(path / Path(part).name, "auto")
-    _check_split(path, split, ("auto",))
+    refuse_split(str(path), split)
     if (path / STATE_CARD).is_file() and _card(path / STATE_CARD).get("_indices_data_files"):
         raise DataError(f"{path} is a selection of rows; save it again after dataset.flatten_indices()")
     files = sorted(path.glob("*.arrow"))
@@ -187,12 +186,6 @@ def _check_column(path: Path, asked: str, schema: Schema, kinds: Sequence[Column
         raise UsageError(f"{setting}: {path} has no column {asked!r}{nearest(asked, schema.kinds)} (columns: {known})")
     if schema.kinds[asked] not in kinds:
         raise UsageError(f"{setting}: column {asked!r} of {path} holds {schema.kinds[asked]}, not {' or '.join(kinds)}")
-
-
-def _check_split(path: Path, split: str, known: Sequence[str]) -> None:
-    """Refuse a part that is not there."""
-    if split not in known:
-        raise UsageError(f"source.split of {path} can be {', '.join(known)}, got {split!r}{nearest(split, known)}")
 
 
 def _label_text(value: Any, class_names: Sequence[str]) -> str | None:

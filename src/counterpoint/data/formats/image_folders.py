@@ -145,7 +145,7 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     Raises:
         DataError: no images, too many bad ones, or content that changed since it was indexed.
     """
-    refuse_split(str(path), settings)
+    refuse_split(str(path), settings.split)
     files, others = list_files(path)
     if not files:
         raise DataError(f"no images in {path} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
@@ -168,7 +168,7 @@ def open_list(path: Path, settings: SourceSettings, progress: Progress) -> Sourc
         UsageError: no such column.
         DataError: not a list, an empty one, or anything ``open_listing`` refuses.
     """
-    refuse_split(str(path), settings)
+    refuse_split(str(path), settings.split)
     images = _from_csv(path, settings) if path.suffix.lower() == ".csv" else _from_text(path)
     if not images:
         raise DataError(f"{path} lists no image")

@@ -43,14 +43,8 @@ class ShardLayout:
 
 def find_shards(path: Path) -> list[Path]:
     """The shards at a path: itself, or the .tar files of a folder at any depth, sorted; hidden ones are passed over."""
-    if path.is_file():
-        return [path] if path.suffix == SHARD_SUFFIX else []
-    found: list[Path] = []
-    for directory, folders, files in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        shards = [name for name in files if name.endswith(SHARD_SUFFIX) and not name.startswith(".")]
-        found += [Path(directory) / name for name in shards]
-    return sorted(found)
+    files = [path] if path.is_file() else list_files(path)[1]
+    return [file for file in files if file.suffix == SHARD_SUFFIX]
 
 
 def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Source:
@@ -63,7 +57,7 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     Raises:
         DataError: no shards or no images in them, too many bad ones, or content that changed since it was indexed.
     """
-    refuse_split(str(path), settings)
+    refuse_split(str(path), settings.split)
     files = find_shards(path)
     if not files:
         raise DataError(f"no {SHARD_SUFFIX} shards in {path}; compressed ones must be unpacked to {SHARD_SUFFIX} first")

@@ -26,7 +26,7 @@ def open_digits(settings: SourceSettings, progress: Progress) -> Source:
     """Open the handwritten digits that ship with scikit-learn: 1,797 grey images of 8 x 8 pixels with labels."""
     from sklearn.datasets import load_digits  # deferred: scikit-learn's data sets take half a second to import
 
-    refuse_split("digits", settings)
+    refuse_split("digits", settings.split)
     fixed_labels("digits", None, settings)
     pixels, target = load_digits(return_X_y=True)
     images = torch.from_numpy((pixels * (255.0 / 16.0)).round().astype(np.uint8)).reshape(-1, 1, 8, 8)  # 16 is white

@@ -163,7 +163,7 @@ def open_dsprites_file(path: Path, settings: SourceSettings, progress: Progress)
     Raises:
         DataError: damaged, or images or classes of another form.
     """
-    refuse_split(str(path), settings)
+    refuse_split(str(path), settings.split)
     return _from_file(str(path), path, settings, progress)
 
 

@@ -10,7 +10,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.settings import SourceSettings
@@ -26,18 +25,11 @@ from counterpoint.data.source import (
     root_folder,
     source_of,
 )
+from counterpoint.data.stores import Store
 
 
-class LargeImages(Protocol):
-    """Images that are read where they lie; a ``Store`` that can also show all of its bytes."""
-
-    def __len__(self) -> int:
-        """Number of images."""
-        ...
-
-    def fetch(self, positions: Sequence[int]) -> Tensor:
-        """See ``Store.fetch``."""
-        ...
+class LargeImages(Store, Protocol):
+    """Images that are read where they lie."""
 
     def content(self) -> Sequence[np.ndarray]:
         """All that is stored, for the fingerprint."""

@@ -177,19 +177,10 @@ class ViewDrawer:
         first, last = self._ready_views(both, torch.cat([ids_B, ids_B]), epoch, view_2B).chunk(2)
         return first, last
 
-    def draw(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
-        """Draw one view per sample, before standardising: images in [0, 1], or vectors."""
-        return self._views(samples, ids_B, epoch, view_B, None)
-
-    def standardise(self, views: Tensor) -> Tensor:
-        """Subtract the mean, divide by the deviation."""
-        mean, std = self._moments(views)
-        return (views - mean) / std
-
     def _ready_views(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
         """Views, standardised in place."""
         mean, std = self._moments(samples)
-        return self._views(samples, ids_B, epoch, view_B, lambda views: views.sub_(mean).div_(std))
+        return self.draw(samples, ids_B, epoch, view_B, lambda views: views.sub_(mean).div_(std))
 
     def _moments(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation, shaped and placed to meet samples."""
@@ -197,8 +188,8 @@ class ViewDrawer:
         mean, std = (value.to(like.device, non_blocking=True).reshape(shape) for value in (self.mean, self.std))
         return mean, std
 
-    def _views(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor, finish: Finish | None) -> Tensor:
-        """Draw one view per sample and finish it."""
+    def draw(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor, finish: Finish | None = None) -> Tensor:
+        """Draw one view per sample: images in [0, 1], or vectors; then finish it, in place."""
         plan = self.plan
         if isinstance(plan, OwnViews):
             views = plan.draw_each(samples, self.seed, epoch, ids_B.cpu(), view_B.cpu())
