@@ -8,8 +8,16 @@ import torch
 from torch import Tensor
 
 from counterpoint.data.views.colour import blend, solarize, to_grey, turn_hue, turned_primaries
-from counterpoint.data.views.crops import NUM_CROP_DRAWS, Interpolation, apply_crop, plan_crop, random_crop_boxes
-from counterpoint.data.views.spatial import affine, affine_maps, gaussian_blur
+from counterpoint.data.views.spatial import (
+    NUM_CROP_DRAWS,
+    Interpolation,
+    affine,
+    affine_maps,
+    apply_crop,
+    gaussian_blur,
+    plan_crop,
+    random_crop_boxes,
+)
 
 LEVELS = 255
 FACTORS, SHIFTS, SIGMAS = (0.2, 0.6, 1.4, 1.8), (-0.2, -0.1, 0.05, 0.2), (0.3, 0.8, 1.3, 1.9)

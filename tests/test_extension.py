@@ -83,6 +83,64 @@ METRICS = (
 )
 """
 
+SOURCE = '''
+"""Rings in the plane: drawn here, or raw float32 pairs in a file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.formats.labels import number_labels
+from counterpoint.data.source import FileForm, NamedSource, Progress, Source, memory_source
+
+
+def open_rings(settings: SourceSettings, progress: Progress) -> Source:
+    """Open two rings of 32 points each."""
+    angle, radius = torch.arange(64) * 0.2, 1.0 + torch.arange(64) % 2
+    points = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
+    return memory_source("rings", points, number_labels(radius, 64))
+
+
+def open_pairs(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+    """Open raw float32 pairs."""
+    return memory_source(str(path), torch.from_numpy(np.fromfile(path, dtype="<f4").reshape(-1, 2)), None)
+
+
+CATALOGUE: Mapping[str, NamedSource] = {"rings": NamedSource("two rings of 32 points", open_rings, has_files=False)}
+FORMS = (FileForm("raw pairs", (".pairs",), open_pairs, reads=("image_column",)),)
+'''
+
+USE_SOURCE = """
+import numpy as np, counterpoint as cp
+small = dict(epochs=1, batch_size=8, quiet=True)
+run = cp.train("rings", out="a", **small)
+np.random.default_rng(0).normal(size=(32, 2)).astype("<f4").tofile("x.pairs")
+cp.train("x.pairs", out="b", source={"image_column": "x"}, **small)
+print(cp.load(run).card.in_shape, run.folder.read_status()["num_samples"])
+for data, source in (("nowhere", {}), ("rings", {"image_column": "x"})):
+    try:
+        cp.train(data, out="c", source=source, **small)
+    except Exception as error:
+        print(error)
+"""
+
+ENCODER = """    "two-layers": EncoderEntry(
+        "two linear layers for vectors, width 8",
+        "vectors",
+        lambda shape, _: nn.Sequential(nn.Linear(shape[0], 8), nn.ReLU(), nn.Linear(8, 8)),
+    ),
+"""
+
+USE_ENCODER = """
+import numpy as np, counterpoint as cp
+samples = np.random.default_rng(0).normal(size=(32, 2)).astype("float32")
+run = cp.train(samples, encoder="two-layers", out="run", epochs=1, batch_size=8, quiet=True)
+print(cp.load(run).represent(samples).shape)
+"""
+
 
 class Copy:
     """A copy of the repository's code in which files are changed."""
@@ -180,3 +238,43 @@ def test_an_evaluation_metric_that_is_no_share_is_one_file_beside_its_test(copy:
     assert "By silhouette, the representation reaches" in page
     assert "  silhouette " in copy.command("list metrics")
     assert len(copy.touched) == 1  # and its test
+
+
+@pytest.mark.thorough
+def test_a_source_is_one_file_beside_its_test(copy: Copy) -> None:
+    copy.write("src/counterpoint/data/sets/rings.py", SOURCE.lstrip())
+    assert ["rings", "two", "rings", "of", "32", "points"] in (
+        line.split() for line in copy.command("list data").splitlines()
+    )
+    shape, unknown, idle = copy.run("-c", USE_SOURCE).splitlines()
+    assert shape == "(2,) 64"
+    assert ".pairs" in unknown
+    assert "source.image_column has no effect" in idle
+    assert "raw pairs" in idle
+    assert len(copy.touched) == 1  # and a test
+
+
+@pytest.mark.thorough
+def test_an_encoder_is_one_file_beside_its_test(copy: Copy) -> None:
+    last = '    "mlp": EncoderEntry('
+    copy.replace("src/counterpoint/nn/encoders.py", last, ENCODER + last)
+    assert "two linear layers for vectors" in copy.command("list encoders")
+    assert copy.run("-c", USE_ENCODER) == "(32, 8)\n"
+    assert len(copy.touched) == 1  # and a test
+
+
+@pytest.mark.thorough
+def test_a_recipe_of_views_is_one_file_beside_its_test(copy: Copy) -> None:
+    first = '    "digits": DIGITS,\n'
+    recipe = '    "mirrored": ViewPlan(flip=1.0),\n'
+    copy.replace("src/counterpoint/data/views/presets.py", first, first + recipe)
+    listed = copy.command("list views").splitlines()
+    assert ["mirrored", "flip", "1.0"] in [line.split() for line in listed]
+    copy.run(
+        "-m", "counterpoint", *["preview", "--data", "digits", "--views.preset", "mirrored", "--out", "views.png", "-q"]
+    )
+    copy.command("train --data digits --views.preset mirrored --epochs 1 --batch-size 64 --out run -q")
+    resolved = (copy.folder / "run" / "resolved.yaml").read_text(encoding="utf-8")
+    assert "flip: 1.0" in resolved
+    assert "preset: mirrored" in resolved
+    assert len(copy.touched) == 1  # and a test

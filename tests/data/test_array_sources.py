@@ -2,8 +2,7 @@
 
 import io
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
+from data.silent_progress import silent
 
 
 def open_data(data: Any, given: Any = None, **settings: object) -> Source:

@@ -3,8 +3,6 @@
 import copy
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +20,12 @@ from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import EpochOrder
 from counterpoint.data.source import Source
 from data import shard_files as files
+from data.silent_progress import silent
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra `search`)")
 NUM_ROWS = 23
 NAMES = ["zebra", "ant", "mole"]
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def open_rows(path: Path, **settings: object) -> Source:
@@ -214,7 +208,7 @@ def test_parts_of_a_saved_set(tmp_path: Path, contents: list[bytes]) -> None:
     (tmp_path / "set" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}', encoding="utf-8")
     assert len(open_rows(tmp_path / "set")) == NUM_ROWS
     assert len(open_rows(tmp_path / "set", split="test")) == 15
-    with pytest.raises(UsageError, match="can be auto, train, test, got 'tset'; did you mean 'test'"):
+    with pytest.raises(UsageError, match="must be one of train, test, got 'tset'; did you mean 'test'"):
         open_rows(tmp_path / "set", split="tset")
     (tmp_path / "set" / "dataset_dict.json").write_text('{"splits": ["../elsewhere"]}', encoding="utf-8")
     with pytest.raises((UsageError, DataError)):

@@ -1,7 +1,6 @@
 """Damage that was planted, in folders and shards, before and after they were indexed: all of it named, nothing else."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +14,11 @@ from counterpoint.data.order import EpochOrder
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data import shard_files as files
+from data.silent_progress import silent
 
 NUM_SAMPLES = 60
 NUM_PLANTED = 3  # 5 %
 KEYS = [f"{number:04d}" for number in range(NUM_SAMPLES)]
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def open_data(path: Path, **settings: object) -> Source:

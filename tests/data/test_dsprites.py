@@ -1,8 +1,6 @@
 """dSprites: the original file is packed while it is read; the rendered grid has the same factors and order."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,9 @@ from counterpoint.data.sets import dsprites
 from counterpoint.data.sets.dsprites import FILE, GRID, SHAPES, factors_at
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
+from data.silent_progress import silent
 
 NUM_IMAGES = 737_280
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def open_data(data: Any, **settings: object) -> Source:

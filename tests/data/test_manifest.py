@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,19 +13,15 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import index_check, indexed_images
 from counterpoint.data.formats.image_files import decode_square
-from counterpoint.data.formats.indexed_images import open_located
-from counterpoint.data.formats.located import Located, content_hash
+from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.manifest import Manifest, cache_folder, manifest_path, read_manifest, write_manifest
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
+from counterpoint.data.stores import Located, content_hash
 from data import picture_files as pictures
+from data.silent_progress import silent
 
 NAMES = ["a/1.png", "a/2.png", "a/3.png", "b/4.png", "b/5.png", "b/6.png"]
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def open_pictures(folder: Path, **settings: object) -> Source:
@@ -249,7 +243,7 @@ def test_ranges_of_a_file_are_samples_with_labels_of_their_own(folder: Path, tmp
         Located(f"pack/{i}", tmp_path / "pack", ends[i], len(contents[i]), label=str(10 - i) if i else None)
         for i in range(len(contents))
     ]
-    source = open_located("pack", images, SourceSettings(image_size=16), silent)
+    source = open_listing("pack", Listing(images), SourceSettings(image_size=16), silent)
     assert torch.equal(source.store.fetch(range(6)), open_pictures(folder).store.fetch(range(6)))
     assert source.labels is not None
     assert source.labels.tolist() == [-1, 4, 3, 2, 1, 0]

@@ -2,8 +2,6 @@
 
 import io
 import tarfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +10,11 @@ from PIL import Image
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data.source import Source
-from counterpoint.data.sources import FILE_OPENERS, KNOWN_FORMS, open_source
+from counterpoint.data.source import FOLDER, Source
+from counterpoint.data.sources import FORMS, open_source
+from data.silent_progress import silent
 
 arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra `search`)")
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def open_data(path: Path, **settings: object) -> Source:
@@ -95,5 +89,9 @@ def test_suffixes_may_be_in_capitals(tmp_path: Path, rng: np.random.Generator) -
     assert len(open_data(tmp_path / "X.NPY")) == len(open_data(tmp_path / "Y.NPZ")) == 5
 
 
-def test_the_list_of_forms_names_every_suffix() -> None:
-    assert all(suffix in KNOWN_FORMS for suffix in FILE_OPENERS)
+def test_the_list_of_forms_names_every_suffix(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_data(tmp_path / "nowhere")
+    suffixes = {suffix for form in FORMS for suffix in form.suffixes} - {FOLDER}
+    assert suffixes >= {".npy", ".npz", ".csv", ".txt", ".tar", ".parquet", ".arrow", ".feather"}
+    assert all(suffix in str(caught.value) for suffix in suffixes)

@@ -2,8 +2,6 @@
 
 import io
 import tarfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +15,7 @@ from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.formats.tar_headers import BLOCK, Member, Unreadable, members_of
 from counterpoint.data.source import Source
 from data import shard_files as files
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
+from data.silent_progress import silent
 
 
 def open_tar(path: Path, **settings: object) -> Source:

@@ -9,14 +9,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.data.views import colour
-from counterpoint.data.views.crops import (
-    NUM_CROP_DRAWS,
-    Interpolation,
-    apply_crop,
-    plan_crop,
-    random_crop_boxes,
-)
-from counterpoint.data.views.decisions import (
+from counterpoint.data.views.drawer import (
     AFFINE,
     AFFINE_NUMBERS,
     BLUR,
@@ -24,10 +17,19 @@ from counterpoint.data.views.decisions import (
     JITTER,
     JITTER_NUMBERS,
     NUM_DRAWS,
+    image_views,
 )
-from counterpoint.data.views.drawer import image_views
 from counterpoint.data.views.presets import ViewPlan
-from counterpoint.data.views.spatial import affine, affine_maps, gaussian_blur
+from counterpoint.data.views.spatial import (
+    NUM_CROP_DRAWS,
+    Interpolation,
+    affine,
+    affine_maps,
+    apply_crop,
+    gaussian_blur,
+    plan_crop,
+    random_crop_boxes,
+)
 from tolerances import assert_close
 
 NUM_IMAGES = 6

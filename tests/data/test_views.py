@@ -9,7 +9,7 @@ from torch import Tensor
 
 from counterpoint.data.views import drawer as views_module
 from counterpoint.data.views.colour import ORDERS
-from counterpoint.data.views.decisions import (
+from counterpoint.data.views.drawer import (
     AFFINE,
     AFFINE_NUMBERS,
     BLUR,
@@ -19,8 +19,9 @@ from counterpoint.data.views.decisions import (
     JITTER_NUMBERS,
     NUM_DRAWS,
     SOLARIZE,
+    ViewDrawer,
+    image_views,
 )
-from counterpoint.data.views.drawer import ViewDrawer, image_views
 from counterpoint.data.views.presets import PRESETS, ViewPlan
 from tolerances import assert_close, assert_estimate
 

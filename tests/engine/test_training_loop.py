@@ -30,8 +30,8 @@ from counterpoint.engine.schedules import Schedule
 from counterpoint.losses import GeneralizedContrastive, SparsityPenalty, drawn_negatives, imbalanced
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.joint import JointEmbedding
+from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
-from counterpoint.nn.outputs import OutputMap
 
 NUM_SAMPLES, BATCH, EPOCHS = 13, 4, 5
 BATCHES = NUM_SAMPLES // BATCH

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import counterpoint as cp
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
@@ -25,7 +26,6 @@ from counterpoint.evaluation.features import (
     untrained_encoder,
 )
 from counterpoint.evaluation.trained_run import open_trained, untrained_backbone
-from counterpoint.nn.encoders import CUSTOM
 from counterpoint.nn.trained import Encoder
 from oracles.number_checks import assert_numbers
 

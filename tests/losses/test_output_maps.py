@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
-from counterpoint.nn.outputs import NONNEGATIVE, OutputMap, check_subvector, relu_gelu
+from counterpoint.nn.heads import NONNEGATIVE, OutputMap, check_subvector, relu_gelu
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
 

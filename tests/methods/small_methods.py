@@ -14,8 +14,7 @@ from counterpoint.methods.joint import JointEmbedding
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.methods.wiring import Wiring
-from counterpoint.nn.outputs import OutputMap
-from counterpoint.nn.predictors import build_predictor
+from counterpoint.nn.heads import OutputMap, build_predictor
 from counterpoint.nn.synced_norm import with_synced_norm
 from oracles.method_steps import LEARNING_RATE, Batch
 

@@ -18,8 +18,7 @@ from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue
 from counterpoint.methods.wiring import ONLY_THERE, OWN_LOSSES, WIRINGS, MethodParts, Wiring, build_method
 from counterpoint.nn.encoders import MLP
-from counterpoint.nn.outputs import OutputMap
-from counterpoint.nn.projectors import ProjectorDetails, build_projector, output_width
+from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 
 N, IN, WIDTH, SECOND = 8, 6, 16, (5,)
 CLASSES = {"joint": JointEmbedding, "queue": MomentumQueue, "predictive": Predictive, "cross-modal": TwoTowers}

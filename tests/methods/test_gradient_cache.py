@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from counterpoint.losses import InfoNCE
 from counterpoint.methods.gradient_cache import GradientCache
 from counterpoint.methods.joint import JointEmbedding
-from counterpoint.nn.outputs import OutputMap
+from counterpoint.nn.heads import OutputMap
 from tolerances import assert_close, relative_error
 
 N, D = 7, 4

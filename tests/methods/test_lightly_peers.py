@@ -14,8 +14,7 @@ from counterpoint.methods.catalogue import CATALOGUE
 from counterpoint.methods.predictive import rising_momentum
 from counterpoint.methods.queue import QueueContrast
 from counterpoint.nn.ema import MomentumCopy
-from counterpoint.nn.predictors import build_predictor
-from counterpoint.nn.projectors import ProjectorDetails, build_projector
+from counterpoint.nn.heads import ProjectorDetails, build_predictor, build_projector
 from tolerances import assert_close
 
 WIDTH = 32

@@ -26,7 +26,7 @@ from torch import Tensor
 from counterpoint.losses import InfoNCE, Loss, SupCon
 from counterpoint.methods.encoding import Chunks, to_embedding
 from counterpoint.methods.wiring import Wiring
-from counterpoint.nn.outputs import OutputMap
+from counterpoint.nn.heads import OutputMap
 from oracles import method_steps
 from oracles.method_steps import Course, LossOf, Weights
 from tolerances import assert_close, relative_error

@@ -10,7 +10,7 @@ import torch
 import counterpoint as cp
 from counterpoint.core.rundir import RunFolder, create_run
 from counterpoint.nn.encoders import build_encoder
-from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.heads import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard, save_encoder
 
 MLP = EncoderCard(

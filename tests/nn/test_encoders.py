@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.nn import timm_models
-from counterpoint.nn.encoders import CATALOGUE, build_encoder, feature_width, with_pooling
+from counterpoint.nn.encoders import CATALOGUE, build_encoder, build_timm, feature_width, with_pooling
 from counterpoint.nn.resnet import ResNet
 
 WIDTHS = {"convnet": 256, "resnet9-narrow": 128, "resnet9": 512, "resnet18": 512, "resnet50": 2048, "mlp": 256}
@@ -149,7 +148,7 @@ def test_a_timm_name_that_does_not_exist_or_fit_is_refused() -> None:
 def test_without_timm_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)  # import raises, as if it were not installed
     with pytest.raises(UsageError, match=r"timm:resnet18 needs timm; .*pip install 'counterpoint\[vision\]'"):
-        timm_models.build_timm("resnet18", (3, 32, 32))
+        build_timm("resnet18", (3, 32, 32))
 
 
 # --- the user's own module

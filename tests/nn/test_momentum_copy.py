@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from counterpoint.nn.ema import MomentumCopy
-from counterpoint.nn.predictors import build_predictor
+from counterpoint.nn.heads import build_predictor
 from tolerances import assert_close
 
 

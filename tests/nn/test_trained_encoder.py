@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import RunFolder, create_run
-from counterpoint.nn.encoders import CUSTOM, build_encoder, with_pooling
-from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.encoders import build_encoder, with_pooling
+from counterpoint.nn.heads import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder, save_encoder
 from tolerances import assert_close
 

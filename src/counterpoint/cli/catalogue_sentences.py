@@ -13,13 +13,20 @@ def catalogue_sentences(path: str) -> Mapping[str, str]:
     """A sentence for each name of a catalogue.
 
     Args:
-        path: of the module inside the package, such as ``nn/encoders.py``.
+        path: of the module inside the package, such as ``nn/encoders.py``, or of a folder, whose modules are read in
+            the order of their names, those without a catalogue left out.
 
     >>> catalogue_sentences("nn/encoders.py")["mlp"]
     'two hidden layers for vectors, width 256'
     """
     *folders, name = path.split("/")
-    return dict(_entries(resources.files("counterpoint").joinpath(*folders), name))
+    folder = resources.files("counterpoint").joinpath(*folders)
+    if name.endswith(".py"):
+        return dict(_entries(folder, name))
+    folder = folder.joinpath(name)
+    texts = {each.name: each.read_text(encoding="utf-8") for each in folder.iterdir() if each.name.endswith(".py")}
+    names = [name for name in sorted(texts) if "\nCATALOGUE: " in texts[name]]
+    return {key: text for name in names for key, text in _entries(folder, name)}
 
 
 def _entries(folder: Traversable, name: str) -> Iterator[tuple[str, str]]:

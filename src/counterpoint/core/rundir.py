@@ -201,6 +201,7 @@ class Run:
         labels: labels given with it.
         encoder: the user's own module, if one was trained.
         loss: the user's own loss, if it was trained with one.
+        views: the user's own views, if it was trained with them.
     """
 
     path: Path
@@ -208,6 +209,7 @@ class Run:
     labels: Any = field(default=None, repr=False)
     encoder: Any = field(default=None, repr=False)
     loss: Any = field(default=None, repr=False)
+    views: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Accept the path as text."""

@@ -82,7 +82,9 @@ class ViewSettings(Settings):
     """How two views of one sample are drawn; a field left at auto comes from the preset."""
 
     preset: str = Field(
-        default="auto", description="a recipe, see `counterpoint list views` (auto: by the kind of data)"
+        default="auto",
+        description="a recipe, see `counterpoint list views` (auto: by the kind of data), or package.module:name of a "
+        "function that makes views of your own",
     )
     crop_scale: Pair | Auto = Field(
         default="auto", description="share of the area a random resized crop keeps, lowest and highest"

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -55,28 +54,6 @@ def random_order(seed: int, epoch: int, num_samples: int, *, purpose: int = PURP
     """A permutation of 0 ... n-1 that depends on nothing but its arguments."""
     keys = words(seed, epoch, torch.arange(num_samples), purpose, 2)
     return torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)  # 63 random bits per sample
-
-
-class Order(Protocol):
-    """Batches of source positions as a pure function of the epoch."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch."""
-        ...
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """Whole batches in one epoch."""
-        ...
-
-    def batches(self, epoch: int) -> Tensor:
-        """Source positions, shape (batches, batch size)."""
-        ...
-
-    def repeats(self, epoch: int) -> Tensor:
-        """How often the sample of each place came at earlier places of the epoch, shape (batches, batch size)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -179,6 +156,9 @@ class BalancedOrder:
             uses_M = np.bincount(drawn[begun:here], minlength=len(members))
             drawn[here : here + len(members)] = round_M[np.argsort(uses_M[round_M], kind="stable")]  # the unused first
         return members[torch.from_numpy(drawn[: len(batch_P)])]
+
+
+Order = EpochOrder | BalancedOrder  # batches of source positions as a pure function of the epoch
 
 
 def build_order(

@@ -1,20 +1,26 @@
-"""Samples with what is known about them: what every opener of data returns."""
+"""Samples with what is known about them, which every opener of data returns, and the records that name the openers."""
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from counterpoint.core.array_layout import Kind, to_bytes
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import UsageError, nearest
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.image_files import Skipped
-from counterpoint.data.formats.label_files import Labels
+from counterpoint.data.formats.labels import Labels
 from counterpoint.data.stores import MemoryStore, Store
+
+FOLDER = "/"  # stands among suffixes for a folder
+# Opens a bar with a title over so many items; what it yields advances it by one. See ``engine.progress.Reporter.bar``.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
 @dataclass(frozen=True)
@@ -57,23 +63,25 @@ class Source:
         return len(self.store)
 
 
-def memory_source(
-    name: str, samples: Tensor, labels: Labels | None, *, notes: Mapping[str, str] | None = None
-) -> Source:
+def memory_source(name: str, samples: Tensor, labels: Labels | None, **known: Any) -> Source:
     """Source from a tensor in memory; floating images are stored as bytes, as image files are."""
     kind: Kind = "vectors" if samples.ndim == 2 else "images"
     samples = (samples if kind == "vectors" else to_bytes(samples)).contiguous()
+    content = fingerprint([samples.numpy()], labels)
+    return source_of(name, MemoryStore(samples), tuple(samples.shape[1:]), labels, fingerprint=content, **known)
+
+
+def source_of(name: str, store: Store, shape: tuple[int, ...], labels: Labels | None, **known: Any) -> Source:
+    """Source over a store; ``known`` holds its fingerprint and every other field that is not the usual one."""
+    usual: dict[str, Any] = {"sample_names": tuple(map(str, range(len(store)))), "skipped": (), "notes": {}}
     return Source(
         name=name,
-        kind=kind,
-        store=MemoryStore(samples),
-        shape=tuple(samples.shape[1:]),
+        kind="vectors" if len(shape) == 1 else "images",
+        store=store,
+        shape=shape,
         labels=labels.numbers if labels else None,
         class_names=labels.class_names if labels else (),
-        sample_names=tuple(str(i) for i in range(len(samples))),
-        skipped=(),
-        fingerprint=fingerprint([samples.numpy()], labels),
-        notes=notes or {},
+        **{**usual, **known},
     )
 
 
@@ -88,17 +96,71 @@ def fixed_labels(name: str, labels: Labels | None, settings: SourceSettings) -> 
     return None if settings.labels == "none" else labels
 
 
+def refuse_split(name: str, asked: str) -> None:
+    """Refuse a split of data that have only one part: one that does nothing must not pass in silence."""
+    if asked != "auto":
+        raise UsageError(f"{name} has one part only; source.split can be auto, got {asked!r}")
+
+
+def choose_split(name: str, splits: tuple[str, ...], asked: str) -> str:
+    """The split that is meant; ``auto`` is the first.
+
+    Raises:
+        UsageError: no such split.
+
+    >>> choose_split("cifar10", ("train", "test"), "auto")
+    'train'
+    """
+    if asked == "auto":
+        return splits[0]
+    if asked not in splits:
+        known = ", ".join(splits)
+        raise UsageError(f"source.split of {name} must be one of {known}, got {asked!r}{nearest(asked, splits)}")
+    return asked
+
+
+def root_folder(settings: SourceSettings) -> Path:
+    """Folder of the named sets."""
+    return Path(os.path.expanduser(settings.root))
+
+
 def source_side(shape: tuple[int, ...]) -> int:
     """What ``source.image_size`` records: the samples' side, within the setting's range (arrays keep theirs)."""
     return min(1024, max(8, shape[1])) if len(shape) == 3 else 8
 
 
-class Progress(Protocol):
-    """Reports progress over a known number of items; see ``engine.progress.Reporter.bar``."""
+@dataclass(frozen=True)
+class NamedSource:
+    """Data that are known by name: an entry of ``CATALOGUE`` at the end of a module of ``formats`` or ``sets``.
 
-    def __call__(self, title: str, total: int) -> AbstractContextManager[Callable[[], None]]:
-        """Open a bar; the callable it yields advances it by one."""
-        ...
+    Attributes:
+        summary: one line for lists.
+        open: opens them as the settings ask.
+        has_files: they lie below ``source.root``.
+    """
+
+    summary: str
+    open: Callable[[SourceSettings, Progress], Source]
+    has_files: bool = True
+
+
+@dataclass(frozen=True)
+class FileForm:
+    """One form of file or folder: an entry of ``FORMS`` at the end of a module of ``formats`` or ``sets``.
+
+    Attributes:
+        name: what messages call data of this form.
+        suffixes: how its files' names end, in lower case; ``FOLDER`` for a folder.
+        open: opens a path as the settings ask.
+        fits: whether a path with such a name is of this form; None takes those that no other form takes.
+        reads: settings of ``source`` that only some forms read, and this one does.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    open: Callable[[Path, SourceSettings, Progress], Source]
+    fits: Callable[[Path], bool] | None = None
+    reads: tuple[str, ...] = ()
 
 
 def fingerprint(parts: Sequence[bytes | np.ndarray], labels: Labels | None) -> str:

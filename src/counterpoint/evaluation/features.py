@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.one_thread import side_by_side
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.data.source import Source
-from counterpoint.nn.encoders import CUSTOM
 from counterpoint.nn.trained import CHUNK, Encoder
 
 PCA_DIMS = 128

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
@@ -16,11 +17,12 @@ from counterpoint.data.order import Split, split_source
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.data.views.own_views import OwnViews, as_views
 from counterpoint.data.views.presets import plan_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH
-from counterpoint.nn.encoders import CUSTOM, has_stem, initial_encoder
+from counterpoint.nn.encoders import has_stem, initial_encoder
 from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder
 
 DEFAULT_HOLDOUT = 0.2  # where a run held nothing out
@@ -39,6 +41,7 @@ class TrainedRun:
         is_own_data: whether these are the samples the run was trained on.
         is_own_record: whether what is found belongs into the run's own record: its own samples by its own labels, or
             by labels given later to a run that had none.
+        own_views: the user's own views, if the run was trained with them and they are at hand.
     """
 
     folder: RunFolder
@@ -48,10 +51,20 @@ class TrainedRun:
     split: Split
     is_own_data: bool
     is_own_record: bool
+    own_views: OwnViews | None = None
+
+    @property
+    def has_views(self) -> bool:
+        """Whether the views that the run was trained with are at hand."""
+        return self.own_views is not None or self.settings.views.preset != CUSTOM
 
     def views(self) -> ViewDrawer:
-        """Draws the run's own views."""
-        return view_drawer(self.settings, self.encoder.card)
+        """Draws the views that the run was trained with.
+
+        Raises:
+            UsageError: they were views of the user's own and are not at hand.
+        """
+        return view_drawer(self.settings, self.encoder.card, self.own_views)
 
 
 def read_resolved(folder: RunFolder) -> TrainSettings:
@@ -112,7 +125,10 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
         split = Split(positions, split.held_out)
     had_no_labels = not status.get("class_counts", True)
     is_as_it_was = source.fingerprint == began or had_no_labels or not (is_array or is_asked)
-    return TrainedRun(known.folder, settings, trained, source, split, is_own_data, is_own_data and is_as_it_was)
+    own_views = None if known.views is None else as_views(known.views)
+    return TrainedRun(
+        known.folder, settings, trained, source, split, is_own_data, is_own_data and is_as_it_was, own_views
+    )
 
 
 def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
@@ -132,15 +148,6 @@ def name_skipped(source: Source, reporter: Reporter) -> None:
         reporter.say(f"skipped {len(source.skipped)} of {len(source.skipped) + len(source)} files")
 
 
-def _recognised(data: Any, source: Source, own_labels: Any, began: str) -> tuple[Source, bool] | None:
-    """An array that is the run's own but for its labels: with the run's, where none were given. None for others."""
-    for labels in (None, own_labels):
-        known = open_source(data, SourceSettings(), labels=labels, progress=Reporter(quiet=True).bar)
-        if known.fingerprint == began:
-            return (known if source.labels is None else source), True
-    return None
-
-
 def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module | None:
     """The encoder before training: the same architecture, the same seed. None for a user's own module."""
     if encoder.card.architecture == CUSTOM:
@@ -149,9 +156,10 @@ def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module |
     return initial_encoder(card.architecture, card.in_shape, settings.seed, card.stem)
 
 
-def view_drawer(settings: TrainSettings, card: EncoderCard) -> ViewDrawer:
-    """The views of a run."""
-    return ViewDrawer(plan_views(settings.views), torch.tensor(card.mean), torch.tensor(card.std), settings.seed)
+def view_drawer(settings: TrainSettings, card: EncoderCard, own: OwnViews | None = None) -> ViewDrawer:
+    """The views of a run, which may be the user's own."""
+    plan = plan_views(settings.views) if own is None else own
+    return ViewDrawer(plan, torch.tensor(card.mean), torch.tensor(card.std), settings.seed)
 
 
 def _source_settings(settings: TrainSettings, card: EncoderCard, labels: Any, *, is_own_data: bool) -> SourceSettings:

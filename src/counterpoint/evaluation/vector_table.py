@@ -12,8 +12,7 @@ import numpy as np
 
 from counterpoint.core.arrow_files import TableFile, write_vectors
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.data.formats.label_files import load_npy
-from counterpoint.data.formats.npz_files import read_npz
+from counterpoint.data.formats.npz_files import read_npy, read_npz
 
 Layer = Literal["representation", "embedding"]
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
@@ -62,7 +61,7 @@ Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, p
 
 
 def _read_npy(path: Path) -> Columns:
-    return (), (), load_npy(path)
+    return (), (), read_npy(path)
 
 
 def _read_npz(path: Path) -> Columns:

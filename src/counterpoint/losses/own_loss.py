@@ -1,22 +1,14 @@
 """A loss that is no member of the catalogue: the user's own object, or what a function of the user's makes."""
 
-import hashlib
-import inspect
 import math
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from torch import Tensor, nn
 
-from counterpoint.core.errors import UsageError, first_line
+from counterpoint.core.errors import UsageError
 from counterpoint.losses.inputs import check_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
-CUSTOM = "custom"  # name of such a loss in settings; a run folder never says where its code lies
 TAKEN = (
     "a loss of counterpoint.losses (PairLoss(phi, psi), AlphaCL(OwnRule(f)), a subclass of Loss), or any torch module "
     "called as loss(z0, z1)"
@@ -68,21 +60,6 @@ class OwnLoss(Loss):
         return -math.inf
 
 
-@dataclass(frozen=True)
-class LoadedLoss:
-    """A loss from a function that the user named.
-
-    Attributes:
-        loss: what the function made.
-        origin: ``package.module:name``.
-        sha256: of the file that holds the function; empty where there is none.
-    """
-
-    loss: Loss
-    origin: str
-    sha256: str
-
-
 def as_loss(value: Any) -> Loss:
     """A loss as training takes it.
 
@@ -94,28 +71,3 @@ def as_loss(value: Any) -> Loss:
     if isinstance(value, nn.Module):
         return OwnLoss(value)
     raise UsageError(f"loss must be {TAKEN}, got {type(value).__name__}")
-
-
-def load_loss(origin: str, options: Mapping[str, Any]) -> LoadedLoss:
-    """Import what the user named on this command line, call it, and take what it returns for the loss.
-
-    Args:
-        origin: ``package.module:name`` of a class or function; modules of the current folder are found, too.
-        options: its keyword arguments.
-
-    Raises:
-        UsageError: there is no such thing, it cannot be called with these options, or it gives no loss.
-    """
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        make: Callable[..., Any] = resolve_name(origin)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"loss.name {origin}: {first_line(error)}; give it as package.module:name") from None
-    finally:
-        sys.path.pop(0)
-    try:
-        loss = as_loss(make(**options))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"loss.name {origin}: {first_line(error)}") from None
-    file = inspect.getsourcefile(make) if inspect.isroutine(make) or inspect.isclass(make) else None
-    return LoadedLoss(loss, origin, hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else "")

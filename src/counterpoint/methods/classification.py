@@ -9,8 +9,8 @@ from counterpoint.core.dist import sum_over_ranks, world_size
 from counterpoint.losses.linear_classes import CrossEntropy
 from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
 from counterpoint.methods.encoding import Chunks, at_least_two, encode_views, to_embedding
+from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
-from counterpoint.nn.outputs import OutputMap
 
 ClassLoss = CrossEntropy | NonNegativeCrossEntropy
 

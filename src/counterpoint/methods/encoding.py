@@ -11,7 +11,7 @@ from counterpoint.core.transforms import without_autocast
 from counterpoint.losses.inputs import lift
 from counterpoint.losses.logit_scale import LogitScale
 from counterpoint.methods.gradient_cache import GradientCache
-from counterpoint.nn.outputs import OutputMap
+from counterpoint.nn.heads import OutputMap
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from counterpoint.core.dist import own_rows
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.across_ranks import AcrossRanks
 from counterpoint.methods.encoding import Chunks, encode_views, limit_learned_scales, to_embedding
+from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
-from counterpoint.nn.outputs import OutputMap
 
 
 class JointEmbedding(Method):

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.loss import Loss
-from counterpoint.losses.own_loss import CUSTOM
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import Method as Entry
 from counterpoint.methods.classification import Classification, ClassLoss
@@ -22,9 +22,7 @@ from counterpoint.methods.joint import JointEmbedding
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
-from counterpoint.nn.outputs import OutputMap, check_subvector
-from counterpoint.nn.predictors import build_predictor
-from counterpoint.nn.projectors import build_projector
+from counterpoint.nn.heads import OutputMap, build_predictor, build_projector, check_subvector
 from counterpoint.nn.synced_norm import batch_norm_layers
 
 Wiring = JointEmbedding | MomentumQueue | Predictive | TwoTowers | Classification

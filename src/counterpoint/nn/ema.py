@@ -1,4 +1,8 @@
-r"""A momentum copy: a module whose weights follow those of another."""
+r"""A momentum copy: a module whose weights follow those of another.
+
+Own code beside torch's ``AveragedModel``, whose momentum is fixed where methods raise theirs, and whose first step only
+copies.
+"""
 
 import copy
 from collections.abc import Sequence

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import Kind, Layout, to_samples, to_unit_float
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_json, sha256_of, write_atomically, write_json
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.tensor_file import write_tensors
-from counterpoint.nn.encoders import CUSTOM, build_encoder, own_copy, with_pooling
-from counterpoint.nn.outputs import OutputMap
-from counterpoint.nn.projectors import ProjectorDetails, build_projector, output_width
+from counterpoint.nn.encoders import build_encoder, own_copy, with_pooling
+from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 
 CHUNK = 512  # samples per forward pass
 CARD_FORMAT = 1

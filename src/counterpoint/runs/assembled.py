@@ -14,6 +14,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.data.loader import BatchLoader, Destination
 from counterpoint.data.order import Order, Split
 from counterpoint.data.source import Source
+from counterpoint.data.views.own_views import OwnViews
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.hooks import Measurement
 from counterpoint.engine.job import Levels, TrainingJob, TrainingPlan
@@ -49,6 +50,7 @@ class Assembled:
     encoder: Encoder
     method: Method
     kernels: list[Choice]
+    views: OwnViews | None
 
     @property
     def settings(self) -> TrainSettings:
@@ -118,7 +120,7 @@ class Assembled:
                 settings.optim, num_epochs=int(settings.epochs), batches_per_epoch=self.order.batches_per_epoch
             ),
             loader=self._loader(),
-            views=view_drawer(settings, self.encoder.card),
+            views=view_drawer(settings, self.encoder.card, self.views),
             engine=Engine(self.placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
             folder=folder,
             plan=_plan(settings),

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.long_tail import thin
 from counterpoint.data.order import build_order, split_source
@@ -17,10 +18,9 @@ from counterpoint.kernels.select import Choice, recording
 from counterpoint.losses.build import applies_relu
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.wiring import MethodParts, build_method
-from counterpoint.nn.encoders import CUSTOM, feature_width, has_stem, initial_encoder, own_copy, with_pooling
+from counterpoint.nn.encoders import feature_width, has_stem, initial_encoder, own_copy, with_pooling
+from counterpoint.nn.heads import OutputMap, build_projector, check_subvector
 from counterpoint.nn.method import Method
-from counterpoint.nn.outputs import OutputMap, check_subvector
-from counterpoint.nn.projectors import build_projector
 from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
 from counterpoint.nn.trained import Encoder, EncoderCard
 from counterpoint.runs.assembled import Assembled
@@ -39,7 +39,7 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
         resolution: settings with the holdout filled in.
         source: the data.
         placement: device, precision and ranks.
-        given: the user's own encoder and loss, if any.
+        given: the user's own encoder, loss and views, if any.
 
     Raises:
         UsageError: a name is unknown, or a number does not fit the data, the encoder or the ranks.
@@ -50,7 +50,7 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
         raise DataError(f"{source.name} holds {len(source)} usable samples; contrastive training needs at least 4")
     split = split_source(len(source), source.labels, float(settings.source.holdout))
     thinned = thin(split.train, source.labels, settings.source, source.class_names)
-    settings = resolve(resolution, source, len(thinned.positions), placement).settings
+    settings = resolve(resolution, source, len(thinned.positions), placement, given.views).settings
     _check_engine(settings, placement, len(thinned.positions))
     order = build_order(
         thinned.positions, source.labels, int(settings.batch_size), settings.seed, settings.source.sampling
@@ -63,7 +63,17 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
     method = _method(settings, source, encoder, placement, given.loss)
     kernels = _try_loss(settings, method, encoder.embedding_dims, len(source.class_names))
     return Assembled(
-        resolution, placement, source, split, thinned.positions, order, thinned.counts, encoder, method, kernels
+        resolution=resolution,
+        placement=placement,
+        source=source,
+        split=split,
+        positions=thinned.positions,
+        order=order,
+        class_counts=thinned.counts,
+        encoder=encoder,
+        method=method,
+        kernels=kernels,
+        views=given.views,
     )
 
 

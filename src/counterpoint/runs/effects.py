@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
 from counterpoint.data.formats.tar_shards import find_shards
-from counterpoint.data.sources import form_of
+from counterpoint.data.sources import form_of, forms_that_read
 from counterpoint.data.views.presets import PRESETS, ViewPlan, plan_views
 from counterpoint.engine.optimisers import READ_BY
 from counterpoint.losses.build import parameters_of, shared_settings
-from counterpoint.losses.own_loss import CUSTOM as CUSTOM_LOSS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH, Method
 from counterpoint.methods.wiring import check_loss
-from counterpoint.nn.encoders import CUSTOM, check_encoder_name, has_stem
+from counterpoint.nn.encoders import check_encoder_name, has_stem
 
 AUTO = "auto"
 DEFAULTS: Mapping[str, Any] = {
@@ -57,7 +57,7 @@ class Facts:
         """The settings of ``loss`` and ``temperature`` that the loss, as it is wired, reads."""
         if self.method.wiring == "queue":  # all keys of the queue are negatives, and DCL is epsilon 0
             return frozenset({"temperature"} if self.loss == "dcl" else {"temperature", "epsilon"})
-        if self.loss == CUSTOM_LOSS:  # it is made before the settings are read
+        if self.loss == CUSTOM:  # it is made before the settings are read
             return frozenset()
         own = dict(self.method.options) if self.loss == self.method.loss else {}
         return shared_settings(self.loss, own | self.settings.loss.options)
@@ -76,7 +76,7 @@ class Facts:
         """Why a setting that many losses share has none here."""
         if name in self.loss_takes:
             return None
-        if self.loss == CUSTOM_LOSS:
+        if self.loss == CUSTOM:
             return "a loss of your own takes its arguments from --loss.options, or where you make it"
         if "rule" in parameters_of(self.loss):
             return f"loss {self.loss} takes negatives; its rule may take more, as in --loss.options '{{{name}: 0.1}}'"
@@ -101,9 +101,9 @@ class Facts:
         optimiser, readers = self.settings.optim.name, READ_BY[name]
         return None if optimiser in readers else f"optim.name is {optimiser}; it is for {' and '.join(readers)}"
 
-    def needs_form(self, *forms: str) -> str | None:
-        """Why a setting of other forms of data has none here."""
-        form = form_of(self.settings.data)
+    def needs_form(self, setting: str, *others: str) -> str | None:
+        """Why a setting of ``source`` that only some forms of data read has none here."""
+        form, forms = form_of(self.settings.data), (*forms_that_read(setting), *others)
         return None if form is None or form in forms else f"the data are {form}; it is for {', '.join(forms)}"
 
 
@@ -128,10 +128,10 @@ def check_choices(settings: TrainSettings) -> None:
     if settings.encoder not in (AUTO, CUSTOM):
         check_encoder_name(settings.encoder)
     if settings.loss.name != AUTO:
-        if settings.loss.name != CUSTOM_LOSS:
+        if settings.loss.name != CUSTOM:
             parameters_of(settings.loss.name)
         check_loss(settings.method, method, settings.loss.name)
-    if settings.views.preset not in (AUTO, *PRESETS):
+    if settings.views.preset not in (AUTO, CUSTOM, *PRESETS):
         raise unknown_name("views.preset", settings.views.preset, PRESETS)
     refuse_idle(settings, idle_settings(settings))
 
@@ -145,6 +145,7 @@ def idle_settings(settings: TrainSettings, shape: tuple[int, ...] | None = None)
     """
     facts = Facts(settings, shape)
     rules = RULES if shape is None else {**RULES, **(VECTOR_RULES if len(shape) == 1 else IMAGE_RULES)}
+    rules = {**RULES, **OWN_VIEW_RULES} if settings.views.preset == CUSTOM else rules
     return {path: why for path, rule in rules.items() if (why := rule(facts)) is not None}
 
 
@@ -228,7 +229,6 @@ def _shards(facts: Facts) -> tuple[str, ...]:
     return ("an image folder",)
 
 
-IMAGE_FILES = ("an image folder", "an image list", "tar shards", "a table", "an archive", "a named set of files")
 RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "stem": _stem,
     "temperature": lambda facts: facts.lacks_loss_setting("temperature"),
@@ -257,14 +257,18 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
         if facts.settings.source.imbalance == "none"
         else None
     ),
-    "source.root": lambda facts: facts.needs_form("a named set of files"),
-    "source.image_column": lambda facts: facts.needs_form("an image list", "a table"),
-    "source.label_column": lambda facts: facts.needs_form("an image list", "a table", "tar shards", *_shards(facts)),
-    "source.max_bad": lambda facts: facts.needs_form(*IMAGE_FILES),
-    "source.altered": lambda facts: facts.needs_form(*IMAGE_FILES),
+    "source.root": lambda facts: facts.needs_form("root"),
+    "source.image_column": lambda facts: facts.needs_form("image_column"),
+    "source.label_column": lambda facts: facts.needs_form("label_column", *_shards(facts)),
+    "source.max_bad": lambda facts: facts.needs_form("max_bad"),
+    "source.altered": lambda facts: facts.needs_form("altered"),
 }
 VECTOR_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     f"views.{name}": _needs_images for name in vars(ViewPlan()) if name not in ("noise", "dropout")
+}
+OWN_VIEW_RULES: Mapping[str, Callable[[Facts], str | None]] = {
+    f"views.{name}": lambda facts: "views of your own take their numbers where you make them"
+    for name in vars(ViewPlan())
 }
 IMAGE_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "views.noise": _needs_vectors,

@@ -8,15 +8,17 @@ from typing import Any
 from torch import nn
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.own_parts import CUSTOM, is_origin, load_part
 from counterpoint.core.rundir import Run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import merge
 from counterpoint.data.source import Source
 from counterpoint.data.sources import ARRAY, open_source
+from counterpoint.data.views.own_views import OwnViews, as_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import name_skipped
 from counterpoint.losses.loss import Loss
-from counterpoint.losses.own_loss import CUSTOM, as_loss, load_loss
+from counterpoint.losses.own_loss import as_loss
 
 
 @dataclass(frozen=True)
@@ -28,38 +30,50 @@ class Given:
         labels: given with it.
         encoder: the user's own module.
         loss: the user's own loss.
-        loss_origin: where a loss came from that the user named, and the hash of that file; for the record.
+        views: the user's own views.
+        origins: where parts came from that the user named, and the hashes of these files, by the part; for the record.
     """
 
     data: Any = None
     labels: Any = None
     encoder: nn.Module | None = None
     loss: Loss | None = None
-    loss_origin: Mapping[str, str] = field(default_factory=dict)
+    views: OwnViews | None = None
+    origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @staticmethod
     def of(run: Run) -> "Given":
-        """What was handed to ``Run(path, data=..., encoder=..., loss=...)``."""
-        return Given(run.data, run.labels, run.encoder, None if run.loss is None else as_loss(run.loss))
+        """What was handed to ``Run(path, data=..., encoder=..., loss=..., views=...)``."""
+        loss = None if run.loss is None else as_loss(run.loss)
+        views = None if run.views is None else as_views(run.views)
+        return Given(run.data, run.labels, run.encoder, loss, views)
 
     def run_at(self, path: Path) -> Run:
         """The run, with what its folder does not hold."""
-        return Run(path, self.data, self.labels, self.encoder, self.loss)
+        return Run(path, self.data, self.labels, self.encoder, self.loss, self.views)
 
 
-def with_named_loss(asked: Mapping[str, Any], given: Given) -> tuple[Mapping[str, Any], Given]:
-    """Import a loss that goes by ``package.module:name``; the settings, and so the run folder, say ``custom`` only.
+def with_named_parts(asked: Mapping[str, Any], given: Given) -> tuple[Mapping[str, Any], Given]:
+    """Import loss and views that go by ``package.module:name``; settings, and so the run folder, say ``custom`` only.
 
     Raises:
         UsageError: there is none by that name.
     """
-    chosen = asked.get("loss")
-    if not isinstance(chosen, Mapping) or ":" not in str(chosen.get("name")):
-        return asked, given
-    name = str(chosen["name"])
-    loaded = load_loss(name, chosen.get("options") or {})
-    origin = {"name": loaded.origin, "sha256": loaded.sha256}
-    return merge(asked, {"loss": {"name": CUSTOM}}), replace(given, loss=loaded.loss, loss_origin=origin)
+    loss, views = _section(asked, "loss"), _section(asked, "views")
+    if is_origin(loss.get("name")):
+        loaded = load_part("loss.name", str(loss["name"]), as_loss, loss.get("options"))
+        asked = merge(asked, {"loss": {"name": CUSTOM}})
+        given = replace(given, loss=loaded.part, origins={**given.origins, "own_loss": loaded.origin})
+    if is_origin(views.get("preset")):
+        loaded = load_part("views.preset", str(views["preset"]), as_views)
+        asked = merge(asked, {"views": {"preset": CUSTOM}})
+        given = replace(given, views=loaded.part, origins={**given.origins, "own_views": loaded.origin})
+    return asked, given
+
+
+def _section(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section of what was asked, which may be anything before it is validated."""
+    return section if isinstance(section := asked.get(name), Mapping) else {}
 
 
 def open_given(settings: TrainSettings, given: Given, reporter: Reporter) -> Source:

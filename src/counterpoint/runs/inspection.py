@@ -15,7 +15,8 @@ from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.rundir import Run, RunFolder
-from counterpoint.data.formats.label_files import load_npy, number_known, number_labels
+from counterpoint.data.formats.labels import number_known, number_labels
+from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, top_concepts
 from counterpoint.diagnostics.evidence import (
@@ -35,6 +36,7 @@ from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_t
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.levers import levers_of
 
+Pair = tuple[Tensor, Tensor]
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 THUMBNAIL_SIDE = 48
 
@@ -72,7 +74,7 @@ def diagnose(
         raise UsageError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
     if isinstance(subject, str | Path) and Path(subject).is_file():
         subject = _read_features(Path(subject))
-        labels = load_npy(Path(labels)) if isinstance(labels, str | Path) else labels
+        labels = read_npy(Path(labels)) if isinstance(labels, str | Path) else labels
     if isinstance(subject, Run | str | Path):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
@@ -133,6 +135,10 @@ def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) 
 def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> Findings:
     """Measure a run's representation and embedding beside the untrained encoder, and write what was found."""
     source, labels = trained.source, trained.source.labels
+    if not trained.has_views:
+        reporter.say(
+            "the run's views are your own and not at hand: no alignment is measured; pass Run(path, views=...)"
+        )
     with reporter.bar("diagnosing", 3) as advance:
         places, embedding_ND = _measure_run(trained, threshold)
         advance()
@@ -156,22 +162,23 @@ def _measure_run(trained: TrainedRun, threshold: float) -> tuple[dict[str, Place
     """Places of a run, and the embedding of all samples."""
     source, labels = trained.source, trained.source.labels
     features = extract(trained.encoder, source)
-    (r0, z0), (r1, z1) = _view_features(trained, trained.encoder)
-    seen = {REPRESENTATION: (features.representation, r0, r1), EMBEDDING: (features.embedding, z0, z1)}
+    representations, embeddings = _view_features(trained, trained.encoder)
+    seen = {REPRESENTATION: (features.representation, representations), EMBEDDING: (features.embedding, embeddings)}
     backbone = untrained_backbone(trained.settings, trained.encoder)
     if backbone is not None:
         untrained = untrained_encoder(backbone, trained.encoder, source, trained.split.train)
-        (u0, _), (u1, _) = _view_features(trained, untrained)
-        seen[UNTRAINED] = (extract(untrained, source).representation, u0, u1)
+        seen[UNTRAINED] = (extract(untrained, source).representation, _view_features(trained, untrained)[0])
     places = {
-        name: measure_place(all_ND, views=(first, second), labels=labels, threshold=threshold)
-        for name, (all_ND, first, second) in seen.items()
+        name: measure_place(all_ND, views=views, labels=labels, threshold=threshold)
+        for name, (all_ND, views) in seen.items()
     }
     return places, features.embedding
 
 
-def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """(representation, embedding) of two views of evenly spaced samples."""
+def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[Pair | None, Pair | None]:
+    """Representations and embeddings of two views of evenly spaced samples; None without the views."""
+    if not trained.has_views:
+        return None, None
     source, drawer = trained.source, trained.views()
     chosen = torch.linspace(0, len(source) - 1, min(len(source), NUM_VIEW_SAMPLES)).long()
 
@@ -180,7 +187,7 @@ def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[tuple[Tensor,
         return [output for view in views for output in encoder.of_views(view)]
 
     r0, z0, r1, z1 = map(torch.cat, zip(*with_encoder(encoder, outputs, chosen.split(PIECE)), strict=True))
-    return (r0, z0), (r1, z1)
+    return (r0, r1), (z0, z1)
 
 
 def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:

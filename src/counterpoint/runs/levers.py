@@ -1,10 +1,10 @@
 """What of a run can be changed, so that the remedies of a diagnosis name only settings that its method has."""
 
 from counterpoint.core.array_layout import Kind
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
 from counterpoint.diagnostics.evidence import Lever
 from counterpoint.losses.build import parameters_of
-from counterpoint.losses.own_loss import CUSTOM
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 

@@ -1,7 +1,8 @@
 """Draw originals beside their views: what the encoder is taught to ignore."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from counterpoint.core.array_layout import to_bytes, to_unit_float
 from counterpoint.core.counter_random import PURPOSE_SPLIT
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import write_atomically
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest
 from counterpoint.data.formats.indexed_images import glance
@@ -23,9 +25,10 @@ from counterpoint.data.source import Source
 from counterpoint.data.stores import UnreadableError
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.looks import NUM_SAMPLED, SAMPLE_SEED, Pictures
+from counterpoint.data.views.own_views import OwnViews, as_views
 from counterpoint.data.views.presets import ViewPlan, plan_views
 from counterpoint.engine.progress import Reporter
-from counterpoint.runs.given import Given, open_given
+from counterpoint.runs.given import Given, open_given, with_named_parts
 from counterpoint.runs.resolve import Resolution, resolve_views
 
 Fetch = Callable[[int], Tensor | None]
@@ -52,7 +55,8 @@ def preview(
         num_samples: rows.
         num_views: columns of views.
         quiet: show no progress.
-        settings: any field of ``TrainSettings``; ``views``, ``source`` and ``seed`` matter here.
+        settings: any field of ``TrainSettings``; ``views`` (which may be a function of your own), ``source`` and
+            ``seed`` matter here.
 
     Raises:
         UsageError: the data are vectors, or a setting is wrong.
@@ -60,12 +64,15 @@ def preview(
     if num_samples < 1 or num_views < 1:
         raise UsageError(f"preview needs at least 1 row and 1 column, got {num_samples} and {num_views}")
     is_named = data is None or isinstance(data, str | Path)
-    asked = build(
-        TrainSettings, nest({**settings, **({"data": str(data)} if is_named and data is not None else {})}), "settings"
-    )
+    given = Given(None if is_named else data)
+    if not isinstance(settings.get("views", {}), Mapping):
+        given, settings["views"] = replace(given, views=as_views(settings["views"])), {"preset": CUSTOM}
+    named = {**settings, **({"data": str(data)} if is_named and data is not None else {})}
+    values, given = with_named_parts(nest(named), given)
+    asked = build(TrainSettings, values, "settings")
     reporter = Reporter(quiet=quiet)
     with glance():
-        source = open_given(asked, Given(None if is_named else data), reporter)
+        source = open_given(asked, given, reporter)
     if source.kind != "images":
         raise UsageError(
             "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"
@@ -76,8 +83,9 @@ def preview(
     fetch = _fetcher(source, reporter)
     shown = _first_good(source, asked.seed, num_samples, fetch)
     looked_at = _first_good(source, SAMPLE_SEED, NUM_SAMPLED, fetch) if asked.views.preset == "auto" else shown
-    resolution = resolve_views(Resolution(asked), source, looked_at)
-    sheet = _sheet(shown, resolution.settings, num_views)
+    resolution = resolve_views(Resolution(asked), source, looked_at, own=given.views)
+    plan = plan_views(resolution.settings.views) if given.views is None else given.views
+    sheet = _sheet(shown, plan, resolution.settings.seed, num_views)
     write_atomically(path, sheet.save)
     why = resolution.reasons.get("views.preset", "as asked")
     reporter.say(f"views of preset {resolution.settings.views.preset} ({why}): {path}")
@@ -113,12 +121,11 @@ def _first_good(source: Source, seed: int, count: int, fetch: Fetch) -> Pictures
     return Pictures(torch.tensor([number for number, _ in found]), torch.cat([pixels for _, pixels in found]))
 
 
-def _sheet(pictures: Pictures, settings: TrainSettings, num_views: int) -> Image.Image:
+def _sheet(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int, num_views: int) -> Image.Image:
     """Tiles with a caption line."""
     samples, rows = pictures.pixels, pictures.ids
     neutral = torch.zeros(samples.shape[1]), torch.ones(samples.shape[1])
-    plan = plan_views(settings.views)
-    drawer = ViewDrawer(plan, *neutral, settings.seed)
+    drawer = ViewDrawer(plan, *neutral, seed)
     columns = [to_unit_float(samples)]
     for number in range(num_views):
         view = torch.full((len(rows),), number % 2)
@@ -139,8 +146,10 @@ def _sheet(pictures: Pictures, settings: TrainSettings, num_views: int) -> Image
     return sheet
 
 
-def _differences(plan: ViewPlan) -> tuple[list[str], list[str]]:
-    """What to write above first and second views: the chances that differ between the two."""
+def _differences(plan: ViewPlan | OwnViews) -> tuple[list[str], list[str]]:
+    """What to write above first and second views: the chances that differ between the two; own views say none."""
+    if isinstance(plan, OwnViews):
+        return [], []
     pairs = (("blur", plan.blur, plan.blur_second), ("solarize", plan.solarize, plan.solarize_second))
     differing = [(name, first, second) for name, first, second in pairs if second not in (None, first)]
     return [f"{name} {first:.0%}" for name, first, _ in differing], [

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import Settings, TrainSettings
 from counterpoint.data.source import Source, source_side
-from counterpoint.data.views.blank_views import BlankViews, count_blank_views
-from counterpoint.data.views.looks import Pictures, look, sample_pictures
+from counterpoint.data.views.looks import BlankViews, Pictures, count_blank_views, look, sample_pictures
+from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
 from counterpoint.data.views.presets import PRESETS, choose_preset, filled, plan_views
 from counterpoint.engine.placement import Placement
 from counterpoint.losses.build import applies_relu
-from counterpoint.nn.projectors import output_width
+from counterpoint.nn.heads import output_width
 from counterpoint.nn.resnet import LARGEST_SMALL_SIDE, stem_for
 from counterpoint.runs.effects import chosen, idle_settings, method_of
 
@@ -78,7 +78,9 @@ def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
     return resolution
 
 
-def resolve(resolution: Resolution, source: Source, num_train: int, placement: Placement) -> Resolution:
+def resolve(
+    resolution: Resolution, source: Source, num_train: int, placement: Placement, views: OwnViews | None = None
+) -> Resolution:
     """Fill in the rest, except what depends on the encoder's width (see ``resolve_widths``)."""
     method = method_of(resolution.settings)
     fill = resolution.fill
@@ -89,7 +91,7 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     fill("epochs", lambda: _epochs(batches))
     fill("loss.name", lambda: (method.loss, by_method))
     fill("projector.kind", lambda: (method.projector, by_method))
-    resolve_views(resolution, source)
+    resolve_views(resolution, source, own=views)
     limit = f"images of {max(source.shape[1:], default=0)} px; large above {LARGEST_SMALL_SIDE} px"
     fill("stem", lambda: (stem_for(*source.shape[1:]), limit))
     fill("temperature", lambda: (method.temperature, by_method))
@@ -118,13 +120,19 @@ def resolve(resolution: Resolution, source: Source, num_train: int, placement: P
     return resolution
 
 
-def resolve_views(resolution: Resolution, source: Source, pictures: Pictures | None = None) -> Resolution:
-    """Fill in the views, and count those that are blank.
+def resolve_views(
+    resolution: Resolution, source: Source, pictures: Pictures | None = None, *, own: OwnViews | None = None
+) -> Resolution:
+    """Fill in the views, try those of the user's own, and count those that are blank.
 
     Args:
         resolution: settings to fill in.
         source: the data.
         pictures: what to look at (default: some of the source).
+        own: the user's own views.
+
+    Raises:
+        UsageError: a preset for other data, or own views that are none or are not at hand.
     """
     is_seen = source.kind == "images"
     pictures = sample_pictures(source) if is_seen and pictures is None else pictures
@@ -139,8 +147,10 @@ def resolve_views(resolution: Resolution, source: Source, pictures: Pictures | N
     resolution.idle = idle_settings(resolution.settings, source.shape)
     for name, value in filled_in:
         resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))
+    plan = plan_views(resolution.settings.views) if own is None else own
+    if own is not None:
+        own.check(source.store.fetch(range(min(NUM_TRIED, len(source)))) if pictures is None else pictures.pixels)
     if pictures is not None:
-        plan = plan_views(resolution.settings.views)
         resolution.blank_views = count_blank_views(pictures, plan, resolution.settings.seed)
     return resolution
 

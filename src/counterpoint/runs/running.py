@@ -93,7 +93,7 @@ def first_status(assembled: Assembled, given: Given) -> dict[str, Any]:
         "pair_kernels": [{"name": choice.name, "reason": choice.reason} for choice in assembled.kernels],
         "width": assembled.encoder.card.width,
         "embedding_dims": assembled.encoder.embedding_dims,
-        **({"own_loss": dict(given.loss_origin)} if given.loss_origin else {}),
+        **{name: dict(origin) for name, origin in given.origins.items()},
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 

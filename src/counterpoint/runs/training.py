@@ -12,6 +12,7 @@ from counterpoint.core.dist import broadcast_text, is_first_rank, ranks_that_dif
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.first_rank import from_first_rank, on_all_ranks, on_first_rank
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder, as_run, create_run
@@ -19,18 +20,19 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import as_yaml, build, nest, read_yaml_mapping
 from counterpoint.core.yaml_text import dump_yaml
 from counterpoint.data.sources import ARRAY
+from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.launch import ranks_joined
 from counterpoint.engine.placement import Placement, place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.losses.own_loss import CUSTOM, as_loss
+from counterpoint.losses.own_loss import as_loss
 from counterpoint.nn.trained import is_saved
 from counterpoint.runs.assembled import Assembled
 from counterpoint.runs.assembly import assemble
 from counterpoint.runs.changes import continued_settings
 from counterpoint.runs.effects import check_choices, refuse_idle, without_idle
-from counterpoint.runs.given import Given, open_given, with_named_loss
+from counterpoint.runs.given import Given, open_given, with_named_parts
 from counterpoint.runs.resolve import Resolution, resolve_holdout
 from counterpoint.runs.running import execute, first_status
 
@@ -60,7 +62,8 @@ def train(
         quiet: show no progress.
         settings: any field of ``TrainSettings``: ``method="ncl"``, ``out="runs/ncl"``, ``epochs=30``,
             ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``loss`` may also be a loss of your own, of which
-            a copy is trained with: one of ``counterpoint.losses``, or any module called as ``loss(z0, z1)``.
+            a copy is trained with: one of ``counterpoint.losses``, or any module called as ``loss(z0, z1)``; and
+            ``views`` a function of your own, called as ``views(samples, draws)`` (see ``OwnViews``).
 
     Returns:
         The run.
@@ -77,11 +80,14 @@ def train(
     if data is not None:
         asked["data"] = str(data) if is_named else ARRAY
     if encoder is not None:
-        asked["encoder"] = encoder if isinstance(encoder, str) else "custom"
-    own_loss = None
+        asked["encoder"] = encoder if isinstance(encoder, str) else CUSTOM
+    own_loss = own_views = None
     if not isinstance(asked.get("loss", {}), Mapping):
         own_loss, asked["loss"] = as_loss(asked["loss"]), {"name": CUSTOM}
-    given = Given(None if is_named else data, labels, encoder if isinstance(encoder, nn.Module) else None, own_loss)
+    if not isinstance(asked.get("views", {}), Mapping):
+        own_views, asked["views"] = as_views(asked["views"]), {"preset": CUSTOM}
+    module = encoder if isinstance(encoder, nn.Module) else None
+    given = Given(None if is_named else data, labels, module, own_loss, own_views)
     return train_from(nest(asked), given, resume=resume, overwrite=overwrite, reporter=Reporter(quiet=quiet))
 
 
@@ -104,7 +110,7 @@ def train_from(
         overwrite: replace a run that is there.
         allow_changed: when going on, take over settings that change no weight.
     """
-    asked, given = with_named_loss(asked, given)
+    asked, given = with_named_parts(asked, given)
     settings = build(TrainSettings, asked, "settings")
     folder = RunFolder(Path(settings.out or default_out(settings)))
     if resume and overwrite:

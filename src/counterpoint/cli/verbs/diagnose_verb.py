@@ -51,10 +51,10 @@ def run(flags: argparse.Namespace) -> int:
         raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(FILES)})")
     if not path.is_file():
         open_run(path)
-    from counterpoint.data.formats.label_files import load_npy  # deferred: loads torch
+    from counterpoint.data.formats.npz_files import read_npy  # deferred: loads torch
     from counterpoint.runs.inspection import diagnose  # deferred: loads torch
 
-    views = load_npy(Path(flags.views)) if flags.views else None
+    views = read_npy(Path(flags.views)) if flags.views else None
     given = {"data": flags.data, "labels": flags.labels, "views": views, "threshold": flags.threshold}
     findings = diagnose(flags.subject, **given, quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else findings)

@@ -46,7 +46,7 @@ def _changes(plan: ViewPlan) -> str:
 
 
 LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
-    "data": lambda: catalogue_sentences("data/sources.py"),
+    "data": lambda: {**catalogue_sentences("data/sets"), **catalogue_sentences("data/formats")},
     "methods": lambda: {name: f"{method.summary} ({method.source})" for name, method in METHODS.items()},
     "encoders": _encoders,
     "losses": lambda: catalogue_sentences("losses/__init__.py"),

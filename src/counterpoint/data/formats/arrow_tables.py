@@ -16,11 +16,9 @@ from counterpoint.core.errors import DataError, RunError, UsageError, nearest
 from counterpoint.core.files import read_json
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.indexed_images import Listing, open_listing
-from counterpoint.data.formats.label_files import Labels, labels_from_array
-from counterpoint.data.formats.located import Located
-from counterpoint.data.formats.located_labels import own_labels
-from counterpoint.data.source import Progress, Source, fingerprint
-from counterpoint.data.stores import MemoryStore
+from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
+from counterpoint.data.source import FOLDER, FileForm, Progress, Source, choose_split, memory_source, refuse_split
+from counterpoint.data.stores import Located, MemoryStore
 
 SPLITS_CARD = "dataset_dict.json"  # a saved set of several parts
 STATE_CARD = "state.json"
@@ -37,7 +35,7 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
 
     Raises:
         UsageError: pyarrow is missing, or there is no such column or part.
-        DataError: not a table; no column of images or vectors, or several; or anything ``open_located`` refuses.
+        DataError: not a table; no column of images or vectors, or several; or anything ``open_listing`` refuses.
     """
     files = [TableFile(file) for file in table_files(path, settings.split)]
     schema = files[0].schema
@@ -70,17 +68,16 @@ def table_files(path: Path, split: str) -> list[Path]:
         DataError: the folder is no saved data set.
     """
     if path.is_file():
-        _check_split(path, split, ("auto",))
+        refuse_split(str(path), split)
         return [path]
     if (path / SPLITS_CARD).is_file():
         parts = _card(path / SPLITS_CARD).get("splits")
         names = [str(name) for name in parts] if isinstance(parts, list) else []
-        _check_split(path, split, ("auto", *names))
-        part = "train" if split == "auto" else split
-        if part not in names:
+        if split == "auto" and "train" not in names:
             raise UsageError(f"{path} has the parts {', '.join(names) or 'none'}; choose one with --source.split")
+        part = "train" if split == "auto" else choose_split(str(path), tuple(names), split)
         return table_files(path / Path(part).name, "auto")
-    _check_split(path, split, ("auto",))
+    refuse_split(str(path), split)
     if (path / STATE_CARD).is_file() and _card(path / STATE_CARD).get("_indices_data_files"):
         raise DataError(f"{path} is a selection of rows; save it again after dataset.flatten_indices()")
     files = sorted(path.glob("*.arrow"))
@@ -153,28 +150,8 @@ def _open_vectors(path: Path, table: Table, settings: SourceSettings) -> Source:
         where = f"row {names[odd[0]]}" if odd else "the table"
         raise DataError(f"{path}: {where} is empty or has another length; column {table.samples!r} must hold vectors")
     samples_ND = to_samples(np.array(cells, dtype=np.float32), "vectors", name=str(path))
-    labels = _vector_labels(table, len(names), settings)
-    return Source(
-        name=str(path),
-        kind="vectors",
-        store=MemoryStore(samples_ND),
-        shape=tuple(samples_ND.shape[1:]),
-        labels=labels.numbers if labels else None,
-        class_names=labels.class_names if labels else (),
-        sample_names=names,
-        skipped=(),
-        fingerprint=fingerprint([samples_ND.numpy().tobytes()], labels),
-        notes={},
-    )
-
-
-def _vector_labels(table: Table, num_samples: int, settings: SourceSettings) -> Labels | None:
-    """Labels of vectors as asked: the table's, none, or those of a .npy file."""
-    if settings.labels == "none":
-        return None
-    if settings.labels != "auto":
-        return labels_from_array(Path(settings.labels), num_samples)
-    return table.numbered(table.images())
+    labels = labels_as_asked(settings.labels, names, lambda: table.numbered(table.images()))
+    return memory_source(str(path), samples_ND, labels, sample_names=names)
 
 
 def _sample_column(path: Path, schema: Schema, settings: SourceSettings) -> str:
@@ -211,12 +188,6 @@ def _check_column(path: Path, asked: str, schema: Schema, kinds: Sequence[Column
         raise UsageError(f"{setting}: column {asked!r} of {path} holds {schema.kinds[asked]}, not {' or '.join(kinds)}")
 
 
-def _check_split(path: Path, split: str, known: Sequence[str]) -> None:
-    """Refuse a part that is not there."""
-    if split not in known:
-        raise UsageError(f"source.split of {path} can be {', '.join(known)}, got {split!r}{nearest(split, known)}")
-
-
 def _label_text(value: Any, class_names: Sequence[str]) -> str | None:
     """A cell as label; numbers below 0 and beyond the names are none."""
     if value is None or not class_names or not isinstance(value, int):
@@ -231,3 +202,19 @@ def _card(path: Path) -> dict[str, Any]:
     except RunError as error:
         raise DataError(str(error)) from None
     return card if isinstance(card, dict) else {}
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a path is a table's file, or a folder in which Hugging Face saved a data set: it has one of two cards."""
+    return path.is_file() or any((path / card).is_file() for card in ("dataset_info.json", SPLITS_CARD))
+
+
+FORMS = (
+    FileForm(
+        "a table",
+        (".parquet", ".arrow", ".feather", FOLDER),
+        open_table,
+        fits=_is_table,
+        reads=("image_column", "label_column", "max_bad", "altered"),
+    ),
+)

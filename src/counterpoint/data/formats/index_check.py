@@ -9,8 +9,8 @@ from PIL import Image
 
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.data.formats.image_files import Skipped, decode, read_size
-from counterpoint.data.formats.located import NOT_THERE, Located, Read, content_hash
 from counterpoint.data.manifest import FileStamp, Manifest, Row, stamp_of
+from counterpoint.data.stores import NOT_THERE, Located, Read, content_hash
 
 Altered = Literal["refuse", "skip", "reindex"]
 NUM_NAMED = 5  # samples that one message names

@@ -2,7 +2,7 @@
 
 # N samples
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -17,8 +17,7 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.image_files import ImageSize, Skipped, map_files, read_size, to_square
 from counterpoint.data.formats.index_check import UNREAD, Known, examine, judge, known_samples, named, refuse_altered
-from counterpoint.data.formats.located import Located, Read, read_bytes
-from counterpoint.data.formats.located_labels import LabelRule, labels_as_asked, own_labels
+from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.manifest import (
     CachedManifest,
     Manifest,
@@ -29,8 +28,8 @@ from counterpoint.data.manifest import (
     stamp_of,
     write_manifest,
 )
-from counterpoint.data.source import Progress, Source, fingerprint
-from counterpoint.data.stores import FileStore, MemoryStore
+from counterpoint.data.source import Progress, Source, fingerprint, source_of
+from counterpoint.data.stores import FileStore, Located, MemoryStore, Read, read_bytes
 
 MEMORY_BUDGET_BYTES = 2 << 30  # images that fit when decoded are kept in memory
 LARGEST_AUTO_SIDE = 64
@@ -56,7 +55,7 @@ class Listing:
     ignored: Sequence[Skipped] = ()
     remarks: Sequence[Remark] = ()
     read: Read = read_bytes
-    label: LabelRule = own_labels
+    label: Callable[[Sequence[Located]], Labels | None] = own_labels
     cached: CachedManifest | None = None
     variant: str = ""
 
@@ -75,14 +74,7 @@ def glance() -> Iterator[None]:
         _IS_GLANCE.reset(token)
 
 
-def open_located(
-    name: str,
-    images: Sequence[Located],
-    settings: SourceSettings,
-    progress: Progress,
-    *,
-    ignored: Sequence[Skipped] = (),
-) -> Source:
+def open_listing(name: str, listing: Listing, settings: SourceSettings, progress: Progress) -> Source:
     """Open encoded images on disk: whole files or ranges of bytes.
 
     Each image is decoded when it is seen first, so that bad ones are known before training. Images that fit are kept
@@ -90,19 +82,13 @@ def open_located(
 
     Args:
         name: how the user named the data.
-        images: every image, in the order of the samples.
+        listing: every image, in the order of the samples, and how to deal with them.
         settings: labels, size, share of bad ones allowed, what to do with altered ones.
         progress: shows how far they have been read.
-        ignored: what else was found, to be reported.
 
     Raises:
         DataError: no images; more bad ones than ``settings.max_bad`` allows; or content that is not what was indexed.
     """
-    return open_listing(name, Listing(images, ignored), settings, progress)
-
-
-def open_listing(name: str, listing: Listing, settings: SourceSettings, progress: Progress) -> Source:
-    """See ``open_located``; the listing may say how bytes are read and labels are made."""
     images = listing.images
     if not images:
         raise DataError(f"no images in {name}")
@@ -129,20 +115,16 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
         notes[NOTE] = remarks
     is_good_N = torch.tensor([row.status == "ok" for row in rows])
     good = [(image, row) for image, row in zip(images, rows, strict=True) if row.status == "ok"]
-    labels = labels_as_asked(settings.labels, [image for image, _ in good], listing.label)
+    names = tuple(image.name for image, _ in good)
+    labels = labels_as_asked(settings.labels, names, lambda: listing.label([image for image, _ in good]))
     parts = [b"%d\0" % side, *(fsencode(row.name) + bytes.fromhex(row.hash) for _, row in good)]
-    return Source(
-        name=name,
-        kind="images",
-        store=_file_store(good, side, listing.read) if pixels is None else _memory_store(pixels, is_good_N),
-        shape=(3, side, side),
-        labels=labels.numbers if labels else None,
-        class_names=labels.class_names if labels else (),
-        sample_names=tuple(image.name for image, _ in good),
-        skipped=(*bad, *others, *listing.ignored),
-        fingerprint=fingerprint(parts, labels),
-        notes=notes,
-    )
+    if pixels is None:
+        store = FileStore(tuple(image for image, _ in good), tuple(row.hash for _, row in good), side, listing.read)
+    else:
+        store = MemoryStore(pixels if bool(is_good_N.all()) else pixels[is_good_N])
+    skipped, content = (*bad, *others, *listing.ignored), fingerprint(parts, labels)
+    known_of = {"sample_names": names, "skipped": skipped, "fingerprint": content, "notes": notes}
+    return source_of(name, store, (3, side, side), labels, **known_of)
 
 
 def _memory_for(num_images: int, side: int) -> Tensor | None:
@@ -201,16 +183,6 @@ def _changes(rows: Sequence[Row], known: Known) -> str:
 def _is_retaken(row: Row, earlier: Row | None) -> bool:
     """Whether a sample's content was replaced in the index."""
     return earlier is not None and row.status != "altered" and earlier.hash != row.hash
-
-
-def _memory_store(pixels_N: Tensor, is_good_N: Tensor) -> MemoryStore:
-    """The good samples in memory."""
-    return MemoryStore(pixels_N if bool(is_good_N.all()) else pixels_N[is_good_N])
-
-
-def _file_store(good: Sequence[tuple[Located, Row]], side: int, read: Read) -> FileStore:
-    """The good samples, to be read when fetched."""
-    return FileStore(tuple(image for image, _ in good), tuple(row.hash for _, row in good), side, read)
 
 
 def _choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[int, str]:

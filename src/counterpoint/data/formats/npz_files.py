@@ -1,4 +1,8 @@
-"""NumPy archives without pickle; an array's header is checked against the bytes behind it before memory is taken."""
+"""NumPy files without pickle, whose header is checked against the bytes behind it.
+
+Own code beside ``np.load``, which takes memory for whatever a header promises, passes over bytes that are left, and
+reads no member in pieces.
+"""
 
 import math
 import zipfile
@@ -11,7 +15,7 @@ from typing import IO
 
 import numpy as np
 
-from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.errors import DataError, UsageError, first_line
 
 NPZ_ERRORS = (
     OSError,
@@ -80,8 +84,11 @@ def read_npy(path: Path) -> np.ndarray:
     """Read a ``.npy``.
 
     Raises:
+        UsageError: it does not exist.
         DataError: as for ``read_npz``.
     """
+    if not path.exists():
+        raise UsageError(f"{path} does not exist")
     with _readable(path), path.open("rb") as stream:
         return _read_rest(stream, read_header(stream, path.stat().st_size))
 

@@ -11,7 +11,7 @@ other two images differ.
 # N images, T tiles (one per shape, scale and orientation), S side of a tile
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,10 +22,20 @@ from torch import Tensor
 
 from counterpoint.core.errors import DataError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data.formats.label_files import Labels
-from counterpoint.data.formats.npz_files import ArrayHeader, open_member, read_npz
-from counterpoint.data.sets.named_sets import choose_split, root_folder
-from counterpoint.data.source import Progress, Source, fingerprint, fixed_labels
+from counterpoint.data.formats.labels import Labels
+from counterpoint.data.formats.npz_files import ArrayHeader, npz_keys, open_member, read_npz
+from counterpoint.data.source import (
+    FileForm,
+    NamedSource,
+    Progress,
+    Source,
+    choose_split,
+    fingerprint,
+    fixed_labels,
+    refuse_split,
+    root_folder,
+    source_of,
+)
 from counterpoint.data.stores import Store
 
 FILE = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
@@ -144,15 +154,21 @@ def open_dsprites(settings: SourceSettings, progress: Progress) -> Source:
             f"{root / FILE} is missing; get it once from github.com/google-deepmind/dsprites-dataset, name its folder "
             f"with --source.root, or use --data dsprites-rendered, which needs no file"
         )
-    return open_dsprites_file(path, settings, progress, name="dsprites")
+    return _from_file("dsprites", path, settings, progress)
 
 
-def open_dsprites_file(path: Path, settings: SourceSettings, progress: Progress, *, name: str) -> Source:
+def open_dsprites_file(path: Path, settings: SourceSettings, progress: Progress) -> Source:
     """Open a file in the original's form; its ``metadata``, a pickled object, is not read.
 
     Raises:
         DataError: damaged, or images or classes of another form.
     """
+    refuse_split(str(path), settings.split)
+    return _from_file(str(path), path, settings, progress)
+
+
+def _from_file(name: str, path: Path, settings: SourceSettings, progress: Progress) -> Source:
+    """Source from the original file, wherever it lies."""
     factors = _read_factors(path)
     with open_member(path, "imgs") as (stream, header):
         if header.shape != (len(factors), SIDE, SIDE) or header.dtype != np.uint8 or header.is_fortran:
@@ -195,17 +211,19 @@ def _source(name: str, store: Store, factors: Tensor, content: Sequence[Tensor],
     """Source with shapes as labels."""
     labels = fixed_labels(name, Labels(factors[:, 0].contiguous(), SHAPES), settings)
     parts = [tensor.numpy() for tensor in (*content, factors)]
-    return Source(
-        name=name,
-        kind="images",
-        store=store,
-        shape=(1, SIDE, SIDE),
-        labels=labels.numbers if labels else None,
-        class_names=labels.class_names if labels else (),
-        sample_names=tuple(str(i) for i in range(len(store))),
-        skipped=(),
-        fingerprint=fingerprint(parts, labels),
-        notes={},
-        factors=factors,
-        factor_names=FACTOR_NAMES,
-    )
+    known = {"fingerprint": fingerprint(parts, labels), "factors": factors, "factor_names": FACTOR_NAMES}
+    return source_of(name, store, (1, SIDE, SIDE), labels, **known)
+
+
+def _is_dsprites(path: Path) -> bool:
+    """Whether an archive has the original's arrays."""
+    return set(npz_keys(path)) >= {"imgs", "latents_classes"}
+
+
+CATALOGUE: Mapping[str, NamedSource] = {
+    "dsprites": NamedSource("737,280 sprites of 64 x 64 pixels by 5 factors, the original file", open_dsprites),
+    "dsprites-rendered": NamedSource(
+        "the same grid of factors, drawn here; needs no file", open_rendered, has_files=False
+    ),
+}
+FORMS = (FileForm("an archive", (".npz",), open_dsprites_file, fits=_is_dsprites, reads=("max_bad", "altered")),)

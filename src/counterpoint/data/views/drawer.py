@@ -1,10 +1,12 @@
 """Views of samples: every value is a pure function of (seed, epoch, sample id, view number)."""
 
+# B images, K random numbers
 # B samples, C channels, H height, W width, D features, K random numbers
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,11 +14,125 @@ from torch import Tensor
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform
 from counterpoint.core.thread_parts import in_parts
-from counterpoint.data.views.colour import Change, change_rows, colour_jitter, solarize, to_grey
-from counterpoint.data.views.crops import apply_crop
-from counterpoint.data.views.decisions import NUM_DRAWS, Decisions, decide, rows_of
+from counterpoint.data.views.colour import (
+    Change,
+    Jitter,
+    Rows,
+    change_rows,
+    colour_jitter,
+    draw_jitter,
+    solarize,
+    to_grey,
+)
+from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import ViewPlan
-from counterpoint.data.views.spatial import affine, gaussian_blur
+from counterpoint.data.views.spatial import (
+    NUM_CROP_DRAWS,
+    Crop,
+    affine,
+    affine_maps,
+    apply_crop,
+    gaussian_blur,
+    plan_crop,
+    random_crop_boxes,
+)
+
+# Places of each operation's numbers among a sample's draws: fixed, so that changing one operation leaves the others'
+# draws alone.
+CROP = slice(0, NUM_CROP_DRAWS)
+FLIP = NUM_CROP_DRAWS
+AFFINE = FLIP + 1
+AFFINE_NUMBERS = slice(AFFINE + 1, AFFINE + 7)
+JITTER = AFFINE + 7
+JITTER_NUMBERS = slice(JITTER + 1, JITTER + 6)
+GRAYSCALE = JITTER + 6
+BLUR = GRAYSCALE + 1
+BLUR_SIGMA = BLUR + 1
+SOLARIZE = BLUR_SIGMA + 1
+NUM_DRAWS = SOLARIZE + 1
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Which images are changed, and how.
+
+    Attributes:
+        crop: how boxes are brought to the size of the image, flips included; None where the plan crops nothing.
+        is_flipped_B: mirrored left to right by itself.
+        is_moved_B: moved by their affine map.
+        maps_B23: affine maps.
+        is_jittered_B: colours jittered.
+        jitter: how.
+        is_grey_B: colour dropped.
+        is_blurred_B: blurred.
+        sigma_B: how wide, in pixels.
+        is_solarized_B: bright half inverted.
+    """
+
+    crop: Crop | None
+    is_flipped_B: Tensor
+    is_moved_B: Tensor
+    maps_B23: Tensor
+    is_jittered_B: Tensor
+    jitter: Jitter
+    is_grey_B: Tensor
+    is_blurred_B: Tensor
+    sigma_B: Tensor
+    is_solarized_B: Tensor
+
+
+def decide(plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple[int, int]) -> Decisions:
+    """Turn random numbers into decisions.
+
+    Args:
+        plan: which changes, how strong, how often.
+        uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1).
+        is_second_B: bool: which are second views, where the plan tells the two apart.
+        size: height and width of the images.
+    """
+    is_cropped = plan.crop_scale != (1.0, 1.0)
+    is_flipped_B = uniforms_BK[:, FLIP] < plan.flip
+    low, high = plan.blur_sigma
+    return Decisions(
+        crop=_crop(plan, uniforms_BK[:, CROP], is_flipped_B, size) if is_cropped else None,
+        is_flipped_B=torch.zeros_like(is_flipped_B) if is_cropped else is_flipped_B,
+        is_moved_B=uniforms_BK[:, AFFINE] < plan.affine,
+        maps_B23=_maps(plan, uniforms_BK[:, AFFINE_NUMBERS], size),
+        is_jittered_B=uniforms_BK[:, JITTER] < plan.jitter,
+        jitter=draw_jitter(uniforms_BK[:, JITTER_NUMBERS], plan.jitter_strength, plan.jitter_saturation),
+        is_grey_B=uniforms_BK[:, GRAYSCALE] < plan.grayscale,
+        is_blurred_B=uniforms_BK[:, BLUR] < _chances(plan.blur, plan.blur_second, is_second_B),
+        sigma_B=low + (high - low) * uniforms_BK[:, BLUR_SIGMA],
+        is_solarized_B=uniforms_BK[:, SOLARIZE] < _chances(plan.solarize, plan.solarize_second, is_second_B),
+    )
+
+
+def rows_of(record: Any, rows: Rows) -> Any:
+    """Some rows of a tensor, or of every tensor of a record and of the records in it; None stays None."""
+    if record is None:
+        return None
+    if isinstance(record, Tensor):
+        return record[rows]
+    return type(record)(**{field.name: rows_of(getattr(record, field.name), rows) for field in fields(record)})
+
+
+def _chances(first: float, second: float | None, is_second_B: Tensor) -> Tensor:
+    """Probability of a change for each image, by which view it is drawn for."""
+    return torch.where(is_second_B, first if second is None else second, first)
+
+
+def _crop(plan: ViewPlan, uniforms_BK: Tensor, is_flipped_B: Tensor, size: tuple[int, int]) -> Crop:
+    """Random resized crops; flips are part of them."""
+    return plan_crop(random_crop_boxes(uniforms_BK, *size, plan.crop_scale), is_flipped_B, size, plan.interpolation)
+
+
+def _maps(plan: ViewPlan, uniforms_B6: Tensor, size: tuple[int, int]) -> Tensor:
+    """Random rotation, shift, zoom and shear."""
+    signed = 2.0 * uniforms_B6 - 1.0
+    zoom_B = plan.zoom[0] + (plan.zoom[1] - plan.zoom[0]) * uniforms_B6[:, 3]
+    angle_B, shear_B2 = math.radians(plan.rotate) * signed[:, 0], math.radians(plan.shear) * signed[:, 4:6]
+    return affine_maps(angle_B, plan.translate * signed[:, 1:3], zoom_B, shear_B2, size)
+
 
 # Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
 CPU_CHUNK, DEVICE_CHUNK = 1 << 18, 1 << 26
@@ -31,13 +147,13 @@ class ViewDrawer:
     device, and no device is waited for.
 
     Args:
-        plan: which changes, how strong, how often.
+        plan: which changes, how strong, how often; or the user's own views.
         mean: per channel or feature, subtracted after the changes.
         std: per channel or feature, divided by after the changes.
         seed: the run's seed.
     """
 
-    plan: ViewPlan
+    plan: ViewPlan | OwnViews
     mean: Tensor
     std: Tensor
     seed: int
@@ -61,19 +177,10 @@ class ViewDrawer:
         first, last = self._ready_views(both, torch.cat([ids_B, ids_B]), epoch, view_2B).chunk(2)
         return first, last
 
-    def draw(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
-        """Draw one view per sample, before standardising: images in [0, 1], or vectors."""
-        return self._views(samples, ids_B, epoch, view_B, None)
-
-    def standardise(self, views: Tensor) -> Tensor:
-        """Subtract the mean, divide by the deviation."""
-        mean, std = self._moments(views)
-        return (views - mean) / std
-
     def _ready_views(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
         """Views, standardised in place."""
         mean, std = self._moments(samples)
-        return self._views(samples, ids_B, epoch, view_B, lambda views: views.sub_(mean).div_(std))
+        return self.draw(samples, ids_B, epoch, view_B, lambda views: views.sub_(mean).div_(std))
 
     def _moments(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation, shaped and placed to meet samples."""
@@ -81,30 +188,34 @@ class ViewDrawer:
         mean, std = (value.to(like.device, non_blocking=True).reshape(shape) for value in (self.mean, self.std))
         return mean, std
 
-    def _views(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor, finish: Finish | None) -> Tensor:
-        """Draw one view per sample and finish it."""
+    def draw(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor, finish: Finish | None = None) -> Tensor:
+        """Draw one view per sample: images in [0, 1], or vectors; then finish it, in place."""
+        plan = self.plan
+        if isinstance(plan, OwnViews):
+            views = plan.draw_each(samples, self.seed, epoch, ids_B.cpu(), view_B.cpu())
+            return views if finish is None else finish(views)
         if samples.ndim == 2:
-            views = self._vector_views(samples, ids_B.to(samples.device), epoch, view_B.to(samples.device))
+            views = self._vector_views(plan, samples, ids_B.to(samples.device), epoch, view_B.to(samples.device))
             return views if finish is None else finish(views)
         ids_B, view_B = ids_B.cpu(), view_B.cpu()
 
         def draw(rows: slice) -> Tensor:
             uniforms_BK = uniform(self.seed, epoch, ids_B[rows], PURPOSE_VIEW + view_B[rows], NUM_DRAWS)
-            return image_views(samples[rows], self.plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish)
+            return image_views(samples[rows], plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish)
 
         is_on_cpu = samples.device.type == "cpu"
         return in_parts(draw, len(samples)) if is_on_cpu else draw(slice(0, len(samples)))
 
-    def _vector_views(self, samples_BD: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
+    def _vector_views(self, plan: ViewPlan, samples_BD: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
         """Add noise in units of each feature's deviation, then set some features to their mean; always a new tensor."""
         num_features = samples_BD.shape[1]
         mean, std = self._moments(samples_BD)
         views_BD = samples_BD.to(torch.float32, copy=True)
-        if self.plan.noise > 0:
+        if plan.noise > 0:
             noise_BD = normal(self.seed, epoch, ids_B, PURPOSE_NOISE + view_B, num_features)
-            views_BD += self.plan.noise * std * noise_BD
-        if self.plan.dropout > 0:
-            kept_BD = uniform(self.seed, epoch, ids_B, PURPOSE_DROPOUT + view_B, num_features) >= self.plan.dropout
+            views_BD += plan.noise * std * noise_BD
+        if plan.dropout > 0:
+            kept_BD = uniform(self.seed, epoch, ids_B, PURPOSE_DROPOUT + view_B, num_features) >= plan.dropout
             views_BD = torch.where(kept_BD, views_BD, mean)
         return views_BD
 

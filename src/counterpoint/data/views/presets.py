@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import ViewSettings
 
 if TYPE_CHECKING:
     from counterpoint.core.array_layout import Kind
-    from counterpoint.data.views.crops import Interpolation
     from counterpoint.data.views.looks import Looks
-    from counterpoint.data.views.spatial import Fill
+    from counterpoint.data.views.spatial import Fill, Interpolation
 
 SMALL_IMAGE_SIDE = 48
 GREY_SHARE = 0.9  # of the pictures: then the few in colour are no reason for changes of colour
@@ -86,8 +86,11 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
     """Lay the user's numbers over the preset's.
 
     Raises:
-        UsageError: unknown preset, or a pair that is not (low, high) in range.
+        UsageError: views of the user's own, which are not at hand here; an unknown preset; or a pair that is not
+            (low, high) in range.
     """
+    if settings.preset == CUSTOM:
+        raise UsageError("this run was trained with views of your own; pass them as views=")
     if settings.preset not in PRESETS:
         raise unknown_name("views.preset", settings.preset, PRESETS)
     asked: dict[str, Any] = {
@@ -111,7 +114,9 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
 
 
 def filled(settings: ViewSettings) -> ViewSettings:
-    """The same settings with every ``auto`` replaced by the preset's number."""
+    """The same settings with every ``auto`` replaced by the preset's number; views of the user's own have none."""
+    if settings.preset == CUSTOM:
+        return settings
     return ViewSettings(preset=settings.preset, **asdict(plan_views(settings)))
 
 

@@ -1,13 +1,161 @@
-"""Affine maps and blur of a batch, each image with its own parameters."""
+"""Where the pixels of a view come from: random resized crops, affine maps and blur, each image with its own parameters.
 
+Crops are gathers, products and sums: a matrix product would round differently with the size of the batch, and with
+where in memory an image lies.
+"""
+
+# B images, C channels, H height, W width, S output side, K taps, T tries
 # B images, C channels, H height, W width, O offsets
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+ASPECT_RATIO = (3 / 4, 4 / 3)
+NUM_TRIES = 10  # draws of (area, ratio) before falling back to the whole image, as in torchvision
+NUM_CROP_DRAWS = 2 * NUM_TRIES + 2
+CUBIC = -0.5  # keys1981's parameter, as Pillow and torchvision's antialiased resize have it
+
+Interpolation = Literal["bilinear", "bicubic"]
+OFFSETS: dict[Interpolation, tuple[int, ...]] = {"bilinear": (0, 1), "bicubic": (-1, 0, 1, 2)}
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Which pixels along one axis each output pixel is made of.
+
+    Attributes:
+        place_BKS: their numbers, int64.
+        weight_BKS: their weights, which sum to 1 over the taps.
+    """
+
+    place_BKS: Tensor
+    weight_BKS: Tensor
+
+
+@dataclass(frozen=True)
+class Crop:
+    """The crop of each image: what its rows and its columns are made of."""
+
+    rows: Taps
+    columns: Taps
+
+
+def random_crop_boxes(uniforms_BK: Tensor, height: int, width: int, scale: tuple[float, float]) -> Tensor:
+    """Boxes of a random resized crop (szegedy2015's recipe, as torchvision draws it).
+
+    Args:
+        uniforms_BK: numbers in [0, 1), shape (b, ``NUM_CROP_DRAWS``).
+        height: of the images, in pixels.
+        width: of the images, in pixels.
+        scale: lowest and highest share of the area.
+
+    Returns:
+        int64 (b, 4): top, left, height, width; the first of ten tries that fits, else the largest box of a legal ratio.
+    """
+    area_BT = height * width * (scale[0] + (scale[1] - scale[0]) * uniforms_BK[:, :NUM_TRIES])
+    low, high = (math.log(ratio) for ratio in ASPECT_RATIO)
+    ratio_BT = torch.exp(low + (high - low) * uniforms_BK[:, NUM_TRIES : 2 * NUM_TRIES])
+    widths_BT = torch.sqrt(area_BT * ratio_BT).round().long()
+    heights_BT = torch.sqrt(area_BT / ratio_BT).round().long()
+    fits_BT = (widths_BT >= 1) & (widths_BT <= width) & (heights_BT >= 1) & (heights_BT <= height)
+    first_B1 = fits_BT.to(torch.int64).argmax(dim=1, keepdim=True)
+    box_height, box_width = (sizes.gather(1, first_B1)[:, 0] for sizes in (heights_BT, widths_BT))
+    fallback_ratio = min(max(width / height, ASPECT_RATIO[0]), ASPECT_RATIO[1])
+    has_fit = fits_BT.any(dim=1)
+    box_height = torch.where(has_fit, box_height, min(height, round(width / fallback_ratio)))
+    box_width = torch.where(has_fit, box_width, min(width, round(height * fallback_ratio)))
+    top = (uniforms_BK[:, -2] * (height - box_height + 1)).long()
+    left = (uniforms_BK[:, -1] * (width - box_width + 1)).long()
+    return torch.stack([top, left, box_height, box_width], dim=1)
+
+
+def plan_crop(
+    boxes_B4: Tensor, is_flipped_B: Tensor, size: tuple[int, int], interpolation: Interpolation = "bilinear"
+) -> Crop:
+    """Work out how each image's box is brought to the size of the image, flipped left to right where asked.
+
+    Args:
+        boxes_B4: int64 top, left, height, width. A box lies inside its image, so that nothing is ever shrunk and
+            antialiasing would change nothing.
+        is_flipped_B: bool.
+        size: height and width of the images.
+        interpolation: between the pixels; bicubic may leave the range of the values.
+    """
+    rows = _taps(boxes_B4[:, 0], boxes_B4[:, 2], size[0], interpolation)
+    columns = _taps(boxes_B4[:, 1], boxes_B4[:, 3], size[1], interpolation)
+    place_BKS, weight_BKS = (
+        torch.where(is_flipped_B[:, None, None], values.flip(2), values)
+        for values in (columns.place_BKS, columns.weight_BKS)
+    )
+    return Crop(rows, Taps(place_BKS, weight_BKS))
+
+
+def apply_crop(images_BCHW: Tensor, crop: Crop) -> Tensor:
+    """Cut, resize and flip images in one resampling, rows first."""
+    return _resample_columns(_resample_rows(images_BCHW, crop.rows), crop.columns)
+
+
+def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpolation) -> Taps:
+    """Taps of a resize of [start, start + length) to ``size`` >= length pixels, those outside the box left out."""
+    offset_K1 = torch.tensor(OFFSETS[interpolation])[:, None]
+    length_B11 = length_B[:, None, None]
+    centre_B1S = (torch.arange(size) + 0.5) * (length_B11.to(torch.float32) / size) - 0.5
+    base_B1S = centre_B1S.floor()
+    pixel_BKS = base_B1S.long() + offset_K1
+    weight_BKS = _kernel((offset_K1 - (centre_B1S - base_B1S)).abs(), interpolation)
+    weight_BKS = weight_BKS * ((pixel_BKS >= 0) & (pixel_BKS < length_B11))
+    place_BKS = start_B[:, None, None] + torch.minimum(pixel_BKS.clamp(min=0), length_B11 - 1)
+    return Taps(place_BKS, weight_BKS / weight_BKS.sum(dim=1, keepdim=True))
+
+
+def _kernel(distance: Tensor, interpolation: Interpolation) -> Tensor:
+    """Weight of a pixel at some distance (keys1981, Eq. 4 and 15)."""
+    if interpolation == "bilinear":
+        return (1.0 - distance).clamp(min=0.0)
+    near = ((CUBIC + 2) * distance - (CUBIC + 3)) * distance.square() + 1
+    far = CUBIC * (((distance - 5) * distance + 8) * distance - 4)
+    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
+
+
+def _resample_rows(images_BCHW: Tensor, taps: Taps) -> Tensor:
+    """Each output row as a weighted sum of a few input rows."""
+    num_images, num_channels, height, width = images_BCHW.shape
+    rows = images_BCHW.reshape(-1, width)
+    first_BC1 = (torch.arange(num_images * num_channels) * height).reshape(num_images, num_channels, 1)
+    place_KN = (first_BC1 + taps.place_BKS.transpose(0, 1)[:, :, None]).flatten(1).to(rows.device, non_blocking=True)
+    weight_BK1S1 = taps.weight_BKS[:, :, None, :, None].to(rows.device, non_blocking=True)
+    terms = (
+        rows.index_select(0, place_KN[tap]).reshape(num_images, num_channels, -1, width).mul_(weight_BK1S1[:, tap])
+        for tap in range(len(place_KN))
+    )
+    return _total(terms)
+
+
+def _resample_columns(images_BCHW: Tensor, taps: Taps) -> Tensor:
+    """Each output column as a weighted sum of a few input columns."""
+    place_BK11S = taps.place_BKS[:, :, None, None].to(images_BCHW.device, non_blocking=True)
+    weight_BK11S = taps.weight_BKS[:, :, None, None].to(images_BCHW.device, non_blocking=True)
+    shape = (*images_BCHW.shape[:3], place_BK11S.shape[4])
+    terms = (
+        images_BCHW.gather(3, place_BK11S[:, tap].expand(shape)).mul_(weight_BK11S[:, tap])
+        for tap in range(place_BK11S.shape[1])
+    )
+    return _total(terms)
+
+
+def _total(terms: Iterator[Tensor]) -> Tensor:
+    """Sum in the order given, in place."""
+    total = next(terms)
+    for term in terms:
+        total.add_(term)
+    return total
+
 
 Fill = Literal["black", "edge"]
 PADDING: dict[Fill, str] = {"black": "zeros", "edge": "border"}  # torch's words

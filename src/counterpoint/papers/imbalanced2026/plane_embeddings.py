@@ -20,7 +20,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.engine.schedules import Schedule
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.nn.encoders import build_encoder, feature_width
-from counterpoint.nn.projectors import ProjectorDetails, build_projector
+from counterpoint.nn.heads import ProjectorDetails, build_projector
 
 Progress = Callable[[str], None]
 BUNDLED = "digits"

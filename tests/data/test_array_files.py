@@ -1,8 +1,7 @@
-"""Packs of encoded images: pixels are those of the files, every offset is checked, nothing is unpickled."""
+"""Arrays in NumPy files: packs of encoded images are dealt with as folders are, pairs come by the same positions."""
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,18 @@ from counterpoint.data.formats import indexed_images
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
+from data.silent_progress import silent
 
 PACKS = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
-
-
-def open_pack(path: Path, **settings: object) -> Source:
+def open_data(path: Path, **settings: object) -> Source:
     return open_source(path, SourceSettings(**settings), progress=silent)
 
 
 def refusal(path: Path, **settings: object) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
-        open_pack(path, **settings)
+        open_data(path, **settings)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
     return str(caught.value)
@@ -68,7 +63,7 @@ NAMES = np.array(["ant", "bee", "cow", "dog"])
 
 
 def test_images_of_one_size_keep_their_pixels(tmp_path: Path, files: list[bytes]) -> None:
-    source = open_pack(save(tmp_path / "p.npz", pack(files, labels=LABELS, class_names=NAMES)))
+    source = open_data(save(tmp_path / "p.npz", pack(files, labels=LABELS, class_names=NAMES)))
     expected = np.stack([np.asarray(Image.open(io.BytesIO(file))) for file in files])
     assert (source.kind, source.shape) == ("images", (3, 24, 24))
     assert samples_of(source).dtype == torch.uint8
@@ -84,8 +79,8 @@ def test_one_size_above_the_usual_is_kept_and_another_can_be_asked_for(
 ) -> None:
     files = [encoded(rng, 96, 96) for _ in range(3)]
     path = save(tmp_path / "p.npz", pack(files))
-    assert open_pack(path).shape == (3, 96, 96)
-    asked = open_pack(path, image_size=40)
+    assert open_data(path).shape == (3, 96, 96)
+    asked = open_data(path, image_size=40)
     assert asked.shape == (3, 40, 40)
     assert torch.equal(samples_of(asked), torch.stack([decode_square(file, 40) for file in files]))
 
@@ -95,7 +90,7 @@ def test_images_of_several_sizes_are_brought_to_one_as_in_folders(tmp_path: Path
     (tmp_path / "folder").mkdir()
     for number, file in enumerate(files):
         (tmp_path / "folder" / f"{number}.jpg").write_bytes(file)
-    packed, folder = open_pack(save(tmp_path / "p.npz", pack(files))), open_pack(tmp_path / "folder")
+    packed, folder = open_data(save(tmp_path / "p.npz", pack(files))), open_data(tmp_path / "folder")
     assert packed.shape == folder.shape == (3, 32, 32)
     assert torch.equal(samples_of(packed), samples_of(folder))
     assert "median" in packed.notes["source.image_size"]
@@ -103,7 +98,7 @@ def test_images_of_several_sizes_are_brought_to_one_as_in_folders(tmp_path: Path
 
 def test_squares_of_several_sizes_are_brought_to_one(tmp_path: Path, rng: np.random.Generator) -> None:
     files = [encoded(rng, side, side) for side in (24, 40, 40)]
-    assert open_pack(save(tmp_path / "p.npz", pack(files))).shape == (3, 40, 40)
+    assert open_data(save(tmp_path / "p.npz", pack(files))).shape == (3, 40, 40)
 
 
 @pytest.mark.parametrize("is_lazy", [False, True])
@@ -111,26 +106,26 @@ def test_large_packs_are_decoded_when_fetched(
     is_lazy: bool, tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = save(tmp_path / "p.npz", pack(files, labels=LABELS))
-    whole = open_pack(path)
+    whole = open_data(path)
     monkeypatch.setattr(indexed_images, "MEMORY_BUDGET_BYTES", 0 if is_lazy else 1 << 30)
-    source = open_pack(path)
+    source = open_data(path)
     assert torch.equal(source.store.fetch([5, 0, 5]), samples_of(whole)[[5, 0, 5]])
     assert source.fingerprint == whole.fingerprint
 
 
 def test_names_are_class_numbers_where_the_file_has_none_or_pickled_ones(tmp_path: Path, files: list[bytes]) -> None:
-    plain = open_pack(save(tmp_path / "p.npz", pack(files, labels=LABELS)))
-    pickled = open_pack(save(tmp_path / "q.npz", pack(files, labels=LABELS, class_names=NAMES.astype(object))))
+    plain = open_data(save(tmp_path / "p.npz", pack(files, labels=LABELS)))
+    pickled = open_data(save(tmp_path / "q.npz", pack(files, labels=LABELS, class_names=NAMES.astype(object))))
     assert plain.class_names == pickled.class_names == ("0", "1", "2")
-    assert open_pack(tmp_path / "p.npz", labels="none").labels is None
+    assert open_data(tmp_path / "p.npz", labels="none").labels is None
     np.save(tmp_path / "other.npy", LABELS[::-1])
-    other = open_pack(tmp_path / "p.npz", labels=str(tmp_path / "other.npy"))
+    other = open_data(tmp_path / "p.npz", labels=str(tmp_path / "other.npy"))
     assert other.labels is not None
     assert other.labels.tolist() == LABELS[::-1].tolist()
 
 
 def test_unknown_labels_are_kept_as_unknown(tmp_path: Path, files: list[bytes]) -> None:
-    source = open_pack(save(tmp_path / "p.npz", pack(files, labels=np.array([0, -1, 1, -1, 0, 1]))))
+    source = open_data(save(tmp_path / "p.npz", pack(files, labels=np.array([0, -1, 1, -1, 0, 1]))))
     assert source.labels is not None
     assert source.labels.tolist() == [0, -1, 1, -1, 0, 1]
     assert source.class_names == ("0", "1")
@@ -139,14 +134,14 @@ def test_unknown_labels_are_kept_as_unknown(tmp_path: Path, files: list[bytes]) 
 def test_the_fingerprint_follows_content_and_labels(tmp_path: Path, files: list[bytes]) -> None:
     path, prints = tmp_path / "p.npz", set()
     for content, labels in ((files, LABELS), (files, LABELS[::-1]), (files[::-1], LABELS)):
-        prints.add(open_pack(save(path, pack(content, labels=labels)), altered="reindex").fingerprint)
+        prints.add(open_data(save(path, pack(content, labels=labels)), altered="reindex").fingerprint)
     assert len(prints) == 3
 
 
 def test_bad_images_are_skipped_and_named_with_their_labels(tmp_path: Path, files: list[bytes]) -> None:
     files[1], files[4] = b"no image", files[4][:-200]
     path = save(tmp_path / "p.npz", pack(files, labels=LABELS))
-    source = open_pack(path, max_bad=0.5)
+    source = open_data(path, max_bad=0.5)
     assert [item.name for item in source.skipped] == ["1", "4"]
     assert source.sample_names == ("0", "2", "3", "5")
     assert source.labels is not None
@@ -201,7 +196,7 @@ def test_the_shared_packs_decode_to_what_pillow_reads(name: str) -> None:
     if not path.is_file():
         pytest.skip(f"shared data are absent: {name}")
     num_images, side, num_classes = SHARED[name]
-    source = open_pack(path)
+    source = open_data(path)
     assert (len(source), source.shape, len(source.class_names)) == (num_images, (3, side, side), num_classes)
     assert source.skipped == ()
     with np.load(path) as archive:
@@ -212,3 +207,90 @@ def test_the_shared_packs_decode_to_what_pillow_reads(name: str) -> None:
     images = [Image.open(io.BytesIO(content[offsets[i] : offsets[i + 1]].tobytes())) for i in chosen]
     expected = torch.from_numpy(np.stack([np.asarray(image.convert("RGB")) for image in images]))
     assert torch.equal(source.store.fetch(chosen), expected.permute(0, 3, 1, 2))
+
+
+def save_pair(path: Path, **arrays: Any) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def images(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.integers(0, 256, shape, dtype=np.uint8)
+
+
+CASES: dict[str, tuple[tuple[str, str], tuple[int, ...], tuple[int, ...]]] = {
+    "two views": (("view0", "view1"), (6, 8, 9, 3), (6, 8, 9, 3)),
+    "views of vectors": (("view0", "view1"), (6, 5), (6, 5)),
+    "captions": (("images", "captions"), (6, 8, 9, 3), (6, 12)),
+    "two kinds of vectors": (("x0", "x1"), (6, 5), (6, 12)),
+    "vectors and images": (("x0", "x1"), (6, 5), (6, 8, 9)),
+}
+
+
+@pytest.mark.parametrize(("keys", "first", "second"), CASES.values(), ids=CASES)
+def test_both_arrays_come_by_the_same_positions(
+    keys: tuple[str, str], first: tuple[int, ...], second: tuple[int, ...], tmp_path: Path, rng: np.random.Generator
+) -> None:
+    arrays = [
+        images(rng, *shape) if len(shape) > 2 else rng.normal(size=shape).astype(np.float32)
+        for shape in (first, second)
+    ]
+    path = save_pair(tmp_path / "pair.npz", **dict(zip(keys, arrays, strict=True)), labels=np.array([0, 1, 0, 1, 2, 2]))
+    source = open_data(path)
+    assert source.second is not None
+    chosen = [5, 0, 3]
+    for store, array, shape in (
+        (source.store, arrays[0], source.shape),
+        (source.second, arrays[1], source.second_shape),
+    ):
+        expected = torch.from_numpy(array[chosen])
+        if array.ndim > 2:
+            expected = expected.permute(0, 3, 1, 2) if array.ndim == 4 else expected[:, None]
+        assert torch.equal(store.fetch(chosen), expected)
+        assert shape == tuple(expected.shape[1:])
+    assert source.kind == ("images" if len(first) > 2 else "vectors")
+    assert source.labels is not None
+    assert source.labels.tolist() == [0, 1, 0, 1, 2, 2]
+    assert open_data(path, labels="none").labels is None
+
+
+def test_the_fingerprint_covers_both_arrays_and_labels(tmp_path: Path, rng: np.random.Generator) -> None:
+    first, second = images(rng, 6, 8, 8), images(rng, 6, 8, 8)
+    prints = [open_data(save_pair(tmp_path / "p.npz", view0=first, view1=second)).fingerprint]
+    prints.append(open_data(save_pair(tmp_path / "p.npz", view0=first, view1=second, y=[0, 1] * 3)).fingerprint)
+    prints.append(open_data(save_pair(tmp_path / "p.npz", view0=second, view1=first)).fingerprint)
+    first[5, 7, 7] ^= 1
+    prints.append(open_data(save_pair(tmp_path / "p.npz", view0=first, view1=second)).fingerprint)
+    second[5, 7, 7] ^= 1
+    prints.append(open_data(save_pair(tmp_path / "p.npz", view0=first, view1=second)).fingerprint)
+    assert len(set(prints)) == 5
+
+
+def test_captions_make_a_pair_and_other_arrays_do_not(tmp_path: Path, rng: np.random.Generator) -> None:
+    plain = open_data(save_pair(tmp_path / "a.npz", images=images(rng, 6, 8, 8), other=np.zeros(3)))
+    assert plain.second is None
+    assert plain.second_shape is None
+    paired = open_data(save_pair(tmp_path / "b.npz", images=images(rng, 6, 8, 8), captions=rng.normal(size=(6, 4))))
+    assert paired.second_shape == (4,)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "lengths": ({"view0": np.zeros((6, 4)), "view1": np.zeros((5, 4))}, "got 6 and 5"),
+    "caption lengths": ({"images": np.zeros((6, 8, 8)), "captions": np.zeros((7, 4))}, "got 6 and 7"),
+    "shapes": ({"view0": np.zeros((6, 4)), "view1": np.zeros((6, 5))}, "one shape, got (6, 4) and (6, 5)"),
+    "captions are no vectors": ({"images": np.zeros((6, 8, 8)), "captions": np.zeros((6, 8, 8))}, "captions must be"),
+    "range": ({"x0": np.zeros((6, 4)), "x1": np.full((6, 8, 8), 7.0)}, "x1 must have values in [0, 1]"),
+    "not finite": ({"x0": np.zeros((6, 4)), "x1": np.full((6, 4), np.nan)}, "x1 must be finite, but sample 0"),
+    "text": ({"x0": np.zeros((6, 4)), "x1": np.array([["a"]] * 6)}, "x1 must hold real numbers"),
+    "objects": ({"images": np.zeros((6, 8, 8)), "captions": np.array(["a", None], object)}, "Python objects"),
+    "labels": ({"x0": np.zeros((6, 4)), "x1": np.zeros((6, 4)), "labels": np.zeros(5, int)}, "6 samples"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "complaint"), BAD.values(), ids=BAD)
+def test_arrays_that_do_not_make_a_pair_are_refused(arrays: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    path = save_pair(tmp_path / "pair.npz", **arrays)
+    with pytest.raises((DataError, UsageError)) as caught:
+        open_data(path)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,17 +1,19 @@
 """CIFAR-10 and CIFAR-100 as published: the "python version" (pickled, but read as data) and the binary version."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.pickled_arrays import read_pickled
-from counterpoint.data.sets.set_files import RawSet, first_folder, join, names_in, read_bytes
+from counterpoint.data.sets.published import PublishedSet, RawSet, first_folder, fitting_labels, names_in, read_bytes
+from counterpoint.data.source import NamedSource
 
 SIDE = 32
 NUM_PIXELS = 3 * SIDE * SIDE
+LARGEST = 1 << 31  # that a file may call a class number
 
 
 @dataclass(frozen=True)
@@ -80,31 +82,22 @@ def read_cifar(root: Path, files: CifarFiles, split: str, hint: str) -> RawSet:
     else:
         names = names_in(folder / files.names, hint, files.num_classes)
         parts = [_binary_part(folder / f"{part}.bin", files, hint) for part in files.parts[split]]
-    return join(parts, names)
+    images, numbers = zip(*parts, strict=True)
+    return RawSet(np.concatenate(images), np.concatenate(numbers), names)
 
 
-def _python_part(path: Path, files: CifarFiles, hint: str) -> RawSet:
-    """One pickled file: rows of red, green and blue planes, and a list of class numbers."""
+def _python_part(path: Path, files: CifarFiles, hint: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images and class numbers of one pickled file: rows of red, green and blue planes, and a list of class numbers."""
     read_bytes(path, hint, at_most=0)
     content = read_pickled(path)
     rows, labels = content.get("data"), content.get(files.label_key)
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != NUM_PIXELS:
         found = rows.shape if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DataError(f"{path}: 'data' must be rows of {NUM_PIXELS} bytes, got {found}")
-    numbers = _class_numbers(path, files, labels)
-    if len(numbers) != len(rows):
-        raise DataError(f"{path} has {len(rows)} images but {len(numbers)} labels")
-    return RawSet(rows.reshape(-1, 3, SIDE, SIDE), numbers, ())
-
-
-def _class_numbers(path: Path, files: CifarFiles, labels: Any) -> np.ndarray:
-    """Class numbers of a list, each within the classes."""
-    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+    if not isinstance(labels, list) or not all(type(label) is int and abs(label) <= LARGEST for label in labels):
         raise DataError(f"{path}: {files.label_key!r} must be a list of class numbers")
-    if not all(0 <= label < files.num_classes for label in labels):
-        last = files.num_classes - 1
-        raise DataError(f"{path}: class numbers must be 0 to {last}, got {min(labels)} to {max(labels)}")
-    return np.array(labels, dtype=np.int64)
+    numbers = fitting_labels(path, np.array(labels, dtype=np.int64), len(rows), files.num_classes)
+    return rows.reshape(-1, 3, SIDE, SIDE), numbers
 
 
 def _names_of(path: Path, files: CifarFiles, hint: str) -> tuple[str, ...]:
@@ -117,14 +110,35 @@ def _names_of(path: Path, files: CifarFiles, hint: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _binary_part(path: Path, files: CifarFiles, hint: str) -> RawSet:
-    """One binary file: for each image its label bytes and its red, green and blue planes."""
+def _binary_part(path: Path, files: CifarFiles, hint: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images and class numbers of one binary file: for each image its label bytes, then red, green and blue planes."""
     content = np.frombuffer(read_bytes(path, hint), dtype=np.uint8)
     length = files.num_label_bytes + NUM_PIXELS
     if not len(content) or len(content) % length:
         raise DataError(f"{path} must hold records of {length} bytes, got {len(content):,} bytes; it is cut off")
     records = content.reshape(-1, length)
     numbers = records[:, files.num_label_bytes - 1].astype(np.int64)
-    if numbers.max() >= files.num_classes:
-        raise DataError(f"{path}: class numbers must be 0 to {files.num_classes - 1}, got {numbers.max()}")
-    return RawSet(records[:, files.num_label_bytes :].reshape(-1, 3, SIDE, SIDE), numbers, ())
+    images = records[:, files.num_label_bytes :].reshape(-1, 3, SIDE, SIDE)
+    return images, fitting_labels(path, numbers, len(records), files.num_classes)
+
+
+CATALOGUE: Mapping[str, NamedSource] = {
+    "cifar10": NamedSource(
+        "60,000 photographs of 32 x 32 pixels in 10 classes (krizhevsky2009)",
+        PublishedSet(
+            "cifar10",
+            "CIFAR10(ROOT, download=True)",
+            {"train": 50_000, "test": 10_000},
+            lambda root, split, hint: read_cifar(root, CIFAR10, split, hint),
+        ).open,
+    ),
+    "cifar100": NamedSource(
+        "60,000 photographs of 32 x 32 pixels in 100 classes (krizhevsky2009)",
+        PublishedSet(
+            "cifar100",
+            "CIFAR100(ROOT, download=True)",
+            {"train": 50_000, "test": 10_000},
+            lambda root, split, hint: read_cifar(root, CIFAR100, split, hint),
+        ).open,
+    ),
+}

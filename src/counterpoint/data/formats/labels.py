@@ -1,7 +1,9 @@
-"""Labels from sub-folder names, from a CSV (file,label), or from an array; names become class numbers."""
+"""Labels from what images bring, sub-folder names, a CSV (file,label) or an array; names become class numbers."""
+
+# N samples
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import DataError, UsageError, first_line
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.data.formats.npz_files import read_npy
+from counterpoint.data.stores import Located
 
 
 @dataclass(frozen=True)
@@ -70,37 +74,17 @@ def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
     return number_known(given)
 
 
-def number_known(values: Sequence[str | None]) -> Labels:
+def number_known(values: Sequence[str | int | None]) -> Labels:
     """Number labels of which some are None, for samples without a label.
 
     >>> number_known(["b", None, "a"]).numbers
     tensor([ 1, -1,  0])
     """
-    known = number_labels([label for label in values if label is not None], sum(label is not None for label in values))
-    numbers = torch.full((len(values),), -1, dtype=torch.int64)
-    numbers[torch.tensor([label is not None for label in values])] = known.numbers
-    return Labels(numbers, known.class_names)
-
-
-def labels_from_array(path: Path, num_samples: int) -> Labels:
-    """Read one label per sample from a ``.npy`` file."""
-    return number_labels(load_npy(path), num_samples)
-
-
-def load_npy(path: Path) -> np.ndarray:
-    """Read a ``.npy`` file without pickle.
-
-    Raises:
-        UsageError: it does not exist.
-        DataError: it is something else, or damaged.
-    """
-    try:
-        with path.open("rb") as stream:
-            return np.lib.format.read_array(stream, allow_pickle=False)
-    except FileNotFoundError:
-        raise UsageError(f"{path} does not exist") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a readable .npy file: {first_line(error)}") from None
+    given = [label for label in values if label is not None]
+    known = number_labels(given, len(given))
+    numbers_N = torch.full((len(values),), -1, dtype=torch.int64)
+    numbers_N[torch.tensor([label is not None for label in values])] = known.numbers
+    return Labels(numbers_N, known.class_names)
 
 
 def _read_rows(path: Path) -> dict[str, str]:
@@ -123,3 +107,35 @@ def _read_rows(path: Path) -> dict[str, str]:
     if any(len(row) <= max(file_column, label_column) for row in rows):
         raise DataError(f"{path} must have the columns file,label in every row")
     return {row[file_column].strip().replace("\\", "/"): row[label_column].strip() for row in rows}
+
+
+def labels_as_asked(asked: str, names: Sequence[str], rule: Callable[[], Labels | None]) -> Labels | None:
+    """Labels of samples with some names as ``source.labels`` asks: auto (the rule), none, or a file.
+
+    Raises:
+        UsageError: it asks for something else.
+        DataError: the file does not fit the samples.
+    """
+    if asked == "none":
+        return None
+    if asked == "auto":
+        return rule()
+    if asked.endswith(".npy"):
+        return number_labels(read_npy(Path(asked)), len(names))
+    if asked.endswith(".csv"):
+        return labels_from_csv(Path(asked), names)
+    raise UsageError(f"source.labels must be auto, none, a .csv or a .npy file, got {asked!r}")
+
+
+def own_labels(images: Sequence[Located]) -> Labels | None:
+    """Number the labels that the images bring, whole numbers by value and others by name; None when no image has one.
+
+    >>> own_labels([Located("a", Path(), label="10"), Located("b", Path(), label="9")])
+    Labels(numbers=tensor([1, 0]), class_names=('9', '10'))
+    """
+    labels = [image.label for image in images]
+    known = [label for label in labels if label is not None]
+    if not known:
+        return None
+    is_whole = all(label.isascii() and label.isdigit() and str(int(label)) == label for label in known)
+    return number_known([int(label) if is_whole and label else label for label in labels])

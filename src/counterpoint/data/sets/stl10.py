@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError
-from counterpoint.data.sets.set_files import first_folder, fitting_labels, missing, names_in, read_bytes
+from counterpoint.data.sets.published import (
+    PublishedSet,
+    RawSet,
+    first_folder,
+    fitting_labels,
+    missing,
+    names_in,
+    read_bytes,
+)
+from counterpoint.data.source import NamedSource
 
 STL10_FOLDER = "stl10_binary"
 STL10_SHAPE = (3, 96, 96)
@@ -64,17 +73,12 @@ class PlaneStore:
             start += file.num_images
         return torch.from_numpy(samples)
 
-
-@dataclass(frozen=True)
-class PlaneSet:
-    """One split of STL-10: where its images lie, class numbers (-1: unlabeled) and names."""
-
-    store: PlaneStore
-    numbers: np.ndarray
-    class_names: tuple[str, ...]
+    def content(self) -> Sequence[np.ndarray]:
+        """See ``LargeImages.content``."""
+        return [file.raw() for file in self.files]
 
 
-def find_stl10(root: Path, split: str, hint: str) -> PlaneSet:
+def find_stl10(root: Path, split: str, hint: str) -> RawSet:
     """Find one split of STL-10 and read its labels.
 
     Raises:
@@ -90,7 +94,7 @@ def find_stl10(root: Path, split: str, hint: str) -> PlaneSet:
             numbers.append(np.full(file.num_images, -1, dtype=np.int64))
         else:
             numbers.append(_stl10_labels(folder / f"{part}_y.bin", file.num_images, hint))
-    return PlaneSet(PlaneStore(tuple(files)), np.concatenate(numbers), names)
+    return RawSet(PlaneStore(tuple(files)), np.concatenate(numbers), names)
 
 
 def _plane_file(path: Path, hint: str) -> PlaneFile:
@@ -107,3 +111,16 @@ def _stl10_labels(path: Path, num_images: int, hint: str) -> np.ndarray:
     """Class numbers; the file counts from 1."""
     numbers = np.frombuffer(read_bytes(path, hint), dtype=np.uint8).astype(np.int64) - 1
     return fitting_labels(path, numbers, num_images, NUM_CLASSES)
+
+
+CATALOGUE: Mapping[str, NamedSource] = {
+    "stl10": NamedSource(
+        "13,000 photographs of 96 x 96 pixels in 10 classes, and 100,000 without labels (coates2011)",
+        PublishedSet(
+            "stl10",
+            "STL10(ROOT, download=True)",
+            {"train": 5_000, "test": 8_000, "unlabeled": 100_000, "train+unlabeled": 105_000},
+            find_stl10,
+        ).open,
+    ),
+}

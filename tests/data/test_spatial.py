@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from counterpoint.data.views.crops import ASPECT_RATIO, NUM_CROP_DRAWS, NUM_TRIES, random_crop_boxes
+from counterpoint.data.views.spatial import ASPECT_RATIO, NUM_CROP_DRAWS, NUM_TRIES, random_crop_boxes
 from tolerances import assert_estimate
 
 SIZES = [(8, 8), (33, 33), (24, 50), (224, 160), (1024, 1024)]

@@ -1,7 +1,5 @@
-"""Folders laid out in splits: Tiny ImageNet and ImageNet are recognised, one split is opened, classes are named."""
+"""Image files as a source: folders with splits (Tiny ImageNet, ImageNet), and lists of paths."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,25 +9,21 @@ from PIL import Image
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data.formats.class_folders import has_splits
+from counterpoint.data.formats.image_folders import has_splits
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
+from data.silent_progress import silent
 
 FOLDERS = ("n01443537", "n01629819", "n02123045")
 
 
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
-
-
-def open_folder(path: Path, **settings: object) -> Source:
+def open_data(path: Path, **settings: object) -> Source:
     return open_source(path, SourceSettings(image_size=16, **settings), progress=silent)
 
 
 def refusal(path: Path, **settings: object) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
-        open_folder(path, **settings)
+        open_data(path, **settings)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -79,7 +73,7 @@ def imagenet(tmp_path: Path, rng: np.random.Generator) -> Path:
 
 
 def test_tiny_imagenet_is_recognised_and_its_classes_have_words(tiny: Path) -> None:
-    train = open_folder(tiny)
+    train = open_data(tiny)
     assert train.class_names == ("goldfish", "newt", "tabby")  # in the order of the folders
     assert class_of_samples(train) == {
         f"train/{folder}/images/{folder}_{number}.JPEG": word
@@ -88,11 +82,11 @@ def test_tiny_imagenet_is_recognised_and_its_classes_have_words(tiny: Path) -> N
     }
     assert train.skipped == ()
     assert "train" in train.notes["source.split"]
-    validation = open_folder(tiny, split="val")
+    validation = open_data(tiny, split="val")
     assert class_of_samples(validation) == {
         f"val/images/val_{number}.JPEG": ("goldfish", "newt", "tabby")[number % 3] for number in range(5)
     }
-    test = open_folder(tiny, split="test")
+    test = open_data(tiny, split="test")
     assert (len(test), test.labels) == (2, None)
     assert len({train.fingerprint, validation.fingerprint, test.fingerprint}) == 3
 
@@ -100,14 +94,14 @@ def test_tiny_imagenet_is_recognised_and_its_classes_have_words(tiny: Path) -> N
 def test_tiny_imagenet_is_known_by_name(tiny: Path, tmp_path: Path) -> None:
     for split in ("auto", "val"):
         by_name = open_source("tiny-imagenet", SourceSettings(root=str(tmp_path), split=split), progress=silent)
-        assert by_name.sample_names == open_folder(tiny, split=split).sample_names
+        assert by_name.sample_names == open_data(tiny, split=split).sample_names
     with pytest.raises(DataError, match="unpack it there") as caught:
         open_source("tiny-imagenet", SourceSettings(root=str(tmp_path / "nowhere")), progress=silent)
     assert str(tmp_path / "nowhere" / "tiny-imagenet-200") in str(caught.value)
 
 
 def test_pixels_are_those_of_the_files(tiny: Path) -> None:
-    source = open_folder(tiny, split="val")
+    source = open_data(tiny, split="val")
     for sample, name in zip(source.store.fetch(range(5)), source.sample_names, strict=True):
         expected = np.asarray(Image.open(tiny / name).convert("RGB"))
         assert torch.equal(sample, torch.from_numpy(expected.copy()).permute(2, 0, 1))
@@ -116,7 +110,7 @@ def test_pixels_are_those_of_the_files(tiny: Path) -> None:
 def test_validation_images_without_annotation_are_unlabelled(tiny: Path) -> None:
     path = tiny / "val" / "val_annotations.txt"
     path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[1:]), encoding="utf-8")
-    source = open_folder(tiny, split="val")
+    source = open_data(tiny, split="val")
     assert source.labels is not None
     assert source.labels[0] == -1
     assert (source.labels[1:] >= 0).all()
@@ -132,14 +126,14 @@ def test_annotations_that_do_not_fit_are_refused(tiny: Path, text: str, complain
 
 
 def test_imagenet_is_recognised_and_classes_are_folders(imagenet: Path) -> None:
-    source = open_folder(imagenet)
+    source = open_data(imagenet)
     assert (len(source), source.class_names) == (9, FOLDERS)
     assert all(name.split("/")[1] == label for name, label in class_of_samples(source).items())
-    assert len(open_folder(imagenet, split="val")) == 3
-    assert open_folder(imagenet, labels="none").labels is None
+    assert len(open_data(imagenet, split="val")) == 3
+    assert open_data(imagenet, labels="none").labels is None
     synsets = "".join(f"{folder} crane, {number}\n" for number, folder in enumerate(FOLDERS))
     (imagenet / "LOC_synset_mapping.txt").write_text(synsets, encoding="utf-8")
-    assert open_folder(imagenet).class_names == tuple(f"crane ({folder})" for folder in FOLDERS)
+    assert open_data(imagenet).class_names == tuple(f"crane ({folder})" for folder in FOLDERS)
 
 
 def test_an_unknown_or_absent_split_names_those_there(imagenet: Path, tiny: Path) -> None:
@@ -151,14 +145,14 @@ def test_labels_from_a_file_keep_their_own_names(imagenet: Path, tmp_path: Path)
     (imagenet / "words.txt").write_text("a\tanimal\n", encoding="utf-8")
     rows = [f"{path.relative_to(imagenet).as_posix()},a" for path in sorted(imagenet.rglob("train/*/*.JPEG"))]
     (tmp_path / "mine.csv").write_text("\n".join(["file,label", *rows]), encoding="utf-8")
-    assert open_folder(imagenet, labels=str(tmp_path / "mine.csv")).class_names == ("a",)
+    assert open_data(imagenet, labels=str(tmp_path / "mine.csv")).class_names == ("a",)
 
 
 def test_bad_files_are_named(imagenet: Path) -> None:
     bad = imagenet / "train" / FOLDERS[0] / "bad.JPEG"
     bad.write_bytes(b"no image")
     assert f"train/{FOLDERS[0]}/bad.JPEG" in refusal(imagenet)
-    assert [item.name for item in open_folder(imagenet, max_bad=0.2).skipped] == [f"train/{FOLDERS[0]}/bad.JPEG"]
+    assert [item.name for item in open_data(imagenet, max_bad=0.2).skipped] == [f"train/{FOLDERS[0]}/bad.JPEG"]
 
 
 @pytest.mark.parametrize("classes", [("train", "car"), ("train", "val"), ("val", "test")])
@@ -169,10 +163,103 @@ def test_plain_class_folders_stay_what_they_are(
         for number in range(2):
             save_image(tmp_path / "photos" / name / f"{number}.jpg", rng)
     assert not has_splits(tmp_path / "photos")
-    assert open_folder(tmp_path / "photos").class_names == tuple(sorted(classes))
+    assert open_data(tmp_path / "photos").class_names == tuple(sorted(classes))
     assert "one part only" in refusal(tmp_path / "photos", split="train")
 
 
 def test_an_empty_split_says_so(imagenet: Path) -> None:
     (imagenet / "test").mkdir()
     assert "no images in" in refusal(imagenet, split="test")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, rng: np.random.Generator) -> Path:
+    """Five pictures in two folders."""
+    for name in ("a/0.png", "a/1.png", "b c/2.png", "b c/3, old.png", "ä.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(tmp_path / name)
+    return tmp_path
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def assert_holds(source: Source, folder: Path, names: list[str]) -> None:
+    assert source.sample_names == tuple(names)
+    for sample, name in zip(source.store.fetch(range(len(names))), names, strict=True):
+        expected = torch.from_numpy(np.array(Image.open(folder / name))).permute(2, 0, 1)
+        assert torch.equal(sample, expected), name
+
+
+def test_a_text_file_lists_paths_in_order(folder: Path) -> None:
+    path = write(folder / "list.txt", "\ufeffb c/3, old.png\n\na/1.png  \r\nä.png\n")
+    source = open_data(path)
+    assert_holds(source, folder, ["b c/3, old.png", "a/1.png", "ä.png"])
+    assert source.labels is None
+    assert source.name == str(path)
+
+
+@pytest.mark.parametrize("path_column", ["file", "path", "image", "Filename"])
+@pytest.mark.parametrize("label_column", ["label", "class", "TARGET"])
+def test_columns_are_found_by_their_usual_names(path_column: str, label_column: str, folder: Path) -> None:
+    text = f'id,{label_column}, {path_column} \n1,cat,a/0.png\n2,dog,"b c/3, old.png"\n3,,ä.png\n4,cat,a/1.png\n'
+    source = open_data(write(folder / "list.csv", text))
+    assert_holds(source, folder, ["a/0.png", "b c/3, old.png", "ä.png", "a/1.png"])
+    assert source.class_names == ("cat", "dog")
+    assert source.labels is not None
+    assert source.labels.tolist() == [0, 1, -1, 0]
+    assert open_data(folder / "list.csv", labels="none").labels is None
+
+
+def test_other_columns_can_be_named(folder: Path) -> None:
+    path = write(folder / "list.csv", "file,where,label,breed\nx,a/0.png,cat,10\ny,a/1.png,cat,9\n")
+    source = open_data(path, image_column="where", label_column="breed")
+    assert_holds(source, folder, ["a/0.png", "a/1.png"])
+    assert source.class_names == ("9", "10")
+    assert "no column 'bred'; did you mean 'breed'?" in refusal(path, image_column="where", label_column="bred")
+    assert "no column 'wher'" in refusal(path, image_column="wher")
+
+
+def test_absolute_paths_and_paths_above_the_list_are_followed(folder: Path) -> None:
+    (folder / "lists").mkdir()
+    path = write(folder / "lists" / "list.txt", f"../a/0.png\n{folder / 'a' / '1.png'}\n")
+    assert len(open_data(path)) == 2
+
+
+def test_listed_files_that_are_missing_count_as_bad_and_are_named(folder: Path) -> None:
+    path = write(folder / "list.txt", "a/0.png\na/missing.png\na/1.png\n")
+    assert "a/missing.png" in refusal(path)
+    source = open_data(path, max_bad=0.4)
+    assert [item.name for item in source.skipped] == ["a/missing.png"]
+    assert_holds(source, folder, ["a/0.png", "a/1.png"])
+
+
+def test_the_fingerprint_follows_content_order_and_labels(folder: Path) -> None:
+    texts = ("file,label\na/0.png,1\na/1.png,2\n", "file,label\na/0.png,2\na/1.png,1\n", "file\na/1.png\na/0.png\n")
+    prints = {open_data(write(folder / "list.csv", text)).fingerprint for text in texts}
+    assert len(prints) == 3
+
+
+BAD: dict[str, tuple[str, str]] = {
+    "empty": ("", "lists no image"),
+    "header only": ("file,label\n", "lists no image"),
+    "no paths": ("id,label\n1,2\n", "paths must be in one named file, path"),
+    "short row": ("file,label\na/0.png\n", "row 2 must have 2 cells"),
+    "long row": ("file,label\na/0.png,1\na/1.png,2,3\n", "row 3 must have 2 cells"),
+    "empty path": ("file,label\n ,1\n", "row 2"),
+    "open quote": ('file,label\n"a/0.png,1\n', "as a table"),
+}
+
+
+@pytest.mark.parametrize(("text", "complaint"), BAD.values(), ids=BAD)
+def test_lists_that_are_none_are_refused(text: str, complaint: str, folder: Path) -> None:
+    assert complaint in refusal(write(folder / "list.csv", text))
+
+
+def test_an_empty_list_and_bytes_that_are_no_text_are_refused(folder: Path) -> None:
+    assert "lists no image" in refusal(write(folder / "list.txt", "\n\n"))
+    (folder / "list.txt").write_bytes(b"\xff\xfe\x00a")
+    assert "as text" in refusal(folder / "list.txt")
+    assert "one part only" in refusal(write(folder / "list.txt", "a/0.png"), split="train")

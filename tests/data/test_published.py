@@ -1,8 +1,7 @@
 """Published sets are read from their original files as torchvision reads them; what is missing or cut off says so."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,17 @@ import torchvision.datasets as peers
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data.sets import named_sets
-from counterpoint.data.sets.stl10_files import PlaneStore
+from counterpoint.data.sets import published as published_sets
+from counterpoint.data.sets.published import PublishedSet
+from counterpoint.data.sets.stl10 import PlaneStore
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source
 from data import published_files as published
+from data.silent_progress import silent
 
-SPLITS = {name: tuple(entry.num_samples) for name, entry in named_sets.CATALOGUE.items()}
+PUBLISHED = [getattr(entry.open, "__self__", None) for entry in CATALOGUE.values()]
+SPLITS = {entry.name: tuple(entry.num_samples) for entry in PUBLISHED if isinstance(entry, PublishedSet)}
 EVERY_SPLIT = [(name, split) for name, splits in SPLITS.items() for split in splits]
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def open_set(name: str, root: Path, **settings: object) -> Source:
@@ -142,7 +139,7 @@ def test_the_binary_version_of_cifar_is_the_same(tmp_path: Path, num_classes: in
 
 def test_large_stl10_is_read_where_it_is_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = open_set("stl10", root, split="train+unlabeled")
-    monkeypatch.setattr(named_sets, "MEMORY_BUDGET_BYTES", 0)
+    monkeypatch.setattr(published_sets, "MEMORY_BUDGET_BYTES", 0)
     lazy = open_set("stl10", root, split="train+unlabeled")
     assert isinstance(lazy.store, PlaneStore)
     assert whole.labels is not None

@@ -1,9 +1,11 @@
-"""Arrays of whole numbers out of MATLAB files (version 5), with every length checked before it is believed.
+"""SVHN's cropped digits as published: one MATLAB file (version 5) per split.
 
 A file is a header of 128 bytes and a row of elements: type, size, content. An element of type 15 is another one, packed
 with zlib; one of type 14 is an array, itself a row of elements: flags, lengths of the axes, name, values. Only that
-much is read, in plain Python: SciPy's compiled reader can end the whole process on a damaged file.
+much is read here, each length checked before it is believed: `scipy.io.loadmat` ended the process on damaged files.
 """
+
+# N samples, C channels, H height, W width
 
 import math
 import struct
@@ -15,6 +17,30 @@ from pathlib import Path
 import numpy as np
 
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.data.sets.published import PublishedSet, RawSet, fitting_labels, missing
+from counterpoint.data.source import NamedSource
+
+SVHN_SHAPE = (32, 32, 3)
+
+
+def read_svhn(root: Path, split: str, hint: str) -> RawSet:
+    """Read one split of SVHN's cropped digits; the file's class 10 is the digit 0.
+
+    Raises:
+        DataError: the file is missing, damaged, or holds something else.
+    """
+    path = root / f"{split}_32x32.mat"
+    if not path.is_file():
+        raise missing(path, hint)
+    content = read_mat(path, ("X", "y"))
+    images_HWCN, digits = (content.get(name, np.zeros(0)) for name in ("X", "y"))
+    if images_HWCN.dtype != np.uint8 or images_HWCN.ndim != 4 or images_HWCN.shape[:3] != SVHN_SHAPE:
+        raise DataError(f"{path}: X must be bytes of shape (32, 32, 3, n), got {images_HWCN.shape}")
+    if not digits.size or not np.isin(digits, np.arange(1, 11)).all():
+        raise DataError(f"{path}: y must be digits 1 to 10, got {digits.dtype} of shape {digits.shape}")
+    numbers = fitting_labels(path, digits.reshape(-1).astype(np.int64) % 10, images_HWCN.shape[3], 10)
+    return RawSet(np.ascontiguousarray(images_HWCN.transpose(3, 2, 0, 1)), numbers, tuple("0123456789"))
+
 
 HEADER_BYTES = 128
 ORDERS = {b"IM": "<", b"MI": ">"}  # the header's last two bytes tell the order of bytes
@@ -117,3 +143,16 @@ def _array(content: memoryview, order: str, names: Collection[str]) -> dict[str,
     if len(shape) > MAX_AXES or any(length < 0 for length in shape) or math.prod(shape) != len(array):
         raise ValueError(f"{text} has {len(array):,} values, which do not fill its shape")
     return {text: array.reshape(shape, order="F")}
+
+
+CATALOGUE: Mapping[str, NamedSource] = {
+    "svhn": NamedSource(
+        "house numbers in photographs, 32 x 32 pixels, 10 digits (netzer2011)",
+        PublishedSet(
+            "svhn",
+            "SVHN(ROOT, SPLIT, download=True)",
+            {"train": 73_257, "test": 26_032, "extra": 531_131},
+            read_svhn,
+        ).open,
+    ),
+}

@@ -10,7 +10,7 @@ import pytest
 import scipy.io
 
 from counterpoint.core.errors import DataError
-from counterpoint.data.formats.mat_arrays import read_mat
+from counterpoint.data.sets.svhn import read_mat
 
 ARRAYS: dict[str, np.ndarray] = {
     "bytes": np.arange(120, dtype=np.uint8).reshape(2, 3, 4, 5),
@@ -89,7 +89,7 @@ def test_other_content_is_refused_in_one_line(content: bytes, tmp_path: Path) ->
 
 
 def test_unpacking_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterpoint.data.formats.mat_arrays.MAX_UNPACKED", 1 << 16)
+    monkeypatch.setattr("counterpoint.data.sets.svhn.MAX_UNPACKED", 1 << 16)
     (tmp_path / "a.mat").write_bytes(header() + element(15, zlib.compress(bytes(1 << 24))))
     with pytest.raises(DataError, match="too large"):
         read_mat(tmp_path / "a.mat", ["x"])

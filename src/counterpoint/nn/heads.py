@@ -1,15 +1,42 @@
-"""Projectors: the head between representation and output map."""
+"""Heads, from a representation to the vectors that a loss compares: projectors, predictors, output maps."""
 
 # N samples, D features, R rank
 
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_choice
 from counterpoint.core.errors import UsageError
-from counterpoint.nn.perceptron import perceptron
+from counterpoint.core.numerics import unit_rows
+
+
+def perceptron(widths: Sequence[int], *, has_norm: bool, output_norm: bool = False) -> nn.Sequential:
+    """Linear layers with ReLU between them; weights are drawn from torch's generator.
+
+    A layer before a BatchNorm has no bias: the norm would subtract it.
+
+    Args:
+        widths: of the input, of each hidden layer and of the output.
+        has_norm: a BatchNorm after each hidden layer.
+        output_norm: a BatchNorm without scale and shift after the last layer.
+
+    >>> [type(layer).__name__ for layer in perceptron([4, 3, 2], has_norm=True)]
+    ['Linear', 'BatchNorm1d', 'ReLU', 'Linear']
+    """
+    layers: list[nn.Module] = []
+    for width_in, width in itertools.pairwise(widths[:-1]):
+        layers.append(nn.Linear(width_in, width, bias=not has_norm))
+        layers += [nn.BatchNorm1d(width), nn.ReLU()] if has_norm else [nn.ReLU()]
+    layers.append(nn.Linear(widths[-2], widths[-1], bias=not output_norm))
+    if output_norm:
+        layers.append(nn.BatchNorm1d(widths[-1], affine=False))
+    return nn.Sequential(*layers)
+
 
 KINDS = ("none", "linear", "mlp", "low-rank", "diagonal")
 
@@ -144,3 +171,88 @@ class Diagonal(nn.Module):
     def forward(self, r_ND: Tensor) -> Tensor:
         """Scale each dimension."""
         return r_ND * self.scale_D
+
+
+def build_predictor(features: int, hidden: int) -> nn.Sequential:
+    """Two layers with BatchNorm and ReLU between them; weights are drawn from torch's generator.
+
+    Source: grill2020, section 3.3; chen2021, section 3 (prediction MLP). BYOL's hidden layer is the wider one (256,
+        4096, 256), SimSiam's a bottleneck (2048, 512, 2048).
+
+    Args:
+        features: dimensions of embedding and prediction.
+        hidden: width of the hidden layer.
+
+    >>> sum(p.numel() for p in build_predictor(3, 2).parameters())  # 3 x 2, norm 2 + 2, 2 x 3 and 3 biases
+    19
+    """
+    return perceptron([features, hidden, features], has_norm=True)
+
+
+class OutputMap(nn.Module):
+    """Sub-vector, then non-negative map, then unit length; each part optional.
+
+    Args:
+        d0: keep only the first d0 dimensions (directclr2022, section 6); None keeps all.
+        nonnegative: a key of ``NONNEGATIVE``, or ``none``.
+        normalize: scale to unit length (zero vectors stay zero).
+
+    >>> OutputMap(d0=2, nonnegative="relu")(torch.tensor([[3.0, -4.0, 9.0]]))
+    tensor([[1., 0.]])
+    """
+
+    def __init__(self, *, d0: int | None = None, nonnegative: str = "none", normalize: bool = True) -> None:
+        super().__init__()
+        check_choice(nonnegative, "nonnegative", ["none", *NONNEGATIVE])
+        self.d0 = d0
+        self.nonnegative = nonnegative
+        self.normalize = normalize
+
+    def forward(self, projected_ND: Tensor) -> Tensor:
+        """Map (n, d) to (n, d0 or d)."""
+        z = projected_ND if self.d0 is None else projected_ND[:, : self.d0]
+        if self.nonnegative != "none":
+            z = NONNEGATIVE[self.nonnegative](z)
+        return unit_rows(z) if self.normalize else z
+
+
+def check_subvector(d0: int, width: int) -> None:
+    """Require a sub-vector to fit.
+
+    Raises:
+        UsageError: d0 exceeds the width.
+    """
+    if d0 > width:
+        raise UsageError(f"output.d0 must be at most the width of the vectors it cuts, {width}, got {d0}")
+
+
+class _ReluGelu(torch.autograd.Function):
+    """Forward ReLU; backward the exact GELU's derivative, so that silent features can wake up again."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp(min=0)
+
+    @staticmethod
+    def setup_context(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grad_outputs: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+        normal_cdf = 0.5 * (1 + torch.erf(x * 0.5**0.5))
+        normal_pdf = torch.exp(-0.5 * x.square()) * (0.5 / torch.pi) ** 0.5
+        return grad_outputs[0] * (normal_cdf + x * normal_pdf)
+
+
+def relu_gelu(x: Tensor) -> Tensor:
+    """ReLU whose gradient is GELU's (ncl2024's released "rep_relu", used for CIFAR)."""
+    return _ReluGelu.apply(x)  # pyright: ignore[reportReturnType]
+
+
+NONNEGATIVE: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "softplus": F.softplus,
+    "sigmoid": torch.sigmoid,
+    "relu-gelu": relu_gelu,
+}

@@ -1,8 +1,6 @@
 """A folder of pictures as a source: every format upright and in colour, bad files named, nothing damaged taken."""
 
 import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,7 @@ from counterpoint.data.formats.image_files import decode, decode_square, read_si
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data import picture_files as pictures
-
-
-@contextmanager
-def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
+from data.silent_progress import silent
 
 
 def open_pictures(folder: Path, **settings: Any) -> Source:

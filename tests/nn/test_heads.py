@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from counterpoint.nn.projectors import ProjectorDetails, build_projector, output_width
+from counterpoint.nn.heads import ProjectorDetails, build_projector, output_width
 from tolerances import assert_close, relative_error
 
 BATCH_NORM = ProjectorDetails(layers=3, norm="batch")

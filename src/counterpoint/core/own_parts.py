@@ -1,0 +1,65 @@
+"""A part of the user's own that the command line names: ``package.module:name`` of what makes it."""
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, Generic, TypeVar
+
+from counterpoint.core.errors import UsageError, first_line
+
+CUSTOM = "custom"  # name of such a part in settings; a run folder never says where its code lies
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class LoadedPart(Generic[Part]):
+    """What a function made that the user named.
+
+    Attributes:
+        part: what it made.
+        origin: for the record: its ``name``, and the ``sha256`` of the file that holds it; empty where there is none.
+    """
+
+    part: Part
+    origin: Mapping[str, str]
+
+
+def is_origin(name: Any) -> bool:
+    """Whether a name says where something is made rather than which entry of a catalogue it is."""
+    return isinstance(name, str) and ":" in name
+
+
+def load_part(
+    setting: str, name: str, accept: Callable[[Any], Part], options: Mapping[str, Any] | None = None
+) -> LoadedPart[Part]:
+    """Import what the user named on this command line, call it, and take what it returns.
+
+    Args:
+        setting: where the name was given, such as ``loss.name``; errors begin with it.
+        name: ``package.module:name`` of a class or function; modules of the current folder are found, too.
+        accept: makes a part of what is returned, or raises ``UsageError``.
+        options: keyword arguments of the call.
+
+    Raises:
+        UsageError: there is no such thing, it cannot be called with these options, or it gives no such part.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        make: Callable[..., Any] = resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"{setting} {name}: {first_line(error)}; give it as package.module:name") from None
+    finally:
+        sys.path.pop(0)
+    try:
+        part = accept(make(**(options or {})))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{setting} {name}: {first_line(error)}") from None
+    file = inspect.getsourcefile(make) if inspect.isroutine(make) or inspect.isclass(make) else None
+    return LoadedPart(
+        part, {"name": name, "sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""}
+    )

@@ -1,0 +1,211 @@
+"""Arrays in NumPy files as a source: samples, pairs of views or of images and captions, or encoded images in a pack.
+
+A pack is one ``.npz`` of all encoded files end to end (``jpeg``), where each begins (``offsets``), and perhaps labels:
+image i is ``jpeg[offsets[i]:offsets[i + 1]]``, in any format that image files may have.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from counterpoint.core.array_layout import to_bytes, to_samples
+from counterpoint.core.errors import DataError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.formats.image_files import read_size
+from counterpoint.data.formats.indexed_images import Listing, open_listing
+from counterpoint.data.formats.labels import Labels, labels_as_asked, number_labels
+from counterpoint.data.formats.npz_files import holds_objects, npz_keys, read_npy, read_npz
+from counterpoint.data.source import FileForm, Progress, Source, fingerprint, memory_source, refuse_split
+from counterpoint.data.stores import Located, MemoryStore
+
+SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
+LABEL_KEYS = ("labels", "y", "targets")
+VIEW_KEYS = ("view0", "view1")
+KEY_PAIRS = (VIEW_KEYS, ("x0", "x1"), ("images", "captions"))
+PACK_KEYS = ("jpeg", "offsets")
+SIDES = range(8, 1025)  # what source.image_size can be
+
+
+def open_array_file(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+    """Open a ``.npy`` (samples), or a ``.npz`` with samples or a pair, perhaps with labels, by the arrays' names.
+
+    Raises:
+        DataError: damaged, pickled, or without a known key.
+    """
+    refuse_split(str(path), settings.split)
+    if path.suffix.lower() == ".npy":
+        return _from_arrays(path, {SAMPLE_KEYS[0]: read_npy(path)}, settings)
+    keys = npz_keys(path)
+    pair = pair_keys(keys)
+    sample_keys = pair or [name for name in SAMPLE_KEYS if name in keys][:1]
+    if not sample_keys:
+        raise DataError(
+            f"{path} has the arrays {', '.join(keys) or 'none'}; samples must be named one of {', '.join(SAMPLE_KEYS)}"
+        )
+    arrays = read_npz(path, (*sample_keys, *[name for name in LABEL_KEYS if name in keys][:1]))
+    return _from_arrays(path, arrays, settings) if pair is None else _paired(path, pair, arrays, settings)
+
+
+def pair_keys(keys: Collection[str]) -> tuple[str, str] | None:
+    """The two arrays of a pair, if an archive has them.
+
+    >>> pair_keys(["labels", "captions", "images"])
+    ('images', 'captions')
+    """
+    return next((pair for pair in KEY_PAIRS if set(pair) <= set(keys)), None)
+
+
+def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceSettings) -> Source:
+    """Source from the arrays of a file: samples first, then perhaps labels."""
+    samples = to_samples(next(iter(arrays.values())), name=str(path))
+    return memory_source(str(path), samples, _labels(arrays, len(samples), settings))
+
+
+def _labels(arrays: Mapping[str, np.ndarray], num_samples: int, settings: SourceSettings) -> Labels | None:
+    """Labels as asked: the file's own, none, or another file's."""
+    own = next((arrays[name] for name in LABEL_KEYS if name in arrays), None)
+    names = [str(number) for number in range(num_samples)]
+    return labels_as_asked(settings.labels, names, lambda: None if own is None else number_labels(own, num_samples))
+
+
+def _paired(path: Path, keys: tuple[str, str], arrays: Mapping[str, np.ndarray], settings: SourceSettings) -> Source:
+    """Source from two aligned arrays; row i of the second belongs to row i of the first.
+
+    Both are images or vectors in any layout of ``core.array_layout``; captions are vectors, and given views have one
+    shape.
+    """
+    samples = to_samples(arrays[keys[0]], name=f"{path}: {keys[0]}")
+    others = to_samples(arrays[keys[1]], "vectors" if keys[1] == "captions" else None, name=f"{path}: {keys[1]}")
+    labels = _labels(arrays, len(samples), settings)
+    if len(samples) != len(others):
+        raise DataError(
+            f"{path}: {keys[0]} and {keys[1]} must have one row per sample each, got {len(samples)} and {len(others)}"
+        )
+    if keys == VIEW_KEYS and samples.shape != others.shape:
+        raise DataError(
+            f"{path}: view0 and view1 must have one shape, got {tuple(samples.shape)} and {tuple(others.shape)}"
+        )
+    source = memory_source(str(path), samples, labels)
+    others = (others if others.ndim == 2 else to_bytes(others)).contiguous()
+    return replace(
+        source,
+        second=MemoryStore(others),
+        second_shape=tuple(others.shape[1:]),
+        fingerprint=fingerprint([source.fingerprint.encode(), others.numpy()], labels),
+    )
+
+
+def _is_packed(path: Path) -> bool:
+    """Whether an archive has the arrays of this form."""
+    return set(PACK_KEYS) <= set(npz_keys(path))
+
+
+@dataclass(frozen=True)
+class PackReader:
+    """Gets an image's bytes from the pack in memory.
+
+    Attributes:
+        content: all encoded images end to end.
+    """
+
+    content: np.ndarray = field(repr=False)
+
+    def __call__(self, image: Located) -> bytes:
+        """See ``stores.Read``."""
+        assert image.size is not None
+        return self.content[image.offset : image.offset + image.size].tobytes()
+
+
+def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+    """Open a pack; its images are dealt with as those of a folder are.
+
+    Images that are all square and of one size keep it unless ``settings.image_size`` asks for another one; others are
+    brought to a common size as photographs in a folder are.
+
+    Raises:
+        DataError: damaged; offsets that do not rise from 0 to the pack's length; labels that do not fit; or more bad
+            images than allowed.
+    """
+    refuse_split(str(path), settings.split)
+    arrays = read_npz(path, (*PACK_KEYS, "labels"))
+    content, offsets = arrays["jpeg"], arrays["offsets"]
+    if content.dtype != np.uint8 or content.ndim != 1:
+        raise DataError(f"{path}: jpeg must be bytes in one row, got {content.dtype} of shape {content.shape}")
+    _check_offsets(path, offsets, len(content))
+    numbers = _class_numbers(path, arrays.get("labels"), len(offsets) - 1)
+    images = [
+        Located(str(number), path, start, stop - start, None if numbers is None else str(numbers[number]))
+        for number, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
+    ]
+    reader = PackReader(content)
+    names = _class_names(path, numbers)
+
+    def rule(good: Sequence[Located]) -> Labels | None:
+        known = [int(image.label) for image in good if image.label is not None]
+        return Labels(torch.tensor(known, dtype=torch.int64), names) if known else None
+
+    asked = settings
+    if settings.image_size == "auto" and (side := _common_side(images, reader)):
+        asked = settings.model_copy(update={"image_size": side})
+    return open_listing(str(path), Listing(images, read=reader, label=rule), asked, progress)
+
+
+def _check_offsets(path: Path, offsets: np.ndarray, num_bytes: int) -> None:
+    """Every image must have bytes of its own, and every byte an image."""
+    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) < 2:
+        raise DataError(
+            f"{path}: offsets must be at least two whole numbers, got {offsets.dtype} of shape {offsets.shape}"
+        )
+    if int(offsets[0]) != 0 or int(offsets[-1]) != num_bytes:
+        raise DataError(f"{path}: offsets must run from 0 to {num_bytes}, got {offsets[0]} to {offsets[-1]}")
+    falls = (offsets[1:] <= offsets[:-1]).nonzero()[0]
+    if len(falls):
+        raise DataError(
+            f"{path}: offsets must rise, but image {falls[0]} runs from {offsets[falls[0]]} to {offsets[falls[0] + 1]}"
+        )
+
+
+def _class_numbers(path: Path, labels: np.ndarray | None, num_images: int) -> np.ndarray | None:
+    """One whole number per image, -1 where unknown."""
+    if labels is None:
+        return None
+    if labels.dtype.kind not in "iu" or labels.shape != (num_images,):
+        raise DataError(
+            f"{path}: labels must be {num_images} whole numbers, got {labels.dtype} of shape {labels.shape}"
+        )
+    if int(labels.min()) < -1:
+        raise DataError(f"{path}: labels must be -1 (unknown) or more, got {labels.min()}")
+    return labels
+
+
+def _class_names(path: Path, numbers: np.ndarray | None) -> tuple[str, ...]:
+    """Names of all classes; their numbers where the file has no names that can be read without unpickling."""
+    num_classes = 0 if numbers is None else int(numbers.max()) + 1
+    if "class_names" not in npz_keys(path) or holds_objects(path, "class_names"):
+        return tuple(str(number) for number in range(num_classes))
+    names = read_npz(path, ["class_names"])["class_names"]
+    if names.dtype.kind != "U" or names.ndim != 1 or len(names) < num_classes:
+        raise DataError(
+            f"{path}: class_names must be {num_classes} or more texts, got {names.dtype} of shape {names.shape}"
+        )
+    return tuple(str(name) for name in names)
+
+
+def _common_side(images: Sequence[Located], reader: PackReader) -> int | None:
+    """The side of all images, if they are square and equal."""
+    sizes = (read_size(reader(image)) for image in images)
+    known = (size for size in sizes if size is not None)
+    first = next(known, None)
+    if first is None or first.height != first.width or first.height not in SIDES:
+        return None
+    return first.height if all(size == first for size in known) else None
+
+
+FORMS = (
+    FileForm("an archive", (".npz",), open_packed, fits=_is_packed, reads=("max_bad", "altered")),
+    FileForm("an array file", (".npy",), open_array_file),
+    FileForm("an archive", (".npz",), open_array_file, reads=("max_bad", "altered")),
+)
