@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 from counterpoint.diagnostics.evidence import Accuracy, Evidence, gain_accuracies
 from counterpoint.diagnostics.findings import CATALOGUE, check_gain, unjudged, verdict_words
-from counterpoint.report.charts.levels import known_level, severity
+from counterpoint.report.charts.series_style import known_level, severity
 from counterpoint.report.run_record import Diagnosis, Evaluation, EvaluationRow, Finding, Verdict
 
 GAIN = next(name for name, check in CATALOGUE.items() if check is check_gain)  # what is drawn from the evaluation

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import columns, data_table, missing, readings
 from counterpoint.report.charts.interval_chart import comparison_bar
-from counterpoint.report.charts.levels import LEVELS, badge, known_level
-from counterpoint.report.charts.series_style import run_tag, run_title
+from counterpoint.report.charts.series_style import LEVELS, badge, known_level, run_tag, run_title
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import Finding, RunRecord
 from counterpoint.report.sections.verdict_section import by_severity, finding_anchor

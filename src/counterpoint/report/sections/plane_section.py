@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from counterpoint.report.charts.chart_frame import ChartText, Frame, svg
-from counterpoint.report.charts.chart_legend import Swatch, area_swatch, swatch_legend
+from counterpoint.report.charts.chart_frame import ChartText, Frame, Swatch, area_swatch, svg, swatch_legend
 from counterpoint.report.charts.figures import HALF, WIDE, absences, data_table, figure, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import step_area
 from counterpoint.report.charts.point_chart import NamedPoint, point_plane

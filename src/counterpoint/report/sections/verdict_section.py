@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from counterpoint.core.metric import Metric
 from counterpoint.report.charts.figures import columns, missing
-from counterpoint.report.charts.levels import badge, severity
-from counterpoint.report.charts.series_style import run_tag
+from counterpoint.report.charts.series_style import badge, run_tag, severity
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, EvaluationRow, Finding, RunRecord
 from counterpoint.report.sections.headline import HEADLINES, Headline, best_baseline, measured

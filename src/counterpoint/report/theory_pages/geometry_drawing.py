@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from counterpoint.core.files import write_text
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import HALF, data_table, figure
-from counterpoint.report.charts.levels import GLYPHS
+from counterpoint.report.charts.series_style import GLYPHS
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document
 from counterpoint.report.theory_pages.theory_matrix import matrix_figure
