@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from counterpoint.core.errors import RunError
-from counterpoint.report.plain_text import printable
+from counterpoint.report.markup import printable
 
 Record = TypeVar("Record")
 NUMBER = float | None

@@ -16,7 +16,7 @@ from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.yaml_text import parse_yaml
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.report.judgement import judged_anew
-from counterpoint.report.plain_text import printable
+from counterpoint.report.markup import printable
 from counterpoint.report.record_fields import Fields, fields_of, fill
 from counterpoint.report.run_record import (
     PLACES,

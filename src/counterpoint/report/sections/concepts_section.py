@@ -1,9 +1,13 @@
 """Section 6: what does each feature mean? The samples that activate each dimension of the embedding most."""
 
+import base64
+import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, columns, readings
@@ -11,9 +15,7 @@ from counterpoint.report.charts.interval_chart import share_bar
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import Concept, RunRecord
-from counterpoint.report.sections.concept_map import concept_overview
-from counterpoint.report.sections.concept_words import concept_words, concepts_of
-from counterpoint.report.sections.thumbnails import PIXELATED_SIDE, PLANS, GalleryPlan, cards_per_run, data_address
+from counterpoint.report.sections.concept_overview import concept_overview, concept_words, concepts_of
 from counterpoint.report.wording import count, number, percent
 
 FEW_SAMPLES = 10
@@ -29,6 +31,29 @@ SORTS = (
     ("fires", "how often it is active"),
     ("expected", "expected activation"),
     ("dim", "dimension number"),
+)
+PIXELATED_SIDE = 32  # images up to this side are enlarged with hard pixels: nothing is there to smooth
+LOSSLESS_SIDE = 16  # below this a PNG is as small as anything
+WEBP_QUALITY = 82
+
+
+@dataclass(frozen=True)
+class GalleryPlan:
+    """How much of the concept gallery the page shows."""
+
+    num_cards: int
+    num_images: int
+    max_side: int
+
+
+# Tried in this order until the page fits; the last one shows no image and always does.
+PLANS = (
+    GalleryPlan(120, 12, 64),
+    GalleryPlan(96, 12, 48),
+    GalleryPlan(72, 8, 48),
+    GalleryPlan(48, 6, 32),
+    GalleryPlan(24, 6, 24),
+    GalleryPlan(24, 0, 0),
 )
 
 
@@ -178,3 +203,31 @@ def _facts(run: RunRecord, concept: Concept) -> Markup:
     if concept.purity is not None and 0 < num_active < FEW_SAMPLES:
         parts.append(f"purity from {count(num_active, 'sample')} only")
     return element("p", ", ".join(parts), class_="facts")
+
+
+def cards_per_run(plan: GalleryPlan, num_runs: int) -> int:
+    """Share the cards of a plan among the runs; one run alone gets at most half of them."""
+    return plan.num_cards // max(num_runs, 2)
+
+
+def data_address(image: NDArray[np.uint8], max_side: int) -> str:
+    """Encode one thumbnail, grey (h, w) or colour (h, w, 3), as a ``data:`` address.
+
+    Args:
+        image: the pixels.
+        max_side: a longer image is shrunk to this many pixels.
+
+    Returns:
+        The address.
+    """
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    if max(picture.size) > max_side:
+        picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    if max(picture.size) <= LOSSLESS_SIDE:
+        picture.save(stream, "PNG", optimize=True)
+        kind = "png"
+    else:
+        picture.convert("RGB").save(stream, "WEBP", quality=WEBP_QUALITY, method=4)
+        kind = "webp"
+    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
