@@ -227,7 +227,7 @@ def _labelled_positions(trained: TrainedRun) -> tuple[Tensor, Tensor]:
 def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[str, Any]:
     """What a reader must know about the samples."""
     held_out, status = float(trained.settings.source.holdout), trained.folder.read_status()
-    seen = (status.get("split_fingerprint"), status.get("data_fingerprint"))
+    seen = (status.split_fingerprint, status.data_fingerprint)
     is_other = seen != (trained.split.fingerprint, trained.source.fingerprint)
     share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
     if not trained.is_own_data:

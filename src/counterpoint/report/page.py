@@ -163,7 +163,7 @@ def _complete(run: Run, *, quiet: bool) -> dict[str, str]:
     files = {"evaluate": (folder.evaluation,), "diagnose": (folder.findings, folder.arrays)}
     lacking = [verb for verb, made in files.items() if not all(file.exists() for file in made)]
     if lacking and not folder.encoder_card.exists():
-        why = UNTRAINED.get(folder.read_status()["status"], "its folder holds no encoder")
+        why = UNTRAINED.get(folder.read_status().status, "its folder holds no encoder")
         return dict.fromkeys(lacking, f"There is no trained encoder to look at: {why}.")
     return {verb: why for verb in lacking if (why := _make(verb, run, quiet=quiet))}
 
@@ -216,12 +216,12 @@ def _facts(run: RunRecord) -> str:
     """Describe a run in one line."""
     card = run.card
     parts = [
-        card.method,
+        card.method or "",
         f"on {card.data}" if card.data else "",
         f"{number(card.num_train)} training samples" if card.num_train is not None else "",
         f"{number(card.num_parameters)} parameters" if card.num_parameters is not None else "",
         count(len(run.epochs), "epoch") if run.epochs else "",
         f"{duration(card.seconds)} on {card.device or 'an unnamed device'}" if card.seconds is not None else "",
-        f"seed {card.seed}" if card.seed else "",
+        "" if card.seed is None else f"seed {card.seed}",
     ]
     return " · ".join(part for part in parts if part)

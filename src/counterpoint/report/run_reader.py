@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from counterpoint.core.errors import CounterpointError, RunError
 from counterpoint.core.files import read_json
 from counterpoint.core.metric import described_metrics
+from counterpoint.core.run_records import EpochRecord, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.yaml_text import parse_yaml
 from counterpoint.diagnostics.evidence import Measurements
@@ -23,12 +24,10 @@ from counterpoint.report.run_record import (
     Arrays,
     Concept,
     Diagnosis,
-    Epoch,
     Evaluation,
     EvaluationRow,
     Finding,
     Histogram,
-    RunCard,
     RunRecord,
     Split,
     Verdict,
@@ -60,7 +59,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
     return RunRecord(
         name=printable(name),
         order=order,
-        card=fill(RunCard, fields_of(folder.read_status(), "run.json")),
+        card=read_record(RunStatus, fit(read_json(folder.status)), folder.status.name),
         settings=flatten(resolved),
         asked=frozenset(flatten(_read_settings(folder.config))),
         reasons=flatten(reasons if isinstance(reasons, dict) else {}),
@@ -70,6 +69,26 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         arrays=_read_arrays(folder.arrays),
         gaps={verb: printable(why) for verb, why in gaps.items()},
     )
+
+
+def fit(value: Any) -> Any:
+    """Make plain values from outside fit for a page: texts can be printed, and numbers are finite or None.
+
+    >>> fit({"data": "/vol/ada/photos", "loss": [float("nan"), 2.5]})
+    {'data': '…/photos', 'loss': [None, 2.5]}
+    """
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): fit(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [fit(child) for child in value]
+    if isinstance(value, float):
+        # Beyond these sizes no measurement is meant, and the arithmetic of axes would break down.
+        if not abs(value) < 1e300:  # so written, NaN is caught too
+            return None
+        return value if abs(value) > 1e-300 else 0.0
+    return value
 
 
 def flatten(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, str]:
@@ -109,13 +128,13 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return dict(fields_of({} if value is None else value, path.name).values)
 
 
-def _read_epochs(folder: RunFolder) -> tuple[Epoch, ...]:
+def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
     """Read the metrics, in the order they were written."""
     try:
         records = folder.read_metrics()
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"{folder.metrics} is damaged: {error}") from None
-    return tuple(fill(Epoch, fields_of(record, "metrics.jsonl")) for record in records)
+    return tuple(read_record(EpochRecord, fit(record), folder.metrics.name) for record in records)
 
 
 def _read_evaluation(path: Path) -> Evaluation | None:

@@ -9,57 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoint.core.run_records import EpochRecord, RunStatus
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Measurements
 
 PLACES = (REPRESENTATION, EMBEDDING, UNTRAINED)
-
-
-@dataclass(frozen=True)
-class SkippedFile:
-    """A file that could not be read as data."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class RunCard:
-    """``run.json``: where, when and with what the run was made."""
-
-    status: str
-    seed: str
-    version: str
-    command: str
-    method: str
-    data: str
-    data_fingerprint: str
-    num_samples: float | None
-    num_train: float | None
-    device: str
-    precision: str
-    world_size: float | None
-    num_threads: float | None
-    num_parameters: float | None
-    negatives_per_anchor: float | None
-    width: float | None
-    embedding_dims: float | None
-    started: str
-    seconds: float | None
-    peak_memory_mb: float | None
-    torch: str
-    skipped: tuple[SkippedFile, ...]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One line of ``metrics.jsonl``."""
-
-    epoch: float | None
-    loss: float | None
-    chance: float | None
-    floor: float | None
-    learning_rate: float | None
-    images_per_second: float | None
 
 
 @dataclass(frozen=True)
@@ -178,11 +131,11 @@ class RunRecord:
 
     name: str
     order: int
-    card: RunCard
+    card: RunStatus
     settings: Mapping[str, str]
     asked: frozenset[str]
     reasons: Mapping[str, str]
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[EpochRecord, ...]
     evaluation: Evaluation | None
     diagnosis: Diagnosis | None
     arrays: Arrays

@@ -51,7 +51,7 @@ def _comparability(runs: Sequence[RunRecord]) -> Markup | None:
 
 def _caveat(runs: Sequence[RunRecord]) -> Markup:
     """Say what the table can and cannot show."""
-    seeds = sorted({run.card.seed for run in runs if run.card.seed})
+    seeds = sorted({str(run.card.seed) for run in runs if run.card.seed is not None})
     here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
     described = [each.title for each in HEADLINES if each.metric and each.metric.is_higher_better is None]
     names = listing([described[0], *(name.lower() for name in described[1:])])
