@@ -2,9 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from counterpoint.core.errors import CounterpointError, UsageError, first_line
@@ -15,15 +13,7 @@ from counterpoint.report.document import PageKind, Part, check_target, document
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_reader import read_run
 from counterpoint.report.run_record import RunRecord
-from counterpoint.report.sections.concepts_section import PLANS, gallery_section
-from counterpoint.report.sections.configuration_section import configuration_section
-from counterpoint.report.sections.evaluation_section import evaluation_section
-from counterpoint.report.sections.findings_section import findings_section
-from counterpoint.report.sections.glossary import glossary_section
-from counterpoint.report.sections.plane_section import plane_section
-from counterpoint.report.sections.spectrum_section import spectrum_section
-from counterpoint.report.sections.training_section import training_section
-from counterpoint.report.sections.verdict_section import verdict_section
+from counterpoint.report.sections import all_sections
 from counterpoint.report.wording import count, duration, number
 
 MAX_BYTES = 8_000_000
@@ -37,39 +27,6 @@ UNTRAINED = {
     "interrupted": "its training was interrupted; go on with `counterpoint resume`",
     "failed": "its training failed",
 }
-Fill = Callable[[Sequence[RunRecord]], Markup]
-
-
-@dataclass(frozen=True)
-class Section:
-    """One section: its anchor, short title and question, and what fills it.
-
-    ``smaller`` are drawings of fewer bytes, tried one after the other while the page is too large.
-    """
-
-    name: str
-    title: str
-    question: str
-    fill: Fill
-    smaller: Sequence[Fill] = ()
-
-    def at(self, step: int) -> Fill:
-        """The drawing shrunk by so many steps, or the smallest there is."""
-        return (self.fill, *self.smaller)[min(step, len(self.smaller))]
-
-
-GALLERIES = [partial(gallery_section, plan=plan) for plan in PLANS]
-SECTIONS = (
-    Section("verdict", "Verdict", "Is it good?", verdict_section),
-    Section("findings", "Findings", "Why, and what to try?", findings_section),
-    Section("training", "Training", "Did it learn?", training_section),
-    Section("spectra", "Spectra", "How many dimensions does it use?", spectrum_section),
-    Section("pairs", "Pairs", "Does it tell same from different?", plane_section),
-    Section("concepts", "Concepts", "What does each feature mean?", GALLERIES[0], smaller=GALLERIES[1:]),
-    Section("evaluation", "Evaluation", "What is it good for?", evaluation_section),
-    Section("configuration", "Configuration", "How was it made?", configuration_section),
-    Section("glossary", "Glossary", "How to read this page", glossary_section),
-)
 
 
 def report(
@@ -116,7 +73,7 @@ def report(
 def render(runs: Sequence[RunRecord], max_bytes: int = MAX_BYTES) -> Markup:
     """Render the page; its sections shrink step by step until it fits into ``max_bytes`` bytes."""
     page = Markup()
-    for step in range(1 + max(len(section.smaller) for section in SECTIONS)):
+    for step in range(1 + max(len(section.smaller) for section in all_sections())):
         page = _page(runs, step)
         if len(page.encode()) <= max_bytes:
             break
@@ -187,7 +144,7 @@ def _make(verb: str, run: Run, *, quiet: bool) -> str:
 
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
     """Render the page with every section shrunk by so many steps, as far as it can be."""
-    parts = [Part(each.name, each.title, each.question, each.at(step)(runs)) for each in SECTIONS]
+    parts = [Part(each.name, each.title, each.question, each.at(step)(runs)) for each in all_sections()]
     title = f"Counterpoint report: {', '.join(run.name for run in runs)}"
     return document(RUN_PAGE, title, _masthead(runs), parts)
 
@@ -195,7 +152,7 @@ def _page(runs: Sequence[RunRecord], step: int) -> Markup:
 def _masthead(runs: Sequence[RunRecord]) -> Markup:
     """Write the skip link, the way to each section, and the title."""
     skip = element("a", "Skip to the verdict", href="#content", class_="skip")
-    links = [element("li", element("a", section.title, href=f"#{section.name}")) for section in SECTIONS]
+    links = [element("li", element("a", section.title, href=f"#{section.name}")) for section in all_sections()]
     toggle = element(
         "button", "Dark", type="button", id="theme", class_="needs-script", aria_label="Switch to dark theme"
     )

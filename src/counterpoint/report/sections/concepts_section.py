@@ -1,9 +1,10 @@
-"""Section 6: what does each feature mean? The samples that activate each dimension of the embedding most."""
+"""What does each feature mean? The samples that activate each dimension of the embedding most."""
 
 import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from counterpoint.report.charts.interval_chart import share_bar
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import Concept, RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.sections.concept_overview import concept_overview, concept_words, concepts_of
 from counterpoint.report.wording import count, number, percent
 
@@ -231,3 +233,7 @@ def data_address(image: NDArray[np.uint8], max_side: int) -> str:
         picture.convert("RGB").save(stream, "WEBP", quality=WEBP_QUALITY, method=4)
         kind = "webp"
     return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+
+
+FILLS = [partial(gallery_section, plan=plan) for plan in PLANS]
+SECTION = Section(60, "concepts", "Concepts", "What does each feature mean?", FILLS[0], smaller=FILLS[1:])

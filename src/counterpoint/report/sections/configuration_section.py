@@ -1,4 +1,4 @@
-"""Section 8: how was it made? The run card, and every setting with its value and why."""
+"""How was it made? The run card, and every setting with its value and why."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -9,6 +9,7 @@ from counterpoint.report.charts.figures import absences, data_table
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, duration, listing, number
 
 MAX_SKIPPED = 50
@@ -181,3 +182,6 @@ def _skipped_of(card: RunStatus, name: str, num_runs: int) -> Markup:
     return element(
         "details", summary, data_table(f"Skipped files of {name}", ["file", "reason"], rows), more, class_="more"
     )
+
+
+SECTION = Section(80, "configuration", "Configuration", "How was it made?", configuration_section)

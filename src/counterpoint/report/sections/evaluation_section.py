@@ -1,4 +1,4 @@
-"""Section 7: what is it good for? Accuracies with intervals, beside the baselines."""
+"""What is it good for? Accuracies with intervals, beside the baselines."""
 
 import re
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import percent_axis
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, EvaluationRow, RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import BASELINES, best_baseline, evaluated, metric_of
 from counterpoint.report.wording import count, figure_of, interval, listing, number
 
@@ -175,3 +176,6 @@ def _metric_words(row: EvaluationRow) -> str:
 def _settings_in(words: str) -> set[str]:
     """The settings that words name."""
     return set(re.findall(r"{(\w+)}", words))
+
+
+SECTION = Section(70, "evaluation", "Evaluation", "What is it good for?", evaluation_section)

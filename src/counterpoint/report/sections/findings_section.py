@@ -1,4 +1,4 @@
-"""Section 2: why, and what to try? Every check as a card: measured beside its reference."""
+"""Why, and what to try? Every check as a card: measured beside its reference."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,7 @@ from counterpoint.report.charts.interval_chart import comparison_bar
 from counterpoint.report.charts.series_style import LEVELS, badge, known_level, run_tag, run_title
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import Finding, RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.sections.verdict_section import by_severity, finding_anchor
 from counterpoint.report.wording import count, listing, number
 
@@ -100,3 +101,6 @@ def _measurement(finding: Finding) -> Markup | None:
     bar = comparison_bar(finding.measured, finding.reference, ChartText(finding.title or finding.name, told))
     words = element("p", value, element("span", reference))
     return element("div", bar, words, class_="measurement")
+
+
+SECTION = Section(20, "findings", "Findings", "Why, and what to try?", findings_section)

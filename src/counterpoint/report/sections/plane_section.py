@@ -1,4 +1,4 @@
-"""Section 5: does it tell same from different? Alignment against uniformity, and the cosines of pairs."""
+"""Does it tell same from different? Alignment against uniformity, and the cosines of pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from counterpoint.report.charts.series_style import Style, place_style, run_styl
 from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
 from counterpoint.report.markup import Markup, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, Histogram, RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.wording import NO_BREAK, cosine, number, percent
 
 LESS_OVERLAP = "The less the two overlap, the better pairs are told apart."
@@ -196,3 +197,6 @@ def _cosine_table(edges: Sequence[float], positive: Sequence[float], negative: S
         if positive[place] or negative[place]
     ]
     return data_table("Cosines of pairs", ["cosine", "two views of one sample", "different samples"], rows)
+
+
+SECTION = Section(50, "pairs", "Pairs", "Does it tell same from different?", plane_section)

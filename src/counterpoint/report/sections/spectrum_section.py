@@ -1,4 +1,4 @@
-"""Section 4: how many dimensions does it use? Singular values, and the measurements of each set of vectors."""
+"""How many dimensions does it use? Singular values, and the measurements of each set of vectors."""
 
 import math
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from counterpoint.report.charts.series_style import place_style, run_tag
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS, measured
 from counterpoint.report.wording import figure_of, number
 
@@ -150,3 +151,6 @@ def _cell(run: RunRecord, place: str, metric: Metric) -> str:
     value, reference = measured(run, place, metric.name), measured(run, place, metric.reference)
     beside = "" if reference is None else f" of {figure_of(metric.unit, reference)}"
     return "–" if value is None else figure_of(metric.unit, value) + beside
+
+
+SECTION = Section(40, "spectra", "Spectra", "How many dimensions does it use?", spectrum_section)

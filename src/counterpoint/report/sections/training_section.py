@@ -1,4 +1,4 @@
-"""Section 3: did it learn? The loss between its chance level and its floor, and the learning rate."""
+"""Did it learn? The loss between its chance level and its floor, and the learning rate."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,7 @@ from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import Axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number, percent
 
 SAME_AXIS = "Same axis for all runs."
@@ -163,3 +164,6 @@ def _positions(epochs: Sequence[EpochRecord]) -> list[float]:
 
 def _epoch_axis(positions: Sequence[float]) -> Axis:
     return linear_axis("epoch", positions, num_ticks=6, is_whole=True)
+
+
+SECTION = Section(30, "training", "Training", "Did it learn?", training_section)

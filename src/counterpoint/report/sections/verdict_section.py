@@ -1,4 +1,4 @@
-"""Section 1: is it good? The verdict in words, and the headline numbers."""
+"""Is it good? The verdict in words, and the headline numbers."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from counterpoint.report.charts.figures import columns, missing
 from counterpoint.report.charts.series_style import badge, run_tag, severity
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, EvaluationRow, Finding, RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import HEADLINES, Headline, best_baseline, measured
 from counterpoint.report.sections.side_by_side import side_by_side
 from counterpoint.report.wording import count, figure_of, interval
@@ -102,3 +103,6 @@ def _measurement_notes(metric: Metric, run: RunRecord) -> list[str]:
     notes = [f"{beside}{metric.wording}"] if beside or metric.wording else []
     is_comparable = metric.headline == REPRESENTATION and before
     return [*notes, *([f"untrained: {figure_of(metric.unit, before)}"] if is_comparable else [])]
+
+
+SECTION = Section(10, "verdict", "Verdict", "Is it good?", verdict_section)

@@ -1,9 +1,10 @@
-"""Section 9: how to read this page. The terms, each in a sentence or two."""
+"""How to read this page. The terms, each in a sentence or two."""
 
 from collections.abc import Sequence
 
 from counterpoint.report.markup import Markup, element
 from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS, EVALUATION
 from counterpoint.report.wording import listing, number
 
@@ -68,3 +69,6 @@ def glossary_section(runs: Sequence[RunRecord]) -> Markup:
         words = f"In size below {listing(sorted(known))}, an entry counts as zero."
         entries.append(element("div", element("dt", "sparsity threshold"), element("dd", words)))
     return element("dl", entries, class_="glossary")
+
+
+SECTION = Section(90, "glossary", "Glossary", "How to read this page", glossary_section)
