@@ -22,7 +22,7 @@ from run_folders import (
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.report import page as page_module
 from counterpoint.report.page import display_names, render, report
-from counterpoint.report.run_reader import read_run
+from counterpoint.report.run_record import read_run
 from counterpoint.report.sections import all_sections
 
 SECTION_NAMES = [section.name for section in all_sections()]

@@ -7,12 +7,23 @@ missing is None. Lists become tuples; any other wrong type is an error.
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict, ValidationError
+from pydantic_core import PydanticCustomError
 
 from counterpoint.core.errors import RunError
 
+
+def _figure(value: Any) -> int | float | None:
+    """A number as it is, whole or not."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise PydanticCustomError("figure", "must be a number or null")
+
+
 Model = TypeVar("Model", bound=BaseModel)
 Listed = Strict(False)  # of a tuple: JSON has lists only
+Figure = Annotated[float | None, PlainValidator(_figure)]
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]  # of a list
 EXPECTED = {
     "string_type": "must be text",
     "int_type": "must be a whole number or null",
@@ -117,6 +128,49 @@ class EpochRecord(Record):
     def timings(self) -> dict[str, Any]:
         """One line of ``timings.jsonl``."""
         return self.model_dump(include={"epoch", "step", "images_per_second", "seconds"})
+
+
+class Split(Record):
+    """How the labelled samples of an evaluation were divided into a bank and queries."""
+
+    source: str = ""
+    num_unlabelled: Figure = None
+    num_bank: Figure = None
+    num_queries: Figure = None
+    num_classes: Figure = None
+    class_names: Annotated[tuple[Text, ...], Listed] = ()
+    how: str = ""
+
+
+class EvaluationRow(Record):
+    """One figure of an evaluation with its 95 % interval: ``accuracy`` and counts of queries, or another ``value``."""
+
+    features: str = ""
+    protocol: str = ""
+    settings: Mapping[str, Any] = Field(default_factory=dict)
+    accuracy: Figure = None
+    value: Figure = None
+    correct: Figure = None
+    total: Figure = None
+    low: Figure = None
+    high: Figure = None
+
+    @property
+    def figure(self) -> float | None:
+        """The accuracy, or the other value."""
+        return self.value if self.accuracy is None else self.accuracy
+
+
+class EvaluationRecord(Record):
+    """``evaluation.json``, and each file of ``evaluations/``."""
+
+    split: Split = Split()
+    rows: Annotated[tuple[EvaluationRow, ...], Listed] = ()
+
+    def row(self, features: str, protocol: str) -> EvaluationRow | None:
+        """Find the row of some features under some protocol."""
+        matches = (row for row in self.rows if (row.features, row.protocol) == (features, protocol))
+        return next(matches, None)
 
 
 def read_record(kind: type[Model], value: Any, origin: str) -> Model:

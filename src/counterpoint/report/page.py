@@ -11,8 +11,7 @@ from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
 from counterpoint.report.document import PageKind, Part, check_target, document
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_reader import read_run
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections import all_sections
 from counterpoint.report.wording import count, duration, number
 

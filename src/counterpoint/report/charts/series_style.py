@@ -9,7 +9,6 @@ word, a sign and a colour, always together.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from counterpoint.diagnostics.findings import Level
 from counterpoint.report.markup import Markup, coordinate, element, join
@@ -87,22 +86,12 @@ def _on_circle(x: float, y: float, angle: float, radius: float) -> str:
     return f"{coordinate(x + radius * math.cos(turn))} {coordinate(y + radius * math.sin(turn))}"
 
 
-def known_level(level: str) -> Level:
-    """Read an unknown level as a note.
-
-    >>> known_level("severe"), known_level("odd")
-    ('severe', 'note')
-    """
-    return cast(Level, level) if level in LEVELS else "note"
-
-
-def badge(level: str) -> Markup:
+def badge(level: Level) -> Markup:
     """Show a level."""
-    known = known_level(level)
-    glyph = element("span", GLYPHS[known], class_="glyph", aria_hidden="true")
-    return element("span", glyph, known.capitalize(), class_=f"badge level-{known}")
+    glyph = element("span", GLYPHS[level], class_="glyph", aria_hidden="true")
+    return element("span", glyph, level.capitalize(), class_=f"badge level-{level}")
 
 
-def severity(level: str) -> int:
+def severity(level: Level) -> int:
     """Order levels, worst first."""
-    return LEVELS.index(known_level(level))
+    return LEVELS.index(level)

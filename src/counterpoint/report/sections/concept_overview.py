@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from counterpoint.diagnostics.findings import DescribedConcept
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import WIDE, data_table, figure
 from counterpoint.report.charts.point_chart import Cloud, point_clouds
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import decade_axis, evenly_chosen, percent_axis
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import EMBEDDING, Concept, RunRecord
+from counterpoint.report.run_record import EMBEDDING, RunRecord
 from counterpoint.report.wording import NO_BREAK, count, number, percent
 
 MAX_POINTS = 600
@@ -65,7 +66,7 @@ def _points(run: RunRecord) -> list[tuple[float, float]]:
     return [points[place] for place in evenly_chosen(len(points), MAX_POINTS)]
 
 
-def _rated(run: RunRecord) -> list[Concept]:
+def _rated(run: RunRecord) -> list[DescribedConcept]:
     return [concept for concept in concepts_of(run) if concept.purity is not None]
 
 
@@ -75,7 +76,7 @@ def _cloud(points: Sequence[tuple[float, float]], style: Style) -> Cloud:
 
 def _classes(runs: Sequence[RunRecord], num_runs: int) -> Markup | None:
     """Count each class's own dimensions, run by run; None when no dimension is pure."""
-    counts = {run.order: Counter(concept.top_class for concept in pure_concepts(run)) for run in runs}
+    counts = {run.order: Counter(concept.top_class or "" for concept in pure_concepts(run)) for run in runs}
     if not any(counts.values()):
         return None
     total = Counter({name: 0 for run in runs for name in _class_names(run)})
@@ -105,7 +106,7 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     return data_table("Dimensions", ["dimension", "active on", "purity", "class"], rows)
 
 
-def _row_title(run: RunRecord, concept: Concept, num_runs: int) -> Markup:
+def _row_title(run: RunRecord, concept: DescribedConcept, num_runs: int) -> Markup:
     return join(run_tag(run.name, run.order) if num_runs > 1 else None, " ", number(concept.dim))
 
 
@@ -113,12 +114,12 @@ def _class_names(run: RunRecord) -> tuple[str, ...]:
     return run.evaluation.split.class_names if run.evaluation else ()
 
 
-def concepts_of(run: RunRecord) -> tuple[Concept, ...]:
+def concepts_of(run: RunRecord) -> tuple[DescribedConcept, ...]:
     """The dimensions that the diagnosis describes, the most useful first."""
     return run.diagnosis.concepts if run.diagnosis else ()
 
 
-def pure_concepts(run: RunRecord) -> list[Concept]:
+def pure_concepts(run: RunRecord) -> list[DescribedConcept]:
     """The described dimensions that stand for one class: pure, and purer than all samples are."""
     rated = [concept for concept in concepts_of(run) if concept.purity is not None and concept.top_class]
     return [concept for concept in rated if (concept.purity or 0.0) >= PURE]

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 
+from counterpoint.core.run_records import EvaluationRow
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, readings
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import percent_axis
 from counterpoint.report.markup import Child, Markup, element, join
-from counterpoint.report.run_record import REPRESENTATION, EvaluationRow, RunRecord
+from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import BASELINES, best_baseline, evaluated, metric_of
 from counterpoint.report.wording import count, figure_of, interval, listing, number
@@ -38,15 +39,15 @@ def baseline_words(run: RunRecord) -> str:
 def _protocol_comparison(run: RunRecord, protocol: str) -> str:
     """Say how the representation fares against the best baseline under one protocol."""
     own, metric = evaluated(run, protocol), metric_of(protocol)
-    if own is None or own.value is None:
+    if own is None or own.figure is None:
         return ""
-    words = f"By {metric.short}, the representation reaches {figure_of(metric.unit, own.value)}"
+    words = f"By {metric.short}, the representation reaches {figure_of(metric.unit, own.figure)}"
     best = best_baseline(run, metric)
     if best is None:
         return f"{words}; there is no baseline beside it."
-    gain = own.value - (best.value or 0.0)
+    gain = own.figure - (best.figure or 0.0)
     size = f"{number(abs(100 * gain), 2)} points" if metric.unit == "share" else figure_of(metric.unit, abs(gain))
-    side = f"{size} {'above' if gain > 0 else 'below'} {best.features} ({figure_of(metric.unit, best.value)})"
+    side = f"{size} {'above' if gain > 0 else 'below'} {best.features} ({figure_of(metric.unit, best.figure)})"
     return f"{words}, {side}; {_overlap_words(own, best)}."
 
 
@@ -67,7 +68,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
     if not drawn:
         return _table(runs, num_runs)
-    ends = [end for row in drawn for end in (row.low, row.value, row.high)]
+    ends = [end for row in drawn for end in (row.low, row.figure, row.high)]
     groups = [_group(protocol, runs, num_runs) for protocol in dict.fromkeys(row.protocol for row in drawn)]
     axis = percent_axis("accuracy", ends)
     words = ChartText("Accuracy with 95 % intervals", " ".join(baseline_words(run) for run in runs))
@@ -91,7 +92,7 @@ def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalG
     rows = [
         IntervalRow(
             label,
-            [_interval(run, row, num_runs) for run, row in own if row.features == label and row.value is not None],
+            [_interval(run, row, num_runs) for run, row in own if row.features == label and row.figure is not None],
         )
         for label in labels
     ]
@@ -100,7 +101,7 @@ def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalG
 
 def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float, float, float, Style]:
     """Give the ends of one interval; baselines of a single run are muted."""
-    value = row.value or 0.0
+    value = row.figure or 0.0
     low = value if row.low is None else row.low
     high = value if row.high is None else row.high
     is_baseline = row.features in BASELINES
@@ -132,7 +133,7 @@ def _cell(row: EvaluationRow | None) -> Child:
     unit = metric_of(row.protocol).unit
     correct = "" if row.correct is None else f"{number(row.correct)} of {number(row.total)}"
     details = ", ".join(part for part in (interval(row.low, row.high, unit), correct) if part)
-    return join(element("strong", figure_of(unit, row.value)), " ", element("span", details, class_="aside"))
+    return join(element("strong", figure_of(unit, row.figure)), " ", element("span", details, class_="aside"))
 
 
 def _protocols(runs: Sequence[RunRecord]) -> Markup:
@@ -162,14 +163,14 @@ def _protocol_words(run: RunRecord) -> str:
 
 def _metric_words(row: EvaluationRow) -> str:
     """State a metric: its words with the settings they name, then the settings that they do not."""
-    metric = metric_of(row.protocol)
+    metric, settings = metric_of(row.protocol), flatten(row.settings)
 
     def if_known(part: re.Match[str]) -> str:
-        return part[1] if _settings_in(part[1]) <= row.settings.keys() else ""
+        return part[1] if _settings_in(part[1]) <= settings.keys() else ""
 
     what = re.sub(r"\[(.*?)\]", if_known, metric.wording)
-    rest = [f"{key} {value}" for key, value in row.settings.items() if key not in _settings_in(what)]
-    details = "; ".join(part for part in (what.format_map(row.settings), ", ".join(rest)) if part)
+    rest = [f"{key} {value}" for key, value in settings.items() if key not in _settings_in(what)]
+    details = "; ".join(part for part in (what.format_map(settings), ", ".join(rest)) if part)
     return f"{metric.short[:1].upper() + metric.short[1:]}: {details}." if details else ""
 
 

@@ -60,7 +60,7 @@ TERMS = (
 
 def glossary_section(runs: Sequence[RunRecord]) -> Markup:
     """Explain the terms, every metric, and the sparsity threshold the runs used."""
-    thresholds = {run.diagnosis.sparsity_threshold for run in runs if run.diagnosis}
+    thresholds = {run.diagnosis.settings.get("sparsity_threshold") for run in runs if run.diagnosis}
     known = [number(threshold) for threshold in thresholds if threshold is not None]
     metrics = [*EVALUATION.values(), *DIAGNOSTICS.values()]
     measures = [(each.title, f"{each.definition} ({each.source})") for each in metrics if each.is_shown]

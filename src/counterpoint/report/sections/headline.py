@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from counterpoint.core.metric import Metric, described_metrics
-from counterpoint.report.run_record import REPRESENTATION, EvaluationRow, RunRecord
+from counterpoint.core.run_records import EvaluationRow
+from counterpoint.report.run_record import REPRESENTATION, RunRecord
 from counterpoint.report.wording import duration, figure_of, listing
 
 BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")
@@ -60,15 +61,9 @@ def evaluated(run: RunRecord, protocol: str, features: str = REPRESENTATION) -> 
 
 def best_baseline(run: RunRecord, metric: Metric) -> EvaluationRow | None:
     """The baseline with the best figure of a metric."""
-    rows = [row for name in BASELINES if (row := evaluated(run, metric.name, name)) and row.value is not None]
+    rows = [row for name in BASELINES if (row := evaluated(run, metric.name, name)) and row.figure is not None]
     choose = min if metric.is_higher_better is False else max
-    return choose(rows, key=lambda row: (row.value or 0.0, row.features), default=None)
-
-
-def measured(run: RunRecord, place: str, name: str) -> float | None:
-    """One measurement of a place."""
-    found = run.place(place)
-    return found.figures.get(name) if found else None
+    return choose(rows, key=lambda row: (row.figure or 0.0, row.features), default=None)
 
 
 def metric_of(protocol: str) -> Metric:
@@ -84,14 +79,14 @@ def _evaluation_headline(metric: Metric) -> Headline:
 
     def value(run: RunRecord) -> float | None:
         found = row(run)
-        return found.value if found else None
+        return found.figure if found else None
 
     return _headline(metric, value, row)
 
 
 def _diagnostic_headline(metric: Metric) -> Headline:
     """The headline number of a diagnostic metric."""
-    return _headline(metric, lambda run: measured(run, metric.headline, metric.name), None)
+    return _headline(metric, lambda run: run.measured(metric.headline, metric.name), None)
 
 
 def _headline(

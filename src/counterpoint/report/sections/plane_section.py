@@ -60,12 +60,12 @@ def _pair_words(run: RunRecord) -> str:
 
 
 def _cosine_words(run: RunRecord) -> str:
-    place = run.place(EMBEDDING)
-    if place is None or place.positive_cosine is None or place.negative_cosine is None:
+    positive, negative = run.measured(EMBEDDING, "positive_cosine"), run.measured(EMBEDDING, "negative_cosine")
+    if positive is None or negative is None:
         return ""
     return (
-        f"In the embedding, two views of one sample have a mean cosine of {cosine(place.positive_cosine)}, "
-        f"different samples {cosine(place.negative_cosine)}."
+        f"In the embedding, two views of one sample have a mean cosine of {cosine(positive)}, "
+        f"different samples {cosine(negative)}."
     )
 
 
@@ -79,10 +79,8 @@ def _separation_words(run: RunRecord) -> str:
 
 def _change_words(run: RunRecord) -> str:
     """Compare the representation with the untrained one."""
-    before, after = run.place(UNTRAINED), run.place(REPRESENTATION)
-    if before is None or after is None:
-        return ""
-    pairs = [("alignment", before.alignment, after.alignment), ("uniformity", before.uniformity, after.uniformity)]
+    names = ("alignment", "uniformity")
+    pairs = [(name, run.measured(UNTRAINED, name), run.measured(REPRESENTATION, name)) for name in names]
     parts = [
         f"{'improved' if new < old else 'worsened'} {name} from {number(old)} to {number(new)}"
         for name, old, new in pairs
@@ -120,11 +118,10 @@ def _plane_figure(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _point(run: RunRecord, name: str, num_runs: int) -> NamedPoint | None:
-    place = run.place(name)
-    if place is None or place.alignment is None or place.uniformity is None:
+    x, y = run.measured(name, "alignment"), run.measured(name, "uniformity")
+    if x is None or y is None:
         return None
-    short = _point_name(run, name, num_runs)
-    return NamedPoint(short, place.alignment, place.uniformity, place_style(name, run.order, num_runs))
+    return NamedPoint(_point_name(run, name, num_runs), x, y, place_style(name, run.order, num_runs))
 
 
 def _point_name(run: RunRecord, name: str, num_runs: int) -> str:
@@ -147,10 +144,9 @@ def _plane_table(runs: Sequence[RunRecord]) -> Markup:
     rows = []
     for run in runs:
         for name in PLACES:
-            place = run.place(name)
-            if place is not None:
+            if run.place(name) is not None:
                 title = join(run_tag(run.name, run.order) if len(runs) > 1 else None, " ", name)
-                rows.append([title, number(place.alignment), number(place.uniformity)])
+                rows.append([title, number(run.measured(name, "alignment")), number(run.measured(name, "uniformity"))])
     return data_table("Alignment and uniformity", ["vectors", "alignment", "uniformity"], rows)
 
 
