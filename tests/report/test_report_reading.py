@@ -10,8 +10,7 @@ from counterpoint.core.errors import RunError
 from counterpoint.report.run_record import read_run
 from counterpoint.report.sections.concept_overview import concept_words
 from counterpoint.report.sections.concepts_section import PLANS, gallery_section
-from counterpoint.report.sections.headline import HEADLINES, compare
-from counterpoint.report.sections.side_by_side import side_by_side
+from counterpoint.report.sections.headline import HEADLINES, compare, side_by_side
 from counterpoint.report.sections.training_section import loss_reading
 
 

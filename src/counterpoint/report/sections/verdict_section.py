@@ -10,8 +10,7 @@ from counterpoint.report.charts.series_style import badge, run_tag, severity
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, RunRecord
 from counterpoint.report.sections import Section
-from counterpoint.report.sections.headline import HEADLINES, Headline, best_baseline
-from counterpoint.report.sections.side_by_side import side_by_side
+from counterpoint.report.sections.headline import HEADLINES, Headline, best_baseline, side_by_side
 from counterpoint.report.wording import count, figure_of, interval
 
 NUM_TOP_FINDINGS = 3
