@@ -279,6 +279,33 @@ def test_only_held_out_queries_are_called_so(make_run, how, caption):
     assert "7 samples without a label took no part." in text
 
 
+@pytest.mark.parametrize("has_own", [True, False])
+def test_evaluations_on_other_data_are_listed(make_run, has_own):
+    folder = make_run()
+    own = json.loads((folder / "evaluation.json").read_text())
+    assert "not the run’s own" not in scan(report(folder)).text
+    (folder / "evaluations").mkdir()
+    for name, accuracy in (("b", 0.625), ("a", 0.75)):
+        rows = [{"features": "representation", "protocol": "knn", "accuracy": accuracy, "low": 0.5, "high": 0.875}]
+        other = {"split": {**own["split"], "source": f"<{name}>", "num_queries": 321}, "rows": rows}
+        (folder / "evaluations" / f"{name}.json").write_text(json.dumps(other))
+    if not has_own:
+        (folder / "evaluation.json").unlink()
+    found = scan(report(folder, bare=True))
+    table = spaced(found.text).partition("not the run’s own")[2]
+    assert re.search(r"<a>\s*321\s*75.0 %\s*50.0 to 87.5 %\s*<b>\s*321\s*62.5 %", table)
+
+
+def test_a_damaged_evaluation_on_other_data_is_named(make_run):
+    folder = make_run()
+    (folder / "evaluations").mkdir()
+    (folder / "evaluations" / "a.json").write_text('{"rows": [{"accuracy": "high"}]}')
+    with pytest.raises(
+        RunError, match=r"evaluations/a\.json: rows\[0\]\.accuracy must be a number or null, got 'high'"
+    ):
+        report(folder)
+
+
 def test_settings_that_differ_are_marked(make_run):
     found = scan(report([make_run("a"), make_run("b", method="simclr")]))
     assert "2 settings differ between the runs: method and output.nonnegative." in found.text

@@ -48,7 +48,8 @@ class Arrays:
 class RunRecord:
     """Everything the page knows about one run; two records are equal only when they are the same one.
 
-    ``gaps`` says by verb why what it makes could not be made.
+    ``other_evaluations`` are on other samples, or by other labels, than the run's own. ``gaps`` says by verb why what
+    it makes could not be made.
     """
 
     name: str
@@ -59,6 +60,7 @@ class RunRecord:
     reasons: Mapping[str, str]
     epochs: tuple[EpochRecord, ...]
     evaluation: EvaluationRecord | None
+    other_evaluations: tuple[EvaluationRecord, ...]
     diagnosis: Findings | None
     arrays: Arrays
     gaps: Mapping[str, str]
@@ -108,6 +110,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         reasons=flatten(reasons if isinstance(reasons, dict) else {}),
         epochs=_read_epochs(folder),
         evaluation=evaluation,
+        other_evaluations=_read_other_evaluations(folder),
         diagnosis=judged_anew(diagnosis, evaluation.rows if evaluation else ()) if diagnosis else None,
         arrays=_read_arrays(folder.arrays),
         gaps={verb: printable(why) for verb, why in gaps.items()},
@@ -186,6 +189,13 @@ def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
 def _read_if_there(kind: type[Model], path: Path) -> Model | None:
     """Read a record from a file; None where there is no file."""
     return read_record(kind, fit(read_json(path)), path.name) if path.exists() else None
+
+
+def _read_other_evaluations(folder: RunFolder) -> tuple[EvaluationRecord, ...]:
+    """Read the evaluations on other data, in the order of their files' names."""
+    place = folder.other_evaluations
+    files = sorted(place.glob("*.json"))
+    return tuple(read_record(EvaluationRecord, fit(read_json(file)), f"{place.name}/{file.name}") for file in files)
 
 
 def _read_arrays(path: Path) -> Arrays:

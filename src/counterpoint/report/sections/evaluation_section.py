@@ -23,9 +23,11 @@ def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw every accuracy with its interval, list them, and state the protocols in words."""
     evaluated = [run for run in runs if run.evaluation and run.evaluation.rows]
     absent = absences([run for run in runs if run not in evaluated], "evaluation (which needs labels)", "evaluate")
+    elsewhere = _elsewhere(runs)
     if not evaluated:
-        return join(absent)
-    return join(readings(runs, baseline_words), _figure(evaluated, len(runs)), _protocols(evaluated), absent)
+        return join(absent, elsewhere)
+    drawn = _figure(evaluated, len(runs))
+    return join(readings(runs, baseline_words), drawn, _protocols(evaluated), absent, elsewhere)
 
 
 def baseline_words(run: RunRecord) -> str:
@@ -134,6 +136,25 @@ def _cell(row: EvaluationRow | None) -> Child:
     correct = "" if row.correct is None else f"{number(row.correct)} of {number(row.total)}"
     details = ", ".join(part for part in (interval(row.low, row.high, unit), correct) if part)
     return join(element("strong", figure_of(unit, row.figure)), " ", element("span", details, class_="aside"))
+
+
+def _elsewhere(runs: Sequence[RunRecord]) -> Markup | None:
+    """List what the representation reaches on other data or by other labels, a line for each evaluation."""
+    known = [(run, other) for run in runs for other in run.other_evaluations][:MAX_ROWS]
+    if not known:
+        return None
+    protocols = list(dict.fromkeys(row.protocol for _, other in known for row in other.rows))
+    rows = [
+        [
+            join(run_tag(run.name, run.order) if len(runs) > 1 else None, " ", element("bdi", other.split.source)),
+            number(other.split.num_queries),
+            *(_cell(other.row(REPRESENTATION, protocol)) for protocol in protocols),
+        ]
+        for run, other in known
+    ]
+    head = ["data", "queries", *(metric_of(protocol).short for protocol in protocols)]
+    note = element("p", "The representation on samples or labels that are not the run’s own.", class_="note")
+    return join(element("h3", "On other data"), note, data_table("Evaluations on other data", head, rows))
 
 
 def _protocols(runs: Sequence[RunRecord]) -> Markup:
