@@ -87,7 +87,7 @@ def _is_earlier(kind: PageKind, target: Path) -> bool:
         return kind.generator.encode() in stream.read(4096)
 
 
-def content_hash(content: str) -> str:
+def _content_hash(content: str) -> str:
     """Hash inline content as a content security policy wants it."""
     return f"sha256-{_base64(hashlib.sha256(content.encode()).digest())}"
 
@@ -95,9 +95,9 @@ def content_hash(content: str) -> str:
 def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
     """Write the head: the policy that forbids every request stands before anything it governs."""
     style = Markup("\n".join(_asset(name) for name in kind.styles))
-    scripts = "none" if script is None else content_hash(script)
+    scripts = "none" if script is None else _content_hash(script)
     policy = (
-        f"default-src 'none'; img-src data:; style-src '{content_hash(style)}'; script-src '{scripts}'; "
+        f"default-src 'none'; img-src data:; style-src '{_content_hash(style)}'; script-src '{scripts}'; "
         "base-uri 'none'; form-action 'none'"
     )
     return element(
