@@ -1,6 +1,7 @@
 """What one addition touches: made in a copy of the package, used as a user would, and the touched files counted."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,18 @@ def add_flags(parser: Parser) -> None:
 def run(flags: argparse.Namespace) -> int:
     print("hello", flags.name)
     return 0
+"""
+
+SECTION = """
+from collections.abc import Sequence
+from counterpoint.report.markup import Markup, element
+from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
+
+def greeting_section(runs: Sequence[RunRecord]) -> Markup:
+    return element("p", f"hello {runs[0].name}")
+
+SECTION = Section(35, "greeting", "Greeting", "Who is there?", greeting_section)
 """
 
 LOSS = """
@@ -183,6 +196,20 @@ def test_a_verb_is_one_file(copy: Copy) -> None:
     lines = copy.command("--help").splitlines()
     names = [line.split()[0] for line in lines if line.startswith("  ") and len(line.split()) > 1]
     assert names[names.index("hello") - 1 : names.index("hello") + 2] == ["embed", "hello", "verify"]
+    assert len(copy.touched) == 1
+
+
+def test_a_report_section_is_one_file(copy: Copy) -> None:
+    copy.write("src/counterpoint/report/sections/greeting_section.py", SECTION)
+    run = copy.folder / "early"
+    run.mkdir()
+    (run / "run.json").write_text('{"format": 1, "status": "running"}', encoding="utf-8")
+    copy.run("-m", "counterpoint", "report", "early", "--bare", "-q")
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "<p>hello early</p>" in page
+    anchors = re.findall(r'<section id="(\w+)"', page)
+    assert anchors[anchors.index("greeting") - 1 : anchors.index("greeting") + 2] == ["training", "greeting", "spectra"]
+    assert '<a href="#greeting">Greeting</a>' in page
     assert len(copy.touched) == 1
 
 

@@ -57,10 +57,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: cp.Run) -> No
     last = said.splitlines()[-1]
     assert last.startswith("counterpoint train: stopped and saved at step ")
     assert last.endswith(f"continue with: counterpoint resume {run.path}")
-    assert run.folder.read_status()["status"] == "interrupted"
+    assert run.folder.read_status().status == "interrupted"
     assert not run.folder.weights.exists()
     assert main(["resume", str(run.path), "-q"]) == 0
-    assert run.folder.read_status()["status"] == "finished"
+    assert run.folder.read_status().status == "finished"
     assert_same_run(run, whole)
 
 
@@ -68,7 +68,7 @@ def test_a_killed_run_goes_on_as_well(tmp_path: Path, whole: cp.Run) -> None:
     run = cp.Run(tmp_path / "run")
     exit_code, _ = stopped(run.path, signal.SIGKILL, "epoch 3/")
     assert exit_code == -signal.SIGKILL
-    assert run.folder.read_status()["status"] == "running"
+    assert run.folder.read_status().status == "running"
     assert not run.folder.weights.exists()
     assert main(["resume", str(run.path), "-q"]) == 0
     assert_same_run(run, whole)

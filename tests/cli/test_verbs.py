@@ -41,7 +41,7 @@ def test_train_prints_the_run_folder_last_and_progress_elsewhere(capsys: pytest.
     assert captured.out == "run\n"
     assert "30 negatives" in captured.err
     status = cp.Run("run").folder.read_status()
-    assert (status["method"], status["seed"], status["status"]) == ("ncl", 4, "finished")
+    assert (status.method, status.seed, status.status) == ("ncl", 4, "finished")
 
 
 def test_without_out_a_run_is_named_after_data_and_method(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,7 +68,7 @@ def test_a_config_file_with_flags_above_it(folder: Path) -> None:
 
 def test_overwrite_and_resume(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TRAIN, "--out", "run", "--overwrite", "--seed", "7", "-q"]) == 0
-    assert run.folder.read_status()["seed"] == 7
+    assert run.folder.read_status().seed == 7
     assert main([*TRAIN, "--out", "run", "--resume"]) == 0
     assert main(["resume", "run"]) == 0
     captured = capsys.readouterr()
@@ -201,7 +201,7 @@ def test_sigterm_saves_says_how_to_go_on_and_leaves_with_the_code_of_the_shell(
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", expected)
     assert main(["resume", "run", "-q"]) == 0
-    assert cp.Run("run").folder.read_status()["status"] == "finished"
+    assert cp.Run("run").folder.read_status().status == "finished"
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(

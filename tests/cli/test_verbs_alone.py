@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from counterpoint.cli.catalogue_sentences import catalogue_sentences
 from counterpoint.cli.main import main
 from counterpoint.cli.parsers import VERBS
+from counterpoint.cli.verbs.list_verb import catalogue_sentences
 from counterpoint.data.sources import CATALOGUE as SOURCES
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES

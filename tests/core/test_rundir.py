@@ -62,7 +62,7 @@ def test_a_run_is_not_replaced_unasked(run: RunFolder) -> None:
     message = refusal(run.path, overwrite=False)
     assert message.startswith(f"{run.path} exists; ")
     assert all(remedy in message for remedy in ("--resume", "--overwrite", "--out"))
-    assert run.read_status()["status"] == "running"
+    assert run.read_status().status == "running"
 
 
 def test_a_run_is_replaced_when_asked_and_nothing_of_it_stays(run: RunFolder) -> None:
@@ -102,7 +102,7 @@ def test_a_run_that_cannot_be_deleted_is_told(run: RunFolder, tmp_path: Path) ->
     link = tmp_path / "latest"  # a link to a run: deleting through it would leave the link without a target
     link.symlink_to(run.path, target_is_directory=True)
     assert str(link) in refusal(link, overwrite=True)
-    assert run.read_status()["status"] == "running"
+    assert run.read_status().status == "running"
 
 
 # --- opening
@@ -154,11 +154,34 @@ def test_a_run_shows_its_metrics(run: RunFolder) -> None:
 
 
 def test_status_entries_are_added_and_changed(run: RunFolder) -> None:
-    run.update_status(seed=3, device={"kind": "cpu"})
+    run.update_status(seed=3, loader={"workers": "0"})
     run.update_status(status="finished")
     status = json.loads(run.status.read_text(encoding="utf-8"))
-    assert status == {"format": 1, "status": "finished", "seed": 3, "device": {"kind": "cpu"}}
-    assert run.read_status() == status
+    assert status == {"format": 1, "status": "finished", "seed": 3, "loader": {"workers": "0"}}
+    assert run.read_status().written() == status
+
+
+def test_a_status_keeps_what_it_does_not_know(run: RunFolder) -> None:
+    run.status.write_text('{"format": 1, "status": "running", "later": [1, {"a": null}]}', encoding="utf-8")
+    run.update_status(status="finished")
+    status = json.loads(run.status.read_text(encoding="utf-8"))
+    assert status == {"format": 1, "status": "finished", "later": [1, {"a": None}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format": 1}', r"run\.json: status is missing"),
+        ('{"status": "finished", "method": {"a": 1}}', r"run\.json: method must be text, got \{'a': 1\}"),
+        ('{"status": "finished", "skipped": [{"name": 3}]}', r"run\.json: skipped\[0\]\.name must be text, got 3"),
+        ('{"status": "finished", "seconds": true}', r"run\.json: seconds must be a number or null, got True"),
+        ("[1]", r"run\.json: it must hold named values"),
+    ],
+)
+def test_a_field_of_a_wrong_type_is_named(run: RunFolder, text: str, message: str) -> None:
+    run.status.write_text(text, encoding="utf-8")
+    with pytest.raises(RunError, match=message):
+        run.read_status()
 
 
 def test_a_damaged_status_is_told_and_kept(run: RunFolder) -> None:

@@ -3,13 +3,13 @@
 import json
 import math
 import re
-from dataclasses import fields
 from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
+from counterpoint.core.run_records import EvaluationRow, read_record
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
@@ -19,7 +19,17 @@ from counterpoint.diagnostics.evidence import (
     Lever,
     Measurements,
 )
-from counterpoint.diagnostics.findings import CATALOGUE, LEVELS, Finding, Findings, Level, find, unjudged
+from counterpoint.diagnostics.findings import (
+    CATALOGUE,
+    LEVELS,
+    DescribedConcept,
+    Finding,
+    Findings,
+    Level,
+    find,
+    judged_anew,
+    unjudged,
+)
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.report import run_record
 
@@ -39,7 +49,7 @@ FIGURES = {
 
 def healthy(*, num_samples: int = 1000, num_dims: int = 64, **changes: float | None) -> Measurements:
     """Measurements of a good embedding, with what a test changes."""
-    return Measurements(num_samples, num_dims, {**FIGURES, **changes})
+    return Measurements.model_validate({"num_samples": num_samples, "num_dims": num_dims, **FIGURES, **changes})
 
 
 def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) -> Evidence:
@@ -223,11 +233,16 @@ def test_real_features_with_a_known_fault_are_diagnosed(kind: str, expected: dic
 
 
 def finding(level: Level, title: str = "Something") -> Finding:
-    return Finding("name", level, title, 1.0, None, "nothing", "Text.", "do this")
+    return Finding(
+        name="name", level=level, title=title, measured=1.0, reference_name="nothing", text="Text.", remedy="do this"
+    )
 
 
 def findings_of(*found: Finding) -> Findings:
-    return Findings(found, {EMBEDDING: healthy()}, ({"dim": 3, "values": (0.5, 0.2)},), {"sparsity_threshold": 1e-5})
+    concept = DescribedConcept(dim=3, values=(0.5, 0.2))
+    return Findings(
+        findings=found, places={EMBEDDING: healthy()}, concepts=(concept,), settings={"sparsity_threshold": 1e-5}
+    )
 
 
 def test_the_worst_comes_first_and_otherwise_the_catalogues_order_holds() -> None:
@@ -263,9 +278,23 @@ def test_the_verdict_says_what_could_not_be_judged() -> None:
     assert unjudged(learned, learned) == ()
     for known, why in (((None, None), "no evaluation"), ((learned, None), "without a baseline")):
         lacking = unjudged(*known)
-        verdict = Findings((), {EMBEDDING: healthy()}, (), {}, lacking).verdict
+        verdict = Findings(places={EMBEDDING: healthy()}, unjudged=lacking).verdict
         assert verdict.startswith("Healthy: nothing wrong was found. Not judged: whether learning helped (")
         assert why in verdict
+
+
+def test_an_evaluation_that_came_later_is_judged_too() -> None:
+    rows = [
+        EvaluationRow(features=name, protocol="knn", accuracy=value, low=value - 0.02, high=value + 0.02)
+        for name, value in (("representation", 0.9), ("embedding", 0.99), ("pixels (PCA)", 0.8), ("untrained", 0.7))
+    ]
+    before = findings_of(finding("note"))
+    after = judged_anew(before, rows)
+    assert [(each.name, each.level) for each in after.findings] == [("name", "note"), ("gain", "good")]
+    assert (after.findings[1].measured, after.findings[1].reference) == (0.9, 0.8)
+    assert judged_anew(after, rows) == after
+    assert "Not judged" in judged_anew(after, []).verdict
+    assert judged_anew(after, []).findings == before.findings
 
 
 def test_printed_findings_show_a_remedy_only_where_something_is_wrong() -> None:
@@ -275,11 +304,16 @@ def test_printed_findings_show_a_remedy_only_where_something_is_wrong() -> None:
 
 
 def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> None:
-    findings = Findings(find(evidence(loss=6.19)), evidence().places, ({"dim": 3},), {"num_samples": 9})
+    findings = Findings(
+        findings=find(evidence(loss=6.19)),
+        places=evidence().places,
+        concepts=(DescribedConcept(dim=3),),
+        settings={"num_samples": 9},
+    )
     written = json.loads(json.dumps(findings.to_dict(), allow_nan=False))
     assert set(written) == {"verdict", "findings", "places", "concepts", "settings", "unjudged"}
     assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
-    assert all(set(each) == {field.name for field in fields(run_record.Finding)} for each in written["findings"])
+    assert read_record(Findings, written, "findings.json") == findings
     assert set(written["places"]) == {EMBEDDING, REPRESENTATION, UNTRAINED} == set(run_record.PLACES)
     assert all({"num_samples", "num_dims", *FIGURES} == set(place) for place in written["places"].values())
     assert written["findings"][0]["measured"] == 6.19

@@ -13,11 +13,11 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.protocol import KNN, PROBE
 from counterpoint.evaluation.trained_run import open_trained
-from counterpoint.report import run_record
 from oracles import class_votes as oracle
 from oracles.number_checks import assert_numbers
 
@@ -76,9 +76,9 @@ def test_features_that_hold_the_classes_beat_chance(evaluation: cp.Evaluation) -
 def test_the_record_is_written_as_the_report_reads_it(run: cp.Run, evaluation: cp.Evaluation) -> None:
     written = json.loads(run.folder.evaluation.read_text())
     assert written == json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
-    row_keys = set(run_record.EvaluationRow.__dataclass_fields__) - {"value"} | {"accuracy"}
-    assert all(set(row) == row_keys for row in written["rows"])
-    assert set(written["split"]) == set(run_record.Split.__dataclass_fields__)
+    record = read_record(EvaluationRecord, written, "evaluation.json")
+    assert json.loads(json.dumps(record.written())) == written
+    assert all(set(row) == EvaluationRow.model_fields.keys() - {"value"} for row in written["rows"])
     assert written["split"] == {
         "source": "array",
         "num_unlabelled": 0,

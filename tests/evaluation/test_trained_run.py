@@ -38,7 +38,7 @@ def test_the_split_holds_out_the_stated_share_of_each_class(run: cp.Run, cluster
     split = opened(run).split
     assert sorted([*split.train.tolist(), *split.held_out.tolist()]) == list(range(75))
     assert np.bincount(clusters.labels[split.held_out.numpy()]).tolist() == [10, 10, 10]
-    assert run.folder.read_status()["num_train"] == len(split.train) == 45
+    assert run.folder.read_status().num_train == len(split.train) == 45
 
 
 def test_the_settings_are_those_of_the_run_with_nothing_left_to_choose(run: cp.Run) -> None:

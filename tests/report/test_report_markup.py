@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.report.markup import Markup, coordinate, element, escape, join
-from counterpoint.report.plain_text import MAX_CHARACTERS, hide_folders, printable
+from counterpoint.report.markup import (
+    MAX_CHARACTERS,
+    Markup,
+    coordinate,
+    element,
+    escape,
+    hide_folders,
+    join,
+    printable,
+)
 
 
 class TextOf(HTMLParser):

@@ -21,12 +21,11 @@ from run_folders import (
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.report import page as page_module
-from counterpoint.report.document import sections
 from counterpoint.report.page import display_names, render, report
-from counterpoint.report.run_reader import read_run
-from counterpoint.report.sections.thumbnails import PLANS
+from counterpoint.report.run_record import read_run
+from counterpoint.report.sections import all_sections
 
-SECTION_NAMES = [section.name for section in sections(PLANS[0])]
+SECTION_NAMES = [section.name for section in all_sections()]
 
 
 def spaced(text: str) -> str:
@@ -280,6 +279,33 @@ def test_only_held_out_queries_are_called_so(make_run, how, caption):
     assert "7 samples without a label took no part." in text
 
 
+@pytest.mark.parametrize("has_own", [True, False])
+def test_evaluations_on_other_data_are_listed(make_run, has_own):
+    folder = make_run()
+    own = json.loads((folder / "evaluation.json").read_text())
+    assert "not the run’s own" not in scan(report(folder)).text
+    (folder / "evaluations").mkdir()
+    for name, accuracy in (("b", 0.625), ("a", 0.75)):
+        rows = [{"features": "representation", "protocol": "knn", "accuracy": accuracy, "low": 0.5, "high": 0.875}]
+        other = {"split": {**own["split"], "source": f"<{name}>", "num_queries": 321}, "rows": rows}
+        (folder / "evaluations" / f"{name}.json").write_text(json.dumps(other))
+    if not has_own:
+        (folder / "evaluation.json").unlink()
+    found = scan(report(folder, bare=True))
+    table = spaced(found.text).partition("not the run’s own")[2]
+    assert re.search(r"<a>\s*321\s*75.0 %\s*50.0 to 87.5 %\s*<b>\s*321\s*62.5 %", table)
+
+
+def test_a_damaged_evaluation_on_other_data_is_named(make_run):
+    folder = make_run()
+    (folder / "evaluations").mkdir()
+    (folder / "evaluations" / "a.json").write_text('{"rows": [{"accuracy": "high"}]}')
+    with pytest.raises(
+        RunError, match=r"evaluations/a\.json: rows\[0\]\.accuracy must be a number or null, got 'high'"
+    ):
+        report(folder)
+
+
 def test_settings_that_differ_are_marked(make_run):
     found = scan(report([make_run("a"), make_run("b", method="simclr")]))
     assert "2 settings differ between the runs: method and output.nonnegative." in found.text
@@ -299,7 +325,7 @@ def test_report_imports_only_core_numpy_pillow_records_of_theory_and_the_standar
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             others = {name for name in names if not name.startswith(allowed)}
-            foreign |= others - verbs if source.name == "completion.py" else others
+            foreign |= others - verbs if source.name == "page.py" else others
     assert foreign <= {
         "base64", "collections", "collections.abc", "dataclasses", "datetime", "functools", "hashlib", "html",
         "importlib", "io", "itertools", "math", "os", "pathlib", "re", "statistics", "sys", "types", "typing",

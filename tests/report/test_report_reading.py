@@ -7,12 +7,10 @@ import pytest
 from run_folders import edit_json
 
 from counterpoint.core.errors import RunError
-from counterpoint.report.run_reader import read_run
-from counterpoint.report.sections.concept_words import concept_words
-from counterpoint.report.sections.gallery import gallery_section
-from counterpoint.report.sections.headline import HEADLINES, compare
-from counterpoint.report.sections.side_by_side import side_by_side
-from counterpoint.report.sections.thumbnails import PLANS
+from counterpoint.report.run_record import read_run
+from counterpoint.report.sections.concept_overview import concept_words
+from counterpoint.report.sections.concepts_section import PLANS, gallery_section
+from counterpoint.report.sections.headline import HEADLINES, compare, side_by_side
 from counterpoint.report.sections.training_section import loss_reading
 
 
@@ -56,7 +54,7 @@ def test_a_folder_without_run_json_is_refused(tmp_path):
             "alignment must be a number or null",
         ),
         ("findings.json", lambda c: c.update(findings={}), "findings must be a list"),
-        ("findings.json", lambda c: c.update(verdict=[1]), "verdict must hold named values"),
+        ("findings.json", lambda c: c.update(settings=[1]), "settings must hold named values"),
         ("evaluation.json", lambda c: c["rows"].append(3), r"rows\[8\] must hold named values"),
         ("evaluation.json", lambda c: c["rows"][0].update(accuracy=True), "accuracy must be a number or null"),
         ("run.json", lambda c: c.update(method={"a": 1}), "method must be text"),

@@ -200,5 +200,5 @@ def test_what_has_no_effect_is_not_recorded_and_a_run_that_recorded_it_goes_on(
     old = {**recorded, "temperature": 0.5, "target": {"momentum": "auto", "queue_size": "auto"}}
     run.folder.resolved.write_text(dump_yaml(old))
     run.folder.update_status(status="interrupted")
-    assert cp.resume(cp.Run(run.path, data=images), quiet=True).folder.read_status()["status"] == "finished"
+    assert cp.resume(cp.Run(run.path, data=images), quiet=True).folder.read_status().status == "finished"
     assert parse_yaml(run.folder.resolved.read_text(), "resolved")["temperature"] == 0.5

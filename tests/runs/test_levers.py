@@ -36,12 +36,12 @@ FIGURES = {
     "positive_cosine": 0.99,
     "negative_cosine": 0.99,
 }
-ILL = Measurements(40, 64, FIGURES)
+ILL = Measurements.model_validate({"num_samples": 40, "num_dims": 64, **FIGURES})
 
 
 def everything_wrong(settings: TrainSettings) -> Evidence:
     """Evidence at which every check speaks up."""
-    places = {EMBEDDING: ILL, REPRESENTATION: ILL, UNTRAINED: Measurements(40, 64, {**FIGURES, "effective_rank": 20.0})}
+    places = {EMBEDDING: ILL, REPRESENTATION: ILL, UNTRAINED: ILL.model_copy(update={"effective_rank": 20.0})}
     worse, better = Accuracy(REPRESENTATION, 0.2, 0.1, 0.3), Accuracy("pixels (PCA)", 0.6, 0.5, 0.7)
     levers = levers_of(settings, "vectors")
     return Evidence(places, loss=6.0, chance=6.0, floor=1.0, learned=worse, baseline=better, levers=levers)

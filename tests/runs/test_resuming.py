@@ -62,11 +62,11 @@ def test_mid_epoch_and_at_an_epochs_end(tmp_path: Path, images: np.ndarray, monk
     for name, num_steps in (("mid", BATCHES + 1), ("end", 2 * BATCHES)):
         path = interrupted(monkeypatch, num_steps, images, method="ncl", out=tmp_path / name)
         status = cp.Run(path).folder.read_status()
-        assert status["status"] == "interrupted"
+        assert status.status == "interrupted"
         assert not (path / "encoder.safetensors").exists()
         resumed = cp.resume(cp.Run(path, data=images), quiet=True)
-        assert resumed.folder.read_status()["status"] == "finished"
-        assert resumed.folder.read_status()["seconds"] > status["seconds"]
+        assert resumed.folder.read_status().status == "finished"
+        assert resumed.folder.read_status().seconds > status.seconds
         assert_same_run(resumed, whole)
 
 
@@ -178,7 +178,7 @@ def test_another_setting_is_refused_by_name(
     with pytest.raises(UsageError) as caught:
         cp.train(images, out=path, resume=True, **{**SMALL, **change})
     assert complaint in str(caught.value)
-    assert cp.Run(path).folder.read_status()["status"] == "interrupted"
+    assert cp.Run(path).folder.read_status().status == "interrupted"
 
 
 def test_settings_that_say_the_same_in_other_words_are_fine(
@@ -187,7 +187,7 @@ def test_settings_that_say_the_same_in_other_words_are_fine(
     path = interrupted(monkeypatch, 2, images, out=tmp_path / "run", temperature=0.2)
     settings = {"temperature": "auto", "views": {"crop_scale": [0.6, 1]}, "optim": {"learning_rate": 2e-3}}
     cp.train(images, out=path, resume=True, **SMALL, **settings)
-    assert cp.Run(path).folder.read_status()["status"] == "finished"
+    assert cp.Run(path).folder.read_status().status == "finished"
 
 
 @pytest.mark.thorough
@@ -202,7 +202,7 @@ def test_changed_data_or_labels_are_refused(
     for data, given in ((changed, labels), (images, relabelled), (images[:-1], labels[:-1])):
         with pytest.raises(RunError, match="the data changed since"):
             cp.resume(cp.Run(path, data=data, labels=given), quiet=True)
-    assert cp.Run(path).folder.read_status()["status"] == "interrupted"
+    assert cp.Run(path).folder.read_status().status == "interrupted"
     cp.resume(cp.Run(path, data=images, labels=labels), quiet=True)
 
 

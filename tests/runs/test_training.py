@@ -104,13 +104,13 @@ def test_the_run_folder_tells_the_whole_story(tmp_path: Path, images: np.ndarray
     names = {"config.yaml", "resolved.yaml", "run.json", "metrics.jsonl", "encoder.safetensors", "encoder.json"}
     assert {path.name for path in run.path.iterdir()} == names | {"timings.jsonl", "checkpoints"}
     status = run.folder.read_status()
-    assert status["status"] == "finished"
-    assert (status["seed"], status["method"], status["data"], status["version"]) == (5, "ncl", "array", cp.__version__)
-    assert (status["num_samples"], status["num_train"]) == (60, 48)
-    assert (status["negatives_per_anchor"], status["embedding_dims"], status["width"]) == (30, 128, 256)
-    assert status["num_threads"] == torch.get_num_threads()
-    assert status["seconds"] > 0
-    assert status["peak_memory_mb"] > 0
+    assert status.status == "finished"
+    assert (status.seed, status.method, status.data, status.version) == (5, "ncl", "array", cp.__version__)
+    assert (status.num_samples, status.num_train) == (60, 48)
+    assert (status.negatives_per_anchor, status.embedding_dims, status.width) == (30, 128, 256)
+    assert status.num_threads == torch.get_num_threads()
+    assert status.seconds > 0
+    assert status.peak_memory_mb > 0
     config = parse_yaml(run.folder.config.read_text(), "config")
     assert config == {"data": "array", "method": "ncl", "out": str(run.path), "epochs": 2, "batch_size": 16, "seed": 5}
     assert [record["epoch"] for record in run.metrics] == [1, 2]
@@ -223,7 +223,7 @@ def test_a_folder_of_mixed_pictures_trains_and_its_bad_files_are_recorded(
     run = cp.train(folder, **{"source.max_bad": 0.2}, **settings)
     said = capsys.readouterr().err
     assert "skipped 2 of 11 files" in said
-    recorded = {item["name"]: item["reason"] for item in run.folder.read_status()["skipped"]}
+    recorded = {item.name: item.reason for item in run.folder.read_status().skipped}
     assert recorded.keys() == reasons.keys()
     for name, reason in reasons.items():
         assert reason in recorded[name]
@@ -343,7 +343,7 @@ def test_a_folder_that_exists_is_left_alone_unless_it_is_a_run_and_one_asks(tmp_
     assert snapshot(tmp_path) == before
     cp.train(images, out=tmp_path / "empty", **SMALL)
     other = cp.train(images, out=run.path, overwrite=True, seed=9, **SMALL)
-    assert other.folder.read_status()["seed"] == 9
+    assert other.folder.read_status().seed == 9
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_recorded(
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
     monkeypatch.undo()
     run = cp.resume(cp.Run(tmp_path / "run", data=images), quiet=True)
-    assert run.folder.read_status()["status"] == "finished"
+    assert run.folder.read_status().status == "finished"
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])

@@ -1,7 +1,9 @@
-"""The verbs by name, and the parser of each. Loads no verb but the one that is asked for, and no torch."""
+"""The verbs by name, the parser of each, and what their modules share. Loads only the verb asked for, and no torch."""
 
 import argparse
 import ast
+import os
+import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +12,11 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
 from counterpoint.core.errors import gone, nearest
+from counterpoint.core.ranks import read_ranks
+
+HELP_WIDTH = 78  # where a text is read on any terminal
+UNLIMITED = 10_000  # columns of what is read by other programs: one line for each name
+NARROWEST = 30  # columns that a sentence always has
 
 
 class Parser(argparse.ArgumentParser):
@@ -104,6 +111,39 @@ def overview() -> str:
             "",
         ]
     )
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the run folder."""
+    parser.add_argument("run", metavar="RUN", help="run folder")
+
+
+def print_folder(path: Path) -> None:
+    """Name a run's folder on standard output, once for all ranks."""
+    if read_ranks(os.environ).rank == 0:
+        print(path)
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, or of ``COLUMNS``; without either, lines are not broken."""
+    return shutil.get_terminal_size((UNLIMITED, 0)).columns
+
+
+def two_columns(rows: Mapping[str, str], width: int) -> Sequence[str]:
+    r"""Lines with the names on the left and their sentences beside them.
+
+    >>> print(*two_columns({"one": "first", "three": "the third of all of them here"}, 38), sep="\n")
+      one    first
+      three  the third of all of them
+             here
+    """
+    first = max(map(len, rows)) + 4
+    lines = []
+    for name, sentence in rows.items():
+        broken = textwrap.wrap(sentence, max(NARROWEST, width - first), break_long_words=False, break_on_hyphens=False)
+        lines.append(f"  {name:<{first - 2}}{broken[0]}")
+        lines += [" " * first + line for line in broken[1:]]
+    return lines
 
 
 def _dashed(word: str) -> str:

@@ -5,10 +5,13 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import finite_or_null, flush_to_disk, read_json, write_json, write_text
+
+if TYPE_CHECKING:
+    from counterpoint.core.run_records import RunStatus
 
 FORMAT_VERSION = 1
 
@@ -95,14 +98,23 @@ class RunFolder:
         described = (self.config, self.resolved, self.status, self.metrics, self.timings, self.weights)
         return (*described, self.encoder_card, self.evaluation, self.findings, self.arrays, self.report)
 
-    def read_status(self) -> dict[str, Any]:
-        """Read ``run.json``."""
-        return read_json(self.status)
+    def read_status(self) -> "RunStatus":
+        """Read ``run.json``.
+
+        Raises:
+            RunError: it is missing, damaged, or a field is of the wrong type.
+        """
+        # deferred: pydantic takes 0.1 s to import, and what is no run is answered without it
+        from counterpoint.core.run_records import RunStatus, read_record  # deferred: see above
+
+        return read_record(RunStatus, read_json(self.status), str(self.status))
 
     def update_status(self, **changes: Any) -> None:
-        """Change entries of ``run.json`` atomically."""
-        before = read_json(self.status) if self.status.exists() else {"format": FORMAT_VERSION}
-        write_json(self.status, {**before, **changes})
+        """Change fields of ``run.json`` atomically."""
+        from counterpoint.core.run_records import RunStatus  # deferred: see `read_status`
+
+        before = self.read_status().written() if self.status.exists() else {"format": FORMAT_VERSION}
+        write_json(self.status, RunStatus.model_validate({**before, **changes}).written())
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Append one line to ``metrics.jsonl``."""
@@ -183,7 +195,7 @@ def open_run(path: Path) -> RunFolder:
         raise RunError(
             f"{path} is not a run folder (it has no run.json); `counterpoint train --out {path.name}` makes one"
         )
-    record = folder.read_status()
+    record = read_json(folder.status)
     if not isinstance(record, dict) or "status" not in record:
         raise RunError(f"{path} is not a run folder (its run.json is not a run's)")
     if record.get("format") != FORMAT_VERSION:

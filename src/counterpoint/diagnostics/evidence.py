@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import ConfigDict, Field
+
 from counterpoint.core.errors import nearest
+from counterpoint.core.run_records import EvaluationRow, Figure, Record
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
@@ -14,29 +17,38 @@ Lever = Literal[
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
 
 
-@dataclass(frozen=True)
-class Measurements:
+class Measurements(Record):
     """Figures of one place (representation, embedding, untrained...), each also an attribute by its metric's name.
+
+    A figure is None where something needed was not given, or where it does not exist.
 
     Attributes:
         num_samples: how many vectors.
         num_dims: of how many dimensions.
-        figures: by metric; None where something needed was not given, or the figure does not exist.
     """
 
-    num_samples: int
-    num_dims: int
-    figures: Mapping[str, Any]
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Figure] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    num_samples: int = 0
+    num_dims: int = 0
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """By metric."""
+        return self.model_extra or {}
 
     def __getattr__(self, name: str) -> Any:
         """The figure of a metric."""
-        if name in self.__dict__.get("figures", {}):
+        if name.startswith("_"):
+            raise AttributeError(name)  # of pydantic, perhaps before there are figures
+        if name in self.figures:
             return self.figures[name]
-        raise AttributeError(f"no metric is called {name!r}{nearest(name, self.__dict__.get('figures', {}))}")
+        raise AttributeError(f"no metric is called {name!r}{nearest(name, self.figures)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""
-        return {"num_samples": self.num_samples, "num_dims": self.num_dims, **self.figures}
+        return self.model_dump()
 
 
 @dataclass(frozen=True)
@@ -75,8 +87,14 @@ class Evidence:
     levers: frozenset[Lever] = frozenset()
 
 
-def gain_accuracies(accuracies: Sequence[Accuracy]) -> tuple[Accuracy | None, Accuracy | None]:
-    """Of the kNN accuracies of an evaluation, that of the representation and that of the best baseline."""
+def gain_accuracies(rows: Sequence[EvaluationRow]) -> tuple[Accuracy | None, Accuracy | None]:
+    """Of an evaluation, the kNN accuracy of the representation and that of the best baseline."""
+    known = [(row.features, row.accuracy, row.low, row.high) for row in rows if row.protocol == "knn"]
+    accuracies = [
+        Accuracy(name, value, low, high)
+        for name, value, low, high in known
+        if value is not None and low is not None and high is not None
+    ]
     learned = next((each for each in accuracies if each.name == REPRESENTATION), None)
     others = [each for each in accuracies if each.name not in (REPRESENTATION, EMBEDDING)]
     return learned, max(others, key=lambda each: each.value, default=None)

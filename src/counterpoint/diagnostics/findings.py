@@ -1,9 +1,11 @@
 """Findings: what the measurements mean, worst first, each with a reference, a mechanism and something to try."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator, Field
+
+from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
@@ -12,6 +14,7 @@ from counterpoint.diagnostics.evidence import (
     Evidence,
     Lever,
     Measurements,
+    gain_accuracies,
 )
 
 Level = Literal["good", "note", "warning", "severe"]
@@ -27,37 +30,68 @@ CHANCE_SHARE = 0.05
 FEW_SAMPLES = 200
 
 
-@dataclass(frozen=True)
-class Finding:
+def known_level(level: Any) -> Any:
+    """Read an unknown level as a note.
+
+    >>> known_level("severe"), known_level("odd")
+    ('severe', 'note')
+    """
+    return level if level in LEVELS else "note"
+
+
+class Finding(Record):
     """One thing that was found."""
 
-    name: str
-    level: Level
-    title: str
-    measured: float
-    reference: float | None
-    reference_name: str
-    text: str
+    name: str = ""
+    level: Annotated[Level, BeforeValidator(known_level)] = "note"
+    title: str = ""
+    measured: Figure = None
+    reference: Figure = None
+    reference_name: str = ""
+    text: str = ""
     remedy: str = ""
 
 
-@dataclass(frozen=True)
-class Findings:
+class DescribedConcept(Record):
+    """One dimension (see ``concepts.Concept``) in words: its values are also items by their names.
+
+    Attributes:
+        purity: share of the commonest class among the samples that activate it.
+        top_class: that class; None where it is no more common there than chance allows.
+        thumbnails: places of the top samples among the pictures in ``arrays.npz``.
+        names: of the top samples.
+    """
+
+    dim: Figure = None
+    fires: Figure = None
+    mean_activation: Figure = None
+    expected_activation: Figure = None
+    values: Annotated[tuple[Figure, ...], Listed] = ()
+    purity: Figure = None
+    top_class: str | None = None
+    thumbnails: Annotated[tuple[Figure, ...], Listed] = ()
+    names: Annotated[tuple[Text, ...], Listed] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+class Findings(Record):
     """A diagnosis.
 
     Attributes:
         findings: worst first.
         places: measurements by place.
-        concepts: plain records of single dimensions (see ``concepts.Concept``), with names and purity.
+        concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
         unjudged: what could not be judged, and why (see ``unjudged``).
     """
 
-    findings: tuple[Finding, ...]
-    places: Mapping[str, Measurements]
-    concepts: tuple[Mapping[str, Any], ...]
-    settings: Mapping[str, Any]
-    unjudged: tuple[str, ...] = ()
+    findings: Annotated[tuple[Finding, ...], Listed] = ()
+    places: Mapping[str, Measurements] = Field(default_factory=dict)
+    concepts: Annotated[tuple[DescribedConcept, ...], Listed] = ()
+    settings: Mapping[str, Figure] = Field(default_factory=dict)
+    unjudged: Annotated[tuple[Text, ...], Listed] = ()
 
     @property
     def level(self) -> Level:
@@ -74,9 +108,9 @@ class Findings:
         """Plain values, as in ``findings.json``."""
         return {
             "verdict": {"level": self.level, "sentence": self.verdict},
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.model_dump() for finding in self.findings],
             "places": {name: figures.to_dict() for name, figures in self.places.items()},
-            "concepts": [dict(concept) for concept in self.concepts],
+            "concepts": [concept.written() for concept in self.concepts],
             "settings": dict(self.settings),
             "unjudged": list(self.unjudged),
         }
@@ -94,6 +128,26 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
     """Run every check of ``CATALOGUE``; worst findings first, otherwise in the catalogue's order."""
     found = [finding for check in CATALOGUE.values() if (finding := check(evidence)) is not None]
     return tuple(sorted(found, key=lambda finding: -LEVELS.index(finding.level)))
+
+
+def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
+    """Draw the finding about the gain, and with it the verdict, from an evaluation of the same run.
+
+    Args:
+        findings: as they were written, perhaps before there was an evaluation, or from an earlier one.
+        rows: of the evaluation; none where there is none.
+    """
+    learned, baseline = gain_accuracies(rows)
+    gain = check_gain(Evidence({}, learned=learned, baseline=baseline))
+    known = [*(each for each in findings.findings if each.name != "gain"), *filter(None, [gain])]
+    order = list(CATALOGUE)
+
+    def place(finding: Finding) -> tuple[int, int]:
+        return -LEVELS.index(finding.level), order.index(finding.name) if finding.name in order else len(order)
+
+    return findings.model_copy(
+        update={"findings": tuple(sorted(known, key=place)), "unjudged": unjudged(learned, baseline)}
+    )
 
 
 def verdict_words(level: Level, titles: Sequence[str], unjudged: Sequence[str]) -> str:

@@ -72,4 +72,5 @@ def measure_place(
     subject = Subject(z_ND, views, labels, threshold, spectrum_D, cosines)
     values = side_by_side(lambda metric: metric.measure(subject), CATALOGUE.values())
     figures = {name: None if math.isnan(value) else value for name, value in zip(CATALOGUE, values, strict=True)}
-    return Place(Measurements(len(z_ND), z_ND.shape[1], figures), spectrum_D, cosines)
+    counts = {"num_samples": len(z_ND), "num_dims": z_ND.shape[1]}
+    return Place(Measurements.model_validate({**counts, **figures}), spectrum_D, cosines)

@@ -17,12 +17,13 @@ from counterpoint.core.errors import (
     first_line,
 )
 from counterpoint.core.first_rank import from_first_rank, on_all_ranks, on_first_rank
+from counterpoint.core.run_records import EpochRecord
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position, Snapshot, list_checkpoints, restore_checkpoint, save_checkpoint
 from counterpoint.engine.hooks import EpochEnd, Logger
 from counterpoint.engine.interrupt import StopRequest, stop_on_signals
 from counterpoint.engine.job import TrainingJob
-from counterpoint.engine.progress import EpochRecord, Reporter, TrainingDisplay
+from counterpoint.engine.progress import Reporter, TrainingDisplay
 from counterpoint.engine.replay import StepRecord, record_step, weights_digest
 from counterpoint.engine.step import Prepared, StepOutcome, take_step
 

@@ -3,79 +3,18 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
+from counterpoint.core.run_records import EpochRecord
+
 NARROW = 110  # columns below which the live line is shortened
 LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal
-
-
-@dataclass(frozen=True)
-class EpochRecord:
-    """What one epoch was.
-
-    Attributes:
-        epoch: counted from 1.
-        step: updates so far.
-        loss: mean over the epoch's steps.
-        chance: loss of an encoder that has learned nothing, or None.
-        floor: loss that no embedding can go below, or None.
-        learning_rate: of the last step.
-        gradient_norm: mean over the steps, before clipping.
-        skipped_updates: steps that float16's loss scale left out.
-        measured: what measurements found, by name.
-        images_per_second: of this process or processes, since the epoch began or was resumed.
-        seconds: of its steps.
-    """
-
-    epoch: int
-    step: int
-    loss: float
-    chance: float | None
-    floor: float | None
-    learning_rate: float
-    gradient_norm: float
-    skipped_updates: int
-    measured: Mapping[str, float]
-    images_per_second: float
-    seconds: float
-
-    def metrics(self) -> dict[str, float | int | None]:
-        """One line of ``metrics.jsonl``: nothing that depends on the clock."""
-        names = ("epoch", "step", "loss", "chance", "floor", "learning_rate", "gradient_norm", "skipped_updates")
-        return {**{name: getattr(self, name) for name in names}, **self.measured}
-
-    def timings(self) -> dict[str, float | int | None]:
-        """One line of ``timings.jsonl``."""
-        names = ("epoch", "step", "images_per_second", "seconds")
-        return {name: getattr(self, name) for name in names}
-
-    def __str__(self) -> str:
-        return (
-            f"loss {self.loss:.3f}{self._levels()}{self._measured()}  lr {self.learning_rate:.1e}  "
-            f"{self.images_per_second:,.0f} images/s"
-        )
-
-    def short(self) -> str:
-        """The same figures for a narrow terminal."""
-        figures = f"loss {self.loss:.2f}{self._levels()}{self._measured()}"
-        return f"{figures} lr {self.learning_rate:.0e} {self.images_per_second:,.0f}/s"
-
-    def _measured(self) -> str:
-        """What measurements found, as shares."""
-        return "".join(f" {name} {value:.1%}" for name, value in self.measured.items())
-
-    def _levels(self) -> str:
-        """What the loss is read against, as far as it has such levels."""
-        levels = {"chance": self.chance, "floor": self.floor}
-        words = ", ".join(f"{name} {value:.2f}" for name, value in levels.items() if value is not None)
-        return f" ({words})" if words else ""
 
 
 class _LastingConsole(Console):
@@ -159,8 +98,23 @@ class TrainingDisplay:
         """Show a finished epoch's figures."""
         if self._progress is not None:
             is_narrow = self._progress.console.width < NARROW
-            self._progress.update(self._progress.task_ids[0], record=record.short() if is_narrow else str(record))
-        elif record.epoch in (1, self._num_epochs) or record.epoch % self._line_every == 0:
-            done = record.epoch - (self._first_epoch or 0)
-            left = (time.perf_counter() - self._started) / max(done, 1) * (self._num_epochs - record.epoch)
-            self._reporter.say(f"epoch {record.epoch}/{self._num_epochs}  {record}  {left:.0f} s left")
+            self._progress.update(self._progress.task_ids[0], record=_words(record, is_narrow=is_narrow))
+            return
+        epoch = record.epoch or 0
+        if epoch in (1, self._num_epochs) or epoch % self._line_every == 0:
+            done = epoch - (self._first_epoch or 0)
+            left = (time.perf_counter() - self._started) / max(done, 1) * (self._num_epochs - epoch)
+            self._reporter.say(f"epoch {epoch}/{self._num_epochs}  {_words(record)}  {left:.0f} s left")
+
+
+def _words(record: EpochRecord, *, is_narrow: bool = False) -> str:
+    """The figures of an epoch in one line."""
+    levels = {"chance": record.chance, "floor": record.floor}
+    known = ", ".join(f"{name} {value:.2f}" for name, value in levels.items() if value is not None)
+    measured = "".join(f" {name} {value:.1%}" for name, value in record.measured.items())
+    beside = f"{f' ({known})' if known else ''}{measured}"
+    # The loop knows all three.
+    loss, rate, speed = record.loss or 0.0, record.learning_rate or 0.0, record.images_per_second or 0.0
+    if is_narrow:
+        return f"loss {loss:.2f}{beside} lr {rate:.0e} {speed:,.0f}/s"
+    return f"loss {loss:.3f}{beside}  lr {rate:.1e}  {speed:,.0f} images/s"

@@ -1,7 +1,7 @@
 """Evaluate a run: every metric on representation and embedding, beside raw input and untrained encoder."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_json
 from counterpoint.core.metric import Metric, loaded_metrics
 from counterpoint.core.one_thread import side_by_side
+from counterpoint.core.run_records import EvaluationRow, Split
 from counterpoint.core.rundir import Run
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract, extract_beside, input_components, num_pieces, untrained_encoder
@@ -46,12 +47,10 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json``."""
-        found = {"features": self.features, "protocol": self.protocol, "settings": self.settings}
-        low, high = self.outcome.low, self.outcome.high
-        if isinstance(self.outcome, Estimate):
-            return {**found, "value": self.outcome.value, "low": low, "high": high}
-        counts = {"correct": self.outcome.correct, "total": self.outcome.total}
-        return {**found, "accuracy": self.outcome.value, **counts, "low": low, "high": high}
+        name = "value" if isinstance(self.outcome, Estimate) else "accuracy"
+        outcome = {name if key == "value" else key: value for key, value in asdict(self.outcome).items()}
+        found = {"features": self.features, "protocol": self.protocol, "settings": self.settings, **outcome}
+        return EvaluationRow.model_validate(found).written()
 
     def __str__(self) -> str:
         written, outcome = CATALOGUE[self.protocol].written, self.outcome
@@ -79,7 +78,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json``."""
-        return {"split": self.split, "rows": [row.to_dict() for row in self.rows]}
+        return {"split": Split.model_validate(self.split).written(), "rows": [row.to_dict() for row in self.rows]}
 
     def __str__(self) -> str:
         split = self.split
@@ -227,7 +226,7 @@ def _labelled_positions(trained: TrainedRun) -> tuple[Tensor, Tensor]:
 def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[str, Any]:
     """What a reader must know about the samples."""
     held_out, status = float(trained.settings.source.holdout), trained.folder.read_status()
-    seen = (status.get("split_fingerprint"), status.get("data_fingerprint"))
+    seen = (status.split_fingerprint, status.data_fingerprint)
     is_other = seen != (trained.split.fingerprint, trained.source.fingerprint)
     share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
     if not trained.is_own_data:

@@ -114,7 +114,7 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
     in_memory = None if isinstance(labels, str | Path) else labels
     source = open_source(data, asked, labels=in_memory, progress=reporter.bar)
     name_skipped(source, reporter)
-    began = status.get("data_fingerprint", source.fingerprint)
+    began = status.data_fingerprint or source.fingerprint
     if source.fingerprint != began and not is_own_data and not isinstance(data, str | Path):
         own = _own_array(data, known.labels, began)
         is_own_data, source = own is not None, own if own is not None and labels is None else source
@@ -123,7 +123,7 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
     if is_own_data:  # what long-tailed training left out is left out of the bank, too
         positions = thin(split.train, source.labels, settings.source, source.class_names).positions
         split = Split(positions, split.held_out)
-    had_no_labels = not status.get("class_counts", True)
+    had_no_labels = status.class_counts == ()
     is_as_it_was = source.fingerprint == began or had_no_labels or not (is_array or is_asked)
     own_views = None if known.views is None else as_views(known.views)
     return TrainedRun(

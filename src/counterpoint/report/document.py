@@ -1,27 +1,15 @@
-"""The page as one HTML document: head with its content policy, masthead, numbered sections."""
+"""One HTML document that needs nothing else, no network and no server: head with its content policy, sections."""
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import resources
+from pathlib import Path
 
-from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import RunRecord
-from counterpoint.report.sections.configuration_section import configuration_section
-from counterpoint.report.sections.evaluation_section import evaluation_section
-from counterpoint.report.sections.findings_section import findings_section
-from counterpoint.report.sections.gallery import gallery_section
-from counterpoint.report.sections.glossary import glossary_section
-from counterpoint.report.sections.masthead import masthead
-from counterpoint.report.sections.plane_section import plane_section
-from counterpoint.report.sections.spectrum_section import spectrum_section
-from counterpoint.report.sections.thumbnails import GalleryPlan
-from counterpoint.report.sections.training_section import training_section
-from counterpoint.report.sections.verdict_section import verdict_section
+from counterpoint.core.errors import RunError
+from counterpoint.report.markup import Child, Markup, element, join
 
-GENERATOR = '<meta name="generator" content="counterpoint report">'
 ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
 <g fill="none" stroke-width="2.4" stroke-linecap="round">
 <path stroke="#0072B2" d="M2 10c4-9 8 3 12-6"/><path stroke="#D55E00" d="M2 6c4 9 8-3 12 6"/>
@@ -29,76 +17,107 @@ ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
 
 
 @dataclass(frozen=True)
-class Section:
-    """One section: its anchor, short title and question, and what fills it."""
+class Part:
+    """One numbered section of a document: its anchor, short title and question, and its content."""
 
     name: str
     title: str
     question: str
-    fill: Callable[[Sequence[RunRecord]], Markup]
+    content: Child
 
 
-def sections(plan: GalleryPlan) -> tuple[Section, ...]:
-    """List the sections in their order; only the gallery bends to the size of the page."""
-    return (
-        Section("verdict", "Verdict", "Is it good?", verdict_section),
-        Section("findings", "Findings", "Why, and what to try?", findings_section),
-        Section("training", "Training", "Did it learn?", training_section),
-        Section("spectra", "Spectra", "How many dimensions does it use?", spectrum_section),
-        Section("pairs", "Pairs", "Does it tell same from different?", plane_section),
-        Section("concepts", "Concepts", "What does each feature mean?", partial(gallery_section, plan=plan)),
-        Section("evaluation", "Evaluation", "What is it good for?", evaluation_section),
-        Section("configuration", "Configuration", "How was it made?", configuration_section),
-        Section("glossary", "Glossary", "How to read this page", glossary_section),
-    )
+@dataclass(frozen=True)
+class PageKind:
+    """What pages of one kind share.
+
+    Attributes:
+        name: what such a page is called.
+        example: a file name for one.
+        generator: the tag by which an earlier page is known.
+        styles: style sheets of this package.
+        script: a script of this package; without one, the page's policy forbids any.
+    """
+
+    name: str
+    example: str
+    generator: Markup
+    styles: Sequence[str] = ("style.css",)
+    script: str = ""
 
 
-def document(runs: Sequence[RunRecord], plan: GalleryPlan) -> Markup:
-    """Assemble the whole page.
+def document(kind: PageKind, title: str, top: Child, parts: Sequence[Part]) -> Markup:
+    """Assemble a document that reads without a script, without a network, in light and dark.
 
     Args:
-        runs: one to six runs.
-        plan: how much of the gallery to show.
+        kind: its styles and script.
+        title: of the browser's window.
+        top: what stands above the sections.
+        parts: the sections, in their order.
 
     Returns:
         The HTML document.
     """
-    style, script, listed = _asset("style.css"), _asset("page.js"), sections(plan)
-    main = element("main", [_section(place, item, runs) for place, item in enumerate(listed, start=1)], id="content")
-    top = masthead(runs, [(item.name, item.title) for item in listed])
-    body = element("body", top, main, element("script", script))
-    return join(Markup("<!DOCTYPE html>\n"), element("html", _head(runs, style, script), body, lang="en"), "\n")
+    script = _asset(kind.script) if kind.script else None
+    main = element("main", [_section(place, part) for place, part in enumerate(parts, start=1)], id="content")
+    body = element("body", top, main, None if script is None else element("script", script))
+    return join(Markup("<!DOCTYPE html>\n"), element("html", _head(kind, title, script), body, lang="en"), "\n")
 
 
-def content_hash(content: str) -> str:
+def check_target(kind: PageKind, target: Path) -> None:
+    """Refuse to replace anything but an earlier page of the same kind.
+
+    Raises:
+        RunError: a folder, or a file that is something else or cannot be read.
+    """
+    try:
+        is_folder, is_other = target.is_dir(), target.exists() and not _is_earlier(kind, target)
+    except OSError as error:
+        raise RunError(f"cannot read {target}: {error.strerror or error}; choose another --out") from error
+    if is_folder:
+        raise RunError(f"{target} is a folder; give the {kind.name} a file name, such as {target / kind.example}")
+    if is_other:
+        raise RunError(f"{target} exists and is not a {kind.name}, so it stays as it is; choose another --out")
+
+
+def _is_earlier(kind: PageKind, target: Path) -> bool:
+    """Whether something is an earlier page of a kind."""
+    if not target.is_file():
+        return False
+    with target.open("rb") as stream:
+        return kind.generator.encode() in stream.read(4096)
+
+
+def _content_hash(content: str) -> str:
     """Hash inline content as a content security policy wants it."""
     return f"sha256-{_base64(hashlib.sha256(content.encode()).digest())}"
 
 
-def _head(runs: Sequence[RunRecord], style: Markup, script: Markup) -> Markup:
+def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
     """Write the head: the policy that forbids every request stands before anything it governs."""
+    style = Markup("\n".join(_asset(name) for name in kind.styles))
+    scripts = "none" if script is None else _content_hash(script)
     policy = (
-        f"default-src 'none'; img-src data:; style-src '{content_hash(style)}'; script-src '{content_hash(script)}'; "
+        f"default-src 'none'; img-src data:; style-src '{_content_hash(style)}'; script-src '{scripts}'; "
         "base-uri 'none'; form-action 'none'"
     )
     return element(
         "head",
         element("meta", charset="utf-8"),
-        Markup(GENERATOR),
+        kind.generator,
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element("title", f"Counterpoint report: {', '.join(run.name for run in runs)}"),
+        element("title", title),
         element("link", rel="icon", href=f"data:image/svg+xml;base64,{_base64(ICON.encode())}"),
         element("style", style),
     )
 
 
-def _section(place: int, item: Section, runs: Sequence[RunRecord]) -> Markup:
+def _section(place: int, part: Part) -> Markup:
     """Write one section under its number and question."""
-    kicker = element("span", f"{place} · {item.title}", class_="kicker")
-    heading = element("h2", kicker, " ", item.question, id=f"{item.name}-title")
-    return element("section", heading, item.fill(runs), id=item.name, aria_labelledby=f"{item.name}-title")
+    kicker = element("span", f"{place} · {part.title}", class_="kicker")
+    heading = element("h2", kicker, " ", part.question, id=f"{part.name}-title")
+    return element("section", heading, part.content, id=part.name, aria_labelledby=f"{part.name}-title")
 
 
 def _asset(name: str) -> Markup:

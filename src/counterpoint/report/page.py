@@ -5,18 +5,27 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.errors import CounterpointError, UsageError, first_line
 from counterpoint.core.files import write_text
 from counterpoint.core.rundir import Run, RunFolder, as_run
-from counterpoint.report.charts.series_style import MAX_RUNS
-from counterpoint.report.completion import complete
-from counterpoint.report.document import GENERATOR, document
-from counterpoint.report.markup import Markup
-from counterpoint.report.run_reader import read_run
-from counterpoint.report.run_record import RunRecord
-from counterpoint.report.sections.thumbnails import PLANS
+from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
+from counterpoint.report.document import PageKind, Part, check_target, document
+from counterpoint.report.markup import Markup, element, join
+from counterpoint.report.run_record import RunRecord, read_run
+from counterpoint.report.sections import all_sections
+from counterpoint.report.wording import count, duration, number
 
 MAX_BYTES = 8_000_000
+RUN_PAGE = PageKind(
+    "report", "report.html", Markup('<meta name="generator" content="counterpoint report">'), script="page.js"
+)
+NUMBER_WORDS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
+UNTRAINED = {
+    "created": "training has not begun",
+    "running": "it is still in training",
+    "interrupted": "its training was interrupted; go on with `counterpoint resume`",
+    "failed": "its training failed",
+}
 
 
 def report(
@@ -50,8 +59,8 @@ def report(
     folders = [run.path for run in known]
     _check(folders)
     target = default_place(folders) if out is None else Path(out)
-    _check_target(target)
-    gaps = [{} if bare else complete(run, quiet=quiet) for run in known]
+    check_target(RUN_PAGE, target)
+    gaps = [{} if bare else _complete(run, quiet=quiet) for run in known]
     records = tuple(
         read_run(folder, name=name, order=order, gaps=gaps[order])
         for order, (folder, name) in enumerate(zip(folders, display_names(folders), strict=True))
@@ -61,10 +70,10 @@ def report(
 
 
 def render(runs: Sequence[RunRecord], max_bytes: int = MAX_BYTES) -> Markup:
-    """Render the page with as much of the gallery as fits into ``max_bytes`` bytes."""
+    """Render the page; its sections shrink step by step until it fits into ``max_bytes`` bytes."""
     page = Markup()
-    for plan in PLANS:
-        page = document(runs, plan)
+    for step in range(1 + max(len(section.smaller) for section in all_sections())):
+        page = _page(runs, step)
         if len(page.encode()) <= max_bytes:
             break
     return page
@@ -104,9 +113,71 @@ def _check(folders: Sequence[Path]) -> None:
         raise UsageError("report got the same run folder twice; name each run once")
 
 
-def _check_target(target: Path) -> None:
-    """Refuse to replace anything but an earlier report."""
-    if target.is_dir():
-        raise RunError(f"{target} is a folder; give the report a file name, such as {target / 'report.html'}")
-    if target.exists() and GENERATOR.encode() not in target.read_bytes()[:4096]:
-        raise RunError(f"{target} exists and is not a report, so it stays as it is; choose another out")
+def _complete(run: Run, *, quiet: bool) -> dict[str, str]:
+    """Evaluate and diagnose a run where that was not done yet; returns by verb why something could not be made."""
+    folder = run.folder
+    files = {"evaluate": (folder.evaluation,), "diagnose": (folder.findings, folder.arrays)}
+    lacking = [verb for verb, made in files.items() if not all(file.exists() for file in made)]
+    if lacking and not folder.encoder_card.exists():
+        why = UNTRAINED.get(folder.read_status().status, "its folder holds no encoder")
+        return dict.fromkeys(lacking, f"There is no trained encoder to look at: {why}.")
+    return {verb: why for verb in lacking if (why := _make(verb, run, quiet=quiet))}
+
+
+def _make(verb: str, run: Run, *, quiet: bool) -> str:
+    """Evaluate or diagnose; returns why that is not possible, if it is not."""
+    # deferred: torch takes seconds to import, and the page of a run that lacks nothing must not wait
+    from counterpoint.engine.progress import Reporter  # deferred: see above
+    from counterpoint.evaluation.protocol import evaluate  # deferred: see above
+    from counterpoint.runs.inspection import diagnose  # deferred: see above
+
+    say = Reporter(quiet=quiet).say
+    say(f"{run.path.name} lacks what `counterpoint {verb}` makes: making it first (--bare leaves it out)")
+    try:
+        {"evaluate": evaluate, "diagnose": diagnose}[verb](run, quiet=quiet)
+    except (CounterpointError, OSError) as error:
+        say(f"not possible, the page says why: {first_line(error)}")
+        return f"This was not possible: {first_line(error)}"
+    return ""
+
+
+def _page(runs: Sequence[RunRecord], step: int) -> Markup:
+    """Render the page with every section shrunk by so many steps, as far as it can be."""
+    parts = [Part(each.name, each.title, each.question, each.at(step)(runs)) for each in all_sections()]
+    title = f"Counterpoint report: {', '.join(run.name for run in runs)}"
+    return document(RUN_PAGE, title, _masthead(runs), parts)
+
+
+def _masthead(runs: Sequence[RunRecord]) -> Markup:
+    """Write the skip link, the way to each section, and the title."""
+    skip = element("a", "Skip to the verdict", href="#content", class_="skip")
+    links = [element("li", element("a", section.title, href=f"#{section.name}")) for section in all_sections()]
+    toggle = element(
+        "button", "Dark", type="button", id="theme", class_="needs-script", aria_label="Switch to dark theme"
+    )
+    navigation = element("nav", element("ol", links), toggle, aria_label="Sections")
+    brand = element("p", "Counterpoint report", class_="brand")
+    return join(skip, navigation, element("header", brand, _title(runs), class_="masthead"))
+
+
+def _title(runs: Sequence[RunRecord]) -> Markup:
+    """Name the runs, each with one line of facts."""
+    if len(runs) == 1:
+        return join(element("h1", element("bdi", runs[0].name)), element("p", _facts(runs[0]), class_="facts"))
+    lines = [element("li", run_tag(run.name, run.order), element("span", _facts(run), class_="facts")) for run in runs]
+    return join(element("h1", f"{NUMBER_WORDS[len(runs)]} runs, side by side"), element("ul", lines, class_="runs"))
+
+
+def _facts(run: RunRecord) -> str:
+    """Describe a run in one line."""
+    card = run.card
+    parts = [
+        card.method or "",
+        f"on {card.data}" if card.data else "",
+        f"{number(card.num_train)} training samples" if card.num_train is not None else "",
+        f"{number(card.num_parameters)} parameters" if card.num_parameters is not None else "",
+        count(len(run.epochs), "epoch") if run.epochs else "",
+        f"{duration(card.seconds)} on {card.device or 'an unnamed device'}" if card.seconds is not None else "",
+        "" if card.seed is None else f"seed {card.seed}",
+    ]
+    return " · ".join(part for part in parts if part)

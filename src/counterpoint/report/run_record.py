@@ -1,154 +1,29 @@
-"""A run as one frozen record: all that the page knows about it.
+"""A run as one frozen record, all that the page knows about it, and the reading of it from the run's folder.
 
-What another command has not made yet is None or empty, and its section says which command makes it.
+Only ``run.json`` must exist. What another command has not made yet is None or empty, and its section says which command
+makes it.
 """
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoint.core.errors import CounterpointError, RunError
+from counterpoint.core.files import read_json
+from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
+from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.core.yaml_text import parse_yaml
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Measurements
+from counterpoint.diagnostics.findings import Findings, judged_anew
+from counterpoint.report.markup import printable
 
 PLACES = (REPRESENTATION, EMBEDDING, UNTRAINED)
-
-
-@dataclass(frozen=True)
-class SkippedFile:
-    """A file that could not be read as data."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class RunCard:
-    """``run.json``: where, when and with what the run was made."""
-
-    status: str
-    seed: str
-    version: str
-    command: str
-    method: str
-    data: str
-    data_fingerprint: str
-    num_samples: float | None
-    num_train: float | None
-    device: str
-    precision: str
-    world_size: float | None
-    num_threads: float | None
-    num_parameters: float | None
-    negatives_per_anchor: float | None
-    width: float | None
-    embedding_dims: float | None
-    started: str
-    seconds: float | None
-    peak_memory_mb: float | None
-    torch: str
-    skipped: tuple[SkippedFile, ...]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One line of ``metrics.jsonl``."""
-
-    epoch: float | None
-    loss: float | None
-    chance: float | None
-    floor: float | None
-    learning_rate: float | None
-    images_per_second: float | None
-
-
-@dataclass(frozen=True)
-class Split:
-    """How the labelled samples were divided into a bank and queries."""
-
-    source: str
-    num_bank: float | None
-    num_queries: float | None
-    num_classes: float | None
-    num_unlabelled: float | None
-    class_names: tuple[str, ...]
-    how: str
-
-
-@dataclass(frozen=True)
-class EvaluationRow:
-    """One figure with its 95 % interval, and the counts where it is a share of the queries."""
-
-    features: str
-    protocol: str
-    value: float | None
-    correct: float | None
-    total: float | None
-    low: float | None
-    high: float | None
-    settings: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """``evaluation.json``."""
-
-    split: Split
-    rows: tuple[EvaluationRow, ...]
-
-    def row(self, features: str, protocol: str) -> EvaluationRow | None:
-        """Find the row of some features under some protocol."""
-        matches = (row for row in self.rows if (row.features, row.protocol) == (features, protocol))
-        return next(matches, None)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The diagnosis in one sentence."""
-
-    level: str
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One check: what was measured, beside its reference."""
-
-    name: str
-    level: str
-    title: str
-    measured: float | None
-    reference: float | None
-    reference_name: str
-    text: str
-    remedy: str
-
-
-@dataclass(frozen=True)
-class Concept:
-    """One dimension of the embedding, with the samples that activate it most."""
-
-    dim: float | None
-    fires: float | None
-    mean_activation: float | None
-    expected_activation: float | None
-    purity: float | None
-    top_class: str  # empty where no class is above its share of all samples
-    thumbnails: tuple[float | None, ...]
-    values: tuple[float | None, ...]
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """``findings.json``."""
-
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    places: Mapping[str, Measurements]
-    concepts: tuple[Concept, ...]
-    num_samples: float | None
-    sparsity_threshold: float | None
 
 
 @dataclass(frozen=True)
@@ -173,18 +48,20 @@ class Arrays:
 class RunRecord:
     """Everything the page knows about one run; two records are equal only when they are the same one.
 
-    ``gaps`` says by verb why what it makes could not be made.
+    ``other_evaluations`` are on other samples, or by other labels, than the run's own. ``gaps`` says by verb why what
+    it makes could not be made.
     """
 
     name: str
     order: int
-    card: RunCard
+    card: RunStatus
     settings: Mapping[str, str]
     asked: frozenset[str]
     reasons: Mapping[str, str]
-    epochs: tuple[Epoch, ...]
-    evaluation: Evaluation | None
-    diagnosis: Diagnosis | None
+    epochs: tuple[EpochRecord, ...]
+    evaluation: EvaluationRecord | None
+    other_evaluations: tuple[EvaluationRecord, ...]
+    diagnosis: Findings | None
     arrays: Arrays
     gaps: Mapping[str, str]
 
@@ -194,5 +71,171 @@ class RunRecord:
         return self.settings.get("data") == "array"
 
     def place(self, name: str) -> Measurements | None:
-        """Return the measurements of a place, if they were made."""
+        """The measurements of a place, if they were made."""
         return self.diagnosis.places.get(name) if self.diagnosis else None
+
+    def measured(self, place: str, name: str) -> float | None:
+        """One measurement of a place, if it was made."""
+        found = self.place(place)
+        return found.figures.get(name) if found else None
+
+
+def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = MappingProxyType({})) -> RunRecord:
+    """Read a run folder.
+
+    Args:
+        path: the run folder.
+        name: what the page calls the run.
+        order: place of the run among the runs of the page, from 0; it picks the colour.
+        gaps: by verb, why what it makes could not be made.
+
+    Returns:
+        The record.
+
+    Raises:
+        RunError: not a run folder, or one of its files is damaged or holds a value of the wrong type.
+    """
+    folder = open_run(path)
+    resolved = _read_settings(folder.resolved)
+    reasons = resolved.pop("reasons", None)
+    resolved.pop("out", None)  # the name of the run says it, and it always differs
+    evaluation = _read_if_there(EvaluationRecord, folder.evaluation)
+    diagnosis = _read_if_there(Findings, folder.findings)
+    return RunRecord(
+        name=printable(name),
+        order=order,
+        card=read_record(RunStatus, fit(read_json(folder.status)), folder.status.name),
+        settings=flatten(resolved),
+        asked=frozenset(flatten(_read_settings(folder.config))),
+        reasons=flatten(reasons if isinstance(reasons, dict) else {}),
+        epochs=_read_epochs(folder),
+        evaluation=evaluation,
+        other_evaluations=_read_other_evaluations(folder),
+        diagnosis=judged_anew(diagnosis, evaluation.rows if evaluation else ()) if diagnosis else None,
+        arrays=_read_arrays(folder.arrays),
+        gaps={verb: printable(why) for verb, why in gaps.items()},
+    )
+
+
+def fit(value: Any) -> Any:
+    """Make plain values from outside fit for a page: texts can be printed, numbers are finite; null is left out.
+
+    >>> fit({"data": "/vol/ada/photos", "loss": [float("nan"), 2.5], "floor": None})
+    {'data': '…/photos', 'loss': [None, 2.5]}
+    """
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        fitted = {printable(str(key)): fit(child) for key, child in value.items()}
+        return {key: child for key, child in fitted.items() if child is not None}
+    if isinstance(value, list):
+        return [fit(child) for child in value]
+    if isinstance(value, float):
+        # Beyond these sizes no measurement is meant, and the arithmetic of axes would break down.
+        if not abs(value) < 1e300:  # so written, NaN is caught too
+            return None
+        return value if abs(value) > 1e-300 else 0.0
+    return value
+
+
+def flatten(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, str]:
+    """Turn nested settings into dotted names and values as text.
+
+    >>> flatten({"seed": 0, "optim": {"name": "adamw", "momentum": None}, "scale": [0.2, 1.0]})
+    {'seed': '0', 'optim.name': 'adamw', 'optim.momentum': 'none', 'scale': '0.2, 1.0'}
+    """
+    flat: dict[str, str] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[printable(f"{prefix}{key}")] = _value_text(value)
+    return flat
+
+
+def _value_text(value: Any) -> str:
+    """Write a setting as a person would type it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return printable(", ".join(_value_text(item) for item in value))
+    return printable(str(value))
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping; a missing file is empty."""
+    if not path.exists():
+        return {}
+    try:
+        value = parse_yaml(path.read_text(encoding="utf-8"), path.name)
+    except (OSError, UnicodeDecodeError, CounterpointError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    if not isinstance(value, dict | None):
+        raise RunError(f"{path.name} must hold named values, got {type(value).__name__}")
+    return value or {}
+
+
+def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
+    """Read the metrics, in the order they were written."""
+    try:
+        records = folder.read_metrics()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{folder.metrics} is damaged: {error}") from None
+    return tuple(read_record(EpochRecord, fit(record), folder.metrics.name) for record in records)
+
+
+def _read_if_there(kind: type[Model], path: Path) -> Model | None:
+    """Read a record from a file; None where there is no file."""
+    return read_record(kind, fit(read_json(path)), path.name) if path.exists() else None
+
+
+def _read_other_evaluations(folder: RunFolder) -> tuple[EvaluationRecord, ...]:
+    """Read the evaluations on other data, in the order of their files' names."""
+    place = folder.other_evaluations
+    files = sorted(place.glob("*.json"))
+    return tuple(read_record(EvaluationRecord, fit(read_json(file)), f"{place.name}/{file.name}") for file in files)
+
+
+def _read_arrays(path: Path) -> Arrays:
+    """Read the arrays; a missing file, or a missing array in it, is no error."""
+    if not path.exists():
+        return Arrays({}, None, None)
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    spectra = {place: _spectrum(arrays[f"spectrum/{place}"]) for place in PLACES if f"spectrum/{place}" in arrays}
+    return Arrays(spectra, _thumbnails(arrays.get("thumbnails")), _histogram(arrays))
+
+
+def _spectrum(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Check singular values and put them in descending order."""
+    if values.ndim != 1 or values.dtype.kind not in "fiu":
+        raise RunError(f"arrays.npz: a spectrum must be one row of numbers, got {values.dtype} {values.shape}")
+    finite = values.astype(np.float64)[np.isfinite(values)]
+    return np.sort(np.maximum(finite, 0.0))[::-1]
+
+
+def _thumbnails(images: NDArray[Any] | None) -> NDArray[np.uint8] | None:
+    """Check thumbnails: (m, h, w) grey or (m, h, w, 3) colour."""
+    if images is None or images.size == 0:
+        return None
+    is_grey, is_colour = images.ndim == 3, images.ndim == 4 and images.shape[3] == 3
+    if images.dtype != np.uint8 or not (is_grey or is_colour):
+        expected = "uint8 of shape (m, h, w) or (m, h, w, 3)"
+        raise RunError(f"arrays.npz: thumbnails must be {expected}, got {images.dtype} {images.shape}")
+    return images
+
+
+def _histogram(arrays: Mapping[str, NDArray[Any]]) -> Histogram | None:
+    """Check the histogram of cosines: one more edge than bins."""
+    names = ("cosines/edges", "cosines/positive", "cosines/negative")
+    if any(name not in arrays for name in names):
+        return None
+    edges, positive, negative = (arrays[name].astype(np.float64) for name in names)
+    if not (edges.ndim == 1 and positive.shape == negative.shape == (len(edges) - 1,)):
+        raise RunError(f"arrays.npz: cosines need one more edge than bins, got {edges.shape} and {positive.shape}")
+    return Histogram(edges, positive, negative)

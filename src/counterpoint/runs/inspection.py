@@ -3,7 +3,6 @@
 # N samples, D features
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_json, write_atomically, write_json
+from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.data.formats.labels import number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
@@ -23,11 +23,10 @@ from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
     UNTRAINED,
-    Accuracy,
     Evidence,
     gain_accuracies,
 )
-from counterpoint.diagnostics.findings import Findings, find, unjudged
+from counterpoint.diagnostics.findings import DescribedConcept, Findings, find, unjudged
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, extract, untrained_encoder, with_encoder
@@ -129,7 +128,9 @@ def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) 
         z_ND, numbered.numbers if numbered else None, numbered.class_names if numbered else (), table.names, threshold
     )
     evidence = Evidence({EMBEDDING: place.figures}, is_nonnegative=bool((z_ND >= 0).all()))
-    return Findings(find(evidence), evidence.places, tuple(concepts), _settings(z_ND, threshold))
+    return Findings(
+        findings=find(evidence), places=evidence.places, concepts=concepts, settings=_settings(z_ND, threshold)
+    )
 
 
 def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> Findings:
@@ -146,8 +147,13 @@ def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> 
         advance()
         figures = {name: place.figures for name, place in places.items()}
         evidence = _evidence(trained, figures)
-        lacking = unjudged(evidence.learned, evidence.baseline)
-        findings = Findings(find(evidence), figures, tuple(concepts), _settings(embedding_ND, threshold), lacking)
+        findings = Findings(
+            findings=find(evidence),
+            places=figures,
+            concepts=concepts,
+            settings=_settings(embedding_ND, threshold),
+            unjudged=unjudged(evidence.learned, evidence.baseline),
+        )
         if trained.is_own_record:
             write_json(trained.folder.findings, findings.to_dict())
             _write_arrays(trained.folder, places, source, shown)
@@ -196,10 +202,8 @@ def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
     last = metrics[-1] if metrics else {}
     file = trained.folder.evaluation
     is_judged = file.exists() and trained.is_own_record
-    rows = [row for row in read_json(file)["rows"] if row["protocol"] == "knn"] if is_judged else []
-    learned, baseline = gain_accuracies(
-        [Accuracy(row["features"], row["accuracy"], row["low"], row["high"]) for row in rows]
-    )
+    record = read_record(EvaluationRecord, read_json(file), str(file)) if is_judged else EvaluationRecord()
+    learned, baseline = gain_accuracies(record.rows)
     return Evidence(
         figures,
         loss=last.get("loss"),
@@ -214,7 +218,7 @@ def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
 
 def _concepts(
     z_ND: Tensor, labels: Tensor | None, class_names: tuple[str, ...], names: Any, threshold: float
-) -> tuple[list[dict[str, Any]], list[int]]:
+) -> tuple[tuple[DescribedConcept, ...], list[int]]:
     """Records of single dimensions, and the samples that their thumbnails show."""
     purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
     concepts = top_concepts(z_ND, threshold=threshold)
@@ -222,18 +226,22 @@ def _concepts(
     place_of = {position: place for place, position in enumerate(shown)}
     records = []
     for concept in concepts:
-        record = asdict(concept)
-        top = record.pop("top")
         top_class = int(purity.class_D[concept.dim]) if purity else -1  # -1: no labelled sample activates it
         is_named = purity is not None and bool(purity.is_named_D[concept.dim])
-        record |= {
-            "purity": float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
-            "top_class": class_names[top_class] if is_named else None,
-            "thumbnails": [place_of[position] for position in top],
-            "names": [names[position] for position in top],
-        }
-        records.append(record)
-    return records, shown
+        records.append(
+            DescribedConcept(
+                dim=concept.dim,
+                fires=concept.fires,
+                mean_activation=concept.mean_activation,
+                expected_activation=concept.expected_activation,
+                values=concept.values,
+                purity=float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
+                top_class=class_names[top_class] if is_named else None,
+                thumbnails=tuple(place_of[position] for position in concept.top),
+                names=tuple(names[position] for position in concept.top),
+            )
+        )
+    return tuple(records), shown
 
 
 def _write_arrays(folder: RunFolder, places: Mapping[str, Place], source: Source, shown: list[int]) -> None:

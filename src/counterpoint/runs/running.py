@@ -17,6 +17,7 @@ from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, Tra
 from counterpoint.core.files import remove_leftovers
 from counterpoint.core.first_rank import on_first_rank
 from counterpoint.core.run_lock import lock_run
+from counterpoint.core.run_records import Named, RunStatus
 from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.core.version import __version__
 from counterpoint.engine.job import TrainingJob
@@ -61,49 +62,49 @@ def _take(folder: RunFolder, held: contextlib.ExitStack, reporter: Reporter) -> 
     remove_leftovers(folder.path, [path.name for path in folder.files])
 
 
-def first_status(assembled: Assembled, given: Given) -> dict[str, Any]:
+def first_status(assembled: Assembled, given: Given) -> RunStatus:
     """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
     settings, source = assembled.resolution.settings, assembled.source
     blank = assembled.resolution.blank_views
-    return {
-        "status": "running",
-        "method": settings.method,
-        "data": Path(source.name).name,
-        "seed": settings.seed,
-        "version": __version__,
-        "torch": torch.__version__.split("+")[0],
-        "python": platform.python_version(),
-        "command": " ".join(
+    return RunStatus(
+        status="running",
+        method=settings.method,
+        data=Path(source.name).name,
+        seed=settings.seed,
+        version=__version__,
+        torch=torch.__version__.split("+")[0],
+        python=platform.python_version(),
+        command=" ".join(
             ["counterpoint", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])]
         ),
-        "data_fingerprint": source.fingerprint,
-        "num_samples": len(source),
-        "num_train": assembled.num_train,
-        "class_counts": list(assembled.class_counts),
-        "split_fingerprint": assembled.split.fingerprint,
-        "skipped": [{"name": item.name, "reason": item.reason} for item in source.skipped],
-        "blank_views": None if blank is None else round(blank.share, 4),
-        "device": settings.engine.device,
-        "precision": settings.engine.precision,
-        "world_size": world_size(),
-        "launch": assembled.placement.ranks.launch,
-        "num_threads": torch.get_num_threads(),
-        "num_parameters": assembled.num_parameters,
-        "negatives_per_anchor": assembled.num_negatives,
-        "pair_kernels": [{"name": choice.name, "reason": choice.reason} for choice in assembled.kernels],
-        "width": assembled.encoder.card.width,
-        "embedding_dims": assembled.encoder.embedding_dims,
+        data_fingerprint=source.fingerprint,
+        num_samples=len(source),
+        num_train=assembled.num_train,
+        class_counts=tuple(assembled.class_counts),
+        split_fingerprint=assembled.split.fingerprint,
+        skipped=tuple(Named(name=item.name, reason=item.reason) for item in source.skipped),
+        blank_views=None if blank is None else round(blank.share, 4),
+        device=settings.engine.device,
+        precision=settings.engine.precision,
+        world_size=world_size(),
+        launch=assembled.placement.ranks.launch,
+        num_threads=torch.get_num_threads(),
+        num_parameters=assembled.num_parameters,
+        negatives_per_anchor=assembled.num_negatives,
+        pair_kernels=tuple(Named(name=choice.name, reason=choice.reason) for choice in assembled.kernels),
+        width=assembled.encoder.card.width,
+        embedding_dims=assembled.encoder.embedding_dims,
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **{name: dict(origin) for name, origin in given.origins.items()},
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
+    )
 
 
 def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_resumed: bool) -> float:
     """Train and keep the record; returns the seconds that the run has taken so far."""
     folder = job.folder
     before = folder.read_status()
-    started, seconds_before = time.perf_counter(), before.get("seconds", 0.0) if is_resumed else 0.0
-    status = before["status"] if is_resumed else "failed"  # kept if resuming cannot begin
+    started, seconds_before = time.perf_counter(), (before.seconds or 0.0) if is_resumed else 0.0
+    status = before.status if is_resumed else "failed"  # kept if resuming cannot begin
     barrier()  # all have read the status before it changes
     on_first_rank(lambda: folder.update_status(status="running", loader=dict(job.loader.notes)))
     try:

@@ -180,7 +180,7 @@ def _continue(
     folder: RunFolder, given: Given, settings: TrainSettings, placement: Placement, reporter: Reporter
 ) -> Run:
     """Go on with a run."""
-    is_done = folder.read_status()["status"] == "finished" and is_saved(folder)
+    is_done = folder.read_status().status == "finished" and is_saved(folder)
     if from_first_rank(lambda: "done" if is_done else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return given.run_at(folder.path)
@@ -203,12 +203,13 @@ def _assemble(
 
 def _way(folder: RunFolder, ranks: Ranks, *, resume: bool, overwrite: bool) -> str:
     """Whether to go on with what stands in the folder, to replace it, or to begin; raises before the data are read."""
-    status = folder.read_status() if folder.status.exists() else {}
-    has_begun = status.get("status", CREATED) != CREATED  # else it was killed while its folder was being made
-    is_own = ranks.restarts > 0 and ranks.launch != "" and status.get("launch", ranks.launch) == ranks.launch
+    status = folder.read_status() if folder.status.exists() else None
+    has_begun = status is not None and status.status != CREATED  # else it was killed while its folder was being made
+    launch = None if status is None else status.launch
+    is_own = ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)
     if has_begun and (resume or is_own):
         return GO_ON
-    if overwrite or (status and not has_begun and (resume or is_own)):
+    if overwrite or (status is not None and not has_begun and (resume or is_own)):
         return REPLACE
     if folder.path.exists() and any(folder.path.iterdir() if folder.path.is_dir() else [1]):
         create_run(folder.path, overwrite=False)  # says what to do about it
@@ -231,7 +232,7 @@ def _create(
     create_run(folder.path, overwrite=overwrite)
     write_text(folder.config, as_yaml(settings, only_set=True))
     _write_resolved(folder, resolution)
-    folder.update_status(**first_status(assembled, given))
+    folder.update_status(**first_status(assembled, given).written())
 
 
 def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
@@ -265,7 +266,7 @@ def _keep_changes(folder: RunFolder, settings: TrainSettings, resolution: Resolu
 
 def _refuse_other_data(folder: RunFolder, assembled: Assembled) -> None:
     """A run goes on with the samples it began with."""
-    began = folder.read_status().get("data_fingerprint")
+    began = folder.read_status().data_fingerprint
     if assembled.source.fingerprint != began:
         raise RunError(
             f"the data changed since {folder.path} began (fingerprint {assembled.source.fingerprint}, then {began})"

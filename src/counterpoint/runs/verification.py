@@ -113,7 +113,7 @@ def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]
 def _encoder(folder: RunFolder, found: list[_Replayable]) -> Check:
     """The encoder against its card's hash and, once a run is finished, against its last checkpoint."""
     name = folder.weights.name
-    is_finished = folder.read_status()["status"] == "finished"
+    is_finished = folder.read_status().status == "finished"
     if not is_finished and not folder.encoder_card.exists():
         return Check(name, "not checked", "the run is not finished: it has no encoder yet")
     if not is_saved(folder):
@@ -168,8 +168,7 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
         yield Check("data", "failed", first_line(error))
         yield Check("replayed step", "not checked", "the data are not those of the run")
         return
-    fingerprint = str(run.folder.read_status().get("data_fingerprint"))
-    yield Check("data", "ok", f"fingerprint {fingerprint}, as when the run began")
+    yield Check("data", "ok", f"fingerprint {run.folder.read_status().data_fingerprint}, as when the run began")
     chosen = next((each for each in found if each.kept is not None), None)
     if chosen is None or chosen.kept is None:
         why = "no step after a checkpoint was recorded: a run does so once it has gone on from one (engine.keep >= 2)"

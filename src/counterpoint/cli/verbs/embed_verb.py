@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from counterpoint.cli.parsers import Parser
-from counterpoint.cli.run_argument import add_run
+from counterpoint.cli.parsers import Parser, add_run
 from counterpoint.core.rundir import open_run
 
 PLACE, SUMMARY = 50, "write embeddings as a table"

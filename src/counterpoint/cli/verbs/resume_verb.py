@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from counterpoint.cli.parsers import Parser
-from counterpoint.cli.run_argument import add_run, print_folder
+from counterpoint.cli.parsers import Parser, add_run, print_folder
 from counterpoint.core.rundir import open_run
 
 PLACE, SUMMARY = 20, "continue an interrupted run"
@@ -25,5 +24,5 @@ def run(flags: argparse.Namespace) -> int:
     open_run(Path(flags.run))
     from counterpoint.runs.training import resume  # deferred: loads torch
 
-    print_folder(resume(flags.run, quiet=flags.quiet))
+    print_folder(resume(flags.run, quiet=flags.quiet).path)
     return 0

@@ -3,9 +3,7 @@
 import argparse
 
 from counterpoint.cli.arguments import add_settings, settings_from
-from counterpoint.cli.parsers import Parser
-from counterpoint.cli.run_argument import print_folder
-from counterpoint.cli.two_columns import HELP_WIDTH, two_columns
+from counterpoint.cli.parsers import HELP_WIDTH, Parser, print_folder, two_columns
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 _METHODS = "\n".join(two_columns({name: method.summary for name, method in METHODS.items()}, HELP_WIDTH))
@@ -54,5 +52,5 @@ def run(flags: argparse.Namespace) -> int:
         overwrite=flags.overwrite,
         allow_changed=flags.allow_changed,
     )
-    print_folder(made)
+    print_folder(made.path)
     return 0

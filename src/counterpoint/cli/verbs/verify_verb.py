@@ -4,8 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from counterpoint.cli.parsers import Parser
-from counterpoint.cli.run_argument import add_run
+from counterpoint.cli.parsers import Parser, add_run
 from counterpoint.core.rundir import open_run
 
 DIFFERS = 1  # exit code

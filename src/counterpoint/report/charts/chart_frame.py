@@ -1,13 +1,17 @@
-"""The frame of a chart: plot area, grid, ticks and titles, and labels that do not run into each other."""
+"""The frame of a chart: plot area, grid, ticks and titles, labels that do not run into each other, and a legend."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from counterpoint.report.charts.series_style import Style, marker
 from counterpoint.report.charts.ticks import Axis
 from counterpoint.report.markup import Attribute, Child, Markup, coordinate, element, join
 
 CHARACTER_WIDTH = 6.4  # mean width of a character in the 12 px chart font
 LINE_HEIGHT = 15.0
+ROW_HEIGHT = 18.0  # of a legend
+MARGIN = 14.0  # above a legend
+Swatch = tuple[Markup, str]  # drawn around (8, 0), and its words
 
 
 @dataclass(frozen=True)
@@ -114,3 +118,39 @@ def spread_labels(wanted: Sequence[float], low: float, high: float, gap: float =
         positions[place] = min(positions[place], highest)
         highest = positions[place] - gap
     return positions
+
+
+def swatch_legend(frame: Frame, groups: Sequence[Sequence[Swatch]]) -> tuple[Markup, float]:
+    """Set groups of swatches below a frame.
+
+    Args:
+        frame: the chart above.
+        groups: each starts on a new row and breaks where the frame ends.
+
+    Returns:
+        The legend and the height it adds; 0 when there is nothing to tell apart.
+    """
+    placed, row = [], 0
+    for group in groups:
+        x = 0.0
+        for swatch, words in group:
+            length = 26 + text_width(words) + 16
+            if x and x + length > frame.width:
+                x, row = 0.0, row + 1
+            y = frame.height + MARGIN + ROW_HEIGHT * row
+            place = f"translate({coordinate(x)} {coordinate(y)})"
+            placed.append(element("g", swatch, text(22, 4, words, class_="label"), transform=place))
+            x += length
+        row += 1 if group else 0
+    height = MARGIN + ROW_HEIGHT * row - 4 if row else 0.0
+    return (element("g", placed, class_="legend") if row else join()), height
+
+
+def style_legend(frame: Frame, groups: Sequence[Sequence[tuple[Style, str]]]) -> tuple[Markup, float]:
+    """Set groups of markers with their words below a frame."""
+    return swatch_legend(frame, [[(marker(style, 8, 0), words) for style, words in group] for group in groups])
+
+
+def area_swatch(colour: str) -> Markup:
+    """Draw the swatch of a filled outline."""
+    return element("rect", x=0, y=-6, width=16, height=11, class_=f"area {colour}")

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels, svg, text, text_width
-from counterpoint.report.charts.chart_legend import style_legend
+from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels, style_legend, svg, text, text_width
 from counterpoint.report.charts.series_style import Style, marker
 from counterpoint.report.markup import Markup, coordinate, element, join
 

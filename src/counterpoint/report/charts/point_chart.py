@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from counterpoint.report.charts.chart_frame import ChartText, Frame, svg, text, text_width
-from counterpoint.report.charts.chart_legend import style_legend
+from counterpoint.report.charts.chart_frame import ChartText, Frame, style_legend, svg, text, text_width
 from counterpoint.report.charts.series_style import Style, marker, marker_path
 from counterpoint.report.markup import Markup, coordinate, element, join
 

@@ -1,14 +1,16 @@
-"""How a line or a point looks: colour, dash and marker always change together, so colour never carries meaning alone.
+"""How a line, a point or a level looks: colour never carries meaning alone.
 
 On a page about one run, colour and dash tell the place (representation, embedding, untrained). On a page about several
 runs, colour tells the run, in every chart alike, and dash and marker tell the place. Colours are classes (``c1`` to
-``c6``, ``muted``) that the style sheet sets from Okabe and Ito's palette.
+``c6``, ``muted``) that the style sheet sets from Okabe and Ito's palette. The level of a verdict or of a finding is a
+word, a sign and a colour, always together.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from counterpoint.diagnostics.findings import Level
 from counterpoint.report.markup import Markup, coordinate, element, join
 from counterpoint.report.run_record import PLACES, UNTRAINED
 
@@ -17,6 +19,8 @@ PLACE_DASHES = ("", "7 3", "2 3")
 RUN_DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4")
 RUN_MARKERS = ("circle", "square", "triangle", "diamond", "cross", "star")
 RUN_SIGNS = ("●", "■", "▲", "◆", "✚", "★")
+LEVELS = ("severe", "warning", "note", "good")  # worst first
+GLYPHS = {"severe": "✕", "warning": "!", "note": "i", "good": "✓"}
 # Corners of each marker as (angle in degrees, radius); a circle is drawn with arcs instead.
 CORNERS: dict[str, Sequence[tuple[float, float]]] = {
     "square": [(45 + 90 * k, 1.25) for k in range(4)],
@@ -80,3 +84,14 @@ def run_title(name: str, order: int, num_runs: int) -> Markup:
 def _on_circle(x: float, y: float, angle: float, radius: float) -> str:
     turn = math.radians(angle)
     return f"{coordinate(x + radius * math.cos(turn))} {coordinate(y + radius * math.sin(turn))}"
+
+
+def badge(level: Level) -> Markup:
+    """Show a level."""
+    glyph = element("span", GLYPHS[level], class_="glyph", aria_hidden="true")
+    return element("span", glyph, level.capitalize(), class_=f"badge level-{level}")
+
+
+def severity(level: Level) -> int:
+    """Order levels, worst first."""
+    return LEVELS.index(level)

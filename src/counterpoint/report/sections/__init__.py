@@ -1,1 +1,45 @@
-"""Sections of a run's page."""
+"""Sections of a run's page: a module ``<name>_section`` that ends with ``SECTION`` is one; nothing else names it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from counterpoint.report.markup import Markup
+from counterpoint.report.run_record import RunRecord
+
+Fill = Callable[[Sequence[RunRecord]], Markup]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the page.
+
+    Attributes:
+        place: sections stand in the order of their places.
+        name: its anchor.
+        title: for the navigation.
+        question: what it answers; its heading.
+        fill: makes its content.
+        smaller: contents of fewer bytes, tried one after the other while the page is too large.
+    """
+
+    place: int
+    name: str
+    title: str
+    question: str
+    fill: Fill
+    smaller: Sequence[Fill] = ()
+
+    def at(self, step: int) -> Fill:
+        """What makes its content, smaller by so many steps as far as it can be."""
+        return (self.fill, *self.smaller)[min(step, len(self.smaller))]
+
+
+@cache
+def all_sections() -> tuple[Section, ...]:
+    """The sections of this folder in their order."""
+    modules = sorted(path.stem for path in Path(__file__).parent.glob("*_section.py"))
+    found = [import_module(f"{__name__}.{module}").SECTION for module in modules]
+    return tuple(sorted(found, key=lambda section: section.place))

@@ -1,13 +1,15 @@
-"""Section 8: how was it made? The run card, and every setting with its value and why."""
+"""How was it made? The run card, and every setting with its value and why."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from statistics import median
 
+from counterpoint.core.run_records import RunStatus
 from counterpoint.report.charts.figures import absences, data_table
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.markup import Child, Markup, element, join
-from counterpoint.report.run_record import RunCard, RunRecord
+from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, duration, listing, number
 
 MAX_SKIPPED = 50
@@ -125,10 +127,11 @@ def _speed(run: RunRecord) -> str:
 
 def _started(run: RunRecord) -> str:
     """Write the start in UTC to the minute; a time that does not parse stays as it is."""
+    started = run.card.started or ""
     try:
-        moment = datetime.fromisoformat(run.card.started)
+        moment = datetime.fromisoformat(started)
     except ValueError:
-        return run.card.started
+        return started
     return f"{moment.astimezone(UTC) if moment.tzinfo else moment:%Y-%m-%d %H:%M} UTC"
 
 
@@ -141,7 +144,7 @@ def _versions(run: RunRecord) -> str:
 
 def _joined(*names: str) -> Callable[[RunRecord], str]:
     """Make the reader of some texts of the run card."""
-    return lambda run: ", ".join(filter(None, (getattr(run.card, name) for name in names)))
+    return lambda run: ", ".join(str(value) for name in names if (value := getattr(run.card, name)) not in (None, ""))
 
 
 FACTS: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
@@ -170,7 +173,7 @@ def _skipped(runs: Sequence[RunRecord]) -> Markup:
     return join(_skipped_of(run.card, run.name, len(runs)) for run in runs if run.card.skipped)
 
 
-def _skipped_of(card: RunCard, name: str, num_runs: int) -> Markup:
+def _skipped_of(card: RunStatus, name: str, num_runs: int) -> Markup:
     rows = [[item.name, item.reason] for item in card.skipped[:MAX_SKIPPED]]
     rest = len(card.skipped) - len(rows)
     more = element("p", f"and {count(rest, 'more file')}, listed in run.json", class_="note") if rest else None
@@ -179,3 +182,6 @@ def _skipped_of(card: RunCard, name: str, num_runs: int) -> Markup:
     return element(
         "details", summary, data_table(f"Skipped files of {name}", ["file", "reason"], rows), more, class_="more"
     )
+
+
+SECTION = Section(80, "configuration", "Configuration", "How was it made?", configuration_section)

@@ -1,15 +1,17 @@
-"""Section 7: what is it good for? Accuracies with intervals, beside the baselines."""
+"""What is it good for? Accuracies with intervals, beside the baselines."""
 
 import re
 from collections.abc import Sequence
 
+from counterpoint.core.run_records import EvaluationRow
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, readings
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import percent_axis
 from counterpoint.report.markup import Child, Markup, element, join
-from counterpoint.report.run_record import REPRESENTATION, EvaluationRow, RunRecord
+from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
+from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import BASELINES, best_baseline, evaluated, metric_of
 from counterpoint.report.wording import count, figure_of, interval, listing, number
 
@@ -21,9 +23,11 @@ def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw every accuracy with its interval, list them, and state the protocols in words."""
     evaluated = [run for run in runs if run.evaluation and run.evaluation.rows]
     absent = absences([run for run in runs if run not in evaluated], "evaluation (which needs labels)", "evaluate")
+    elsewhere = _elsewhere(runs)
     if not evaluated:
-        return join(absent)
-    return join(readings(runs, baseline_words), _figure(evaluated, len(runs)), _protocols(evaluated), absent)
+        return join(absent, elsewhere)
+    drawn = _figure(evaluated, len(runs))
+    return join(readings(runs, baseline_words), drawn, _protocols(evaluated), absent, elsewhere)
 
 
 def baseline_words(run: RunRecord) -> str:
@@ -37,15 +41,15 @@ def baseline_words(run: RunRecord) -> str:
 def _protocol_comparison(run: RunRecord, protocol: str) -> str:
     """Say how the representation fares against the best baseline under one protocol."""
     own, metric = evaluated(run, protocol), metric_of(protocol)
-    if own is None or own.value is None:
+    if own is None or own.figure is None:
         return ""
-    words = f"By {metric.short}, the representation reaches {figure_of(metric.unit, own.value)}"
+    words = f"By {metric.short}, the representation reaches {figure_of(metric.unit, own.figure)}"
     best = best_baseline(run, metric)
     if best is None:
         return f"{words}; there is no baseline beside it."
-    gain = own.value - (best.value or 0.0)
+    gain = own.figure - (best.figure or 0.0)
     size = f"{number(abs(100 * gain), 2)} points" if metric.unit == "share" else figure_of(metric.unit, abs(gain))
-    side = f"{size} {'above' if gain > 0 else 'below'} {best.features} ({figure_of(metric.unit, best.value)})"
+    side = f"{size} {'above' if gain > 0 else 'below'} {best.features} ({figure_of(metric.unit, best.figure)})"
     return f"{words}, {side}; {_overlap_words(own, best)}."
 
 
@@ -66,7 +70,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
     if not drawn:
         return _table(runs, num_runs)
-    ends = [end for row in drawn for end in (row.low, row.value, row.high)]
+    ends = [end for row in drawn for end in (row.low, row.figure, row.high)]
     groups = [_group(protocol, runs, num_runs) for protocol in dict.fromkeys(row.protocol for row in drawn)]
     axis = percent_axis("accuracy", ends)
     words = ChartText("Accuracy with 95 % intervals", " ".join(baseline_words(run) for run in runs))
@@ -90,7 +94,7 @@ def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalG
     rows = [
         IntervalRow(
             label,
-            [_interval(run, row, num_runs) for run, row in own if row.features == label and row.value is not None],
+            [_interval(run, row, num_runs) for run, row in own if row.features == label and row.figure is not None],
         )
         for label in labels
     ]
@@ -99,7 +103,7 @@ def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalG
 
 def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float, float, float, Style]:
     """Give the ends of one interval; baselines of a single run are muted."""
-    value = row.value or 0.0
+    value = row.figure or 0.0
     low = value if row.low is None else row.low
     high = value if row.high is None else row.high
     is_baseline = row.features in BASELINES
@@ -131,7 +135,26 @@ def _cell(row: EvaluationRow | None) -> Child:
     unit = metric_of(row.protocol).unit
     correct = "" if row.correct is None else f"{number(row.correct)} of {number(row.total)}"
     details = ", ".join(part for part in (interval(row.low, row.high, unit), correct) if part)
-    return join(element("strong", figure_of(unit, row.value)), " ", element("span", details, class_="aside"))
+    return join(element("strong", figure_of(unit, row.figure)), " ", element("span", details, class_="aside"))
+
+
+def _elsewhere(runs: Sequence[RunRecord]) -> Markup | None:
+    """List what the representation reaches on other data or by other labels, a line for each evaluation."""
+    known = [(run, other) for run in runs for other in run.other_evaluations][:MAX_ROWS]
+    if not known:
+        return None
+    protocols = list(dict.fromkeys(row.protocol for _, other in known for row in other.rows))
+    rows = [
+        [
+            join(run_tag(run.name, run.order) if len(runs) > 1 else None, " ", element("bdi", other.split.source)),
+            number(other.split.num_queries),
+            *(_cell(other.row(REPRESENTATION, protocol)) for protocol in protocols),
+        ]
+        for run, other in known
+    ]
+    head = ["data", "queries", *(metric_of(protocol).short for protocol in protocols)]
+    note = element("p", "The representation on samples or labels that are not the run’s own.", class_="note")
+    return join(element("h3", "On other data"), note, data_table("Evaluations on other data", head, rows))
 
 
 def _protocols(runs: Sequence[RunRecord]) -> Markup:
@@ -161,17 +184,20 @@ def _protocol_words(run: RunRecord) -> str:
 
 def _metric_words(row: EvaluationRow) -> str:
     """State a metric: its words with the settings they name, then the settings that they do not."""
-    metric = metric_of(row.protocol)
+    metric, settings = metric_of(row.protocol), flatten(row.settings)
 
     def if_known(part: re.Match[str]) -> str:
-        return part[1] if _settings_in(part[1]) <= row.settings.keys() else ""
+        return part[1] if _settings_in(part[1]) <= settings.keys() else ""
 
     what = re.sub(r"\[(.*?)\]", if_known, metric.wording)
-    rest = [f"{key} {value}" for key, value in row.settings.items() if key not in _settings_in(what)]
-    details = "; ".join(part for part in (what.format_map(row.settings), ", ".join(rest)) if part)
+    rest = [f"{key} {value}" for key, value in settings.items() if key not in _settings_in(what)]
+    details = "; ".join(part for part in (what.format_map(settings), ", ".join(rest)) if part)
     return f"{metric.short[:1].upper() + metric.short[1:]}: {details}." if details else ""
 
 
 def _settings_in(words: str) -> set[str]:
     """The settings that words name."""
     return set(re.findall(r"{(\w+)}", words))
+
+
+SECTION = Section(70, "evaluation", "Evaluation", "What is it good for?", evaluation_section)

@@ -1,14 +1,15 @@
-"""Section 2: why, and what to try? Every check as a card: measured beside its reference."""
+"""Why, and what to try? Every check as a card: measured beside its reference."""
 
 from collections.abc import Sequence
 
+from counterpoint.diagnostics.findings import Finding
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import columns, data_table, missing, readings
 from counterpoint.report.charts.interval_chart import comparison_bar
-from counterpoint.report.charts.levels import LEVELS, badge, known_level
-from counterpoint.report.charts.series_style import run_tag, run_title
+from counterpoint.report.charts.series_style import LEVELS, badge, run_tag, run_title
 from counterpoint.report.markup import Child, Markup, element, join
-from counterpoint.report.run_record import Finding, RunRecord
+from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.sections.verdict_section import by_severity, finding_anchor
 from counterpoint.report.wording import count, listing, number
 
@@ -29,7 +30,7 @@ def _tally(run: RunRecord) -> str:
     """Count the findings by level."""
     if run.diagnosis is None:
         return ""
-    found = [known_level(finding.level) for finding in run.diagnosis.findings]
+    found = [finding.level for finding in run.diagnosis.findings]
     counts = [count(found.count(level), level, PLURALS.get(level, level)) for level in LEVELS if level in found]
     if not found:
         return "The diagnosis holds no findings."
@@ -65,14 +66,14 @@ def _cards(run: RunRecord, num_runs: int) -> Markup:
     if run.diagnosis is None:
         return missing(run, "No findings yet.", "diagnose")
     ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
-    problems = [_card(run, place, finding) for place, finding in ordered if known_level(finding.level) != "good"]
-    good = [_folded_card(run, place, finding) for place, finding in ordered if known_level(finding.level) == "good"]
+    problems = [_card(run, place, finding) for place, finding in ordered if finding.level != "good"]
+    good = [_folded_card(run, place, finding) for place, finding in ordered if finding.level == "good"]
     layout = "cards" if num_runs == 1 else "cards stacked"
     return join(element("div", problems, class_=layout), element("div", good, class_=layout))
 
 
 def _card(run: RunRecord, place: int, finding: Finding) -> Markup:
-    title, level = element("h4", finding.title or finding.name), known_level(finding.level)
+    title, level = element("h4", finding.title or finding.name), finding.level
     anchor = finding_anchor(run, place)
     return element("article", badge(level), title, _card_body(finding), class_=f"card level-{level}", id=anchor)
 
@@ -83,7 +84,7 @@ def _folded_card(run: RunRecord, place: int, finding: Finding) -> Markup:
 
 
 def _card_body(finding: Finding) -> Markup:
-    opening = "Otherwise, try: " if known_level(finding.level) == "good" else "Try: "
+    opening = "Otherwise, try: " if finding.level == "good" else "Try: "
     remedy = element("p", element("strong", opening), finding.remedy, class_="remedy") if finding.remedy else None
     return join(_measurement(finding), element("p", finding.text) if finding.text else None, remedy)
 
@@ -101,3 +102,6 @@ def _measurement(finding: Finding) -> Markup | None:
     bar = comparison_bar(finding.measured, finding.reference, ChartText(finding.title or finding.name, told))
     words = element("p", value, element("span", reference))
     return element("div", bar, words, class_="measurement")
+
+
+SECTION = Section(20, "findings", "Findings", "Why, and what to try?", findings_section)

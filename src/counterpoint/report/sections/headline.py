@@ -1,12 +1,19 @@
-"""The headline numbers of runs, and who is ahead in each: a lead is what the intervals support, and nothing else."""
+"""The headline numbers of runs, and the table that sets them side by side and says who is ahead.
+
+A lead is what the intervals support, and nothing else.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from counterpoint.core.metric import Metric, described_metrics
-from counterpoint.report.run_record import REPRESENTATION, EvaluationRow, RunRecord
-from counterpoint.report.wording import duration, figure_of, listing
+from counterpoint.core.run_records import EvaluationRow
+from counterpoint.report.charts.figures import data_table
+from counterpoint.report.charts.series_style import run_tag
+from counterpoint.report.markup import Child, Markup, element, join
+from counterpoint.report.run_record import REPRESENTATION, RunRecord
+from counterpoint.report.wording import duration, figure_of, interval, listing
 
 BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
@@ -60,15 +67,9 @@ def evaluated(run: RunRecord, protocol: str, features: str = REPRESENTATION) -> 
 
 def best_baseline(run: RunRecord, metric: Metric) -> EvaluationRow | None:
     """The baseline with the best figure of a metric."""
-    rows = [row for name in BASELINES if (row := evaluated(run, metric.name, name)) and row.value is not None]
+    rows = [row for name in BASELINES if (row := evaluated(run, metric.name, name)) and row.figure is not None]
     choose = min if metric.is_higher_better is False else max
-    return choose(rows, key=lambda row: (row.value or 0.0, row.features), default=None)
-
-
-def measured(run: RunRecord, place: str, name: str) -> float | None:
-    """One measurement of a place."""
-    found = run.place(place)
-    return found.figures.get(name) if found else None
+    return choose(rows, key=lambda row: (row.figure or 0.0, row.features), default=None)
 
 
 def metric_of(protocol: str) -> Metric:
@@ -84,14 +85,14 @@ def _evaluation_headline(metric: Metric) -> Headline:
 
     def value(run: RunRecord) -> float | None:
         found = row(run)
-        return found.value if found else None
+        return found.figure if found else None
 
     return _headline(metric, value, row)
 
 
 def _diagnostic_headline(metric: Metric) -> Headline:
     """The headline number of a diagnostic metric."""
-    return _headline(metric, lambda run: measured(run, metric.headline, metric.name), None)
+    return _headline(metric, lambda run: run.measured(metric.headline, metric.name), None)
 
 
 def _headline(
@@ -159,3 +160,56 @@ def _are_equal(headline: Headline, one: RunRecord, other: RunRecord) -> bool:
     first, second = headline.value(one) or 0.0, headline.value(other) or 0.0
     tolerance = 0.0 if headline.row else SAME_WITHIN * max(abs(first), abs(second))
     return abs(first - second) <= tolerance
+
+
+def side_by_side(runs: Sequence[RunRecord]) -> Markup:
+    """Set the headline numbers in rows and the runs in columns."""
+    outcomes = [compare(headline, runs) for headline in HEADLINES]
+    rows = [
+        [_row_title(headline), *(_cell(headline, run, outcome.ahead) for run in runs), outcome.words or "–"]
+        for headline, outcome in zip(HEADLINES, outcomes, strict=True)
+    ]
+    head = ["", *(run_tag(run.name, run.order) for run in runs), "in words"]
+    table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
+    return join(element("h3", "Side by side"), _comparability(runs), table, _caveat(runs))
+
+
+def _row_title(headline: Headline) -> Markup:
+    return join(headline.title, element("span", headline.of_what, class_="of-what") if headline.of_what else None)
+
+
+def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
+    """Write a number, its interval, and whether it leads."""
+    words: Child = headline.show(headline.value(run))
+    if ahead is run:
+        words = element("strong", words, element("span", " ▲", aria_hidden="true", class_="lead-mark"))
+    row = headline.row(run) if headline.row else None
+    unit = headline.metric.unit if headline.metric else "number"
+    return join(words, element("span", interval(row.low, row.high, unit), class_="of-what") if row else None)
+
+
+def _comparability(runs: Sequence[RunRecord]) -> Markup | None:
+    """Warn when the runs did not see the same data or were not tested on the same number of queries."""
+    fingerprints = {run.card.data_fingerprint for run in runs if run.card.data_fingerprint}
+    queries = {run.evaluation.split.num_queries for run in runs if run.evaluation}
+    words = ""
+    if len(fingerprints) > 1:
+        names = listing(sorted({run.card.data or run.name for run in runs}))
+        words = f"These runs used different data ({names}): their accuracies do not compare."
+    elif len(queries) > 1:
+        words = "These runs were tested on different numbers of queries: compare with care."
+    return element("p", words, class_="notice") if words else None
+
+
+def _caveat(runs: Sequence[RunRecord]) -> Markup:
+    """Say what the table can and cannot show."""
+    seeds = sorted({str(run.card.seed) for run in runs if run.card.seed is not None})
+    here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
+    described = [each.title for each in HEADLINES if each.metric and each.metric.is_higher_better is None]
+    names = listing([described[0], *(name.lower() for name in described[1:])])
+    words = (
+        "▲ marks a lead: an interval above that of every other run. Intervals are 95 % Wilson intervals over the test "
+        f"queries; they do not cover what another seed would change{here}. {names} describe a run: more is not always "
+        "better."
+    )
+    return element("p", words, class_="note")

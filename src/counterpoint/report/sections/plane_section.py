@@ -1,12 +1,11 @@
-"""Section 5: does it tell same from different? Alignment against uniformity, and the cosines of pairs."""
+"""Does it tell same from different? Alignment against uniformity, and the cosines of pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from counterpoint.report.charts.chart_frame import ChartText, Frame, svg
-from counterpoint.report.charts.chart_legend import Swatch, area_swatch, swatch_legend
+from counterpoint.report.charts.chart_frame import ChartText, Frame, Swatch, area_swatch, svg, swatch_legend
 from counterpoint.report.charts.figures import HALF, WIDE, absences, data_table, figure, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import step_area
 from counterpoint.report.charts.point_chart import NamedPoint, point_plane
@@ -14,6 +13,7 @@ from counterpoint.report.charts.series_style import Style, place_style, run_styl
 from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
 from counterpoint.report.markup import Markup, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, Histogram, RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.wording import NO_BREAK, cosine, number, percent
 
 LESS_OVERLAP = "The less the two overlap, the better pairs are told apart."
@@ -60,12 +60,12 @@ def _pair_words(run: RunRecord) -> str:
 
 
 def _cosine_words(run: RunRecord) -> str:
-    place = run.place(EMBEDDING)
-    if place is None or place.positive_cosine is None or place.negative_cosine is None:
+    positive, negative = run.measured(EMBEDDING, "positive_cosine"), run.measured(EMBEDDING, "negative_cosine")
+    if positive is None or negative is None:
         return ""
     return (
-        f"In the embedding, two views of one sample have a mean cosine of {cosine(place.positive_cosine)}, "
-        f"different samples {cosine(place.negative_cosine)}."
+        f"In the embedding, two views of one sample have a mean cosine of {cosine(positive)}, "
+        f"different samples {cosine(negative)}."
     )
 
 
@@ -79,10 +79,8 @@ def _separation_words(run: RunRecord) -> str:
 
 def _change_words(run: RunRecord) -> str:
     """Compare the representation with the untrained one."""
-    before, after = run.place(UNTRAINED), run.place(REPRESENTATION)
-    if before is None or after is None:
-        return ""
-    pairs = [("alignment", before.alignment, after.alignment), ("uniformity", before.uniformity, after.uniformity)]
+    names = ("alignment", "uniformity")
+    pairs = [(name, run.measured(UNTRAINED, name), run.measured(REPRESENTATION, name)) for name in names]
     parts = [
         f"{'improved' if new < old else 'worsened'} {name} from {number(old)} to {number(new)}"
         for name, old, new in pairs
@@ -120,11 +118,10 @@ def _plane_figure(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _point(run: RunRecord, name: str, num_runs: int) -> NamedPoint | None:
-    place = run.place(name)
-    if place is None or place.alignment is None or place.uniformity is None:
+    x, y = run.measured(name, "alignment"), run.measured(name, "uniformity")
+    if x is None or y is None:
         return None
-    short = _point_name(run, name, num_runs)
-    return NamedPoint(short, place.alignment, place.uniformity, place_style(name, run.order, num_runs))
+    return NamedPoint(_point_name(run, name, num_runs), x, y, place_style(name, run.order, num_runs))
 
 
 def _point_name(run: RunRecord, name: str, num_runs: int) -> str:
@@ -147,10 +144,9 @@ def _plane_table(runs: Sequence[RunRecord]) -> Markup:
     rows = []
     for run in runs:
         for name in PLACES:
-            place = run.place(name)
-            if place is not None:
+            if run.place(name) is not None:
                 title = join(run_tag(run.name, run.order) if len(runs) > 1 else None, " ", name)
-                rows.append([title, number(place.alignment), number(place.uniformity)])
+                rows.append([title, number(run.measured(name, "alignment")), number(run.measured(name, "uniformity"))])
     return data_table("Alignment and uniformity", ["vectors", "alignment", "uniformity"], rows)
 
 
@@ -197,3 +193,6 @@ def _cosine_table(edges: Sequence[float], positive: Sequence[float], negative: S
         if positive[place] or negative[place]
     ]
     return data_table("Cosines of pairs", ["cosine", "two views of one sample", "different samples"], rows)
+
+
+SECTION = Section(50, "pairs", "Pairs", "Does it tell same from different?", plane_section)

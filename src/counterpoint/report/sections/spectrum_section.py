@@ -1,4 +1,4 @@
-"""Section 4: how many dimensions does it use? Singular values, and the measurements of each set of vectors."""
+"""How many dimensions does it use? Singular values, and the measurements of each set of vectors."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ from counterpoint.report.charts.series_style import place_style, run_tag
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
-from counterpoint.report.sections.headline import DIAGNOSTICS, measured
+from counterpoint.report.sections import Section
+from counterpoint.report.sections.headline import DIAGNOSTICS
 from counterpoint.report.wording import figure_of, number
 
 MAX_POINTS = 160
@@ -44,26 +45,21 @@ def _rank_words(run: RunRecord) -> str:
     words = "; ".join(part for part in parts if part)
     if not words:
         return ""
-    untrained = run.place(UNTRAINED)
-    before = untrained.effective_rank if untrained else None
+    before = run.measured(UNTRAINED, "effective_rank")
     tail = f" Before training the representation used {number(before)}." if before is not None else ""
     return f"{words[0].upper()}{words[1:]}.{tail}{_dead_words(run)}"
 
 
 def _one_rank(run: RunRecord, name: str) -> str:
-    place = run.place(name)
-    if place is None or place.effective_rank is None:
-        return ""
-    ceiling = f" of at most {number(place.rank_ceiling)}" if place.rank_ceiling is not None else ""
-    return f"the {name} spreads over {number(place.effective_rank)}{ceiling} dimensions"
+    rank, ceiling = run.measured(name, "effective_rank"), run.measured(name, "rank_ceiling")
+    most = f" of at most {number(ceiling)}" if ceiling is not None else ""
+    return "" if rank is None else f"the {name} spreads over {number(rank)}{most} dimensions"
 
 
 def _dead_words(run: RunRecord) -> str:
-    place = run.place(EMBEDDING)
-    if place is None or not place.dead_dims:
-        return ""
-    total = f" of {number(place.num_dims)}" if place.num_dims else ""
-    return f" In the embedding, {number(place.dead_dims)}{total} dimensions are never active."
+    place, num_dead = run.place(EMBEDDING), run.measured(EMBEDDING, "dead_dims")
+    total = f" of {number(place.num_dims)}" if place and place.num_dims else ""
+    return f" In the embedding, {number(num_dead)}{total} dimensions are never active." if num_dead else ""
 
 
 def _value_axis(runs: Sequence[RunRecord]) -> Axis:
@@ -130,7 +126,7 @@ def _run_table(runs: Sequence[RunRecord]) -> Markup | None:
         [metric.short, SHORT_NAMES[name], *(_cell(run, name, metric) for run in diagnosed)]
         for metric in _measured_metrics(diagnosed)
         for name in PLACES
-        if any(measured(run, name, metric.name) is not None for run in diagnosed)
+        if any(run.measured(name, metric.name) is not None for run in diagnosed)
     ]
     head = ["", "vectors", *(run_tag(run.name, run.order) for run in diagnosed)]
     return data_table("Measurements", head, rows) if rows else None
@@ -141,12 +137,15 @@ def _measured_metrics(runs: Sequence[RunRecord]) -> list[Metric]:
     return [
         each
         for each in DIAGNOSTICS.values()
-        if each.is_shown and any(measured(run, place, each.name) is not None for run in runs for place in PLACES)
+        if each.is_shown and any(run.measured(place, each.name) is not None for run in runs for place in PLACES)
     ]
 
 
 def _cell(run: RunRecord, place: str, metric: Metric) -> str:
     """A figure, and what it is to be compared with."""
-    value, reference = measured(run, place, metric.name), measured(run, place, metric.reference)
+    value, reference = run.measured(place, metric.name), run.measured(place, metric.reference)
     beside = "" if reference is None else f" of {figure_of(metric.unit, reference)}"
     return "–" if value is None else figure_of(metric.unit, value) + beside
+
+
+SECTION = Section(40, "spectra", "Spectra", "How many dimensions does it use?", spectrum_section)

@@ -1,14 +1,16 @@
-"""Section 3: did it learn? The loss between its chance level and its floor, and the learning rate."""
+"""Did it learn? The loss between its chance level and its floor, and the learning rate."""
 
 from collections.abc import Sequence
 
+from counterpoint.core.run_records import EpochRecord
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, Reference, label_room, line_chart
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import Axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import Epoch, RunRecord
+from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number, percent
 
 SAME_AXIS = "Same axis for all runs."
@@ -44,7 +46,7 @@ def loss_reading(run: RunRecord) -> str:
     return f"{words}. {_way_words(run.epochs[-1])} {_trend_words(losses)}".strip()
 
 
-def _way_words(last: Epoch) -> str:
+def _way_words(last: EpochRecord) -> str:
     """Place the last loss between chance and floor."""
     if last.loss is None or last.chance is None:
         return ""
@@ -79,7 +81,7 @@ def _shared_axis(runs: Sequence[RunRecord]) -> Axis | None:
     return _loss_axis([epoch for run in runs for epoch in run.epochs])
 
 
-def _loss_axis(epochs: Sequence[Epoch]) -> Axis:
+def _loss_axis(epochs: Sequence[EpochRecord]) -> Axis:
     levels = [value for epoch in epochs for value in (epoch.loss, epoch.chance, epoch.floor)]
     return linear_axis("loss", levels, num_ticks=6)
 
@@ -102,7 +104,7 @@ def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
     return figure(title, "", draw, panel_width(num_runs), _loss_table(run, num_runs))
 
 
-def _references(last: Epoch) -> list[Reference]:
+def _references(last: EpochRecord) -> list[Reference]:
     levels = []
     if last.chance is not None:
         levels.append(Reference(f"chance {number(last.chance)}", last.chance))
@@ -141,7 +143,7 @@ def _rate_figure(runs: Sequence[RunRecord]) -> Markup | None:
     return figure("Learning rate by epoch", "", draw, 310.0 if len(runs) == 1 else 470.0, _rate_table(lines, names))
 
 
-def _rate_line(run: RunRecord, epochs: Sequence[Epoch], num_runs: int) -> Line:
+def _rate_line(run: RunRecord, epochs: Sequence[EpochRecord], num_runs: int) -> Line:
     style = run_style(run.order) if num_runs > 1 else Style("muted")
     return Line("", _positions(epochs), [epoch.learning_rate for epoch in epochs], style)
 
@@ -155,10 +157,13 @@ def _rate_table(lines: Sequence[Line], names: Sequence[str]) -> Markup:
     return data_table("Learning rate", head, cells, positions)
 
 
-def _positions(epochs: Sequence[Epoch]) -> list[float]:
+def _positions(epochs: Sequence[EpochRecord]) -> list[float]:
     """Number the epochs; a missing number is its place in the file."""
-    return [float(place + 1) if epoch.epoch is None else epoch.epoch for place, epoch in enumerate(epochs)]
+    return [float(place if epoch.epoch is None else epoch.epoch) for place, epoch in enumerate(epochs, start=1)]
 
 
 def _epoch_axis(positions: Sequence[float]) -> Axis:
     return linear_axis("epoch", positions, num_ticks=6, is_whole=True)
+
+
+SECTION = Section(30, "training", "Training", "Did it learn?", training_section)

@@ -1,15 +1,16 @@
-"""Section 1: is it good? The verdict in words, and the headline numbers."""
+"""Is it good? The verdict in words, and the headline numbers."""
 
 from collections.abc import Sequence
 
 from counterpoint.core.metric import Metric
+from counterpoint.core.run_records import EvaluationRow
+from counterpoint.diagnostics.findings import Finding
 from counterpoint.report.charts.figures import columns, missing
-from counterpoint.report.charts.levels import badge, severity
-from counterpoint.report.charts.series_style import run_tag
+from counterpoint.report.charts.series_style import badge, run_tag, severity
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, EvaluationRow, Finding, RunRecord
-from counterpoint.report.sections.headline import HEADLINES, Headline, best_baseline, measured
-from counterpoint.report.sections.side_by_side import side_by_side
+from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, RunRecord
+from counterpoint.report.sections import Section
+from counterpoint.report.sections.headline import HEADLINES, Headline, best_baseline, side_by_side
 from counterpoint.report.wording import count, figure_of, interval
 
 NUM_TOP_FINDINGS = 3
@@ -45,8 +46,7 @@ def _verdict(run: RunRecord, num_runs: int) -> Markup:
 def _judgement(run: RunRecord) -> Markup:
     if run.diagnosis is None:
         return missing(run, "No diagnosis yet.", "diagnose")
-    verdict = run.diagnosis.verdict
-    words = element("p", badge(verdict.level), " ", verdict.sentence, class_="lede")
+    words = element("p", badge(run.diagnosis.level), " ", run.diagnosis.verdict, class_="lede")
     problems = [item for item in by_severity(run.diagnosis.findings) if severity(item[1].level) < severity("good")]
     links = [_finding_link(run, place, finding) for place, finding in problems[:NUM_TOP_FINDINGS]]
     return join(words, element("ul", links, class_="top-findings") if links else None)
@@ -93,13 +93,16 @@ def _evaluation_notes(metric: Metric, row: EvaluationRow | None, run: RunRecord)
     """Give the interval of a figure, and the best baseline under the same protocol."""
     assert row is not None  # a headline without a value gets no tile
     best, ends = best_baseline(run, metric), interval(row.low, row.high, metric.unit)
-    return [*filter(None, [ends]), *([f"{best.features}: {figure_of(metric.unit, best.value)}"] if best else [])]
+    return [*filter(None, [ends]), *([f"{best.features}: {figure_of(metric.unit, best.figure)}"] if best else [])]
 
 
 def _measurement_notes(metric: Metric, run: RunRecord) -> list[str]:
     """Say what a measurement is of, what it is to be compared with, and what it was before training."""
-    reference, before = measured(run, metric.headline, metric.reference), measured(run, UNTRAINED, metric.name)
+    reference, before = run.measured(metric.headline, metric.reference), run.measured(UNTRAINED, metric.name)
     beside = f"of at most {figure_of(metric.unit, reference)} " if reference else ""
     notes = [f"{beside}{metric.wording}"] if beside or metric.wording else []
     is_comparable = metric.headline == REPRESENTATION and before
     return [*notes, *([f"untrained: {figure_of(metric.unit, before)}"] if is_comparable else [])]
+
+
+SECTION = Section(10, "verdict", "Verdict", "Is it good?", verdict_section)

@@ -8,7 +8,7 @@ from pathlib import Path
 from counterpoint.core.files import write_text
 from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
-from counterpoint.report.charts.levels import GLYPHS
+from counterpoint.report.charts.series_style import GLYPHS
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.theory_pages.reproduction import Claim, LinePanel, Panel, Reproduction, written
 from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document

@@ -1,19 +1,24 @@
-"""Section 6: what does each feature mean? The samples that activate each dimension of the embedding most."""
+"""What does each feature mean? The samples that activate each dimension of the embedding most."""
 
+import base64
+import io
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from counterpoint.diagnostics.findings import DescribedConcept
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, columns, readings
 from counterpoint.report.charts.interval_chart import share_bar
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import Concept, RunRecord
-from counterpoint.report.sections.concept_map import concept_overview
-from counterpoint.report.sections.concept_words import concept_words, concepts_of
-from counterpoint.report.sections.thumbnails import PIXELATED_SIDE, PLANS, GalleryPlan, cards_per_run, data_address
+from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
+from counterpoint.report.sections.concept_overview import concept_overview, concept_words, concepts_of
 from counterpoint.report.wording import count, number, percent
 
 FEW_SAMPLES = 10
@@ -29,6 +34,29 @@ SORTS = (
     ("fires", "how often it is active"),
     ("expected", "expected activation"),
     ("dim", "dimension number"),
+)
+PIXELATED_SIDE = 32  # images up to this side are enlarged with hard pixels: nothing is there to smooth
+LOSSLESS_SIDE = 16  # below this a PNG is as small as anything
+WEBP_QUALITY = 82
+
+
+@dataclass(frozen=True)
+class GalleryPlan:
+    """How much of the concept gallery the page shows."""
+
+    num_cards: int
+    num_images: int
+    max_side: int
+
+
+# Tried in this order until the page fits; the last one shows no image and always does.
+PLANS = (
+    GalleryPlan(120, 12, 64),
+    GalleryPlan(96, 12, 48),
+    GalleryPlan(72, 8, 48),
+    GalleryPlan(48, 6, 32),
+    GalleryPlan(24, 6, 24),
+    GalleryPlan(24, 0, 0),
 )
 
 
@@ -87,7 +115,9 @@ def _gallery(run: RunRecord, plan: GalleryPlan, num_runs: int) -> Markup:
     return element("div", first, fold, class_="gallery")
 
 
-def _addresses(images: NDArray[np.uint8] | None, concepts: Sequence[Concept], plan: GalleryPlan) -> dict[int, str]:
+def _addresses(
+    images: NDArray[np.uint8] | None, concepts: Sequence[DescribedConcept], plan: GalleryPlan
+) -> dict[int, str]:
     """Encode each thumbnail in use once."""
     if images is None or plan.num_images == 0:
         return {}
@@ -95,12 +125,12 @@ def _addresses(images: NDArray[np.uint8] | None, concepts: Sequence[Concept], pl
     return {index: data_address(images[index], plan.max_side) for index in sorted(used)}
 
 
-def _thumbnail_indices(concept: Concept, plan: GalleryPlan, num_images: int) -> list[int]:
+def _thumbnail_indices(concept: DescribedConcept, plan: GalleryPlan, num_images: int) -> list[int]:
     chosen = concept.thumbnails[: plan.num_images]
     return [int(index) for index in chosen if index is not None and 0 <= index < num_images]
 
 
-def _card(run: RunRecord, concept: Concept, rank: int, plan: GalleryPlan, addresses: dict[int, str]) -> Markup:
+def _card(run: RunRecord, concept: DescribedConcept, rank: int, plan: GalleryPlan, addresses: dict[int, str]) -> Markup:
     """Show one dimension: its name and class, its top samples, and how often it is active."""
     dim = "?" if concept.dim is None else number(concept.dim)
     keys = {
@@ -109,13 +139,13 @@ def _card(run: RunRecord, concept: Concept, rank: int, plan: GalleryPlan, addres
         "expected": concept.expected_activation,
         "dim": concept.dim,
     }
-    sort_keys = {f"data_{key}": -1.0 if value is None else repr(value) for key, value in keys.items()}
+    sort_keys = {f"data_{key}": -1.0 if value is None else repr(float(value)) for key, value in keys.items()}
     head = element("header", element("h4", f"dimension {dim}"), _meaning(concept))
     samples = _images(run, concept, plan, addresses) if addresses else _names(concept)
     return element("article", head, samples, _facts(run, concept), class_="concept", data_rank=rank, **sort_keys)
 
 
-def _meaning(concept: Concept) -> Markup | None:
+def _meaning(concept: DescribedConcept) -> Markup | None:
     """Name the commonest class among the samples that activate a dimension, with its share as a bar."""
     if concept.purity is None:
         return None
@@ -127,7 +157,7 @@ def _meaning(concept: Concept) -> Markup | None:
     return element("p", name, " ", percent(concept.purity, 0), " ", bar, class_="meaning")
 
 
-def _images(run: RunRecord, concept: Concept, plan: GalleryPlan, addresses: dict[int, str]) -> Markup:
+def _images(run: RunRecord, concept: DescribedConcept, plan: GalleryPlan, addresses: dict[int, str]) -> Markup:
     """Set a dimension's top images in order of activation."""
     images = run.arrays.thumbnails
     assert images is not None  # there are no addresses without images
@@ -141,7 +171,7 @@ def _images(run: RunRecord, concept: Concept, plan: GalleryPlan, addresses: dict
     )
 
 
-def _image(concept: Concept, place: int, address: str, is_small: bool) -> Markup:
+def _image(concept: DescribedConcept, place: int, address: str, is_small: bool) -> Markup:
     name = concept.names[place] if place < len(concept.names) else f"sample {place + 1}"
     value = concept.values[place] if place < len(concept.values) else None
     words = name if value is None else f"{name}, activation {number(value)}"
@@ -159,22 +189,54 @@ def _per_row(num_images: int) -> int:
     return next((per_row for per_row in (6, 5, 4) if num_images % per_row == 0), 6)
 
 
-def _names(concept: Concept) -> Markup:
+def _names(concept: DescribedConcept) -> Markup:
     """List names and activations where there are no images."""
     pairs = list(zip(concept.names, concept.values, strict=False))[:12]
     rows = [element("li", element("bdi", name), " ", element("span", number(value))) for name, value in pairs]
     return element("ol", rows, class_="samples")
 
 
-def _facts(run: RunRecord, concept: Concept) -> Markup:
+def _facts(run: RunRecord, concept: DescribedConcept) -> Markup:
     """Say how often a dimension is active, and warn when its purity rests on few samples."""
     parts = []
     if concept.fires is not None:
         parts.append("always active" if concept.fires == 1 else f"active on {percent(concept.fires)}")
     if concept.expected_activation is not None:
         parts.append(f"expected activation {number(concept.expected_activation)}")
-    num_samples = run.diagnosis.num_samples if run.diagnosis else None
+    num_samples = run.diagnosis.settings.get("num_samples") if run.diagnosis else None
     num_active = round((concept.fires or 0.0) * (num_samples or 0.0))
     if concept.purity is not None and 0 < num_active < FEW_SAMPLES:
         parts.append(f"purity from {count(num_active, 'sample')} only")
     return element("p", ", ".join(parts), class_="facts")
+
+
+def cards_per_run(plan: GalleryPlan, num_runs: int) -> int:
+    """Share the cards of a plan among the runs; one run alone gets at most half of them."""
+    return plan.num_cards // max(num_runs, 2)
+
+
+def data_address(image: NDArray[np.uint8], max_side: int) -> str:
+    """Encode one thumbnail, grey (h, w) or colour (h, w, 3), as a ``data:`` address.
+
+    Args:
+        image: the pixels.
+        max_side: a longer image is shrunk to this many pixels.
+
+    Returns:
+        The address.
+    """
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    if max(picture.size) > max_side:
+        picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    if max(picture.size) <= LOSSLESS_SIDE:
+        picture.save(stream, "PNG", optimize=True)
+        kind = "png"
+    else:
+        picture.convert("RGB").save(stream, "WEBP", quality=WEBP_QUALITY, method=4)
+        kind = "webp"
+    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+
+
+FILLS = [partial(gallery_section, plan=plan) for plan in PLANS]
+SECTION = Section(60, "concepts", "Concepts", "What does each feature mean?", FILLS[0], smaller=FILLS[1:])

@@ -1,9 +1,10 @@
-"""Section 9: how to read this page. The terms, each in a sentence or two."""
+"""How to read this page. The terms, each in a sentence or two."""
 
 from collections.abc import Sequence
 
 from counterpoint.report.markup import Markup, element
 from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS, EVALUATION
 from counterpoint.report.wording import listing, number
 
@@ -59,7 +60,7 @@ TERMS = (
 
 def glossary_section(runs: Sequence[RunRecord]) -> Markup:
     """Explain the terms, every metric, and the sparsity threshold the runs used."""
-    thresholds = {run.diagnosis.sparsity_threshold for run in runs if run.diagnosis}
+    thresholds = {run.diagnosis.settings.get("sparsity_threshold") for run in runs if run.diagnosis}
     known = [number(threshold) for threshold in thresholds if threshold is not None]
     metrics = [*EVALUATION.values(), *DIAGNOSTICS.values()]
     measures = [(each.title, f"{each.definition} ({each.source})") for each in metrics if each.is_shown]
@@ -68,3 +69,6 @@ def glossary_section(runs: Sequence[RunRecord]) -> Markup:
         words = f"In size below {listing(sorted(known))}, an entry counts as zero."
         entries.append(element("div", element("dt", "sparsity threshold"), element("dd", words)))
     return element("dl", entries, class_="glossary")
+
+
+SECTION = Section(90, "glossary", "Glossary", "How to read this page", glossary_section)

@@ -3,20 +3,23 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 
+from counterpoint.diagnostics.findings import DescribedConcept
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import WIDE, data_table, figure
 from counterpoint.report.charts.point_chart import Cloud, point_clouds
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import decade_axis, evenly_chosen, percent_axis
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import Concept, RunRecord
-from counterpoint.report.sections.concept_words import concepts_of, extent, pure_concepts
+from counterpoint.report.run_record import EMBEDDING, RunRecord
 from counterpoint.report.wording import NO_BREAK, count, number, percent
 
 MAX_POINTS = 600
 MAX_ROWS = 120
 MAX_CLASSES = 12
+PURE = 0.8
+ALMOST_ALWAYS = 0.9
 
 
 def concept_overview(runs: Sequence[RunRecord], num_runs: int) -> Markup | None:
@@ -63,7 +66,7 @@ def _points(run: RunRecord) -> list[tuple[float, float]]:
     return [points[place] for place in evenly_chosen(len(points), MAX_POINTS)]
 
 
-def _rated(run: RunRecord) -> list[Concept]:
+def _rated(run: RunRecord) -> list[DescribedConcept]:
     return [concept for concept in concepts_of(run) if concept.purity is not None]
 
 
@@ -73,7 +76,7 @@ def _cloud(points: Sequence[tuple[float, float]], style: Style) -> Cloud:
 
 def _classes(runs: Sequence[RunRecord], num_runs: int) -> Markup | None:
     """Count each class's own dimensions, run by run; None when no dimension is pure."""
-    counts = {run.order: Counter(concept.top_class for concept in pure_concepts(run)) for run in runs}
+    counts = {run.order: Counter(concept.top_class or "" for concept in pure_concepts(run)) for run in runs}
     if not any(counts.values()):
         return None
     total = Counter({name: 0 for run in runs for name in _class_names(run)})
@@ -103,9 +106,61 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     return data_table("Dimensions", ["dimension", "active on", "purity", "class"], rows)
 
 
-def _row_title(run: RunRecord, concept: Concept, num_runs: int) -> Markup:
+def _row_title(run: RunRecord, concept: DescribedConcept, num_runs: int) -> Markup:
     return join(run_tag(run.name, run.order) if num_runs > 1 else None, " ", number(concept.dim))
 
 
 def _class_names(run: RunRecord) -> tuple[str, ...]:
     return run.evaluation.split.class_names if run.evaluation else ()
+
+
+def concepts_of(run: RunRecord) -> tuple[DescribedConcept, ...]:
+    """The dimensions that the diagnosis describes, the most useful first."""
+    return run.diagnosis.concepts if run.diagnosis else ()
+
+
+def pure_concepts(run: RunRecord) -> list[DescribedConcept]:
+    """The described dimensions that stand for one class: pure, and purer than all samples are."""
+    rated = [concept for concept in concepts_of(run) if concept.purity is not None and concept.top_class]
+    return [concept for concept in rated if (concept.purity or 0.0) >= PURE]
+
+
+def extent(run: RunRecord) -> str:
+    """Say which dimensions the diagnosis describes: all, or the most useful ones.
+
+    Returns:
+        Words such as ``the 24 most useful of 128 dimensions`` or ``all 16 dimensions``.
+    """
+    described, place = len(concepts_of(run)), run.place(EMBEDDING)
+    total = place.num_dims if place else None
+    if total is None:
+        return f"the {count(described, 'dimension')} described"
+    if described < total:
+        return f"the {described} most useful of {number(total)} dimensions"
+    return f"all {count(described, 'dimension')}" if described > 1 else "the one dimension"
+
+
+def concept_words(run: RunRecord) -> str:
+    """Say how many dimensions stand for one class, how many classes they cover, and how often they are active."""
+    fires = [concept.fires for concept in concepts_of(run) if concept.fires is not None]
+    if not concepts_of(run):
+        return ""
+    often = f"The median one is active on {percent(median(fires))} of samples." if fires else ""
+    if fires and median(fires) > ALMOST_ALWAYS:
+        often += " A dimension that is almost always active is not a concept: its top samples are only its extremes."
+    return f"{_purity_words(run)} {often}".strip()
+
+
+def _purity_words(run: RunRecord) -> str:
+    """Count the dimensions that stand for one class, and the classes they cover."""
+    if all(concept.purity is None for concept in concepts_of(run)):
+        return f"Shown are {extent(run)}, without labels to name them: judge by eye."
+    pure = pure_concepts(run)
+    classes = len({concept.top_class for concept in pure})
+    known = run.evaluation.split.num_classes if run.evaluation else None
+    covered = f"{classes} of {count(known, 'class', 'classes')}" if known else count(classes, "class", "classes")
+    tail = f", and together they stand for {covered}" if pure else ""
+    pure_ones = {0: "none is", 1: "1 is"}.get(len(pure), f"{len(pure)} are")
+    nameless = sum(concept.purity is not None and not concept.top_class for concept in concepts_of(run))
+    rest = f" In {count(nameless, 'dimension')} no class is more common than chance allows." if nameless else ""
+    return f"Of {extent(run)}, {pure_ones} at least 80{NO_BREAK}% one class{tail}.{rest}"

@@ -1,0 +1,195 @@
+"""The JSON records of a run, each written and read through the same model. Loads without torch.
+
+What another version wrote and this one does not know is kept (``run.json``) or left aside (``metrics.jsonl``); what is
+missing is None. Lists become tuples; any other wrong type is an error.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from counterpoint.core.errors import RunError
+
+
+def _figure(value: Any) -> int | float | None:
+    """A number as it is, whole or not."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise PydanticCustomError("figure", "must be a number or null")
+
+
+Model = TypeVar("Model", bound=BaseModel)
+Listed = Strict(False)  # of a tuple: JSON has lists only
+Figure = Annotated[float | None, PlainValidator(_figure)]
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]  # of a list
+EXPECTED = {
+    "string_type": "must be text",
+    "int_type": "must be a whole number or null",
+    "int_from_float": "must be a whole number or null",
+    "float_type": "must be a number or null",
+    "tuple_type": "must be a list",
+    "model_type": "must hold named values",
+    "dict_type": "must hold named values",
+    "mapping_type": "must hold named values",
+    "missing": "is missing",
+}
+
+
+class Record(BaseModel):
+    """Frozen and strict."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    def written(self) -> dict[str, Any]:
+        """Plain values of the fields that are known, in the order of the fields."""
+        return self.model_dump(exclude_unset=True)
+
+
+class Named(Record):
+    """A name and what is to be said about it."""
+
+    name: str | None = None
+    reason: str | None = None
+
+
+class RunStatus(Record):
+    """``run.json``: how far the run is, and where, when and with what it was made; ``launch`` knows a restart's own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: int | None = None
+    status: str
+    method: str | None = None
+    data: str | None = None
+    seed: int | None = None
+    version: str | None = None
+    torch: str | None = None
+    python: str | None = None
+    command: str | None = None
+    data_fingerprint: str | None = None
+    num_samples: int | None = None
+    num_train: int | None = None
+    class_counts: Annotated[tuple[int, ...], Listed] | None = None
+    split_fingerprint: str | None = None
+    skipped: Annotated[tuple[Named, ...], Listed] = ()
+    blank_views: float | None = None
+    device: str | None = None
+    precision: str | None = None
+    world_size: int | None = None
+    launch: str | None = None
+    num_threads: int | None = None
+    num_parameters: int | None = None
+    negatives_per_anchor: int | None = None
+    pair_kernels: Annotated[tuple[Named, ...], Listed] = ()
+    width: int | None = None
+    embedding_dims: int | None = None
+    own_loss: Mapping[str, Any] = Field(default_factory=dict)
+    own_views: Mapping[str, Any] = Field(default_factory=dict)
+    started: str | None = None
+    loader: Mapping[str, Any] = Field(default_factory=dict)
+    seconds: float | None = None
+    peak_memory_mb: float | None = None
+
+
+class EpochRecord(Record):
+    """What one epoch was: a line of ``metrics.jsonl`` and a line of ``timings.jsonl``.
+
+    Attributes:
+        epoch: counted from 1.
+        step: updates so far.
+        loss: mean over the epoch's steps.
+        chance: loss of an encoder that has learned nothing, or None.
+        floor: loss that no embedding can go below, or None.
+        learning_rate: of the last step.
+        gradient_norm: mean over the steps, before clipping.
+        skipped_updates: steps that float16's loss scale left out.
+        measured: what measurements found, by name; written beside the others, and not read again.
+        images_per_second: of this process or processes, since the epoch began or was resumed.
+        seconds: of its steps.
+    """
+
+    epoch: int | None = None
+    step: int | None = None
+    loss: float | None = None
+    chance: float | None = None
+    floor: float | None = None
+    learning_rate: float | None = None
+    gradient_norm: float | None = None
+    skipped_updates: int | None = None
+    measured: Mapping[str, float] = Field(default_factory=dict)
+    images_per_second: float | None = None
+    seconds: float | None = None
+
+    def metrics(self) -> dict[str, Any]:
+        """One line of ``metrics.jsonl``: nothing that depends on the clock."""
+        return {**self.model_dump(exclude={"measured", "images_per_second", "seconds"}), **self.measured}
+
+    def timings(self) -> dict[str, Any]:
+        """One line of ``timings.jsonl``."""
+        return self.model_dump(include={"epoch", "step", "images_per_second", "seconds"})
+
+
+class Split(Record):
+    """How the labelled samples of an evaluation were divided into a bank and queries."""
+
+    source: str = ""
+    num_unlabelled: Figure = None
+    num_bank: Figure = None
+    num_queries: Figure = None
+    num_classes: Figure = None
+    class_names: Annotated[tuple[Text, ...], Listed] = ()
+    how: str = ""
+
+
+class EvaluationRow(Record):
+    """One figure of an evaluation with its 95 % interval: ``accuracy`` and counts of queries, or another ``value``."""
+
+    features: str = ""
+    protocol: str = ""
+    settings: Mapping[str, Any] = Field(default_factory=dict)
+    accuracy: Figure = None
+    value: Figure = None
+    correct: Figure = None
+    total: Figure = None
+    low: Figure = None
+    high: Figure = None
+
+    @property
+    def figure(self) -> float | None:
+        """The accuracy, or the other value."""
+        return self.value if self.accuracy is None else self.accuracy
+
+
+class EvaluationRecord(Record):
+    """``evaluation.json``, and each file of ``evaluations/``."""
+
+    split: Split = Split()
+    rows: Annotated[tuple[EvaluationRow, ...], Listed] = ()
+
+    def row(self, features: str, protocol: str) -> EvaluationRow | None:
+        """Find the row of some features under some protocol."""
+        matches = (row for row in self.rows if (row.features, row.protocol) == (features, protocol))
+        return next(matches, None)
+
+
+def read_record(kind: type[Model], value: Any, origin: str) -> Model:
+    """Read plain JSON values into a record.
+
+    Args:
+        kind: the record.
+        value: as JSON gave it.
+        origin: the file, and the place in it where the values are not the whole file.
+
+    Raises:
+        RunError: the first mistake: file, field, what is expected there, and what stands there.
+    """
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).removeprefix(".")
+    expected = EXPECTED.get(first["type"], first["msg"])
+    got = "" if first["type"] == "missing" else f", got {first['input']!r}"[:90]
+    raise RunError(f"{origin}: {place or 'it'} {expected}{got}")
