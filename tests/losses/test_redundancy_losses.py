@@ -22,7 +22,7 @@ from whole_batch_checks import (
 )
 
 from counterpoint.losses.loss import Loss, Part
-from counterpoint.losses.redundancy import CATALOGUE, BarlowTwins, VICReg
+from counterpoint.losses.noncontrastive import CATALOGUE, BarlowTwins, VICReg
 from oracles import whole_batch_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error

@@ -24,9 +24,7 @@ from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
-from counterpoint.losses.conditions import require
-from counterpoint.losses.family import check_temperature
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.inputs import check_temperature, prepare_views, require
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pairs import Elementwise
 

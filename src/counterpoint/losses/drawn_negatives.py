@@ -22,7 +22,7 @@ from counterpoint.core.numerics import row_entropy
 from counterpoint.core.thread_parts import in_order
 from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.differentiable import PerSlice, written_out
-from counterpoint.losses.conditions import can_read
+from counterpoint.losses.inputs import can_read
 from counterpoint.losses.labelled import LabelledVectors
 
 STRIP_NUMBERS = 1 << 20

@@ -19,8 +19,7 @@ from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.drawn_negatives import draw_negatives, drawn_entropy, drawn_products
-from counterpoint.losses.family import check_temperature
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Loss, LossCard, Part
 

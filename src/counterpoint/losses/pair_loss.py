@@ -26,11 +26,9 @@ from counterpoint.kernels.select import SMALL_BATCH, is_free, note
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of, make_blocks, own_sample
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
-from counterpoint.losses.conditions import can_read
-from counterpoint.losses.inputs import check_views, lift, prepare_both, prepare_views
+from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Elementwise, Phi, Psi, user_phi, user_psi
-from counterpoint.losses.sampled_pairs import read_phi, read_psi
+from counterpoint.losses.pairs import Elementwise, Phi, Psi, read_phi, read_psi, user_phi, user_psi
 
 Reduction = Literal["mean", "sum"]
 REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}

@@ -19,11 +19,10 @@ from counterpoint.kernels.cpu.small_sigmoid import sigmoid_loss
 from counterpoint.kernels.pair_functions import SOFTPLUS
 from counterpoint.kernels.select import SMALL_BATCH, is_free, note
 from counterpoint.losses.attention import Attention, attention_of
+from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
-from counterpoint.losses.conditions import can_read
-from counterpoint.losses.inputs import check_views, lift, prepare_views
-from counterpoint.losses.logit_scale import LogitScale
+from counterpoint.losses.inputs import can_read, check_views, lift, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
 

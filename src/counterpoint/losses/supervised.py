@@ -19,9 +19,8 @@ from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.select import SMALL_BATCH, is_free, note
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.class_level import LogOfSum
-from counterpoint.losses.conditions import can_read
-from counterpoint.losses.family import InfoNCE, check_temperature
-from counterpoint.losses.inputs import check_views, lift, prepare_views
+from counterpoint.losses.infonce import InfoNCE
+from counterpoint.losses.inputs import can_read, check_temperature, check_views, lift, prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.supervised_sums import mean_over_positives

@@ -26,7 +26,7 @@ from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.select import is_free
-from counterpoint.losses.conditions import can_read
+from counterpoint.losses.inputs import can_read
 from counterpoint.losses.labelled import LabelledVectors
 
 LARGEST_SCALE = {torch.float32: 40.0, torch.float64: 300.0}  # e^(2s), a thousand times, is an ordinary number

@@ -10,9 +10,8 @@ from torch import nn
 
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import TrainSettings
-from counterpoint.losses.build import build_loss
+from counterpoint.losses.build import CUSTOM, build_loss
 from counterpoint.losses.loss import Loss
-from counterpoint.losses.own_loss import CUSTOM
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import Method as Entry
 from counterpoint.methods.classification import Classification, ClassLoss

@@ -17,8 +17,8 @@ from counterpoint.data.formats.tar_shards import find_shards
 from counterpoint.data.sources import form_of
 from counterpoint.data.views.presets import PRESETS, ViewPlan, plan_views
 from counterpoint.engine.optimisers import READ_BY
+from counterpoint.losses.build import CUSTOM as CUSTOM_LOSS
 from counterpoint.losses.build import parameters_of, shared_settings
-from counterpoint.losses.own_loss import CUSTOM as CUSTOM_LOSS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH, Method
 from counterpoint.methods.wiring import check_loss

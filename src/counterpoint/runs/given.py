@@ -15,8 +15,8 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import name_skipped
+from counterpoint.losses.build import CUSTOM, as_loss, load_loss
 from counterpoint.losses.loss import Loss
-from counterpoint.losses.own_loss import CUSTOM, as_loss, load_loss
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.settings import TrainSettings
 from counterpoint.diagnostics.evidence import Lever
-from counterpoint.losses.build import parameters_of
-from counterpoint.losses.own_loss import CUSTOM
+from counterpoint.losses.build import CUSTOM, parameters_of
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 

@@ -24,7 +24,7 @@ from counterpoint.engine.launch import ranks_joined
 from counterpoint.engine.placement import Placement, place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.losses.own_loss import CUSTOM, as_loss
+from counterpoint.losses.build import CUSTOM, as_loss
 from counterpoint.nn.trained import is_saved
 from counterpoint.runs.assembled import Assembled
 from counterpoint.runs.assembly import assemble
