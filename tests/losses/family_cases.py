@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.kernels.pair_functions import SOFTPLUS
+from counterpoint.kernels.contract import SOFTPLUS
 from counterpoint.losses import DCL, InfoNCE, family
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.pair_loss import PairLoss

@@ -13,12 +13,11 @@ import torch
 
 from counterpoint.core.checks import check_choice
 from counterpoint.kernels import dense, reference
-from counterpoint.kernels.contract import PairFunction, PairKernel, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import IDENTITY, PairFunction, PairKernel, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.cpu import linear, tiled
-from counterpoint.kernels.cpu.small_batch import LARGEST
-from counterpoint.kernels.pair_functions import IDENTITY
 from counterpoint.kernels.triton import triton_pairs
 
+LARGEST_SMALL = 1024 * 1024  # pairs of a loss in one operation: 4 MiB in float32, which a cache holds
 DENSE_PAIRS = 512 * 512  # up to this many pairs a matrix fits the cache, and fewer calls win
 # How float32 products are made on a GPU follows torch.set_float32_matmul_precision.
 FUSED = {"highest": "triton", "high": "triton-tf32", "medium": "triton-bf16"}
@@ -120,7 +119,7 @@ def _why_stand_in(name: str) -> str:
     return f"fused program {name} did not start: {_failures[name]}"
 
 
-SMALL_BATCH = Choice("small batch", f"at most {LARGEST:,} pairs of two views fit the cache")
+SMALL_BATCH = Choice("small batch", f"at most {LARGEST_SMALL:,} pairs of two views fit the cache")
 
 
 def select(scores: PairScores, psi: PairFunction) -> Choice:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from counterpoint.core.checks import check_positive
 from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
-from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Block, Pairing
 from counterpoint.losses.class_level import LogOfSum, not_covered

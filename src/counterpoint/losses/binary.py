@@ -17,10 +17,9 @@ from torch import Tensor
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.rowwise import row_dots
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, SOFTPLUS, PairFunction, PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered

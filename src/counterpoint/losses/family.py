@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import LARGEST, check_positive, check_real
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SIGMOID
 from counterpoint.losses.blocks import Negatives, Pairing
 from counterpoint.losses.inputs import check_temperature
 from counterpoint.losses.pair_loss import PairLoss, Reduction

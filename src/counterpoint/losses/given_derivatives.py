@@ -16,7 +16,7 @@ def with_given_derivatives(psi: PairFunction) -> PairFunction:
 
     Kernels that hold all pairs differentiate ``value``; the others call ``slope`` and ``curvature``.
 
-    >>> from counterpoint.kernels.pair_functions import HINGE
+    >>> from counterpoint.kernels.contract import HINGE
     >>> u = torch.tensor([-1.0, 2.0], requires_grad=True)
     >>> torch.autograd.grad(with_given_derivatives(HINGE).value(u).sum(), u)[0]
     tensor([0., 1.])

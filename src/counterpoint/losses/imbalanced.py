@@ -13,9 +13,8 @@ from torch import Tensor
 from counterpoint.core.checks import check_choice
 from counterpoint.core.numerics import into_ball
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairMask
+from counterpoint.kernels.contract import EXPONENTIAL, SOFTPLUS, PairMask
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.drawn_negatives import draw_negatives, drawn_entropy, drawn_products

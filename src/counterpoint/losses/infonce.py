@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import LARGEST, check_positive, check_real
-from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.kernels.contract import EXPONENTIAL
 from counterpoint.losses.attention import Attention
 from counterpoint.losses.blocks import Anchors, Negatives, Pairing
 from counterpoint.losses.family import member

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice, check_positive, check_weight
+from counterpoint.core.rowwise import product
 from counterpoint.core.transforms import is_transformed
-from counterpoint.kernels.cpu.row_blocks import product
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 

@@ -17,14 +17,12 @@ from torch import Tensor
 from counterpoint.core.checks import check_choice
 from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairFunction, PerAnchor
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, SOFTPLUS, PairFunction, PerAnchor
 from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, SOFTPLUS
-from counterpoint.kernels.select import SMALL_BATCH, is_free, note
 from counterpoint.losses.attention import Attention, attention_of
-from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of, make_blocks, own_sample
+from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of, make_blocks
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -89,14 +87,11 @@ class PairLoss(Loss):
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
-        if part is None and self._small is not None and is_free():
+        if part is None and self._small is not None and can_read(z0):  # the shortcut looks at lengths
             check_views(z0, z1, labels)
             weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0
-            own = own_sample(len(z0), 2, z0.device)
-            is_open = can_read(z0)  # the shortcut looks at lengths
-            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight, own) if is_open else None
+            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight)
             if value is not None:
-                note(SMALL_BATCH)
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
         blocks = blocks_of(both_2ND, self.pairing, self._score, part)

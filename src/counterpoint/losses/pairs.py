@@ -14,8 +14,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairFunction
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS, identity, softplus
+from counterpoint.kernels.contract import (
+    EXPONENTIAL,
+    HINGE,
+    IDENTITY,
+    SIGMOID,
+    SOFTPLUS,
+    PairFunction,
+    identity,
+    softplus,
+)
 from counterpoint.losses.given_derivatives import with_given_derivatives
 
 Elementwise = Callable[[Tensor], Tensor]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import into_ball
-from counterpoint.kernels.cpu.row_blocks import product
-from counterpoint.kernels.pair_functions import SQUARE
+from counterpoint.core.rowwise import product
+from counterpoint.kernels.contract import SQUARE
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import nonnegative_views, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
