@@ -120,6 +120,10 @@ class PerAnchor:
     rows_N: Tensor
     columns_M: Tensor | None = None  # the keys as anchors; None unless scores are read both ways
 
+    def both(self) -> list[Tensor]:
+        """Rows and, if there are, columns."""
+        return [self.rows_N] if self.columns_M is None else [self.rows_N, self.columns_M]
+
 
 class PairKernel(Protocol):
     r"""One implementation of the pair reductions.

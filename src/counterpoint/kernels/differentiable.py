@@ -124,6 +124,13 @@ class PerSlice(torch.autograd.Function):
         return stacked, out_dims
 
 
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Keep the problem, and all tensors for both modes."""
+    ctx.problem, *saved = inputs
+    ctx.save_for_backward(*saved)
+    ctx.save_for_forward(*saved)
+
+
 class Statistic(PerSlice):
     """r(x)."""
 
@@ -165,11 +172,7 @@ class StatisticTangent(PerSlice):
         moved = problem.kernel.reduce_tangent(scores, problem.psi, PerAnchor(*statistic), ScoreTerms(*tangent))
         return _flat_statistic(moved)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep what its derivatives are made of."""
-        ctx.problem, *saved = inputs
-        ctx.save_for_backward(*saved)
+    setup_context = staticmethod(_keep_inputs)
 
     @staticmethod
     def backward(ctx: Any, *weight: Tensor) -> Any:
@@ -195,12 +198,7 @@ class Gradient(PerSlice):
         scores = problem.scores(flat)
         return problem.kernel.gradient(scores, problem.psi, PerAnchor(*statistic), PerAnchor(*weight)).flat()
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep what its derivatives are made of."""
-        ctx.problem, *saved = inputs
-        ctx.save_for_backward(*saved)
-        ctx.save_for_forward(*saved)
+    setup_context = staticmethod(_keep_inputs)
 
     @staticmethod
     def backward(ctx: Any, *direction: Tensor | None) -> Any:
@@ -208,7 +206,7 @@ class Gradient(PerSlice):
         flat, statistic, weight = _split_weight(ctx.problem, ctx.saved_tensors)
         direction = filled(direction, flat)
         for_terms = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
-        for_weight = _as_tuple(StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction))
+        for_weight = as_tuple(StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction))
         return None, *for_terms, *(None for _ in statistic), *for_weight
 
     @staticmethod
@@ -237,12 +235,7 @@ class GradientTangent(PerSlice):
             scores, problem.psi, PerAnchor(*statistic), PerAnchor(*weight), tangent
         ).flat()
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep what its derivatives are made of."""
-        ctx.problem, *saved = inputs
-        ctx.save_for_backward(*saved)
-        ctx.save_for_forward(*saved)
+    setup_context = staticmethod(_keep_inputs)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
@@ -289,7 +282,8 @@ def _flat_statistic(statistic: PerAnchor) -> Tensor | tuple[Tensor, Tensor]:
     return statistic.rows_N if statistic.columns_M is None else (statistic.rows_N, statistic.columns_M)
 
 
-def _as_tuple(value: Any) -> tuple[Tensor, ...]:
+def as_tuple(value: Any) -> tuple[Tensor, ...]:
+    """What an operation of one or several results gives."""
     return value if isinstance(value, tuple) else (value,)
 
 

@@ -173,7 +173,6 @@ def _card(loss: CrossModal) -> LossCard:
         negatives="the other kind's vector of every other sample; anchors are all 2n vectors",
         normalization=f"{', '.join(prepared)}; mean over anchors",
         source="radford2021, section 2.3 and Fig. 3",
-        second_derivative="true",
         fused="CPU, CUDA",
     )
 

@@ -270,7 +270,6 @@ def _mio(
         negatives=Pairing().explain(),
         normalization=f"{'unit vectors' if normalize else 'vectors as they are'}; mean over positives + over negatives",
         source="mio2021, " + {"MIOv1": "Eq. 4", "MIOv2": "Eq. 12", "MIOv3": "Eq. 18"}[name],
-        second_derivative="true",
         fused="CPU, CUDA",
     )
     return BinaryContrast(attraction, repel, temperature=temperature, normalize=normalize, card=card)

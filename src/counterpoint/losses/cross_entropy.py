@@ -47,14 +47,9 @@ class CrossEntropy(Loss):
 
     card = LossCard(
         name="CrossEntropy",
-        phi="-",
-        psi="-",
-        alpha="-",
         negatives="the weights of the other classes",
         normalization="inputs as they are; mean over both views",
         source="ncl2024, section 6",
-        second_derivative="true",
-        fused="no pairs",
     )
 
     uses_labels = True

@@ -2,7 +2,9 @@
 
 # Any shape; everything is elementwise
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,28 +23,13 @@ def with_given_derivatives(psi: PairFunction) -> PairFunction:
     >>> torch.autograd.grad(with_given_derivatives(HINGE).value(u).sum(), u)[0]
     tensor([0., 1.])
     """
-    slope = _Slope(psi)
-    return replace(psi, value=_Value(psi, slope), slope=slope)
+    slope = partial(_given, psi.slope, psi.curvature)
+    return replace(psi, value=partial(_given, psi.value, slope), slope=slope)
 
 
-class _Slope:
-    """The given slope, whose derivative is the given curvature."""
-
-    def __init__(self, psi: PairFunction) -> None:
-        self.psi = psi
-
-    def __call__(self, u: Tensor) -> Tensor:
-        return _WithDerivative.apply(u, self.psi.slope, self.psi.curvature)  # pyright: ignore[reportReturnType]
-
-
-class _Value:
-    """The given value, whose derivative is the given slope."""
-
-    def __init__(self, psi: PairFunction, slope: _Slope) -> None:
-        self.psi, self.slope = psi, slope
-
-    def __call__(self, u: Tensor) -> Tensor:
-        return _WithDerivative.apply(u, self.psi.value, self.slope)  # pyright: ignore[reportReturnType]
+def _given(function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+    """Value of a function whose derivative is given."""
+    return _WithDerivative.apply(u, function, derivative)  # pyright: ignore[reportReturnType]
 
 
 class _WithDerivative(torch.autograd.Function):

@@ -256,7 +256,6 @@ def _card(loss: GeneralizedContrastive) -> LossCard:
         negatives=f"{drawn}, of {pool}; anchors are all 2n vectors",
         normalization=f"{LENGTHS[loss.normalize]}; mean over positives (the anchor too), then over anchors",
         source="imbalanced2026, Eq. 20",
-        second_derivative="true",
         fused="CPU, CUDA" if loss.num_draws is None else "CPU, CUDA (positives); drawn negatives are n x k",
     )
 

@@ -37,14 +37,14 @@ class LossCard:
     """
 
     name: str
-    phi: str
-    psi: str
-    alpha: str
-    negatives: str
-    normalization: str
-    source: str
-    second_derivative: str
-    fused: str
+    phi: str = "-"
+    psi: str = "-"
+    alpha: str = "-"
+    negatives: str = "none"
+    normalization: str = "inputs as they are"
+    source: str = "-"
+    second_derivative: str = "true"
+    fused: str = "no pairs"
 
 
 @dataclass(frozen=True)

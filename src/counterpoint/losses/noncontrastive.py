@@ -55,14 +55,9 @@ class BarlowTwins(Loss):
 
     card = LossCard(
         name="BarlowTwins",
-        phi="-",
-        psi="-",
-        alpha="-",
         negatives="none: features repel each other",
         normalization="features standardised over the batch; sum over features",
         source="zbontar2021, Eq. 1 and 2",
-        second_derivative="true",
-        fused="no pairs",
     )
 
     why_no_class_level = "it compares features over the batch: no vector has negatives"
@@ -130,14 +125,9 @@ class VICReg(Loss):
 
     card = LossCard(
         name="VICReg",
-        phi="-",
-        psi="-",
-        alpha="-",
         negatives="none: features repel each other",
         normalization="inputs as they are; mean over samples and features",
         source="bardes2022, Eq. 1 to 6",
-        second_derivative="true",
-        fused="no pairs",
     )
 
     why_no_class_level = "it compares features over the batch: no vector has negatives"
@@ -258,14 +248,9 @@ class Regression(Loss):
 
     card = LossCard(
         name="Regression",
-        phi="-",
-        psi="-",
-        alpha="-",
         negatives="none",
         normalization="inputs to unit length; mean over samples",
         source="chen2021, Eq. 1 to 4; grill2020, Eq. 2",
-        second_derivative="true",
-        fused="no pairs",
     )
 
     why_no_class_level = "it has no negatives"

@@ -22,7 +22,7 @@ from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.attention import Attention, attention_of
-from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of, make_blocks
+from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -97,7 +97,7 @@ class PairLoss(Loss):
         blocks = blocks_of(both_2ND, self.pairing, self._score, part)
         if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
             return self._one_pass(blocks).to(both_2ND.dtype)
-        statistics = [statistic for block in blocks for statistic in self._statistics(block)]
+        statistics = [statistic for block in blocks for statistic in reduce_block(block, self.psi.function).both()]
         per_anchor_A = self._phi_of(statistics[0] if len(statistics) == 1 else torch.cat(statistics))
         value = self.reduced(per_anchor_A, 1.0 if part is None else len(z0) / (part.last - part.first))
         return value.to(both_2ND.dtype)
@@ -190,11 +190,6 @@ class PairLoss(Loss):
             is_smooth=psi.function is not HINGE,
         )
 
-    def _statistics(self, block: Block) -> list[Tensor]:
-        """Sum (or its logarithm) of each anchor of a block: rows, then own columns."""
-        result = reduce_block(block, self.psi.function)
-        return [result.rows_N] if result.columns_M is None else [result.rows_N, result.columns_M]
-
     def _as_small(self) -> small_batch.SmallLoss | None:
         """What the shortcut of small batches needs; None where there is none for this loss."""
         phi, psi = self.phi, self.psi
@@ -239,16 +234,17 @@ class PairLoss(Loss):
 
     def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, Block]]:
         """Rows and columns among the 2n vectors, and the scores between them."""
-        n = len(z0)
+        n, pairing, both_2ND = len(z0), self.pairing, torch.cat([z0, z1])
         first, second, both = slice(0, n), slice(n, 2 * n), slice(0, 2 * n)
-        one_way = replace(self.pairing, anchors="first")
-        if self.pairing.negatives == "two-view":
-            rows = both if self.pairing.anchors == "both" else first
-            return [(rows, both, make_blocks(z0, z1, self.pairing, self._score)[0])]
-        is_cross = self.pairing.negatives == "cross-view"
-        blocks = [(first, second if is_cross else first, make_blocks(z0, z1, one_way, self._score)[0])]
-        if self.pairing.anchors == "both":
-            blocks.append((second, first if is_cross else second, make_blocks(z1, z0, one_way, self._score)[0]))
+        one_way = replace(pairing, anchors="first")
+        if pairing.negatives == "two-view":
+            rows = both if pairing.anchors == "both" else first
+            return [(rows, both, blocks_of(both_2ND, pairing, self._score)[0])]
+        is_cross = pairing.negatives == "cross-view"
+        blocks = [(first, second if is_cross else first, blocks_of(both_2ND, one_way, self._score)[0])]
+        if pairing.anchors == "both":
+            flipped_2ND = torch.cat([z1, z0])
+            blocks.append((second, first if is_cross else second, blocks_of(flipped_2ND, one_way, self._score)[0]))
         return blocks
 
     def _at_gap(self, n: int, gap: float) -> float:
@@ -300,6 +296,5 @@ def _card(loss: PairLoss) -> LossCard:
         normalization=("unit vectors" if loss.pairing.normalize else "vectors as they are")
         + f"; {REDUCTIONS[loss.reduction]}",
         source="alphacl2022, Eq. 1",
-        second_derivative="true",
         fused="CPU",
     )

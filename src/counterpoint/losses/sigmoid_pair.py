@@ -62,7 +62,6 @@ class SigmoidPair(Loss):
         negatives="the other view of every other sample",
         normalization="unit vectors unless normalize=False; sum over pairs / n",
         source="zhai2023, section 3.2 and Algorithm 1",
-        second_derivative="true",
         fused="CPU, CUDA",
     )
     bias: nn.Parameter | float

@@ -52,8 +52,6 @@ class SpectralContrastive(Loss):
         negatives="the other view of every other sample",
         normalization="into the ball of radius sqrt(mu), or inputs as they are; mean over pairs",
         source="ncl2024, Eq. 2; haochen2021",
-        second_derivative="true",
-        fused="no pairs",
     )
 
     def __init__(self, mu: float | None = 1.0) -> None:
@@ -133,8 +131,6 @@ class CrossModalSpectral(Loss):
         negatives="the other kind's vector of every other sample",
         normalization="ReLU if asked, then into the ball of radius sqrt(mu), or as they are; mean over pairs",
         source="ncl2024, appendix C, Eq. 11 and 12",
-        second_derivative="true",
-        fused="no pairs",
     )
 
     def __init__(self, nonnegative: bool = False, mu: float | None = 1.0) -> None:

@@ -284,7 +284,6 @@ def _supcon_card(loss: SupCon) -> LossCard:
         negatives="all other vectors repel, those of the anchor's label also attract; anchors are all 2n vectors",
         normalization=f"unit vectors; mean over positives, then over anchors; times {loss.factor:g}",
         source="khosla2020, Eq. 2",
-        second_derivative="true",
         fused="CPU, CUDA",
     )
 
@@ -299,7 +298,6 @@ def _multi_positive_card(loss: MultiPositive) -> LossCard:
         negatives="both views of samples of other labels; anchors are all 2n vectors",
         normalization="unit vectors; mean over anchors",
         source="miech2020, Eq. 1; khosla2020, Eq. 3",
-        second_derivative="true",
         fused="CPU, CUDA",
     )
 

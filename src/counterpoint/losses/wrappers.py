@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_weight
 from counterpoint.losses.attention import Attention
-from counterpoint.losses.blocks import Affine, make_blocks
+from counterpoint.losses.blocks import Affine, blocks_of
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, Part
@@ -143,8 +143,10 @@ class HardNegatives(Loss):
         """Log-sum-exp of factor * u for each anchor."""
         psi = self.loss.psi
         score = Affine(factor * psi.scale, factor * psi.margin)
-        results = [reduce_block(b, psi.function) for b in make_blocks(z0, z1, self.loss.pairing, score, part)]
-        return torch.cat([s for r in results for s in (r.rows_N, r.columns_M) if s is not None])
+        results = [
+            reduce_block(b, psi.function) for b in blocks_of(torch.cat([z0, z1]), self.loss.pairing, score, part)
+        ]
+        return torch.cat([statistic for result in results for statistic in result.both()])
 
     def _log_sum(self, factor: float) -> PairLoss:
         """The loss mean_i lse(factor * u_i), whose importance is factor / tau times a softmax."""

@@ -135,10 +135,6 @@ class TermSums:
         self.weighted_keys_ND = torch.zeros_like(scores.terms.anchors_ND)
         self.weighted_anchors_MD = None if scores.is_self else torch.zeros_like(scores.keys_MD)
 
-    def add_biases(self, reading: Reading, tile: Tile, weight_OK: Tensor) -> None:
-        """Take in the weights of one reading."""
-        add_biases(self.biases, reading, tile, weight_OK)
-
     def add_products(self, tile: Tile, weight_HW: Tensor) -> None:
         """Take in the total weight of a tile."""
         add_both_ways(self.weighted_keys_ND, self.weighted_anchors_MD, self.scores, tile, weight_HW)
@@ -170,10 +166,6 @@ class TermTangentSums:
         )
         self.biases = empty_biases(scores)
         self.changed, self.held = self._zeros(), self._zeros()
-
-    def add_biases(self, reading: Reading, tile: Tile, change_OK: Tensor) -> None:
-        """Take in how the weights of one reading change."""
-        add_biases(self.biases, reading, tile, change_OK)
 
     def add_products(self, tile: Tile, weight_HW: Tensor, change_HW: Tensor) -> None:
         """Take in the total weight of a tile and its change."""

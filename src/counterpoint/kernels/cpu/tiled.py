@@ -25,6 +25,7 @@ from counterpoint.kernels.cpu.tile_sums import (
     Reading,
     TermSums,
     TermTangentSums,
+    add_biases,
     counted_readings,
     exp_,
     prepare,
@@ -69,7 +70,7 @@ def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
             weight_HW = _weighted(reading, tile, psi, psi.slope, v_OK, weight)
-            sums.add_biases(reading, tile, reading.orient(weight_HW))
+            add_biases(sums.biases, reading, tile, reading.orient(weight_HW))
             torch.add(total_HW, weight_HW, out=total_HW) if index else total_HW.copy_(weight_HW)
         sums.add_products(tile, total_HW)
 
@@ -92,7 +93,7 @@ def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> 
             if not (tile.is_on_diagonal and reading.is_column):
                 totals[tile.rows.start] += tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
             weight_HW = tile.mask.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
-            sums.add_biases(reading, tile, reading.orient(weight_HW))
+            add_biases(sums.biases, reading, tile, reading.orient(weight_HW))
             total_HW += weight_HW
         sums.add_products(tile, total_HW)
 
@@ -142,7 +143,7 @@ def gradient_tangent(
             if moved_statistic is not None:
                 change_OK -= _of(moved_statistic, reading)[reading.own(tile), None]
             change_OK *= reading.orient(curvature_HW)
-            sums.add_biases(reading, tile, change_OK)
+            add_biases(sums.biases, reading, tile, change_OK)
             changes_HW += reading.orient(change_OK)
         sums.add_products(tile, slopes_HW, changes_HW)
 
