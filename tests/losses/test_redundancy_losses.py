@@ -222,4 +222,4 @@ def test_the_whole_batch_is_taken_in_every_process(loss: Loss) -> None:
 
 
 def test_the_catalogue() -> None:
-    assert [build.card.name for build in CATALOGUE.values()] == ["BarlowTwins", "VICReg"]
+    assert [build.card.name for build in CATALOGUE.values()] == ["BarlowTwins", "VICReg", "Regression"]

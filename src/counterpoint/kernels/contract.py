@@ -26,6 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Elementwise = Callable[[Tensor], Tensor]
+
 
 @dataclass(frozen=True)
 class PairFunction:
@@ -40,9 +42,9 @@ class PairFunction:
     """
 
     name: str
-    value: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
-    curvature: Callable[[Tensor], Tensor]
+    value: Elementwise
+    slope: Elementwise
+    curvature: Elementwise
     in_log_domain: bool = False
 
 
@@ -66,6 +68,9 @@ class ScoreTerms:
     def flat(self) -> tuple[Tensor | None, ...]:
         """All fields in order, as autograd wants them."""
         return tuple(getattr(self, field.name) for field in fields(self))
+
+
+NUM_TERMS = len(fields(ScoreTerms))
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,19 @@ from torch._C._functorch import is_legacy_batchedtensor
 
 from counterpoint.core.transforms import without_autocast
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairFunction, PairKernel, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import (
+    NUM_TERMS,
+    PairFunction,
+    PairKernel,
+    PairMask,
+    PairScores,
+    PerAnchor,
+    ScoreTerms,
+)
 from counterpoint.kernels.cpu import compiled, linear
 from counterpoint.kernels.select import select
 
 Flat = tuple[Tensor | None, ...]
-NUM_TERMS = 7
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,15 @@ from torch import Tensor
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.rowwise import row_dots
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import EXPONENTIAL, SOFTPLUS, PairFunction, PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.contract import (
+    EXPONENTIAL,
+    SOFTPLUS,
+    Elementwise,
+    PairFunction,
+    PairMask,
+    PairScores,
+    ScoreTerms,
+)
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.attention import Attention, attention_of
@@ -25,7 +33,6 @@ from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views, require
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Elementwise
 
 
 class BinaryContrast(Loss):

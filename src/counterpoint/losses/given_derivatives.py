@@ -2,7 +2,6 @@
 
 # Any shape; everything is elementwise
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairFunction
+from counterpoint.kernels.contract import Elementwise, PairFunction
 
 
 def with_given_derivatives(psi: PairFunction) -> PairFunction:
@@ -27,7 +26,7 @@ def with_given_derivatives(psi: PairFunction) -> PairFunction:
     return replace(psi, value=partial(_given, psi.value, slope), slope=slope)
 
 
-def _given(function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+def _given(function: Elementwise, derivative: Elementwise, u: Tensor) -> Tensor:
     """Value of a function whose derivative is given."""
     return _WithDerivative.apply(u, function, derivative)  # pyright: ignore[reportReturnType]
 

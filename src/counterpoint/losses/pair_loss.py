@@ -17,7 +17,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_choice
 from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import EXPONENTIAL, HINGE, SOFTPLUS, PairFunction, PerAnchor
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, SOFTPLUS, Elementwise, PairFunction, PerAnchor
 from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
@@ -26,7 +26,7 @@ from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Elementwise, Phi, Psi, read_phi, read_psi, user_phi, user_psi
+from counterpoint.losses.pairs import Phi, Psi, read_phi, read_psi, user_phi, user_psi
 
 Reduction = Literal["mean", "sum"]
 REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}

@@ -8,7 +8,6 @@ says so in a ``Psi`` or ``Phi`` of their own.
 # N anchors, K places of a grid
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,13 +19,13 @@ from counterpoint.kernels.contract import (
     IDENTITY,
     SIGMOID,
     SOFTPLUS,
+    Elementwise,
     PairFunction,
     identity,
     softplus,
 )
 from counterpoint.losses.given_derivatives import with_given_derivatives
 
-Elementwise = Callable[[Tensor], Tensor]
 INCREASING = (EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS)
 
 

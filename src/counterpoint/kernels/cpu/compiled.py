@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.kernels import contract, dense
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import NUM_TERMS, PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.cpu import linear
 from counterpoint.kernels.select import DENSE_PAIRS, select
 
-NUM_TERMS = 7
 BY_NAME = {f.name: f for f in vars(contract).values() if isinstance(f, PairFunction)}
 
 

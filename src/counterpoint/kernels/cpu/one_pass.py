@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.transforms import is_transformed
-from counterpoint.kernels.contract import PairFunction, PairScores
+from counterpoint.kernels.contract import NUM_TERMS, PairFunction, PairScores
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import (
-    NUM_TERMS,
     GradientTangent,
     Problem,
     StatisticTangent,

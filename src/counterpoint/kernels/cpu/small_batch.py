@@ -22,14 +22,13 @@ from torch import Tensor
 from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
 from counterpoint.core.transforms import is_transformed
+from counterpoint.kernels.contract import Elementwise
 from counterpoint.kernels.select import LARGEST_SMALL, SMALL_BATCH, is_free, note
 
 LARGEST_SCALE = 40.0  # exp(s) and exp(-s), and sums of 1024 of them, are ordinary numbers in float32
 # Relative to a row's largest score, and to the largest weight: what adds nothing to a sum, but would make subnormal
 # numbers, with which processors are slow.
 LEAST_SCORE, LEAST_WEIGHT = -40.0, 1e-19
-
-Elementwise = Callable[[Tensor], Tensor]
 
 
 class Route(Protocol):
