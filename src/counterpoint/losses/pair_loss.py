@@ -87,10 +87,11 @@ class PairLoss(Loss):
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
-        if part is None and self._small is not None and can_read(z0):  # the shortcut looks at lengths
+        if part is None and self._small is not None:
             check_views(z0, z1, labels)
             weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0
-            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight)
+            is_open = can_read(z0)  # the shortcut looks at lengths
+            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight) if is_open else None
             if value is not None:
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
