@@ -12,7 +12,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import OptimSettings
 from counterpoint.engine.lars import LARS
 from counterpoint.engine.optimisers import build_optimizer
-from counterpoint.losses.logit_scale import LogitScale
+from counterpoint.losses.bimodal import LogitScale
 from tolerances import assert_close
 
 NAMES = ("adamw", "adam", "sgd", "lars")

@@ -14,8 +14,18 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import driver
 
-from counterpoint.kernels.contract import PairMask, PairScores, PerAnchor, ScoreTerms
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS, SQUARE
+from counterpoint.kernels.contract import (
+    EXPONENTIAL,
+    HINGE,
+    IDENTITY,
+    SIGMOID,
+    SOFTPLUS,
+    SQUARE,
+    PairMask,
+    PairScores,
+    PerAnchor,
+    ScoreTerms,
+)
 from counterpoint.kernels.triton import triton_launch, triton_pairs
 from counterpoint.kernels.triton.triton_pairs import TritonPairs
 

@@ -12,9 +12,17 @@ import torch
 from pair_cases import FUNCTIONS, KINDS, MASKS, as_lists, as_pairs, by_name, draw_weight, make_scores
 
 from counterpoint.kernels import dense, select
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import (
+    EXPONENTIAL,
+    HINGE,
+    SOFTPLUS,
+    PairFunction,
+    PairMask,
+    PairScores,
+    PerAnchor,
+    ScoreTerms,
+)
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, SOFTPLUS
 from counterpoint.kernels.triton import triton_launch, triton_pairs
 from counterpoint.kernels.triton.triton_pairs import TritonPairs
 from counterpoint.kernels.triton.triton_records import Shape

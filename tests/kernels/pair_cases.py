@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.kernels import pair_functions
+from counterpoint.kernels import contract
 from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.cpu import tiles
 from oracles import pair_reductions as oracle
 
-FUNCTIONS: dict[str, PairFunction] = {f.name: f for f in vars(pair_functions).values() if isinstance(f, PairFunction)}
+FUNCTIONS: dict[str, PairFunction] = {f.name: f for f in vars(contract).values() if isinstance(f, PairFunction)}
 KINDS = ["self", "one-way", "two-way"]
 MASKS = ["none", "excluded", "ragged", "other-label", "same-label", "other-label-excluded", "same-label-excluded"]
 NUM_ANCHORS, NUM_KEYS = 7, 8

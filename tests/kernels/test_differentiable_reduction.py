@@ -12,10 +12,9 @@ from pair_cases import FUNCTIONS, KINDS, draw_terms, draw_weight, make_mask, mak
 from torch import Tensor
 
 from counterpoint.kernels import dense, reference
-from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS, PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS
 from counterpoint.kernels.select import CATALOGUE, use
 from tolerances import assert_close, relative_error
 

@@ -10,9 +10,8 @@ import torch
 from pair_cases import FUNCTIONS, make_scores
 
 from counterpoint.kernels import select as choice_module
-from counterpoint.kernels.contract import PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY
 from counterpoint.kernels.select import CATALOGUE, recording, select, use
 from counterpoint.kernels.triton import triton_pairs
 from counterpoint.losses import InfoNCE

@@ -11,11 +11,10 @@ from pair_cases import FUNCTIONS, KINDS, MASKS, draw_terms, draw_weight, make_ma
 from torch import Tensor
 
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE
 from counterpoint.kernels.select import use
 from tolerances import assert_close, relative_error
 

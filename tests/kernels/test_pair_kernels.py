@@ -23,9 +23,17 @@ from pair_cases import (
 )
 
 from counterpoint.kernels import dense, reference
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import (
+    EXPONENTIAL,
+    HINGE,
+    IDENTITY,
+    PairFunction,
+    PairMask,
+    PairScores,
+    PerAnchor,
+    ScoreTerms,
+)
 from counterpoint.kernels.cpu import linear, tiled
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY
 from counterpoint.kernels.select import CATALOGUE
 from oracles import pair_reductions as oracle
 from oracles.number_checks import as_float64, assert_numbers

@@ -13,12 +13,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, PairFunction, PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.cpu import tiled, tiles
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.cpu.tiles import Tiles
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.select import use
 from oracles.number_checks import assert_numbers
 

@@ -21,10 +21,9 @@ import torch
 from pair_cases import FUNCTIONS, by_name, draw_weight, make_scores
 
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.triton import triton_pairs
 from counterpoint.kernels.triton.triton_pairs import PRECISIONS, TritonPairs, why_not
 from tolerances import RELATIVE, assert_close, assert_low_precision, relative_error
@@ -71,11 +70,11 @@ def test_the_package_needs_no_triton() -> None:
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "import torch\n"
-        "from counterpoint.kernels import pair_functions\n"
+        "from counterpoint.kernels import contract\n"
         "from counterpoint.kernels.triton import triton_pairs\n"
         "from counterpoint.kernels.contract import PairScores, ScoreTerms\n"
         "scores = PairScores(ScoreTerms(torch.zeros(2, 2), None, torch.ones(())))\n"
-        "print(triton_pairs.why_not(scores, pair_functions.HINGE))\n"
+        "print(triton_pairs.why_not(scores, contract.HINGE))\n"
     )
     finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.stdout.strip() == "triton must be installed, found none", finished.stderr

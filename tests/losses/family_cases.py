@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.kernels.pair_functions import SOFTPLUS
-from counterpoint.losses import family
+from counterpoint.kernels.contract import SOFTPLUS
+from counterpoint.losses import DCL, InfoNCE, family
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.pair_loss import PairLoss
 from oracles import family_losses as oracle
@@ -66,14 +66,14 @@ def _log_of_one_plus_exp(u: oracle.Number) -> oracle.Number:
 
 
 CASES = [
-    Case("infonce", _fixed(family.InfoNCE, 0.5), oracle.nce(0.5, 1.0), lambda g: F.softplus((g / 0.5).logsumexp(1))),
+    Case("infonce", _fixed(InfoNCE, 0.5), oracle.nce(0.5, 1.0), lambda g: F.softplus((g / 0.5).logsumexp(1))),
     Case(
         "infonce-eps0.3",
-        _fixed(family.InfoNCE, 1.7, 0.3),
+        _fixed(InfoNCE, 1.7, 0.3),
         oracle.nce(1.7, 0.3),
         lambda g: torch.log(0.3 + (g / 1.7).exp().sum(1)),
     ),
-    Case("dcl", _fixed(family.DCL, 0.2), oracle.nce(0.2, 0.0), lambda g: (g / 0.2).logsumexp(1)),
+    Case("dcl", _fixed(DCL, 0.2), oracle.nce(0.2, 0.0), lambda g: (g / 0.2).logsumexp(1)),
     Case("mine", family.MINE, oracle.mine, lambda g: g.logsumexp(1)),
     Case(
         "triplet",

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from counterpoint.losses import InfoNCE, alpha_energy
 from counterpoint.losses.alpha_rules import AlphaRule, Direct, Entropy, FixedInverse, InversePower, Square
-from counterpoint.losses.importance import AlphaCL
+from counterpoint.losses.importance import AlphaCL, OwnRule
 from counterpoint.losses.loss import Part
-from counterpoint.losses.own_rule import OwnRule
 from oracles import alpha_rules_oracle as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, assert_low_precision

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from counterpoint.losses.alpha_rules import CATALOGUE, AlphaRule, Direct, Entropy, FixedInverse, InversePower, Square
-from counterpoint.losses.own_rule import OwnRule
+from counterpoint.losses.importance import OwnRule
 from oracles import alpha_rules_oracle as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close

@@ -21,14 +21,13 @@ from counterpoint.losses.attention import Attention
 from counterpoint.losses.bimodal import CrossModal
 from counterpoint.losses.binary import MIOv1, MIOv2, MIOv3
 from counterpoint.losses.blocks import NEGATIVES
-from counterpoint.losses.decoupled import DCLW
-from counterpoint.losses.family import InfoNCE, SoftTriplet
-from counterpoint.losses.hard_negatives import HardNegatives
+from counterpoint.losses.family import SoftTriplet
 from counterpoint.losses.imbalanced import LENGTHS, GeneralizedContrastive
-from counterpoint.losses.importance import AlphaCL
-from counterpoint.losses.own_rule import OwnRule
+from counterpoint.losses.importance import AlphaCL, OwnRule
+from counterpoint.losses.infonce import DCLW, InfoNCE
 from counterpoint.losses.sigmoid_pair import SigmoidPair
 from counterpoint.losses.supervised import MultiPositive, SupCon
+from counterpoint.losses.wrappers import HardNegatives
 from oracles.number_checks import assert_numbers
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)

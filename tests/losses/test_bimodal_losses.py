@@ -32,9 +32,9 @@ from whole_batch_checks import (
     rotation,
 )
 
-from counterpoint.losses.bimodal import CrossModal, CrossModalSpectral
+from counterpoint.losses.bimodal import CrossModal
 from counterpoint.losses.loss import Part
-from counterpoint.losses.spectral import SpectralContrastive
+from counterpoint.losses.spectral import CrossModalSpectral, SpectralContrastive
 from oracles import bimodal_losses as oracle
 from oracles.family_losses import complex_step
 from oracles.number_checks import assert_numbers

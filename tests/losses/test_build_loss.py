@@ -10,9 +10,8 @@ import pytest
 from counterpoint.core.errors import UsageError
 from counterpoint.losses import CATALOGUE, Pairing, PairLoss, explain
 from counterpoint.losses.build import build_loss
-from counterpoint.losses.explain import ROWS
 from counterpoint.losses.importance import AlphaCL
-from counterpoint.losses.loss import Loss
+from counterpoint.losses.loss import ROWS, Loss
 
 TABLES = Path(__file__).parents[2] / "docs" / "tables.py"
 OPTIONS = {

@@ -15,7 +15,7 @@ from counterpoint.core.errors import NonFiniteError
 from counterpoint.kernels import select
 from counterpoint.kernels.cpu import compiled
 from counterpoint.kernels.select import recording
-from counterpoint.losses import AlphaCL, CrossModal, InfoNCE, SupCon, Triplet, conditions
+from counterpoint.losses import AlphaCL, CrossModal, InfoNCE, SupCon, Triplet, inputs
 from counterpoint.losses.alpha_rules import AlphaRule, Direct, InversePower, Square
 from tolerances import assert_close
 
@@ -47,7 +47,7 @@ def assert_same(ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor]) -> N
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU that is treated as a device on which reading a value waits."""
-    monkeypatch.setattr(conditions, "READS_ARE_FREE", ())
+    monkeypatch.setattr(inputs, "READS_ARE_FREE", ())
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_rules_for_alpha_are_traced_as_one_piece(rule: AlphaRule) -> None:
 @each_rule
 def test_rules_for_alpha_read_the_device_once(rule: AlphaRule, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = with_gradient(AlphaCL(rule), draw_views())
-    monkeypatch.setattr(conditions, "READS_ARE_FREE", ())
+    monkeypatch.setattr(inputs, "READS_ARE_FREE", ())
     with Reads() as reads:
         found = with_gradient(AlphaCL(rule), draw_views())
     assert reads.count <= 1
@@ -133,7 +133,7 @@ def test_the_default_backend_takes_it(route: str, request: pytest.FixtureRequest
 def test_a_call_reads_the_device_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loss = make(name)
     expected = with_gradient(loss, draw_views())
-    monkeypatch.setattr(conditions, "READS_ARE_FREE", ())
+    monkeypatch.setattr(inputs, "READS_ARE_FREE", ())
     with Reads() as reads:
         found = with_gradient(loss, draw_views())
     assert reads.count <= 1
@@ -173,5 +173,5 @@ def test_zero_rows_are_as_they_are_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
     z0, z1 = draw_views()
     z0 = z0.detach().index_fill(0, torch.tensor([1]), 0.0).requires_grad_()
     found = with_gradient(InfoNCE(), (z0, z1))
-    monkeypatch.setattr(conditions, "READS_ARE_FREE", ("cpu",))
+    monkeypatch.setattr(inputs, "READS_ARE_FREE", ("cpu",))
     assert_same(found, with_gradient(InfoNCE(), (z0, z1)))

@@ -30,8 +30,7 @@ from whole_batch_checks import (
     rotation,
 )
 
-from counterpoint.losses.decoupled import DCLW
-from counterpoint.losses.family import DCL
+from counterpoint.losses.infonce import DCL, DCLW
 from oracles import decoupled_loss as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error

@@ -13,7 +13,7 @@ from streamed_checks import KERNELS, assert_parts_average_to_the_whole, on_kerne
 from torch import Tensor
 from whole_batch_checks import draw_views, gradients, rotation
 
-from counterpoint.losses import family
+from counterpoint.losses import DCL, InfoNCE, family
 from counterpoint.losses.pair_loss import PairLoss
 from oracles import family_losses as oracle
 from oracles.family_losses import Setting
@@ -144,8 +144,8 @@ def test_defaults_by_name() -> None:
     z0, z1 = draw_views(4, 3)
     rows = as_rows(z0, z1)
     for make, of_gaps in (
-        (family.InfoNCE, oracle.nce(0.5, 1.0)),
-        (family.DCL, oracle.nce(0.1, 0.0)),
+        (InfoNCE, oracle.nce(0.5, 1.0)),
+        (DCL, oracle.nce(0.1, 0.0)),
         (family.Triplet, oracle.triplet(1.0)),
         (family.SoftTriplet, oracle.soft_triplet(1.0, 0.0)),
         (family.LiftedStructured, oracle.lifted_structured(1.0)),
@@ -164,7 +164,7 @@ def test_cards_tell_what_is_done() -> None:
             assert ("unit vectors" in card.normalization) == setting.normalize
             assert "mean over anchors" in card.normalization
             assert ("both views" in card.negatives) == (setting.negatives == "two-view")
-    summed = family.InfoNCE(reduction="sum", anchors="first").card
+    summed = InfoNCE(reduction="sum", anchors="first").card
     assert "sum over anchors" in summed.normalization
     assert "first view" in summed.negatives
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from whole_batch_checks import assert_bad_input_is_named, assert_half_precision_is_lifted, draw_views, gradients
 
 from counterpoint.kernels.select import use
-from counterpoint.losses import family
+from counterpoint.losses import DCL, InfoNCE, family
 from oracles import family_losses as oracle
 from oracles.family_losses import Setting
 from oracles.number_checks import assert_numbers
@@ -73,9 +73,9 @@ def test_a_wholly_silent_batch_is_at_chance_without_gradient(case: Case, kind: s
 
 
 MAKERS: dict[str, tuple[Any, Any]] = {
-    "infonce": (family.InfoNCE, lambda tau: oracle.nce(tau, 1.0)),
-    "infonce-eps0.3": (lambda tau, **rest: family.InfoNCE(tau, 0.3, **rest), lambda tau: oracle.nce(tau, 0.3)),
-    "dcl": (family.DCL, lambda tau: oracle.nce(tau, 0.0)),
+    "infonce": (InfoNCE, lambda tau: oracle.nce(tau, 1.0)),
+    "infonce-eps0.3": (lambda tau, **rest: InfoNCE(tau, 0.3, **rest), lambda tau: oracle.nce(tau, 0.3)),
+    "dcl": (DCL, lambda tau: oracle.nce(tau, 0.0)),
     "soft-triplet": (family.SoftTriplet, lambda tau: oracle.soft_triplet(tau, 0.0)),
     "modified-triplet": (
         lambda tau, **rest: family.ModifiedTriplet(1 / tau, **rest),
@@ -235,9 +235,9 @@ def test_raw_vectors_have_the_floor_of_gaps_without_end(case: Case) -> None:
 
 
 BAD_SETTINGS: list[tuple[Any, dict[str, Any], str]] = [
-    (family.DCL, {"temperature": 0}, r"temperature must be > 0, got 0; common values are 0\.1 to 0\.5"),
+    (DCL, {"temperature": 0}, r"temperature must be > 0, got 0; common values are 0\.1 to 0\.5"),
     (
-        family.InfoNCE,
+        InfoNCE,
         {"temperature": math.inf},
         r"temperature must be between 1e-30 and 1e\+30, got inf",
     ),
@@ -247,8 +247,8 @@ BAD_SETTINGS: list[tuple[Any, dict[str, Any], str]] = [
     (family.LiftedStructured, {"margin": -math.inf}, r"margin must be a finite number, got -inf"),
     (family.ModifiedTriplet, {"steepness": 0}, r"steepness must be > 0, got 0"),
     (family.MINE, {"negatives": "all"}, r"negatives must be one of two-view, cross-view, same-view, got 'all'"),
-    (family.InfoNCE, {"anchors": "second"}, r"anchors must be one of both, first, got 'second'"),
-    (family.InfoNCE, {"reduction": "none"}, r"reduction must be one of mean, sum, got 'none'"),
+    (InfoNCE, {"anchors": "second"}, r"anchors must be one of both, first, got 'second'"),
+    (InfoNCE, {"reduction": "none"}, r"reduction must be one of mean, sum, got 'none'"),
 ]
 
 

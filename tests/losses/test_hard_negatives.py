@@ -31,10 +31,11 @@ from whole_batch_checks import (
 from counterpoint.losses import family
 from counterpoint.losses.alpha_rules import Entropy
 from counterpoint.losses.binary import MIOv1
-from counterpoint.losses.family import DCL, MINE, InfoNCE, LiftedStructured, NPlusOneTuplet, SoftTriplet
-from counterpoint.losses.hard_negatives import HardNegatives
+from counterpoint.losses.family import MINE, LiftedStructured, NPlusOneTuplet, SoftTriplet
+from counterpoint.losses.infonce import DCL, InfoNCE
 from counterpoint.losses.loss import Part
 from counterpoint.losses.pair_loss import PairLoss
+from counterpoint.losses.wrappers import HardNegatives
 from oracles import labelled_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error

@@ -14,7 +14,7 @@ from whole_batch_checks import (
     gradients,
 )
 
-from counterpoint.losses.linear_classes import CrossEntropy
+from counterpoint.losses.cross_entropy import CrossEntropy
 from counterpoint.losses.loss import Part
 from tolerances import assert_close
 

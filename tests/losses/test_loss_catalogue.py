@@ -18,7 +18,7 @@ from whole_batch_checks import BAD_INPUT, assert_half_precision_is_lifted, rotat
 
 from counterpoint.losses import CATALOGUE, InfoNCE, Loss, explain
 from counterpoint.losses.blocks import ANCHORS, NEGATIVES, Anchors, Negatives
-from counterpoint.losses.explain import ROWS
+from counterpoint.losses.loss import ROWS
 from counterpoint.losses.pair_loss import REDUCTIONS, Reduction
 
 N, D = 6, 4

@@ -19,8 +19,8 @@ from whole_batch_checks import (
     gradients,
 )
 
+from counterpoint.losses.cross_entropy import NonNegativeCrossEntropy
 from counterpoint.losses.loss import Part
-from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
 from oracles import whole_batch_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close

@@ -12,8 +12,7 @@ from torch import Tensor
 from whole_batch_checks import HESSIAN_LIMIT, draw_views, gradients
 
 from counterpoint.core.errors import NonFiniteError
-from counterpoint.kernels.contract import PairFunction
-from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
+from counterpoint.kernels.contract import EXPONENTIAL, SOFTPLUS, PairFunction
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.family import LiftedStructured, LinearTriplet, ModifiedTriplet, NPlusOneTuplet, SoftTriplet
 from counterpoint.losses.pair_loss import PairLoss

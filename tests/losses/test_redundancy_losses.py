@@ -22,7 +22,7 @@ from whole_batch_checks import (
 )
 
 from counterpoint.losses.loss import Loss, Part
-from counterpoint.losses.redundancy import CATALOGUE, BarlowTwins, VICReg
+from counterpoint.losses.noncontrastive import CATALOGUE, BarlowTwins, VICReg
 from oracles import whole_batch_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error
@@ -222,4 +222,4 @@ def test_the_whole_batch_is_taken_in_every_process(loss: Loss) -> None:
 
 
 def test_the_catalogue() -> None:
-    assert [build.card.name for build in CATALOGUE.values()] == ["BarlowTwins", "VICReg"]
+    assert [build.card.name for build in CATALOGUE.values()] == ["BarlowTwins", "VICReg", "Regression"]

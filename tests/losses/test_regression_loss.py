@@ -21,7 +21,7 @@ from whole_batch_checks import (
 )
 
 from counterpoint.losses.loss import Part
-from counterpoint.losses.regression import FORMS, Form, Regression
+from counterpoint.losses.noncontrastive import FORMS, Form, Regression
 from oracles import whole_batch_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.losses import conditions
+from counterpoint.losses import inputs
 from counterpoint.losses.simplex_solvers import inverse_power_root, inverse_powers, water_level
 from tolerances import assert_close
 
@@ -37,7 +37,7 @@ each_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_water_covers_the_costs_with_its_volume(
     dtype: torch.dtype, can_look: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conditions, "READS_ARE_FREE", ("cpu",) if can_look else ())
+    monkeypatch.setattr(inputs, "READS_ARE_FREE", ("cpu",) if can_look else ())
     for cost_1M in HARD:
         level = water_level(cost_1M.to(dtype), 1.0).double()
         assert_close(torch.relu(level - cost_1M.to(dtype).double()).sum(), torch.ones(()).double(), dtype=dtype)
@@ -56,6 +56,6 @@ def test_inverse_powers(gamma: float, dtype: torch.dtype, monkeypatch: pytest.Mo
 def check(solve: Callable[[], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = solve()
     with monkeypatch.context() as unseen:
-        unseen.setattr(conditions, "READS_ARE_FREE", ())
+        unseen.setattr(inputs, "READS_ARE_FREE", ())
         found = solve()
     assert_close(found, expected)

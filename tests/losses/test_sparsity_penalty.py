@@ -19,12 +19,11 @@ from whole_batch_checks import (
     rotation,
 )
 
+from counterpoint.losses.cross_entropy import NonNegativeCrossEntropy
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
-from counterpoint.losses.redundancy import VICReg
-from counterpoint.losses.regression import Regression
-from counterpoint.losses.sparsity import SparsityPenalty
+from counterpoint.losses.noncontrastive import Regression, VICReg
 from counterpoint.losses.spectral import SpectralContrastive
+from counterpoint.losses.wrappers import SparsityPenalty
 from oracles import whole_batch_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error

@@ -30,7 +30,7 @@ from whole_batch_checks import (
     rotation,
 )
 
-from counterpoint.losses.family import InfoNCE
+from counterpoint.losses.infonce import InfoNCE
 from counterpoint.losses.supervised import MultiPositive, SupCon
 from oracles import labelled_losses as oracle
 from oracles.number_checks import assert_numbers

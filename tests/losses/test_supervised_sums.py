@@ -7,8 +7,9 @@ import torch
 from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
-from counterpoint.kernels.cpu import row_blocks, small_supervised, tiles
-from counterpoint.losses import supervised, supervised_sums
+from counterpoint.core import thread_parts
+from counterpoint.kernels.cpu import small_batch, small_supervised, tiles
+from counterpoint.losses import supervised_sums
 from counterpoint.losses.loss import Part
 from counterpoint.losses.supervised import SupCon
 from tolerances import LOW_PRECISION_RATIO, assert_close
@@ -38,9 +39,9 @@ ROUTES = ["in few calls", "in tiles"]
 @pytest.fixture(params=[f"{route}{scores}" for route in ROUTES for scores in ("", ", large scores")])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "few calls" in request.param:
-        monkeypatch.setattr(row_blocks, "BLOCK", 4)
+        monkeypatch.setattr(thread_parts, "BLOCK", 4)
     else:
-        monkeypatch.setattr(supervised, "LARGEST", 0)
+        monkeypatch.setattr(small_batch, "LARGEST_SMALL", 0)
         monkeypatch.setattr(tiles, "TILE_ROWS", 3)
         monkeypatch.setattr(tiles, "TILE_COLUMNS", 3)
     if "large" in request.param:

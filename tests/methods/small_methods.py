@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.losses import BarlowTwins, CrossEntropy, CrossModal, InfoNCE, Loss, NonNegativeCrossEntropy, SupCon
-from counterpoint.losses.regression import Form, Regression
+from counterpoint.losses.noncontrastive import Form, Regression
 from counterpoint.methods.classification import Classification
 from counterpoint.methods.cross_modal import TwoTowers
 from counterpoint.methods.encoding import Chunks, Head

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from counterpoint import losses
 from counterpoint.core.errors import UsageError
-from counterpoint.kernels.contract import PairFunction
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS, SQUARE
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS, SQUARE, PairFunction
 from counterpoint.losses import CATALOGUE
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.class_level import COVERED, LogOfSum, Separable

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from counterpoint.core.errors import UsageError
-from counterpoint.losses.decoupled import DCL
+from counterpoint.losses.infonce import DCL
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.spectral import SpectralContrastive
 from counterpoint.theory.collapse.merged_minorities import one_majority

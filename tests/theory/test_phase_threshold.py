@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from counterpoint.core.errors import UsageError
-from counterpoint.losses.decoupled import DCL
-from counterpoint.losses.family import InfoNCE
-from counterpoint.losses.hard_negatives import HardNegatives
 from counterpoint.losses.imbalanced import GeneralizedContrastive
+from counterpoint.losses.infonce import DCL, InfoNCE
 from counterpoint.losses.spectral import SpectralContrastive
+from counterpoint.losses.wrappers import HardNegatives
 from counterpoint.theory.collapse.merged_minorities import (
     dual_matrix,
     least_eigenvalue,

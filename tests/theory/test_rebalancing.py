@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from counterpoint.core.errors import UsageError
-from counterpoint.losses.family import InfoNCE, LinearTriplet, Triplet
-from counterpoint.losses.hard_negatives import HardNegatives
+from counterpoint.losses.family import LinearTriplet, Triplet
 from counterpoint.losses.imbalanced import GeneralizedContrastive
+from counterpoint.losses.infonce import InfoNCE
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.spectral import SpectralContrastive
+from counterpoint.losses.wrappers import HardNegatives
 from counterpoint.theory.collapse.phase import curve, phase_diagram
 from counterpoint.theory.collapse.rebalancing import rebalance, simplex_deviation
 from counterpoint.theory.geometry.class_risk import class_risk

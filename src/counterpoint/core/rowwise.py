@@ -4,7 +4,7 @@ Of a sum over a row torch gives other bits for other numbers of threads, and eac
 for the last of them.
 """
 
-# N rows, D features
+# N rows, D features; N, K, M: sides of factors
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.thread_parts import in_turn
+from counterpoint.core.thread_parts import blocks, each_block, in_turn
 from counterpoint.core.transforms import is_transformed
 
 ROWS = 512  # a part: what a core's cache holds
@@ -48,6 +48,18 @@ def row_dots(left_ND: Tensor, right_ND: Tensor) -> Tensor:
     tensor([ 3., 12.])
     """
     return rowwise(_dots, left_ND, right_ND, pull=_pull_dots)
+
+
+def product(a_NK: Tensor, b_KM: Tensor) -> Tensor:
+    """A B, block by block; differentiable to any order.
+
+    >>> product(torch.eye(2), torch.ones(2, 1))
+    tensor([[1.],
+            [1.]])
+    """
+    if a_NK.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
+        return a_NK @ b_KM
+    return _Product.apply(a_NK, b_KM)  # pyright: ignore[reportReturnType]
 
 
 def by_rows(vectors_ND: Tensor, work: Callable[[slice], Any]) -> None:
@@ -122,3 +134,23 @@ def _pull_dots(upstream_N: Tensor, left_ND: Tensor, right_ND: Tensor) -> tuple[T
 
 def _dots(left_ND: Tensor, right_ND: Tensor) -> Tensor:
     return (left_ND * right_ND).sum(1)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a_NK: Tensor, b_KM: Tensor) -> Tensor:
+        ctx.save_for_backward(a_NK, b_KM)
+        product_NM = a_NK.new_empty(len(a_NK), b_KM.shape[1])
+
+        def work(rows: slice) -> None:
+            torch.mm(a_NK[rows], b_KM, out=product_NM[rows])
+
+        each_block(blocks(len(a_NK)), work, a_NK.numel() * b_KM.shape[1])
+        return product_NM
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        a_NK, b_KM = ctx.saved_tensors
+        (upstream_NM,), (wants_a, wants_b) = upstream, ctx.needs_input_grad
+        for_a_NK = product(upstream_NM, b_KM.mT) if wants_a else None
+        return for_a_NK, product(a_NK.mT, upstream_NM) if wants_b else None

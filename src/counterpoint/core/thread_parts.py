@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 SMALLEST_PART = 32  # rows below which a second thread does not pay
+BLOCK = 512  # most rows of a block; smaller ones cost more calls than a second thread gains
+FOR_A_THREAD = 1 << 24  # multiplications below which waking another thread does not pay
 LEAST_NUMBER = 5e-324
 
 Task = TypeVar("Task")
@@ -137,6 +139,48 @@ def in_order(
 
     num_rooms = torch.get_num_threads() + 1
     in_turn([(place, step) for place in range(len(numbered)) for step in ("compute", "add")], lambda: work, touches)
+
+
+def blocks(num_rows: int, num_parts: int = 1) -> list[slice]:
+    """Ranges of at most ``BLOCK`` rows, of which none lies in two of as many equal parts; everything, if that is one.
+
+    They do not depend on the number of threads, hence the bits of what is computed by them do not either.
+
+
+    >>> blocks(512, 2), blocks(1200, 2)
+    ([slice(0, 512, None)], [slice(0, 300, None), slice(300, 600, None), slice(600, 900, None), slice(900, 1200, None)])
+    """
+    if num_rows <= BLOCK:
+        return [slice(0, num_rows)]
+    number = num_parts * -(-num_rows // (num_parts * BLOCK))
+    edges = [num_rows * place // number for place in range(number + 1)]
+    return [slice(first, last) for first, last in itertools.pairwise(edges)]
+
+
+def each_block(rows: list[slice], work: Callable[[slice], Result], num_multiplications: int) -> list[Result]:
+    """What the work gives for each block, in order: one thread each where that pays, else all by the calling thread.
+
+    Args:
+        rows: from ``blocks``.
+        work: done without automatic derivatives; none writes to another's rows, none is split over threads.
+        num_multiplications: of all blocks.
+    """
+    if len(rows) > 1 and num_multiplications >= FOR_A_THREAD and torch.get_num_threads() > 1:
+        found: dict[int, Result] = {}
+        in_turn(rows, lambda: lambda own: found.update({own.start: work(own)}), lambda own: [own.start])
+        return [found[own.start] for own in rows]
+    with alone():
+        return [work(own) for own in rows]
+
+
+def own_rows(matrix: Tensor, rows: slice) -> Tensor:
+    """Those rows of a matrix; where they are all, the matrix itself, which takes no call."""
+    return matrix if rows.stop - rows.start == matrix.shape[0] else matrix[rows]
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Blocks below each other."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def alone() -> AbstractContextManager[None]:

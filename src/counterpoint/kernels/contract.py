@@ -19,9 +19,14 @@ gradient, and the derivative of both along a direction; it knows no loss by name
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Protocol
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+Elementwise = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -37,9 +42,9 @@ class PairFunction:
     """
 
     name: str
-    value: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
-    curvature: Callable[[Tensor], Tensor]
+    value: Elementwise
+    slope: Elementwise
+    curvature: Elementwise
     in_log_domain: bool = False
 
 
@@ -63,6 +68,9 @@ class ScoreTerms:
     def flat(self) -> tuple[Tensor | None, ...]:
         """All fields in order, as autograd wants them."""
         return tuple(getattr(self, field.name) for field in fields(self))
+
+
+NUM_TERMS = len(fields(ScoreTerms))
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,10 @@ class PerAnchor:
     rows_N: Tensor
     columns_M: Tensor | None = None  # the keys as anchors; None unless scores are read both ways
 
+    def both(self) -> list[Tensor]:
+        """Rows and, if there are, columns."""
+        return [self.rows_N] if self.columns_M is None else [self.rows_N, self.columns_M]
+
 
 class PairKernel(Protocol):
     r"""One implementation of the pair reductions.
@@ -144,3 +156,46 @@ class PairKernel(Protocol):
     ) -> ScoreTerms:
         """Change of ``gradient`` along the tangent with g held: the Hessian of sum_i g_i r_i times the tangent."""
         ...
+
+
+# The elementwise functions psi of the known losses. A temperature or a margin is part of the scores, not of psi.
+
+# Above it torch.nn.functional.softplus is linear; its own 20 is off by 2e-9, this one by less than float64 holds.
+SOFTPLUS_THRESHOLD = 40.0
+softplus = partial(F.softplus, threshold=SOFTPLUS_THRESHOLD)  # log(1 + e^u), exact to float64
+
+
+def identity(u: Tensor) -> Tensor:
+    """Return u."""
+    return u
+
+
+def _twice(u: Tensor) -> Tensor:
+    return 2 * u
+
+
+def _two(u: Tensor) -> Tensor:
+    return torch.full_like(u, 2.0)
+
+
+def _is_positive(u: Tensor) -> Tensor:
+    """Slope of the hinge: 0 at 0, as torch.relu has it."""
+    return (u > 0).to(u.dtype)
+
+
+def _sigmoid_slope(u: Tensor) -> Tensor:
+    """Derivative of the logistic sigmoid, without cancellation in either tail."""
+    return torch.sigmoid(u) * torch.sigmoid(-u)
+
+
+def _sigmoid_curvature(u: Tensor) -> Tensor:
+    """Second derivative of the logistic sigmoid."""
+    return _sigmoid_slope(u) * (torch.sigmoid(-u) - torch.sigmoid(u))
+
+
+EXPONENTIAL = PairFunction("exp", torch.exp, torch.exp, torch.exp, in_log_domain=True)
+IDENTITY = PairFunction("identity", identity, torch.ones_like, torch.zeros_like)
+SQUARE = PairFunction("square", torch.square, _twice, _two)
+HINGE = PairFunction("hinge", torch.relu, _is_positive, torch.zeros_like)
+SIGMOID = PairFunction("sigmoid", torch.sigmoid, _sigmoid_slope, _sigmoid_curvature)
+SOFTPLUS = PairFunction("softplus", softplus, torch.sigmoid, _sigmoid_slope)

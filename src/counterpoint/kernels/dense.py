@@ -41,8 +41,7 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
     """See ``contract.PairKernel.reduce_tangent``."""
 
     def statistics(given: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        result = reduce(_as_scores(scores, given), psi)
-        return (result.rows_N,) if result.columns_M is None else (result.rows_N, result.columns_M)
+        return tuple(reduce(_as_scores(scores, given), psi).both())
 
     return PerAnchor(*torch.func.jvp(statistics, (_given(scores.terms),), (_given(tangent),))[1])
 

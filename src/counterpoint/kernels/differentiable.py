@@ -29,12 +29,19 @@ from torch._C._functorch import is_legacy_batchedtensor
 
 from counterpoint.core.transforms import without_autocast
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairFunction, PairKernel, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import (
+    NUM_TERMS,
+    PairFunction,
+    PairKernel,
+    PairMask,
+    PairScores,
+    PerAnchor,
+    ScoreTerms,
+)
 from counterpoint.kernels.cpu import compiled, linear
 from counterpoint.kernels.select import select
 
 Flat = tuple[Tensor | None, ...]
-NUM_TERMS = 7
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,13 @@ class PerSlice(torch.autograd.Function):
         return stacked, out_dims
 
 
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Keep the problem, and all tensors for both modes."""
+    ctx.problem, *saved = inputs
+    ctx.save_for_backward(*saved)
+    ctx.save_for_forward(*saved)
+
+
 class Statistic(PerSlice):
     """r(x)."""
 
@@ -165,11 +179,7 @@ class StatisticTangent(PerSlice):
         moved = problem.kernel.reduce_tangent(scores, problem.psi, PerAnchor(*statistic), ScoreTerms(*tangent))
         return _flat_statistic(moved)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep what its derivatives are made of."""
-        ctx.problem, *saved = inputs
-        ctx.save_for_backward(*saved)
+    setup_context = staticmethod(_keep_inputs)
 
     @staticmethod
     def backward(ctx: Any, *weight: Tensor) -> Any:
@@ -195,12 +205,7 @@ class Gradient(PerSlice):
         scores = problem.scores(flat)
         return problem.kernel.gradient(scores, problem.psi, PerAnchor(*statistic), PerAnchor(*weight)).flat()
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep what its derivatives are made of."""
-        ctx.problem, *saved = inputs
-        ctx.save_for_backward(*saved)
-        ctx.save_for_forward(*saved)
+    setup_context = staticmethod(_keep_inputs)
 
     @staticmethod
     def backward(ctx: Any, *direction: Tensor | None) -> Any:
@@ -208,7 +213,7 @@ class Gradient(PerSlice):
         flat, statistic, weight = _split_weight(ctx.problem, ctx.saved_tensors)
         direction = filled(direction, flat)
         for_terms = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
-        for_weight = _as_tuple(StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction))
+        for_weight = as_tuple(StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction))
         return None, *for_terms, *(None for _ in statistic), *for_weight
 
     @staticmethod
@@ -237,12 +242,7 @@ class GradientTangent(PerSlice):
             scores, problem.psi, PerAnchor(*statistic), PerAnchor(*weight), tangent
         ).flat()
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep what its derivatives are made of."""
-        ctx.problem, *saved = inputs
-        ctx.save_for_backward(*saved)
-        ctx.save_for_forward(*saved)
+    setup_context = staticmethod(_keep_inputs)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
@@ -289,7 +289,8 @@ def _flat_statistic(statistic: PerAnchor) -> Tensor | tuple[Tensor, Tensor]:
     return statistic.rows_N if statistic.columns_M is None else (statistic.rows_N, statistic.columns_M)
 
 
-def _as_tuple(value: Any) -> tuple[Tensor, ...]:
+def as_tuple(value: Any) -> tuple[Tensor, ...]:
+    """What an operation of one or several results gives."""
     return value if isinstance(value, tuple) else (value,)
 
 

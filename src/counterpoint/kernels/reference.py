@@ -17,14 +17,14 @@ Pair = tuple[int, int]
 @torch.no_grad()  # its loops leave autograd, so a derivative through them must raise rather than be zero
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     """See ``contract.PairKernel.reduce``; returns float64."""
-    return PerAnchor(*(_statistic(reading, psi) for reading in _readings(scores, scores.terms)))
+    return PerAnchor(*(_statistic(reading, psi) for reading in _readings(scores)))
 
 
 @torch.no_grad()
 def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
     """See ``contract.PairKernel.gradient``; returns float64."""
     gradients = _Gradients(scores)
-    for reading, r, g in zip(_readings(scores, scores.terms), _both(statistic), _both(weight), strict=True):
+    for reading, r, g in zip(_readings(scores), statistic.both(), weight.both(), strict=True):
         for (i, j), u in reading.scores.items():
             own = reading.own(i, j)
             gradients.add(reading, (i, j), float(g[own]) * _scalar(psi.slope, u - _shift(psi, r, own)))
@@ -36,7 +36,7 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
     """See ``contract.PairKernel.reduce_tangent``; returns float64."""
     results = []
     moves = _score_tangents(scores, tangent)
-    for reading, move, r in zip(_readings(scores, scores.terms), moves, _both(statistic), strict=True):
+    for reading, move, r in zip(_readings(scores), moves, statistic.both(), strict=True):
         total = torch.zeros(reading.num_anchors, dtype=torch.float64)
         for (i, j), u in reading.scores.items():
             own = reading.own(i, j)
@@ -51,9 +51,9 @@ def gradient_tangent(
 ) -> ScoreTerms:
     """See ``contract.PairKernel.gradient_tangent``; returns float64."""
     gradients = _Gradients(scores)
-    readings, moves = _readings(scores, scores.terms), _score_tangents(scores, tangent)
-    slopes = _both(reduce_tangent(scores, psi, statistic, tangent))
-    for reading, move, r, dr, g in zip(readings, moves, _both(statistic), slopes, _both(weight), strict=True):
+    readings, moves = _readings(scores), _score_tangents(scores, tangent)
+    slopes = reduce_tangent(scores, psi, statistic, tangent).both()
+    for reading, move, r, dr, g in zip(readings, moves, statistic.both(), slopes, weight.both(), strict=True):
         for (i, j), u in reading.scores.items():
             own = reading.own(i, j)
             v = u - _shift(psi, r, own)
@@ -123,18 +123,13 @@ class _Gradients:
             self.sums[name][index] += amount
 
 
-def _readings(scores: PairScores, terms: ScoreTerms) -> list[_Reading]:
+def _readings(scores: PairScores) -> list[_Reading]:
     """The scores read along the rows and, if they are read both ways, along the columns."""
+    terms = scores.terms
     products = {(i, j): float(terms.scale) * _dot(terms.anchors_ND[i], scores.keys_MD[j]) for i, j in _pairs(scores)}
-    num_anchors, num_keys = len(terms.anchors_ND), len(scores.keys_MD)
-    rows = {(i, j): u + _at(terms.row_own_N, i) + _at(terms.row_other_M, j) for (i, j), u in products.items()}
-    readings = [_Reading(rows, num_anchors, is_column=False)]
-    if scores.is_two_way:
-        columns = {
-            (i, j): u + _at(terms.column_own_M, j) + _at(terms.column_other_N, i) for (i, j), u in products.items()
-        }
-        readings.append(_Reading(columns, num_keys, is_column=True))
-    return readings
+    counts = len(terms.anchors_ND), len(scores.keys_MD)
+    read = _with_biases(products, terms, scores.is_two_way)
+    return [_Reading(u, counts[column], is_column=bool(column)) for column, u in enumerate(read)]
 
 
 def _score_tangents(scores: PairScores, tangent: ScoreTerms) -> list[dict[Pair, float]]:
@@ -148,12 +143,15 @@ def _score_tangents(scores: PairScores, tangent: ScoreTerms) -> list[dict[Pair, 
         products[i, j] = ds * _dot(anchor, key) + s * (
             _dot(tangent.anchors_ND[i], key) + _dot(anchor, moved_keys_MD[j])
         )
-    rows = {(i, j): u + _at(tangent.row_own_N, i) + _at(tangent.row_other_M, j) for (i, j), u in products.items()}
-    if not scores.is_two_way:
-        return [rows]
+    return _with_biases(products, tangent, scores.is_two_way)
+
+
+def _with_biases(products: dict[Pair, float], terms: ScoreTerms, is_two_way: bool) -> list[dict[Pair, float]]:
+    """Products and what both sides add to them, read along the rows and, if asked for, along the columns."""
+    sides = [(terms.row_own_N, terms.row_other_M), (terms.column_other_N, terms.column_own_M)]
     return [
-        rows,
-        {(i, j): u + _at(tangent.column_own_M, j) + _at(tangent.column_other_N, i) for (i, j), u in products.items()},
+        {(i, j): u + _at(by_row_N, i) + _at(by_column_M, j) for (i, j), u in products.items()}
+        for by_row_N, by_column_M in sides[: 1 + is_two_way]
     ]
 
 
@@ -198,11 +196,6 @@ def _scalar(function: object, u: float) -> float:
 def _shift(psi: PairFunction, statistic: Tensor, index: int) -> float:
     """h_i."""
     return float(statistic[index]) if psi.in_log_domain else 0.0
-
-
-def _both(per_anchor: PerAnchor) -> list[Tensor]:
-    """Rows and, if there are, columns."""
-    return [per_anchor.rows_N] if per_anchor.columns_M is None else [per_anchor.rows_N, per_anchor.columns_M]
 
 
 def _dot(a_D: Tensor, b_D: Tensor) -> float:

@@ -7,18 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
 
 from counterpoint.core.checks import check_choice
 from counterpoint.kernels import dense, reference
-from counterpoint.kernels.contract import PairFunction, PairKernel, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import IDENTITY, PairFunction, PairKernel, PairScores
 from counterpoint.kernels.cpu import linear, tiled
-from counterpoint.kernels.cpu.small_batch import LARGEST
-from counterpoint.kernels.pair_functions import IDENTITY
 from counterpoint.kernels.triton import triton_pairs
 
+LARGEST_SMALL = 1024 * 1024  # pairs of a loss in one operation: 4 MiB in float32, which a cache holds
 DENSE_PAIRS = 512 * 512  # up to this many pairs a matrix fits the cache, and fewer calls win
 # How float32 products are made on a GPU follows torch.set_float32_matmul_precision.
 FUSED = {"highest": "triton", "high": "triton-tf32", "medium": "triton-bf16"}
@@ -58,56 +59,33 @@ class Choice:
     def kernel(self) -> PairKernel:
         """The implementation; a fused program that nobody asked for has one to fall back on."""
         is_program = isinstance(CATALOGUE[self.name], triton_pairs.TritonPairs) or self.name == "triton"
-        return Guarded(self.name) if is_program and not self.is_asked_for else CATALOGUE[self.name]
+        return guarded(self.name) if is_program and not self.is_asked_for else CATALOGUE[self.name]
 
 
-@dataclass(frozen=True)
-class Guarded:
-    """A fused program, and torch operations in its place where it does not start.
+def guarded(name: str) -> PairKernel:
+    """A fused program by its name in the catalogue, and torch operations in its place where it does not start."""
+    functions = ("reduce", "gradient", "reduce_tangent", "gradient_tangent")
+    return cast(PairKernel, SimpleNamespace(**{each: partial(_run_guarded, name, each) for each in functions}))
 
-    Attributes:
-        name: of the program in the catalogue.
-    """
 
-    name: str
-
-    def reduce(self, scores: PairScores, psi: PairFunction) -> PerAnchor:
-        """See ``contract.PairKernel.reduce``."""
-        return self._run("reduce", scores, psi)
-
-    def gradient(self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
-        """See ``contract.PairKernel.gradient``."""
-        return self._run("gradient", scores, psi, statistic, weight)
-
-    def reduce_tangent(
-        self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms
-    ) -> PerAnchor:
-        """See ``contract.PairKernel.reduce_tangent``."""
-        return self._run("reduce_tangent", scores, psi, statistic, tangent)
-
-    def gradient_tangent(
-        self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
-    ) -> ScoreTerms:
-        """See ``contract.PairKernel.gradient_tangent``."""
-        return self._run("gradient_tangent", scores, psi, statistic, weight, tangent)
-
-    def _run(self, function: str, scores: PairScores, *given: Any) -> Any:
-        if self.name not in _failures:
-            try:
-                return getattr(CATALOGUE[self.name], function)(scores, *given)
-            except torch.OutOfMemoryError:
-                raise  # the matrix needs more
-            except Exception as error:  # compilers, drivers and launchers raise what they like
-                _failures[self.name] = f"{type(error).__name__}: {error}".splitlines()[0]
-                warnings.warn(
-                    f"fused CUDA program {self.name} did not start and is not tried again in this process; torch "
-                    f"operations take its place ({_failures[self.name]})",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-        name = _stand_in(scores)
-        note(Choice(name, _why_stand_in(self.name)))
-        return getattr(CATALOGUE[name], function)(scores, *given)
+def _run_guarded(program: str, function: str, scores: PairScores, *given: Any) -> Any:
+    """What one of the program's functions gives, or the same function of its stand-in."""
+    if program not in _failures:
+        try:
+            return getattr(CATALOGUE[program], function)(scores, *given)
+        except torch.OutOfMemoryError:
+            raise  # the matrix needs more
+        except Exception as error:  # compilers, drivers and launchers raise what they like
+            _failures[program] = f"{type(error).__name__}: {error}".splitlines()[0]
+            warnings.warn(
+                f"fused CUDA program {program} did not start and is not tried again in this process; torch "
+                f"operations take its place ({_failures[program]})",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    name = _stand_in(scores)
+    note(Choice(name, _why_stand_in(program)))
+    return getattr(CATALOGUE[name], function)(scores, *given)
 
 
 def _stand_in(scores: PairScores) -> str:
@@ -120,7 +98,7 @@ def _why_stand_in(name: str) -> str:
     return f"fused program {name} did not start: {_failures[name]}"
 
 
-SMALL_BATCH = Choice("small batch", f"at most {LARGEST:,} pairs of two views fit the cache")
+SMALL_BATCH = Choice("small batch", f"at most {LARGEST_SMALL:,} pairs of two views fit the cache")
 
 
 def select(scores: PairScores, psi: PairFunction) -> Choice:

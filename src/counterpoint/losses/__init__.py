@@ -8,31 +8,25 @@ from collections.abc import Callable, Mapping
 from counterpoint.losses import (
     bimodal,
     binary,
-    decoupled,
+    cross_entropy,
     family,
-    hard_negatives,
     imbalanced,
     importance,
-    linear_classes,
-    nonnegative_classes,
-    redundancy,
-    regression,
+    infonce,
+    noncontrastive,
     sigmoid_pair,
-    sparsity,
     spectral,
     supervised,
+    wrappers,
 )
 from counterpoint.losses.alpha_rules import Direct, Entropy, FixedInverse, InversePower, Square
 from counterpoint.losses.attention import Attention
-from counterpoint.losses.bimodal import CrossModal, CrossModalSpectral
+from counterpoint.losses.bimodal import CrossModal
 from counterpoint.losses.binary import MIOv1, MIOv2, MIOv3
 from counterpoint.losses.blocks import Pairing
-from counterpoint.losses.decoupled import DCLW
-from counterpoint.losses.explain import explain
+from counterpoint.losses.cross_entropy import CrossEntropy, NonNegativeCrossEntropy
 from counterpoint.losses.family import (
-    DCL,
     MINE,
-    InfoNCE,
     LiftedStructured,
     LinearTriplet,
     ModifiedTriplet,
@@ -40,21 +34,17 @@ from counterpoint.losses.family import (
     SoftTriplet,
     Triplet,
 )
-from counterpoint.losses.hard_negatives import HardNegatives
 from counterpoint.losses.imbalanced import GeneralizedContrastive
-from counterpoint.losses.importance import AlphaCL
-from counterpoint.losses.linear_classes import CrossEntropy
-from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
-from counterpoint.losses.own_rule import OwnRule
+from counterpoint.losses.importance import AlphaCL, OwnRule
+from counterpoint.losses.infonce import DCL, DCLW, InfoNCE
+from counterpoint.losses.loss import Loss, LossCard, Part, explain
+from counterpoint.losses.noncontrastive import BarlowTwins, Regression, VICReg
 from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.losses.pairs import Phi, Psi
-from counterpoint.losses.redundancy import BarlowTwins, VICReg
-from counterpoint.losses.regression import Regression
 from counterpoint.losses.sigmoid_pair import SigmoidPair
-from counterpoint.losses.sparsity import SparsityPenalty
-from counterpoint.losses.spectral import SpectralContrastive
+from counterpoint.losses.spectral import CrossModalSpectral, SpectralContrastive
 from counterpoint.losses.supervised import MultiPositive, SupCon
+from counterpoint.losses.wrappers import HardNegatives, SparsityPenalty
 
 __all__ = [
     "CATALOGUE",
@@ -104,21 +94,18 @@ __all__ = [
 ]
 
 CATALOGUE: Mapping[str, Callable[..., Loss]] = {
+    **infonce.CATALOGUE,
     **family.CATALOGUE,
     **importance.CATALOGUE,
     **binary.CATALOGUE,
-    **decoupled.CATALOGUE,
     **spectral.CATALOGUE,
     **sigmoid_pair.CATALOGUE,
     **supervised.CATALOGUE,
     **imbalanced.CATALOGUE,
     **bimodal.CATALOGUE,
-    **redundancy.CATALOGUE,
-    **regression.CATALOGUE,
-    **linear_classes.CATALOGUE,
-    **nonnegative_classes.CATALOGUE,
-    **hard_negatives.CATALOGUE,
-    **sparsity.CATALOGUE,
+    **noncontrastive.CATALOGUE,
+    **cross_entropy.CATALOGUE,
+    **wrappers.CATALOGUE,
 }
 
 

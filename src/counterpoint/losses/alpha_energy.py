@@ -21,8 +21,8 @@ from counterpoint.core.thread_parts import in_order
 from counterpoint.core.transforms import is_transformed
 from counterpoint.losses.alpha_rules import AlphaRule
 from counterpoint.losses.blocks import Pairing
-from counterpoint.losses.conditions import can_read, require
-from counterpoint.losses.first_order import first_order
+from counterpoint.losses.given_derivatives import first_order
+from counterpoint.losses.inputs import can_read, require
 
 BLOCK_PAIRS = 1 << 20  # pairs of one block: a rule keeps a few tensors of this size
 MIN_BLOCK_ROWS = 32

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
 
 
@@ -58,7 +58,7 @@ def attention_of(scores: PairScores, psi: PairFunction, num_negatives: int) -> l
         )
         entropy = [
             torch.where(weight > 0, torch.log(weight) - x_log_x / weight, torch.nan)
-            for weight, x_log_x in zip(_both(total), _both(spread), strict=True)
+            for weight, x_log_x in zip(total.both(), spread.both(), strict=True)
         ]
     limit = math.log(num_negatives)
     return [entropy_A.clamp(0.0, limit) for entropy_A in entropy]
@@ -68,7 +68,7 @@ def _softmax_entropy(scores: PairScores, psi: PairFunction) -> list[Tensor]:
     r"""Log-sum-exp minus mean score, :math:`r - \sum_j p_j u_j`; the mean is the derivative of r(t u) at t = 1."""
 
     def log_sums(factor: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_both(reduce(replace(scores, terms=_scaled(scores.terms, factor)), psi)))
+        return tuple(reduce(replace(scores, terms=_scaled(scores.terms, factor)), psi).both())
 
     one = torch.ones((), dtype=scores.terms.anchors_ND.dtype, device=scores.terms.anchors_ND.device)
     values, means, *_ = torch.func.jvp(log_sums, (one,), (one,))
@@ -77,13 +77,9 @@ def _softmax_entropy(scores: PairScores, psi: PairFunction) -> list[Tensor]:
 
 def _scaled(terms: ScoreTerms, factor: Tensor) -> ScoreTerms:
     """Terms whose scores are all multiplied by a factor."""
-    biases = {name: _times(getattr(terms, name), factor) for name in ("row_own_N", "row_other_M")}
-    biases |= {name: _times(getattr(terms, name), factor) for name in ("column_own_M", "column_other_N")}
-    return replace(terms, scale=terms.scale * factor, **biases)
-
-
-def _times(bias: Tensor | None, factor: Tensor) -> Tensor | None:
-    return None if bias is None else bias * factor
+    anchors_ND, keys_MD, *added = terms.flat()
+    assert anchors_ND is not None
+    return ScoreTerms(anchors_ND, keys_MD, *(None if term is None else term * factor for term in added))  # pyright: ignore[reportArgumentType]
 
 
 def _x_log_x(psi: PairFunction):
@@ -94,8 +90,3 @@ def _x_log_x(psi: PairFunction):
         return torch.special.xlogy(slope, slope)
 
     return x_log_x
-
-
-def _both(per_anchor: PerAnchor) -> list[Tensor]:
-    """Rows and, if there are, columns."""
-    return [per_anchor.rows_N] if per_anchor.columns_M is None else [per_anchor.rows_N, per_anchor.columns_M]

@@ -1,28 +1,24 @@
-"""Losses between two kinds of data, such as pictures and their captions: anchors of one kind, keys of the other."""
+"""CLIP's loss between two kinds of data, such as pictures and their captions, and the scale that it learns."""
 
 # N samples, A own anchors, D features
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from counterpoint.core.checks import check_positive
 from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
-from counterpoint.kernels.pair_functions import EXPONENTIAL
+from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Block, Pairing
-from counterpoint.losses.class_level import ClassLevel, LogOfSum, not_covered
-from counterpoint.losses.family import check_temperature
-from counterpoint.losses.inputs import prepare_views
-from counterpoint.losses.logit_scale import LogitScale
+from counterpoint.losses.class_level import LogOfSum, not_covered
+from counterpoint.losses.inputs import check_temperature, nonnegative_views, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pair_loss import reduce_block
-from counterpoint.losses.spectral import SpectralContrastive
 
 
 class CrossModal(Loss):
@@ -146,80 +142,8 @@ class CrossModal(Loss):
         """Checked, non-negative and of unit length, each where asked for."""
         if not self.nonnegative:
             return prepare_views(z0, z1, labels, normalize=self.normalize)
-        z0, z1 = _nonnegative(z0, z1, labels)
+        z0, z1 = nonnegative_views(z0, z1, labels)
         return (unit_rows(z0), unit_rows(z1)) if self.normalize else (z0, z1)
-
-
-class CrossModalSpectral(Loss):
-    r"""Spectral contrastive loss between two kinds of data, whose optimum factors their co-occurrence matrix.
-
-    .. math:: L = -\frac{2}{n} \sum_i \langle x_i, y_i\rangle
-        + \frac{1}{n(n-1)} \sum_i \sum_{j \ne i} \langle x_i, y_j\rangle^2
-
-    z0 holds x (images), z1 holds y (texts). Non-negative features make it an asymmetric non-negative matrix
-    factorisation, whose features are identifiable up to order and scale. Computed through two D x D matrices, never
-    pairs: ``SpectralContrastive`` after an optional ReLU.
-
-    Source: ncl2024, appendix C, Eq. 11, and Eq. 12 for the non-negative version. Differs from the paper in the ball of
-        radius sqrt(mu), without which long orthogonal vectors have no least loss; mu=None is the paper's.
-
-    Args:
-        nonnegative: apply a ReLU to the inputs first.
-        mu: vectors longer than sqrt(mu) are first shortened to that length, mu > 0; None takes them as they are.
-
-    Raises:
-        ValueError: mu <= 0 or not finite.
-
-    Unchanged by permuting samples, swapping views and, but for the ReLU, by rotating all vectors. Takes the whole
-    batch in every process.
-
-    >>> loss = CrossModalSpectral(nonnegative=True)
-    >>> float(loss(torch.eye(2), torch.eye(2))), float(loss(-torch.eye(2), torch.eye(2)))
-    (-2.0, 0.0)
-    """
-
-    card = LossCard(
-        name="CrossModalSpectral",
-        phi="x",
-        psi="<x_i, y_j>^2",
-        alpha="2 <x_i, y_j> / (n - 1)",
-        negatives="the other kind's vector of every other sample",
-        normalization="ReLU if asked, then into the ball of radius sqrt(mu), or as they are; mean over pairs",
-        source="ncl2024, appendix C, Eq. 11 and 12",
-        second_derivative="true",
-        fused="no pairs",
-    )
-
-    def __init__(self, nonnegative: bool = False, mu: float | None = 1.0) -> None:
-        super().__init__()
-        self.nonnegative = nonnegative
-        self.spectral = SpectralContrastive(mu)
-
-    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
-        """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
-        if self.nonnegative:
-            z0, z1 = _nonnegative(z0, z1, labels)
-        return self.spectral(z0, z1, labels)
-
-    def chance(self, n: int) -> float:
-        """Least loss of vectors that are all alike; see ``SpectralContrastive.chance``."""
-        return self.spectral.chance(n)
-
-    def floor(self, n: int, *, nonnegative: bool = False) -> float:
-        """Minus 2 mu, attained by orthogonal vectors (these need no negative entry); minus infinity without a ball."""
-        return self.spectral.floor(n, nonnegative=nonnegative or self.nonnegative)
-
-    def class_level(self) -> ClassLevel:
-        """See ``SpectralContrastive.class_level``; orthogonal classes, which are optimal, need no negative entry."""
-        if self.spectral.mu is None:
-            raise not_covered(self.card.name, "its vectors have no fixed length (mu=None)")
-        return replace(self.spectral.class_level(), name=self.card.name)
-
-
-def _nonnegative(z0: Tensor, z1: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Checked first, as a ReLU would hide minus infinity."""
-    z0, z1 = prepare_views(z0, z1, labels, normalize=False)
-    return torch.relu(z0), torch.relu(z1)
 
 
 def _scores(x_ND: Tensor, y_ND: Tensor, scale: Tensor, own: slice) -> PairScores:
@@ -249,9 +173,58 @@ def _card(loss: CrossModal) -> LossCard:
         negatives="the other kind's vector of every other sample; anchors are all 2n vectors",
         normalization=f"{', '.join(prepared)}; mean over anchors",
         source="radford2021, section 2.3 and Fig. 3",
-        second_derivative="true",
         fused="CPU, CUDA",
     )
 
 
-CATALOGUE: Mapping[str, type[Loss]] = {"cross-modal": CrossModal, "cross-modal-spectral": CrossModalSpectral}
+class LogitScale(nn.Module):
+    """A positive factor.
+
+    Learned, it is exp of the parameter ``log``, a scalar of torch's default dtype. Nothing bounds it by itself: an
+    optimiser may overshoot, so call ``limit_`` after each step, as open_clip does (which also keeps the factor above
+    1; that matters only where it starts below).
+
+    Args:
+        start: first value, > 0 and finite.
+        is_learned: whether ``log`` is a parameter or None.
+        most: what ``limit_`` brings a learned factor back to, at least ``start``.
+
+    Raises:
+        ValueError: a start <= 0 or not finite, or a most below the start.
+
+    >>> scale = LogitScale(10.0, is_learned=True, most=100.0)
+    >>> _ = scale.log.data.fill_(9.0)
+    >>> scale.limit_()
+    >>> round(scale.value, 3)
+    100.0
+    """
+
+    log: nn.Parameter | None
+
+    def __init__(self, start: float, *, is_learned: bool, most: float = math.inf) -> None:
+        super().__init__()
+        check_positive(start, "scale", hint="it is 1 / temperature")
+        if is_learned and not most >= start:
+            raise ValueError(
+                f"max_scale must be >= the first scale, 1 / temperature = {start:g}, got {most}; CLIP uses 100"
+            )
+        self.start, self.most = start, most
+        self.log = nn.Parameter(torch.tensor(math.log(start))) if is_learned else None
+
+    def forward(self, like: Tensor) -> Tensor:
+        """The factor as a scalar tensor of another tensor's dtype."""
+        return like.new_full((), self.start) if self.log is None else self.log.to(like.dtype).exp()
+
+    @property
+    def value(self) -> float:
+        """The factor as it stands."""
+        return self.start if self.log is None else math.exp(float(self.log.detach()))
+
+    @torch.no_grad()
+    def limit_(self) -> None:
+        """Bring a learned factor back to at most ``most``."""
+        if self.log is not None:
+            self.log.clamp_(max=math.log(self.most))
+
+
+CATALOGUE: Mapping[str, type[CrossModal]] = {"cross-modal": CrossModal}

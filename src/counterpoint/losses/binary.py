@@ -17,18 +17,22 @@ from torch import Tensor
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.rowwise import row_dots
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.contract import (
+    EXPONENTIAL,
+    SOFTPLUS,
+    Elementwise,
+    PairFunction,
+    PairMask,
+    PairScores,
+    ScoreTerms,
+)
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
-from counterpoint.losses.conditions import require
-from counterpoint.losses.family import check_temperature
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.inputs import check_temperature, prepare_views, require
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Elementwise
 
 
 class BinaryContrast(Loss):
@@ -273,7 +277,6 @@ def _mio(
         negatives=Pairing().explain(),
         normalization=f"{'unit vectors' if normalize else 'vectors as they are'}; mean over positives + over negatives",
         source="mio2021, " + {"MIOv1": "Eq. 4", "MIOv2": "Eq. 12", "MIOv3": "Eq. 18"}[name],
-        second_derivative="true",
         fused="CPU, CUDA",
     )
     return BinaryContrast(attraction, repel, temperature=temperature, normalize=normalize, card=card)

@@ -118,12 +118,11 @@ def _kept_indices(n: int, num_views: int, device: torch.device) -> Tensor:
         return _sample_indices(n, num_views, device)
 
 
-def make_blocks(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[Block]:
+def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[Block]:
     """All anchors of a pairing, or of a part of the batch, against their keys.
 
     Args:
-        z0: first view (n, d), prepared.
-        z1: second view.
+        both_2ND: first view above second, as ``prepare_both`` returns them.
         pairing: who meets whom.
         score: how gaps become scores.
         part: samples whose vectors are anchors; None for all.
@@ -131,11 +130,6 @@ def make_blocks(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, part: P
     Returns:
         Blocks whose rows (then columns) are the first-view anchors, then the second-view ones.
     """
-    return blocks_of(torch.cat([z0, z1]), pairing, score, part)
-
-
-def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[Block]:
-    """The same from both views in one tensor, first view above second, as ``prepare_both`` returns them."""
     n = len(both_2ND) // 2
     if part is not None and part.last > n:
         raise ValueError(f"the part ends at sample {part.last}, but the batch has {n}")

@@ -1,4 +1,4 @@
-"""From a name and settings to a loss."""
+"""From a name and settings to a loss of the catalogue."""
 
 import inspect
 from collections.abc import Mapping

@@ -9,98 +9,17 @@ an anchor: ``two-view``, the 2n - 2 vectors of other samples; ``cross-view``, th
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import LARGEST, check_choice, check_positive, check_real
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, IDENTITY, SIGMOID
-from counterpoint.losses.blocks import Anchors, Negatives, Pairing
-from counterpoint.losses.loss import LossCard
-from counterpoint.losses.pair_loss import REDUCTIONS, PairLoss, Reduction
+from counterpoint.core.checks import LARGEST, check_positive, check_real
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SIGMOID
+from counterpoint.losses.blocks import Negatives, Pairing
+from counterpoint.losses.inputs import check_temperature
+from counterpoint.losses.pair_loss import PairLoss, Reduction
 from counterpoint.losses.pairs import LINEAR, Phi, Psi, log_plus
-
-
-def InfoNCE(
-    temperature: float = 0.5,
-    epsilon: float = 1.0,
-    negatives: Negatives = "two-view",
-    normalize: bool = True,
-    *,
-    anchors: Anchors = "both",
-    reduction: Reduction = "mean",
-) -> PairLoss:
-    r"""InfoNCE; with the defaults it is NT-Xent (SimCLR), with ``epsilon=0`` it is DCL.
-
-    .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \log\Big(\epsilon + \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau}\Big)
-
-    All 2n vectors are anchors; the mean is over anchors. For unit vectors the exponent is
-    :math:`(\cos_{ij} - \cos_{ii'})/\tau`, so that at epsilon = 1 each term is the cross-entropy of picking the
-    positive.
-
-    Source: alphacl2022, Eq. 1 and table of Fig. 1 (phi = tau log(eps + x), psi = exp(x / tau)). Differs from the paper:
-        no factor tau in front (as in the released code and in NT-Xent); the positive belongs in the denominator
-        (eps = 1) for SimCLR, where the text after Eq. 2 says eps = 0; all 2n vectors are anchors and both views repel.
-
-    Equals lightly's ``NTXentLoss(temperature)`` and, with epsilon 0, its ``DCLLoss``, without a difference in
-    normalisation.
-
-    Args:
-        temperature: tau > 0.
-        epsilon: weight of the positive pair in the denominator, >= 0.
-        negatives: which vectors repel an anchor: ``two-view`` (2n - 2: both views of the others), ``cross-view``
-            (n - 1: the other view of the others, as DirectCLR and CLIP) or ``same-view`` (n - 1, as in alphacl2022).
-        normalize: scale the inputs to unit length first; False takes the vectors as they are (as the papers' linear
-            models do).
-        anchors: ``both`` views, or the ``first`` only (as in alphacl2022).
-        reduction: ``mean`` or ``sum`` over anchors.
-
-    Raises:
-        ValueError: temperature <= 0, epsilon < 0, or an unknown name.
-
-    Unchanged by permuting samples, swapping views (with all anchors) and rotating all vectors.
-
-    >>> import math
-    >>> z = torch.eye(2)
-    >>> round(float(InfoNCE(temperature=1.0)(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
-    True
-    """
-    check_temperature(temperature)
-    check_real(epsilon, "epsilon")
-    if not 0 <= epsilon <= LARGEST:
-        raise ValueError(f"epsilon must be >= 0, got {epsilon}; 1 is NT-Xent, 0 is DCL")
-    return member(
-        "InfoNCE" if epsilon else "DCL",
-        log_plus(epsilon),
-        Psi(EXPONENTIAL, f"exp(x / {temperature:g})", scale=1.0 / temperature),
-        pairing=Pairing(negatives, anchors, normalize),
-        alpha=f"exp(gap_ij / tau) / ({epsilon:g} + xi_i) / tau",
-        reduction=reduction,
-    )
-
-
-def DCL(temperature: float = 0.1, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
-    r"""Decoupled contrastive learning: InfoNCE without the positive in the denominator.
-
-    .. math:: L = \frac{1}{2n} \sum_i \log \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau}
-
-    Source: yeh2022, Eq. 6; alphacl2022, Eq. 2 at eps = 0. One log-sum-exp over all 2n - 2 negatives, as lightly's
-        ``DCLLoss`` has since June 2025; earlier versions added one per view.
-
-    Args:
-        temperature: tau > 0.
-        negatives: which vectors repel an anchor.
-        normalize: scale the inputs to unit length first.
-
-    Raises:
-        ValueError: temperature <= 0 or an unknown kind of negatives.
-
-    >>> import math
-    >>> z = torch.eye(2)
-    >>> round(float(DCL(temperature=1.0)(z, z)), 6) == round(math.log(2 / math.e), 6)
-    True
-    """
-    return InfoNCE(temperature, 0.0, negatives, normalize)
 
 
 def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
@@ -318,32 +237,23 @@ def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> 
 
 
 def member(name: str, phi: Phi, psi: Psi, *, pairing: Pairing, alpha: str, reduction: Reduction = "mean") -> PairLoss:
-    """A pairwise loss with its card."""
-    check_choice(reduction, "reduction", REDUCTIONS)
-    units = "unit vectors" if pairing.normalize else "vectors as they are"
-    card = LossCard(
+    """A pairwise loss with its card: its name, and alpha as a formula."""
+    loss = PairLoss(phi, psi, pairing=pairing, reduction=reduction)
+    loss.card = replace(
+        loss.card,
         name=name,
-        phi=phi.formula,
-        psi=psi.formula,
         alpha=alpha,
-        negatives=pairing.explain(),
-        normalization=f"{units}; {REDUCTIONS[reduction]}",
         source="alphacl2022, Eq. 1 and table of Fig. 1",
         second_derivative=_SECOND.get(name, "true"),
         fused="no pairs" if psi.function == IDENTITY else "CPU, CUDA",
     )
-    return PairLoss(phi, psi, pairing=pairing, reduction=reduction, card=card)
+    return loss
 
 
 _SECOND = {
     "Triplet": "true, 0 wherever it exists",
     "LiftedStructured": "true, with a jump at log xi = 0",
 }
-
-
-def check_temperature(temperature: float) -> None:
-    """Require a finite temperature > 0."""
-    check_positive(temperature, "temperature", hint="common values are 0.1 to 0.5")
 
 
 def check_margin(margin: float) -> None:
@@ -366,8 +276,6 @@ def _squared_hinge_slope(log_xi: Tensor) -> Tensor:
 
 
 CATALOGUE: Mapping[str, Callable[..., PairLoss]] = {
-    "infonce": InfoNCE,
-    "dcl": DCL,
     "mine": MINE,
     "triplet": Triplet,
     "soft-triplet": SoftTriplet,

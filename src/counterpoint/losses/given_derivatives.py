@@ -1,14 +1,15 @@
-"""A user's psi whose derivatives are given: autograd uses them too, so that every kernel computes the same thing."""
+"""Derivatives that are given, not found: a user's psi with its slope, and a first derivative that has no next one."""
 
 # Any shape; everything is elementwise
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairFunction
+from counterpoint.kernels.contract import Elementwise, PairFunction
 
 
 def with_given_derivatives(psi: PairFunction) -> PairFunction:
@@ -16,33 +17,18 @@ def with_given_derivatives(psi: PairFunction) -> PairFunction:
 
     Kernels that hold all pairs differentiate ``value``; the others call ``slope`` and ``curvature``.
 
-    >>> from counterpoint.kernels.pair_functions import HINGE
+    >>> from counterpoint.kernels.contract import HINGE
     >>> u = torch.tensor([-1.0, 2.0], requires_grad=True)
     >>> torch.autograd.grad(with_given_derivatives(HINGE).value(u).sum(), u)[0]
     tensor([0., 1.])
     """
-    slope = _Slope(psi)
-    return replace(psi, value=_Value(psi, slope), slope=slope)
+    slope = partial(_given, psi.slope, psi.curvature)
+    return replace(psi, value=partial(_given, psi.value, slope), slope=slope)
 
 
-class _Slope:
-    """The given slope, whose derivative is the given curvature."""
-
-    def __init__(self, psi: PairFunction) -> None:
-        self.psi = psi
-
-    def __call__(self, u: Tensor) -> Tensor:
-        return _WithDerivative.apply(u, self.psi.slope, self.psi.curvature)  # pyright: ignore[reportReturnType]
-
-
-class _Value:
-    """The given value, whose derivative is the given slope."""
-
-    def __init__(self, psi: PairFunction, slope: _Slope) -> None:
-        self.psi, self.slope = psi, slope
-
-    def __call__(self, u: Tensor) -> Tensor:
-        return _WithDerivative.apply(u, self.psi.value, self.slope)  # pyright: ignore[reportReturnType]
+def _given(function: Elementwise, derivative: Elementwise, u: Tensor) -> Tensor:
+    """Value of a function whose derivative is given."""
+    return _WithDerivative.apply(u, function, derivative)  # pyright: ignore[reportReturnType]
 
 
 class _WithDerivative(torch.autograd.Function):
@@ -69,3 +55,46 @@ class _WithDerivative(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
         (u,) = ctx.saved_tensors
         return tangents[0] * ctx.derivative(u)
+
+
+def first_order(derivative: Tensor, at: Tensor, *, refusal: str) -> Tensor:
+    """A derivative tied to what it was taken at, so that differentiating it once more raises.
+
+    With weights held fixed the derivative of a gradient is the Hessian of no loss, and silently wrong.
+
+    Args:
+        derivative: the first derivative, returned unchanged.
+        at: a tensor that depends on all that must not be differentiated again.
+        refusal: what the error says.
+
+    Raises:
+        RuntimeError: with the refusal, when a derivative of the result is asked for, in either mode.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> first_order(3 * x.detach(), x, refusal="no second derivative").sum().backward()
+    Traceback (most recent call last):
+    RuntimeError: no second derivative
+    """
+    return _FirstOrder.apply(derivative, at, refusal)  # pyright: ignore[reportReturnType]
+
+
+class _FirstOrder(torch.autograd.Function):
+    """The identity, without derivatives."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(derivative: Tensor, at: Tensor, refusal: str) -> Tensor:
+        return derivative.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, str], output: Tensor) -> None:
+        ctx.refusal = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        raise RuntimeError(ctx.refusal)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(ctx.refusal)

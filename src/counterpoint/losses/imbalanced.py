@@ -13,14 +13,12 @@ from torch import Tensor
 from counterpoint.core.checks import check_choice
 from counterpoint.core.numerics import into_ball
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairMask
+from counterpoint.kernels.contract import EXPONENTIAL, SOFTPLUS, PairMask
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, SOFTPLUS
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.drawn_negatives import draw_negatives, drawn_entropy, drawn_products
-from counterpoint.losses.family import check_temperature
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -258,7 +256,6 @@ def _card(loss: GeneralizedContrastive) -> LossCard:
         negatives=f"{drawn}, of {pool}; anchors are all 2n vectors",
         normalization=f"{LENGTHS[loss.normalize]}; mean over positives (the anchor too), then over anchors",
         source="imbalanced2026, Eq. 20",
-        second_derivative="true",
         fused="CPU, CUDA" if loss.num_draws is None else "CPU, CUDA (positives); drawn negatives are n x k",
     )
 

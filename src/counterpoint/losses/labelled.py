@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
-from counterpoint.losses.conditions import can_read, require
+from counterpoint.losses.inputs import can_read, require
 from counterpoint.losses.loss import Part
 
 

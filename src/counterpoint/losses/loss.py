@@ -15,7 +15,7 @@ from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.transforms import without_autocast
 from counterpoint.kernels.select import inputs_in
 from counterpoint.losses.class_level import ClassLevel, not_covered
-from counterpoint.losses.conditions import can_read, gathering, is_number, require
+from counterpoint.losses.inputs import can_read, gathering, is_number, require
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -37,14 +37,14 @@ class LossCard:
     """
 
     name: str
-    phi: str
-    psi: str
-    alpha: str
-    negatives: str
-    normalization: str
-    source: str
-    second_derivative: str
-    fused: str
+    phi: str = "-"
+    psi: str = "-"
+    alpha: str = "-"
+    negatives: str = "none"
+    normalization: str = "inputs as they are"
+    source: str = "-"
+    second_derivative: str = "true"
+    fused: str = "no pairs"
 
 
 @dataclass(frozen=True)
@@ -173,3 +173,38 @@ class Loss(nn.Module, ABC):
             UsageError: the loss has no class-level risk; says why, and which losses have one.
         """
         raise not_covered(self.card.name, self.why_no_class_level)
+
+
+ROWS = {
+    "phi": "phi, of each anchor's sum",
+    "psi": "psi, of each pair's gap",
+    "alpha": "alpha, importance of a pair",
+    "negatives": "negatives",
+    "normalization": "normalisation",
+    "second_derivative": "second derivative",
+    "fused": "pairs never stored on",
+    "source": "source",
+}
+
+
+def explain(loss: Loss) -> str:
+    """Say what a loss is: its phi, psi, alpha, negatives, normalisation and source.
+
+    Args:
+        loss: any loss of the catalogue, or a ``PairLoss`` of one's own.
+
+    Returns:
+        Lines to print.
+
+    Raises:
+        TypeError: not a loss of this package.
+
+    >>> from counterpoint.losses import InfoNCE
+    >>> print(explain(InfoNCE(0.5)).splitlines()[1])
+      phi, of each anchor's sum    log(1 + x)
+    """
+    if not isinstance(loss, Loss):
+        raise TypeError(f"explain takes a loss such as counterpoint.losses.InfoNCE(), got {type(loss).__name__}")
+    width = max(len(title) for title in ROWS.values())
+    lines = [f"  {title:{width}}  {getattr(loss.card, field)}" for field, title in ROWS.items()]
+    return "\n".join([loss.card.name, *lines])

@@ -17,20 +17,16 @@ from torch import Tensor
 from counterpoint.core.checks import check_choice
 from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairFunction, PerAnchor
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, SOFTPLUS, Elementwise, PairFunction, PerAnchor
 from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL, HINGE, SOFTPLUS
-from counterpoint.kernels.select import SMALL_BATCH, is_free, note
 from counterpoint.losses.attention import Attention, attention_of
-from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of, make_blocks, own_sample
+from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
-from counterpoint.losses.conditions import can_read
-from counterpoint.losses.inputs import check_views, lift, prepare_both, prepare_views
+from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Elementwise, Phi, Psi, user_phi, user_psi
-from counterpoint.losses.sampled_pairs import read_phi, read_psi
+from counterpoint.losses.pairs import Phi, Psi, read_phi, read_psi, user_phi, user_psi
 
 Reduction = Literal["mean", "sum"]
 REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}
@@ -91,20 +87,18 @@ class PairLoss(Loss):
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
-        if part is None and self._small is not None and is_free():
+        if part is None and self._small is not None:
             check_views(z0, z1, labels)
             weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0
-            own = own_sample(len(z0), 2, z0.device)
             is_open = can_read(z0)  # the shortcut looks at lengths
-            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight, own) if is_open else None
+            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight) if is_open else None
             if value is not None:
-                note(SMALL_BATCH)
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
         blocks = blocks_of(both_2ND, self.pairing, self._score, part)
         if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
             return self._one_pass(blocks).to(both_2ND.dtype)
-        statistics = [statistic for block in blocks for statistic in self._statistics(block)]
+        statistics = [statistic for block in blocks for statistic in reduce_block(block, self.psi.function).both()]
         per_anchor_A = self._phi_of(statistics[0] if len(statistics) == 1 else torch.cat(statistics))
         value = self.reduced(per_anchor_A, 1.0 if part is None else len(z0) / (part.last - part.first))
         return value.to(both_2ND.dtype)
@@ -197,11 +191,6 @@ class PairLoss(Loss):
             is_smooth=psi.function is not HINGE,
         )
 
-    def _statistics(self, block: Block) -> list[Tensor]:
-        """Sum (or its logarithm) of each anchor of a block: rows, then own columns."""
-        result = reduce_block(block, self.psi.function)
-        return [result.rows_N] if result.columns_M is None else [result.rows_N, result.columns_M]
-
     def _as_small(self) -> small_batch.SmallLoss | None:
         """What the shortcut of small batches needs; None where there is none for this loss."""
         phi, psi = self.phi, self.psi
@@ -246,16 +235,17 @@ class PairLoss(Loss):
 
     def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, Block]]:
         """Rows and columns among the 2n vectors, and the scores between them."""
-        n = len(z0)
+        n, pairing, both_2ND = len(z0), self.pairing, torch.cat([z0, z1])
         first, second, both = slice(0, n), slice(n, 2 * n), slice(0, 2 * n)
-        one_way = replace(self.pairing, anchors="first")
-        if self.pairing.negatives == "two-view":
-            rows = both if self.pairing.anchors == "both" else first
-            return [(rows, both, make_blocks(z0, z1, self.pairing, self._score)[0])]
-        is_cross = self.pairing.negatives == "cross-view"
-        blocks = [(first, second if is_cross else first, make_blocks(z0, z1, one_way, self._score)[0])]
-        if self.pairing.anchors == "both":
-            blocks.append((second, first if is_cross else second, make_blocks(z1, z0, one_way, self._score)[0]))
+        one_way = replace(pairing, anchors="first")
+        if pairing.negatives == "two-view":
+            rows = both if pairing.anchors == "both" else first
+            return [(rows, both, blocks_of(both_2ND, pairing, self._score)[0])]
+        is_cross = pairing.negatives == "cross-view"
+        blocks = [(first, second if is_cross else first, blocks_of(both_2ND, one_way, self._score)[0])]
+        if pairing.anchors == "both":
+            flipped_2ND = torch.cat([z1, z0])
+            blocks.append((second, first if is_cross else second, blocks_of(flipped_2ND, one_way, self._score)[0]))
         return blocks
 
     def _at_gap(self, n: int, gap: float) -> float:
@@ -307,6 +297,5 @@ def _card(loss: PairLoss) -> LossCard:
         normalization=("unit vectors" if loss.pairing.normalize else "vectors as they are")
         + f"; {REDUCTIONS[loss.reduction]}",
         source="alphacl2022, Eq. 1",
-        second_derivative="true",
         fused="CPU",
     )

@@ -1,29 +1,28 @@
 """The sigmoid loss of SigLIP: every pair of two kinds of data is judged by itself, with a learned scale and bias."""
 
-# N samples, A own anchors, D features
+# N samples, A own anchors, H rows of a block, D features
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import take_radial, unit_rows
 from counterpoint.core.rowwise import row_dots
+from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreTerms, softplus
 from counterpoint.kernels.cpu.one_pass import reduce_total
-from counterpoint.kernels.cpu.small_sigmoid import sigmoid_loss
-from counterpoint.kernels.pair_functions import SOFTPLUS
-from counterpoint.kernels.select import SMALL_BATCH, is_free, note
+from counterpoint.kernels.cpu.small_batch import Shortcut, is_small, ordinary_lengths
 from counterpoint.losses.attention import Attention, attention_of
+from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
-from counterpoint.losses.conditions import can_read
-from counterpoint.losses.inputs import check_views, lift, prepare_views
-from counterpoint.losses.logit_scale import LogitScale
+from counterpoint.losses.inputs import can_read, check_views, lift, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
 
@@ -63,7 +62,6 @@ class SigmoidPair(Loss):
         negatives="the other view of every other sample",
         normalization="unit vectors unless normalize=False; sum over pairs / n",
         source="zhai2023, section 3.2 and Algorithm 1",
-        second_derivative="true",
         fused="CPU, CUDA",
     )
     bias: nn.Parameter | float
@@ -82,12 +80,12 @@ class SigmoidPair(Loss):
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
         check_views(z0, z1, labels)
-        if part is None and self.normalize and is_free() and can_read(z0):  # the shortcut looks at lengths
+        if part is None and self.normalize and can_read(z0) and is_small(len(z0) ** 2):
             first, second = lift(z0), lift(z1)
-            value = sigmoid_loss(first, second, self.scale(first), self._bias_like(first), self._general)
-            if value is not None:
-                note(SMALL_BATCH)
-                return value
+            lengths = ordinary_lengths(torch.stack([first.detach(), second.detach()]))
+            if lengths is not None:
+                inputs = first, second, self.scale(first), self._bias_like(first)
+                return Shortcut.apply(_AllPairs(self._general, lengths), *inputs)  # pyright: ignore[reportReturnType]
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
         return self._of_anchors(z0, z1, own, self.scale(z0), self._bias_like(z0))
@@ -194,6 +192,57 @@ def _scores(z0: Tensor, z1: Tensor, own: slice, scale: Tensor, bias: Tensor) -> 
     """First-view anchors against second-view keys, without the positives."""
     own_A1 = torch.arange(len(z0), device=z0.device)[own, None]
     return PairScores(ScoreTerms(z0[own], z1, scale, bias.expand(len(own_A1))), PairMask(own_A1))
+
+
+@dataclass(frozen=True)
+class _AllPairs:
+    r"""The loss of a small batch in one operation; see ``small_batch.Route``.
+
+    Its logits :math:`u_{ij} = \pm (t \cos_{ij} + b)` have a minus on the diagonal, where the positives are.
+    """
+
+    general: Callable[..., Tensor]
+    lengths: Tensor  # (2, n, 1)
+
+    def value(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        z0, z1, scale, bias = inputs
+        with alone():
+            x_ND, y_ND = z0 / self.lengths[0], z1 / self.lengths[1]
+            scaled_ND, u_NN = scale * x_ND, x_ND.new_empty(len(x_ND), len(x_ND))
+
+        def work(rows: slice) -> Tensor:
+            u_HN = torch.addmm(bias, own_rows(scaled_ND, rows), y_ND.t(), out=own_rows(u_NN, rows))
+            u_HN.diagonal(rows.start).neg_()
+            return softplus(u_HN).sum(1)
+
+        loss_N = joined(each_block(blocks(len(x_ND)), work, u_NN.numel() * x_ND.shape[1]))
+        return loss_N.sum() / len(z0), scale, x_ND, y_ND, u_NN
+
+    def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
+        scale, x_ND, y_ND, u_NN = kept
+        size, weight_NN = upstream / len(x_ND), torch.empty_like(u_NN)
+        factors, rows_of_all = scale * size / self.lengths, blocks(len(x_ND))
+
+        def of_first(rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+            weight_HN = torch.sigmoid(own_rows(u_NN, rows), out=own_rows(weight_NN, rows))
+            weight_HN.diagonal(rows.start).neg_()
+            return *_tangential(weight_HN @ y_ND, own_rows(x_ND, rows), own_rows(factors[0], rows)), weight_HN.sum(1)
+
+        def of_second(rows: slice) -> Tensor:
+            along_HD = weight_NN[:, rows].t() @ x_ND
+            return _tangential(along_HD, own_rows(y_ND, rows), own_rows(factors[1], rows))[0]
+
+        num_multiplications = u_NN.numel() * x_ND.shape[1]
+        found = each_block(rows_of_all, of_first, num_multiplications)
+        gradient_0, along_N1, sum_N = (joined(list(parts)) for parts in zip(*found, strict=True))
+        gradient_1 = joined(each_block(rows_of_all, of_second, num_multiplications))
+        return gradient_0, gradient_1, size * along_N1.sum(), size * sum_N.sum()
+
+
+def _tangential(along_HD: Tensor, unit_HD: Tensor, factor_H1: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient for raw rows from that for unit ones, which it overwrites; and the part along them, left out."""
+    along_H1 = take_radial(along_HD, unit_HD)
+    return along_HD.mul_(factor_H1), along_H1
 
 
 def _softplus(s: float) -> float:

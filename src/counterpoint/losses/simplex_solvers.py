@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from counterpoint.losses.conditions import can_read
+from counterpoint.losses.inputs import can_read
 
 MAX_STEPS = 128  # each step halves the residual or the bracket; a handful do in practice
 # Taken where nobody can look whether they were enough. The water level needs one step for each key that leaves alone,

@@ -1,18 +1,19 @@
-"""The spectral contrastive loss: squared similarities of all pairs from two small matrices, in linear memory."""
+"""The spectral contrastive losses: squared similarities of all pairs from two small matrices, in linear memory."""
 
 # N samples per view, D features
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import into_ball
-from counterpoint.kernels.cpu.row_blocks import product
-from counterpoint.kernels.pair_functions import SQUARE
+from counterpoint.core.rowwise import product
+from counterpoint.kernels.contract import SQUARE
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.inputs import nonnegative_views, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
 
@@ -51,8 +52,6 @@ class SpectralContrastive(Loss):
         negatives="the other view of every other sample",
         normalization="into the ball of radius sqrt(mu), or inputs as they are; mean over pairs",
         source="ncl2024, Eq. 2; haochen2021",
-        second_derivative="true",
-        fused="no pairs",
     )
 
     def __init__(self, mu: float | None = 1.0) -> None:
@@ -96,6 +95,70 @@ class SpectralContrastive(Loss):
         )
 
 
+class CrossModalSpectral(Loss):
+    r"""Spectral contrastive loss between two kinds of data, whose optimum factors their co-occurrence matrix.
+
+    .. math:: L = -\frac{2}{n} \sum_i \langle x_i, y_i\rangle
+        + \frac{1}{n(n-1)} \sum_i \sum_{j \ne i} \langle x_i, y_j\rangle^2
+
+    z0 holds x (images), z1 holds y (texts). Non-negative features make it an asymmetric non-negative matrix
+    factorisation, whose features are identifiable up to order and scale. Computed through two D x D matrices, never
+    pairs: ``SpectralContrastive`` after an optional ReLU.
+
+    Source: ncl2024, appendix C, Eq. 11, and Eq. 12 for the non-negative version. Differs from the paper in the ball of
+        radius sqrt(mu), without which long orthogonal vectors have no least loss; mu=None is the paper's.
+
+    Args:
+        nonnegative: apply a ReLU to the inputs first.
+        mu: vectors longer than sqrt(mu) are first shortened to that length, mu > 0; None takes them as they are.
+
+    Raises:
+        ValueError: mu <= 0 or not finite.
+
+    Unchanged by permuting samples, swapping views and, but for the ReLU, by rotating all vectors. Takes the whole
+    batch in every process.
+
+    >>> loss = CrossModalSpectral(nonnegative=True)
+    >>> float(loss(torch.eye(2), torch.eye(2))), float(loss(-torch.eye(2), torch.eye(2)))
+    (-2.0, 0.0)
+    """
+
+    card = LossCard(
+        name="CrossModalSpectral",
+        phi="x",
+        psi="<x_i, y_j>^2",
+        alpha="2 <x_i, y_j> / (n - 1)",
+        negatives="the other kind's vector of every other sample",
+        normalization="ReLU if asked, then into the ball of radius sqrt(mu), or as they are; mean over pairs",
+        source="ncl2024, appendix C, Eq. 11 and 12",
+    )
+
+    def __init__(self, nonnegative: bool = False, mu: float | None = 1.0) -> None:
+        super().__init__()
+        self.nonnegative = nonnegative
+        self.spectral = SpectralContrastive(mu)
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
+        if self.nonnegative:
+            z0, z1 = nonnegative_views(z0, z1, labels)
+        return self.spectral(z0, z1, labels)
+
+    def chance(self, n: int) -> float:
+        """Least loss of vectors that are all alike; see ``SpectralContrastive.chance``."""
+        return self.spectral.chance(n)
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """Minus 2 mu, attained by orthogonal vectors (these need no negative entry); minus infinity without a ball."""
+        return self.spectral.floor(n, nonnegative=nonnegative or self.nonnegative)
+
+    def class_level(self) -> ClassLevel:
+        """See ``SpectralContrastive.class_level``; orthogonal classes, which are optimal, need no negative entry."""
+        if self.spectral.mu is None:
+            raise not_covered(self.card.name, "its vectors have no fixed length (mu=None)")
+        return replace(self.spectral.class_level(), name=self.card.name)
+
+
 def _square_sum_of_others(z0: Tensor, z1: Tensor, own_N: Tensor) -> Tensor:
     """Sum of <z_i, z_j'>^2 over i != j.
 
@@ -112,4 +175,4 @@ def _square_sum_of_others(z0: Tensor, z1: Tensor, own_N: Tensor) -> Tensor:
     return (products_NN - torch.diag(products_NN.diagonal())).square().sum(1).sum()
 
 
-CATALOGUE: Mapping[str, type[SpectralContrastive]] = {"spectral": SpectralContrastive}
+CATALOGUE: Mapping[str, type[Loss]] = {"spectral": SpectralContrastive, "cross-modal-spectral": CrossModalSpectral}

@@ -12,16 +12,14 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_positive
 from counterpoint.kernels import dense
-from counterpoint.kernels.cpu.small_batch import LARGEST
+from counterpoint.kernels.contract import EXPONENTIAL
+from counterpoint.kernels.cpu.small_batch import is_small
 from counterpoint.kernels.cpu.small_supervised import supervised_loss
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL
-from counterpoint.kernels.select import SMALL_BATCH, is_free, note
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.class_level import LogOfSum
-from counterpoint.losses.conditions import can_read
-from counterpoint.losses.family import InfoNCE, check_temperature
-from counterpoint.losses.inputs import check_views, lift, prepare_views
+from counterpoint.losses.infonce import InfoNCE
+from counterpoint.losses.inputs import can_read, check_temperature, check_views, lift, prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.supervised_sums import mean_over_positives
@@ -241,8 +239,7 @@ class MultiPositive(Loss):
 def _of_small_batch(z0: Tensor, z1: Tensor | None, labels: Tensor | None, scale: float) -> Tensor | None:
     """SupCon in a few calls; None where that does not apply."""
     check_views(z0, z0 if z1 is None else z1, labels)
-    num_vectors = len(z0) * (1 if z1 is None else 2)
-    if labels is None or num_vectors**2 > LARGEST or not is_free() or not can_read(z0):
+    if labels is None or not can_read(z0) or not is_small((len(z0) * (1 if z1 is None else 2)) ** 2):
         return None
     x_MD = lift(z0) if z1 is None else torch.cat([lift(z0), lift(z1)])
 
@@ -250,10 +247,7 @@ def _of_small_batch(z0: Tensor, z1: Tensor | None, labels: Tensor | None, scale:
         first, second = (x_MD, None) if z1 is None else x_MD.chunk(2)
         return mean_over_positives(_vectors(first, second, labels), scale)
 
-    loss = supervised_loss(x_MD, labels if z1 is None else torch.cat([labels, labels]), scale, general)
-    if loss is not None:
-        note(SMALL_BATCH)
-    return loss
+    return supervised_loss(x_MD, labels if z1 is None else torch.cat([labels, labels]), scale, general)
 
 
 def _vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Part | None = None) -> LabelledVectors:
@@ -290,7 +284,6 @@ def _supcon_card(loss: SupCon) -> LossCard:
         negatives="all other vectors repel, those of the anchor's label also attract; anchors are all 2n vectors",
         normalization=f"unit vectors; mean over positives, then over anchors; times {loss.factor:g}",
         source="khosla2020, Eq. 2",
-        second_derivative="true",
         fused="CPU, CUDA",
     )
 
@@ -305,7 +298,6 @@ def _multi_positive_card(loss: MultiPositive) -> LossCard:
         negatives="both views of samples of other labels; anchors are all 2n vectors",
         normalization="unit vectors; mean over anchors",
         source="miech2020, Eq. 1; khosla2020, Eq. 3",
-        second_derivative="true",
         fused="CPU, CUDA",
     )
 

@@ -13,7 +13,6 @@ gradient then keep their digits however small they are.
 # A anchors, V vectors in the order of their classes, D features, H tile rows, W tile columns
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +20,12 @@ from torch import Tensor
 
 from counterpoint.core.rowwise import row_dots
 from counterpoint.core.transforms import is_transformed
-from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.cpu.small_batch import Shortcut
 from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL
 from counterpoint.kernels.select import is_free
-from counterpoint.losses.conditions import can_read
+from counterpoint.losses.inputs import can_read
 from counterpoint.losses.labelled import LabelledVectors
 
 LARGEST_SCALE = {torch.float32: 40.0, torch.float64: 300.0}  # e^(2s), a thousand times, is an ordinary number
@@ -112,7 +111,7 @@ def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
     z_VD, classes = vectors.all_MD.index_select(0, order_V), _classes(vectors, order_V, scale)
     if is_transformed() or not can_read(z_VD) or z_VD.device.type != "cpu":
         return _general(z_VD, classes)
-    return _Sum.apply(z_VD, classes)  # pyright: ignore[reportReturnType]
+    return Shortcut.apply(_InTiles(classes), z_VD)  # pyright: ignore[reportReturnType]
 
 
 def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes:
@@ -188,23 +187,25 @@ class Sums:
         return log_sum_A if self.reference_A is None else log_sum_A + self.reference_A
 
 
-class _Sum(torch.autograd.Function):
-    """The value and its first derivative; further ones are those of ``_general``."""
+@dataclass(frozen=True)
+class _InTiles:
+    """The value and its first derivative tile by tile; see ``small_batch.Route``."""
 
-    @staticmethod
-    def forward(ctx: Any, z_VD: Tensor, classes: Classes) -> Tensor:
-        ctx.classes, ctx.sums = classes, _sums(z_VD, classes)
-        ctx.save_for_backward(z_VD)
-        return _total(ctx.sums.log_sum(), z_VD, classes)
+    classes: Classes
 
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
-        (z_VD,) = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            inner_VD = z_VD.view_as(z_VD)  # a node of its own stops the inner pass here
-            value = _general(inner_VD, ctx.classes)
-            return *torch.autograd.grad(value, inner_VD, upstream[0], create_graph=True), None
-        return upstream[0] * _gradient(z_VD, ctx.sums, ctx.classes), None
+    def general(self, z_VD: Tensor) -> Tensor:
+        return _general(z_VD, self.classes)
+
+    def value(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        (z_VD,) = inputs
+        sums = _sums(z_VD, self.classes)
+        kept = (sums.sum_A,) if sums.reference_A is None else (sums.sum_A, sums.reference_A)
+        return _total(sums.log_sum(), z_VD, self.classes), z_VD, *kept
+
+    def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
+        z_VD, sum_A, *reference_A = kept
+        sums = Sums(sum_A, *(reference_A or [None]))
+        return (upstream * _gradient(z_VD, sums, self.classes),)
 
 
 def _sums(z_VD: Tensor, classes: Classes) -> Sums:

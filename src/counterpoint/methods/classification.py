@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.dist import sum_over_ranks, world_size
-from counterpoint.losses.linear_classes import CrossEntropy
-from counterpoint.losses.nonnegative_classes import NonNegativeCrossEntropy
+from counterpoint.losses.cross_entropy import CrossEntropy, NonNegativeCrossEntropy
 from counterpoint.methods.encoding import Chunks, at_least_two, encode_views, to_embedding
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method

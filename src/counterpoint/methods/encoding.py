@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.transforms import without_autocast
+from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.inputs import lift
-from counterpoint.losses.logit_scale import LogitScale
 from counterpoint.methods.gradient_cache import GradientCache
 from counterpoint.nn.heads import OutputMap
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from counterpoint.losses.regression import Regression
+from counterpoint.losses.noncontrastive import Regression
 from counterpoint.methods.encoding import Chunks, Head, at_least_two, encode, to_embedding
 from counterpoint.nn.ema import MomentumCopy
 from counterpoint.nn.method import Method

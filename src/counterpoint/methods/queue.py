@@ -10,11 +10,9 @@ from torch import Tensor, nn
 
 from counterpoint.core.dist import gather_rows
 from counterpoint.core.numerics import unit_rows
-from counterpoint.kernels.contract import PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.pair_functions import EXPONENTIAL
-from counterpoint.losses.family import check_temperature
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.methods.encoding import Chunks, Head, at_least_two, encode, to_embedding
 from counterpoint.nn.ema import MomentumCopy

@@ -66,6 +66,7 @@ def first_status(assembled: Assembled, given: Given) -> RunStatus:
     """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
     settings, source = assembled.resolution.settings, assembled.source
     blank = assembled.resolution.blank_views
+    origins: dict[str, Any] = {name: dict(origin) for name, origin in given.origins.items()}
     return RunStatus(
         status="running",
         method=settings.method,
@@ -95,7 +96,7 @@ def first_status(assembled: Assembled, given: Given) -> RunStatus:
         width=assembled.encoder.card.width,
         embedding_dims=assembled.encoder.embedding_dims,
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        **{name: dict(origin) for name, origin in given.origins.items()},
+        **origins,
     )
 
 

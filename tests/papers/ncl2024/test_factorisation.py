@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.losses.bimodal import CrossModalSpectral
-from counterpoint.losses.spectral import SpectralContrastive
+from counterpoint.losses.spectral import CrossModalSpectral, SpectralContrastive
 from counterpoint.papers.ncl2024.factorisation import (
     constant,
     evaluate_features,

@@ -13,18 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.kernels import dense, pair_functions
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels import contract, dense
+from counterpoint.kernels.contract import NUM_TERMS, PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.cpu import linear
 from counterpoint.kernels.select import DENSE_PAIRS, select
 
-NUM_TERMS = 7
-BY_NAME = {f.name: f for f in vars(pair_functions).values() if isinstance(f, PairFunction)}
+BY_NAME = {f.name: f for f in vars(contract).values() if isinstance(f, PairFunction)}
 
 
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     """Statistic of each anchor; see ``differentiable.reduce``. A user's own psi takes the matrix at any size."""
-    if psi is pair_functions.IDENTITY and not scores.is_two_way and scores.mask.anchor_labels_N is None:
+    if psi is contract.IDENTITY and not scores.is_two_way and scores.mask.anchor_labels_N is None:
         return linear.reduce(scores, psi)
     num_pairs = len(scores.terms.anchors_ND) * len(scores.keys_MD)
     if num_pairs <= DENSE_PAIRS or BY_NAME.get(psi.name) is not psi:

@@ -11,17 +11,16 @@ the other vectors less its score: only there can the loss come near zero, where 
 # M vectors, H rows of a block, D features
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial
-from counterpoint.core.thread_parts import alone
-from counterpoint.core.transforms import is_transformed
-from counterpoint.kernels.cpu.row_blocks import blocks, each_block, joined, own_rows
-from counterpoint.kernels.cpu.small_batch import LARGEST_SCALE, general_gradient
+from counterpoint.core.numerics import take_radial
+from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
+from counterpoint.kernels.cpu.small_batch import LARGEST_SCALE, Shortcut, ordinary_lengths
 
 LEAST_LOG, LEAST_SHARE = -75.0, 3e-33  # smaller shares count as zero: products with them would be subnormal, hence slow
 NOWHERE = -1e4  # added to the least possible score of a vector with itself: its share is zero in float64 too
@@ -31,37 +30,54 @@ def supervised_loss(x_MD: Tensor, class_M: Tensor, scale: float, general: Callab
     """The loss, where the shortcut applies.
 
     Args:
-        x_MD: raw vectors in float32 or float64, all of them anchors; at most as many as ``small_batch.LARGEST`` allows.
+        x_MD: raw vectors in float32 or float64, all of them anchors, that are a small batch (``small_batch.is_small``).
         class_M: their labels.
         scale: 1 / temperature.
         general: the same loss of any such vectors, differentiable to any order.
 
     Returns:
-        Scalar, or None if rows are zero, extreme or not finite, or a transform is at work (``torch.func``, forward
-        mode, ``torch.compile``).
+        Scalar, or None if a vector is zero, extreme or not finite: the general route is then the right one.
     """
-    if is_transformed() or torch.compiler.is_compiling():
+    length_M1 = ordinary_lengths(x_MD.detach())
+    if length_M1 is None:
         return None
     with alone():
         _, class_M, counts_C = torch.unique(class_M, return_inverse=True, return_counts=True)
-        length_M1 = torch.linalg.vector_norm(x_MD.detach(), dim=1, keepdim=True)
-        shortest, longest = torch.aminmax(length_M1)
-    if not (ORDINARY_LENGTHS[0] < shortest.item() and longest.item() < ORDINARY_LENGTHS[1]):
-        return None
-    return _Loss.apply(x_MD, (length_M1, class_M, counts_C, scale, general))  # pyright: ignore[reportReturnType]
+    return Shortcut.apply(OneSet(scale, class_M, counts_C, length_M1, general), x_MD)  # pyright: ignore[reportReturnType]
 
 
-class _Loss(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_MD: Tensor, constants: Any) -> Tensor:
-        length_M1, class_M, counts_C, ctx.scale, ctx.general = constants
-        num_vectors, is_bounded, nowhere = len(x_MD), ctx.scale <= LARGEST_SCALE, NOWHERE - ctx.scale
-        ctx.has_few = counts_C.amin().item() < 3
+@dataclass(frozen=True)
+class OneSet:
+    """All vectors against each other.
+
+    Attributes:
+        scale: 1 / temperature.
+        class_M: classes from 0.
+        counts_C: vectors of each.
+        length_M1: length of each vector.
+        general: see ``small_batch.Route``.
+    """
+
+    scale: float
+    class_M: Tensor
+    counts_C: Tensor
+    length_M1: Tensor
+    general: Callable[..., Tensor]
+
+    @cached_property
+    def has_few(self) -> bool:
+        """Some anchors have one positive, or none."""
+        return self.counts_C.amin().item() < 3
+
+    def value(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """See ``small_batch.Route``."""
+        (x_MD,), class_M = inputs, self.class_M
+        num_vectors, is_bounded, nowhere = len(x_MD), self.scale <= LARGEST_SCALE, NOWHERE - self.scale
         with alone():
-            z_MD = x_MD / length_M1
-            scaled_MD = ctx.scale * z_MD
+            z_MD = x_MD / self.length_M1
+            scaled_MD = self.scale * z_MD
             kept_MM, is_positive_MM = z_MD.new_empty(2, num_vectors, num_vectors)
-            num_M = counts_C.sub(1).to(z_MD.dtype).index_select(0, class_M)
+            num_M = self.counts_C.sub(1).to(z_MD.dtype).index_select(0, class_M)
             num_anchors = num_M.count_nonzero().clamp(min=1)
 
         def work(rows: slice) -> tuple[Tensor, ...]:
@@ -71,7 +87,7 @@ class _Loss(torch.autograd.Function):
             torch.eq(class_H1, class_M, out=is_positive_HM).diagonal(rows.start).zero_()
             attraction_H = (is_positive_HM * score_HM).sum(1)
             score_HM.diagonal(rows.start).fill_(nowhere)
-            if ctx.has_few:
+            if self.has_few:
                 score_HM.masked_fill_((is_positive_HM > 0) & (num_H[:, None] == 1), nowhere)
             if is_bounded:  # exponentials need no reference, and one serves both readings of a pair
                 sum_H = score_HM.exp_().sum(1)
@@ -79,7 +95,7 @@ class _Loss(torch.autograd.Function):
             else:
                 sum_H = log_sum_H = score_HM.logsumexp(1)
             loss_H, pull_H = log_sum_H.addcdiv(attraction_H, num_H, value=-1), num_H.reciprocal()
-            if ctx.has_few:
+            if self.has_few:
                 loss_H, pull_H, sum_H = _with_few(loss_H, sum_H, attraction_H, num_H, is_bounded=is_bounded)
             if not is_bounded:
                 score_HM.sub_(sum_H[:, None])
@@ -87,17 +103,15 @@ class _Loss(torch.autograd.Function):
 
         found = each_block(blocks(num_vectors), work, kept_MM.numel() * z_MD.shape[1])
         loss_M, pull_M, sum_M = (joined(list(parts)) for parts in zip(*found, strict=True))
-        ctx.save_for_backward(x_MD, z_MD, scaled_MD, length_M1 * num_anchors, is_positive_MM, pull_M, kept_MM, sum_M)
-        return loss_M.sum() / num_anchors
+        kept = z_MD, scaled_MD, self.length_M1 * num_anchors, is_positive_MM, pull_M, kept_MM, sum_M
+        return loss_M.sum() / num_anchors, *kept
 
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
-        x_MD, z_MD, scaled_MD, size_M1, is_positive_MM, pull_M, kept_MM, sum_M = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return *general_gradient(ctx.general, (x_MD,), upstream[0]), None
-        rows_of_all, is_bounded = blocks(len(z_MD)), ctx.scale <= LARGEST_SCALE
+    def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
+        """See ``small_batch.Route``."""
+        z_MD, scaled_MD, size_M1, is_positive_MM, pull_M, kept_MM, sum_M = kept
+        rows_of_all, is_bounded = blocks(len(z_MD)), self.scale <= LARGEST_SCALE
         share_MM, factor_M, pull_M1 = kept_MM, sum_M.reciprocal(), pull_M[:, None]
-        size_M1 = upstream[0] / size_M1
+        size_M1 = upstream / size_M1
         if not is_bounded:
             share_MM = torch.empty_like(kept_MM)
 
@@ -115,7 +129,7 @@ class _Loss(torch.autograd.Function):
                 weight_HM = share_HM + share_MM[:, rows].t()
             # Both readings of a pair in one product: those of a class have equal numbers of positives.
             pull_H1 = own_rows(pull_M1, rows)
-            if ctx.has_few:
+            if self.has_few:
                 weight_HM.addcmul_(own_rows(is_positive_MM, rows), pull_H1 + pull_M, value=-1)
             else:
                 weight_HM.addcmul_(own_rows(is_positive_MM, rows), pull_H1, value=-2)
@@ -123,7 +137,7 @@ class _Loss(torch.autograd.Function):
             take_radial(along_HD, z_HD)
             return along_HD.mul_(own_rows(size_M1, rows))
 
-        return joined(each_block(rows_of_all, work, kept_MM.numel() * z_MD.shape[1])), None
+        return (joined(each_block(rows_of_all, work, kept_MM.numel() * z_MD.shape[1])),)
 
 
 def _with_few(

@@ -3,6 +3,11 @@ r"""Tile by tile in torch operations, on any device: memory for a few tiles, wha
 A tile is computed once and read in both directions where both count. The weight of a pair is
 :math:`w_{ij} = g_i \psi'(u_{ij} - h_i)` (see ``contract.PairKernel``); gradients are sums of the total weight of both
 readings, so that a symmetric matrix needs half of its products and one product with the vectors per pair.
+
+Where all scores are known to lie close together, :math:`|u_{ij}| \le B` with :math:`e^{2B}` a number,
+:math:`e^{u_{ij} - B}` can neither overflow nor vanish in any row: no running maximum is needed, and one exponential per
+pair serves both readings. Unit vectors at temperature 0.1 have B = 10.
+
 Tiles are taken whole by one thread each, and what they add to is added in a fixed order: results are the same bits in
 every call, for any number of threads.
 """
@@ -12,19 +17,29 @@ every call, for any number of threads.
 import torch
 from torch import Tensor
 
+from counterpoint.core.rowwise import by_rows
 from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
-from counterpoint.kernels.cpu.bounded_exponential import common_reference, log_sums, log_sums_gradient
+from counterpoint.kernels.cpu.tile_sums import (
+    LogSums,
+    PlainSums,
+    Reading,
+    TermSums,
+    TermTangentSums,
+    add_biases,
+    counted_readings,
+    exp_,
+    prepare,
+    readings,
+)
 from counterpoint.kernels.cpu.tiles import Tile, Tiles, product_tangent
-from counterpoint.kernels.readings import LogSums, PlainSums, Reading, counted_readings, exp_, prepare, readings
-from counterpoint.kernels.term_sums import TermSums, TermTangentSums
 
 
 @torch.no_grad()
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     """See ``contract.PairKernel.reduce``."""
-    reference = common_reference(scores) if psi.in_log_domain else None
+    reference = _common_reference(scores) if psi.in_log_domain else None
     if reference is not None:
-        return log_sums(scores, reference)
+        return _log_sums(scores, reference)
     sums = _empty_sums(scores, LogSums if psi.in_log_domain else PlainSums)
 
     def add(tile: Tile) -> None:
@@ -43,9 +58,9 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
 @torch.no_grad()
 def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
     """See ``contract.PairKernel.gradient``."""
-    reference = common_reference(scores) if psi.in_log_domain else None
+    reference = _common_reference(scores) if psi.in_log_domain else None
     if reference is not None:
-        return log_sums_gradient(scores, statistic, weight, reference)
+        return _log_sums_gradient(scores, statistic, weight, reference)
     sums = TermSums(scores)
 
     def add(tile: Tile) -> None:
@@ -55,7 +70,7 @@ def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
             weight_HW = _weighted(reading, tile, psi, psi.slope, v_OK, weight)
-            sums.add_biases(reading, tile, reading.orient(weight_HW))
+            add_biases(sums.biases, reading, tile, reading.orient(weight_HW))
             torch.add(total_HW, weight_HW, out=total_HW) if index else total_HW.copy_(weight_HW)
         sums.add_products(tile, total_HW)
 
@@ -78,7 +93,7 @@ def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> 
             if not (tile.is_on_diagonal and reading.is_column):
                 totals[tile.rows.start] += tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
             weight_HW = tile.mask.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
-            sums.add_biases(reading, tile, reading.orient(weight_HW))
+            add_biases(sums.biases, reading, tile, reading.orient(weight_HW))
             total_HW += weight_HW
         sums.add_products(tile, total_HW)
 
@@ -128,7 +143,7 @@ def gradient_tangent(
             if moved_statistic is not None:
                 change_OK -= _of(moved_statistic, reading)[reading.own(tile), None]
             change_OK *= reading.orient(curvature_HW)
-            sums.add_biases(reading, tile, change_OK)
+            add_biases(sums.biases, reading, tile, change_OK)
             changes_HW += reading.orient(change_OK)
         sums.add_products(tile, slopes_HW, changes_HW)
 
@@ -165,3 +180,79 @@ def _empty_sums(scores: PairScores, kind: type[LogSums] | type[PlainSums]) -> li
     anchors_ND, keys_MD = scores.terms.anchors_ND, scores.keys_MD
     counts = [len(anchors_ND), len(keys_MD)] if scores.is_two_way else [len(anchors_ND)]
     return [kind(count, anchors_ND) for count in counts]
+
+
+LARGEST_RANGE = {torch.float32: 80.0, torch.float64: 600.0}  # 2 B; exp(88) and exp(709) are the largest numbers
+
+
+def _common_reference(scores: PairScores) -> float | None:
+    """B, a bound of all scores; None where it is too large, or where keys add to scores."""
+    terms = scores.terms
+    biases = (terms.row_own_N, terms.row_other_M, terms.column_own_M, terms.column_other_N)
+    limit = LARGEST_RANGE.get(terms.anchors_ND.dtype)
+    if limit is None or any(bias is not None for bias in biases):
+        return None
+    first, last = _longest(terms.anchors_ND), _longest(scores.keys_MD)
+    bound = abs(float(terms.scale) * first * last)
+    return bound if 2 * bound < limit else None
+
+
+def _log_sums(scores: PairScores, reference: float) -> PerAnchor:
+    """Log-sum-exp per anchor."""
+    counts = [len(scores.terms.anchors_ND), len(scores.keys_MD)][: 1 + scores.is_two_way]
+    sums = [scores.terms.anchors_ND.new_zeros(count) for count in counts]
+
+    def add(tile: Tile) -> None:
+        exp_HW = _exponentials(tile, reference)
+        for reading in counted_readings(scores, tile):
+            sums[reading.statistic][reading.own(tile)] += reading.orient(exp_HW).sum(1)
+
+    Tiles(scores).each(add)
+    return PerAnchor(*(torch.log(s) + reference for s in sums))
+
+
+def _log_sums_gradient(scores: PairScores, statistic: PerAnchor, weight: PerAnchor, reference: float) -> ScoreTerms:
+    """Gradient of the weighted statistics: the weight of a pair is its exponential times a number per anchor."""
+    sums = TermSums(scores)
+    size = _size(weight)  # taken out: exp(B - r) may be near the largest number already
+    row_N = _factor(statistic.rows_N, weight.rows_N / size, reference)
+    column_M = row_N if scores.is_self else None
+    if statistic.columns_M is not None and weight.columns_M is not None:
+        column_M = _factor(statistic.columns_M, weight.columns_M / size, reference)
+
+    def add(tile: Tile) -> None:
+        weight_HW = _exponentials(tile, reference)
+        row_H1 = row_N[tile.rows, None]
+        if column_M is None:
+            weight_HW.mul_(row_H1)
+        else:
+            factor_HW = torch.add(row_H1, column_M[None, tile.columns], out=tile.buffer("factor"))
+            weight_HW.mul_(factor_HW)
+        sums.add_products(tile, weight_HW)
+
+    Tiles(scores).each(add)
+    return sums.result(size)
+
+
+def _longest(vectors_ND: Tensor) -> float:
+    """Largest length of a row."""
+    length_N = vectors_ND.new_empty(len(vectors_ND))
+    by_rows(vectors_ND, lambda rows: torch.linalg.vector_norm(vectors_ND[rows], dim=1, out=length_N[rows]))
+    return float(length_N.amax())
+
+
+def _size(weight: PerAnchor) -> Tensor:
+    """Largest weight, or 1 if all are zero."""
+    numbers = [numbers for numbers in (weight.rows_N, weight.columns_M) if numbers is not None]
+    largest = torch.stack([n.abs().amax() for n in numbers]).amax()
+    return torch.where(largest > 0, largest, 1.0)
+
+
+def _exponentials(tile: Tile, reference: float) -> Tensor:
+    """exp(u_ij - B), in place of the products."""
+    return tile.mask.fill(tile.product_HW.sub_(reference).exp_(), 0.0)
+
+
+def _factor(statistic_N: Tensor, weight_N: Tensor, reference: float) -> Tensor:
+    """g_i exp(B - r_i): what turns an exponential into the pair's weight; 0 for an anchor without keys."""
+    return torch.where(statistic_N == float("-inf"), 0.0, weight_N * torch.exp(reference - statistic_N))

@@ -34,14 +34,16 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice
-from counterpoint.kernels import pair_functions
+from counterpoint.kernels import contract
 from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.cpu import tiled
-from counterpoint.kernels.triton.triton_problem import accumulator, as_pairs, from_the_keys
 from counterpoint.kernels.triton.triton_records import (
     AMPLE_SHARED,
     LEAST_SHARED,
     Pairs,
+    accumulator,
+    as_pairs,
+    from_the_keys,
     gradient_shape,
     holds_gradient,
     product_shape,
@@ -52,19 +54,19 @@ HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 MOST_EXCLUDED = 16
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 KNOWN = (
-    pair_functions.EXPONENTIAL,
-    pair_functions.SOFTPLUS,
-    pair_functions.SIGMOID,
-    pair_functions.HINGE,
-    pair_functions.SQUARE,
-    pair_functions.IDENTITY,
+    contract.EXPONENTIAL,
+    contract.SOFTPLUS,
+    contract.SIGMOID,
+    contract.HINGE,
+    contract.SQUARE,
+    contract.IDENTITY,
 )
 
 
 def why_not(scores: PairScores, psi: PairFunction) -> str | None:
     """What keeps these scores from the fused programs; None if nothing does.
 
-    >>> from counterpoint.kernels.pair_functions import HINGE
+    >>> from counterpoint.kernels.contract import HINGE
     >>> terms = ScoreTerms(torch.zeros(2, 3, dtype=torch.complex64), None, torch.ones(()))
     >>> why_not(PairScores(terms), HINGE)
     'dtype must be one of float32, bfloat16, float16, float64, got complex64'

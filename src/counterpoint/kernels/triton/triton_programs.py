@@ -1,20 +1,21 @@
 """Device code: the statistic of each owner, the gradient of each owner, and the weights of a slab of pairs."""
 
 # pyright: reportInvalidTypeForm=false
-# ``tl`` is not typed, see triton_language.
+# ``tl`` is not typed, see triton_tiles.
 
 # O owners of a tile, K others of a tile, D features
 
-from counterpoint.kernels.triton.triton_language import jit, tl
 from counterpoint.kernels.triton.triton_tiles import (
     LARGEST_BOUND,
     counted,
     dot,
+    jit,
     load_vectors,
     pair_weights,
     products,
     products_at_hand,
     read,
+    tl,
     value,
 )
 

@@ -1,14 +1,27 @@
 """Device code: the scores of one tile, and psi and its slope there.
 
-A pair that does not count scores minus infinity, where every psi here and its slope are taken to be 0.
+The only import of triton, which is optional: modules that need it are imported when a CUDA kernel first runs. A pair
+that does not count scores minus infinity, where every psi here and its slope are taken to be 0.
 """
 
 # pyright: reportInvalidTypeForm=false
-# ``tl`` is not typed, see triton_language.
 
 # O owners of a tile, K others of a tile, D features
 
-from counterpoint.kernels.triton.triton_language import jit, tl
+from typing import Any
+
+import triton
+from triton import knobs
+
+# Device code is a language of its own that looks like Python: a type checker has nothing to say about it.
+jit: Any = triton.jit
+tl: Any = triton.language
+
+
+def is_interpreted() -> bool:
+    """Programs run as NumPy on the CPU (``TRITON_INTERPRET=1`` when triton was imported)."""
+    return bool(knobs.runtime.interpret)
+
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LARGEST_BOUND = tl.constexpr(57.0)  # in units of ln 2: e^80 = 2^115 is a number of float32

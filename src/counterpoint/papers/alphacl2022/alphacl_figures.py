@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.losses.family import InfoNCE
+from counterpoint.losses.infonce import InfoNCE
 from counterpoint.papers.alphacl2022.contrastive_covariance import contrastive_covariance
 from counterpoint.papers.alphacl2022.deep_linear import Alignment, Ascent, alignment, ascend, draw_layers
 from counterpoint.papers.alphacl2022.relu_optima import StickyAscent, ascend_sticky, describe_first_layer

@@ -18,10 +18,9 @@ from counterpoint.core.checks import check_choice, check_positive
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import into_ball, unit_rows
 from counterpoint.data.order import random_order
-from counterpoint.losses.bimodal import CrossModalSpectral
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
-from counterpoint.losses.spectral import SpectralContrastive
+from counterpoint.losses.spectral import CrossModalSpectral, SpectralContrastive
 
 Lengths = Literal["sphere", "ball"]
 Positives = Literal["class", "itself"]

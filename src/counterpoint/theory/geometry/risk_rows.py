@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.pair_functions import softplus
+from counterpoint.kernels.contract import softplus
 from counterpoint.losses.class_level import LogOfSum, Separable
 from counterpoint.theory.geometry.negatives_integral import RowHessian
 

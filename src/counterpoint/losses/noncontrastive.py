@@ -1,17 +1,22 @@
-"""Losses on the features of a batch, not on its pairs: views agree, and no two features say the same."""
+"""Losses without negatives: two views agree, and what speaks against collapse lies elsewhere.
+
+Barlow Twins and VICReg want no two features to say the same; the regression of BYOL and SimSiam leaves that to the
+method.
+"""
 
 # N samples per view, D features
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.checks import check_positive, check_weight
+from counterpoint.core.checks import check_choice, check_positive, check_weight
+from counterpoint.core.rowwise import product
 from counterpoint.core.transforms import is_transformed
-from counterpoint.kernels.cpu.row_blocks import product
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
@@ -50,14 +55,9 @@ class BarlowTwins(Loss):
 
     card = LossCard(
         name="BarlowTwins",
-        phi="-",
-        psi="-",
-        alpha="-",
         negatives="none: features repel each other",
         normalization="features standardised over the batch; sum over features",
         source="zbontar2021, Eq. 1 and 2",
-        second_derivative="true",
-        fused="no pairs",
     )
 
     why_no_class_level = "it compares features over the batch: no vector has negatives"
@@ -125,14 +125,9 @@ class VICReg(Loss):
 
     card = LossCard(
         name="VICReg",
-        phi="-",
-        psi="-",
-        alpha="-",
         negatives="none: features repel each other",
         normalization="inputs as they are; mean over samples and features",
         source="bardes2022, Eq. 1 to 6",
-        second_derivative="true",
-        fused="no pairs",
     )
 
     why_no_class_level = "it compares features over the batch: no vector has negatives"
@@ -211,4 +206,80 @@ def _are_many(first_ND: Tensor, second_ND: Tensor) -> bool:
         return bool(size_D.sum().square() >= 1.5 * num_samples * size_D.square().sum())
 
 
-CATALOGUE: Mapping[str, type[BarlowTwins] | type[VICReg]] = {"barlow-twins": BarlowTwins, "vicreg": VICReg}
+Form = Literal["cosine", "squared"]
+FORMS: Mapping[str, str] = {
+    "cosine": "minus the cosine (SimSiam), from -1 to 1",
+    "squared": "squared distance of the unit vectors (BYOL), 2 - 2 cos, from 0 to 4",
+}
+
+
+class Regression(Loss):
+    r"""Negative cosine between predictions ``z0`` and targets ``z1``, or the squared distance of the unit vectors.
+
+    .. math::
+        L = -\frac{1}{n} \sum_i \cos(p_i, z_i') \quad\text{or}\quad
+        L = \frac{1}{n} \sum_i \Big|\frac{p_i}{|p_i|} - \frac{z_i'}{|z_i'|}\Big|^2
+          = \frac{1}{n} \sum_i (2 - 2 \cos(p_i, z_i'))
+
+    One direction only: ``z0`` holds predictions and ``z1`` targets, which are not interchangeable. Who wants
+    the symmetric loss calls it twice and takes the mean (SimSiam, Eq. 2) or the sum (BYOL): ``loss(p0, z1)`` and
+    ``loss(p1, z0)``. "cosine" equals lightly's ``NegativeCosineSimilarity`` (which detaches nothing itself).
+
+    Source: chen2021, Eq. 1 to 4 (cosine); grill2020, Eq. 2 (squared). The squared form is computed from
+        differences, so that it keeps its digits when prediction and target nearly agree.
+
+    Args:
+        form: ``cosine`` or ``squared``.
+        detach_target: give ``z1`` no gradient (stop-gradient), without which both methods collapse at once.
+
+    Raises:
+        ValueError: an unknown form.
+
+    Unchanged by permuting samples, by rotating all vectors and by the length of any vector. A zero vector stays zero:
+    cosine 0, squared distance 1 to a unit vector, no gradient. There are no negatives: vectors that are all alike reach
+    the floor, so a low value alone says nothing; look at the spectrum. A mean over samples, so ``part`` is ignored:
+    each process takes the whole batch.
+
+    >>> import torch
+    >>> p, z = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[5.0, 0.0], [3.0, 0.0]])
+    >>> float(Regression()(p, z)), float(Regression("squared")(p, z))
+    (-0.5, 1.0)
+    """
+
+    card = LossCard(
+        name="Regression",
+        negatives="none",
+        normalization="inputs to unit length; mean over samples",
+        source="chen2021, Eq. 1 to 4; grill2020, Eq. 2",
+    )
+
+    why_no_class_level = "it has no negatives"
+
+    def __init__(self, form: Form = "cosine", detach_target: bool = True) -> None:
+        super().__init__()
+        check_choice(form, "form", FORMS)
+        self.form: Form = form
+        self.detach_target = detach_target
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """Mean over samples; ``z0`` predictions, ``z1`` targets.
+
+        See ``Loss.forward``; labels are only checked, ``part`` is ignored.
+        """
+        prediction_ND, target_ND = prepare_views(z0, z1, labels, normalize=True)
+        if self.detach_target:
+            target_ND = target_ND.detach()
+        if self.form == "cosine":
+            return -(prediction_ND * target_ND).sum(dim=1).mean()
+        return (prediction_ND - target_ND).square().sum(dim=1).mean()
+
+    def chance(self, n: int) -> float:
+        """Loss when all vectors are alike: the floor, since nothing in this loss speaks against collapse."""
+        return self.floor(n)
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """Minus one (cosine) or zero (squared), by Cauchy-Schwarz; attained by equal directions of any sign."""
+        return -1.0 if self.form == "cosine" else 0.0
+
+
+CATALOGUE: Mapping[str, type[Loss]] = {"barlow-twins": BarlowTwins, "vicreg": VICReg, "regression": Regression}

@@ -1,19 +1,105 @@
-"""Decoupled contrastive learning with weighted positives."""
+"""InfoNCE, and its decoupled forms, in which the positive does not stand in the denominator."""
 
-# N samples per view, D features
+# N samples per view, A anchors, D features
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_positive
+from counterpoint.core.checks import LARGEST, check_positive, check_real
+from counterpoint.kernels.contract import EXPONENTIAL
 from counterpoint.losses.attention import Attention
-from counterpoint.losses.family import DCL
-from counterpoint.losses.first_order import first_order
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.blocks import Anchors, Negatives, Pairing
+from counterpoint.losses.family import member
+from counterpoint.losses.given_derivatives import first_order
+from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.pair_loss import PairLoss, Reduction
+from counterpoint.losses.pairs import Psi, log_plus
+
+
+def InfoNCE(
+    temperature: float = 0.5,
+    epsilon: float = 1.0,
+    negatives: Negatives = "two-view",
+    normalize: bool = True,
+    *,
+    anchors: Anchors = "both",
+    reduction: Reduction = "mean",
+) -> PairLoss:
+    r"""InfoNCE; with the defaults it is NT-Xent (SimCLR), with ``epsilon=0`` it is DCL.
+
+    .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \log\Big(\epsilon + \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau}\Big)
+
+    All 2n vectors are anchors; the mean is over anchors. For unit vectors the exponent is
+    :math:`(\cos_{ij} - \cos_{ii'})/\tau`, so that at epsilon = 1 each term is the cross-entropy of picking the
+    positive.
+
+    Source: alphacl2022, Eq. 1 and table of Fig. 1 (phi = tau log(eps + x), psi = exp(x / tau)). Differs from the paper:
+        no factor tau in front (as in the released code and in NT-Xent); the positive belongs in the denominator
+        (eps = 1) for SimCLR, where the text after Eq. 2 says eps = 0; all 2n vectors are anchors and both views repel.
+
+    Equals lightly's ``NTXentLoss(temperature)`` and, with epsilon 0, its ``DCLLoss``, without a difference in
+    normalisation.
+
+    Args:
+        temperature: tau > 0.
+        epsilon: weight of the positive pair in the denominator, >= 0.
+        negatives: which vectors repel an anchor: ``two-view`` (2n - 2: both views of the others), ``cross-view``
+            (n - 1: the other view of the others, as DirectCLR and CLIP) or ``same-view`` (n - 1, as in alphacl2022).
+        normalize: scale the inputs to unit length first; False takes the vectors as they are (as the papers' linear
+            models do).
+        anchors: ``both`` views, or the ``first`` only (as in alphacl2022).
+        reduction: ``mean`` or ``sum`` over anchors.
+
+    Raises:
+        ValueError: temperature <= 0, epsilon < 0, or an unknown name.
+
+    Unchanged by permuting samples, swapping views (with all anchors) and rotating all vectors.
+
+    >>> import math
+    >>> z = torch.eye(2)
+    >>> round(float(InfoNCE(temperature=1.0)(z, z)), 6) == round(math.log(1 + 2 / math.e), 6)
+    True
+    """
+    check_temperature(temperature)
+    check_real(epsilon, "epsilon")
+    if not 0 <= epsilon <= LARGEST:
+        raise ValueError(f"epsilon must be >= 0, got {epsilon}; 1 is NT-Xent, 0 is DCL")
+    return member(
+        "InfoNCE" if epsilon else "DCL",
+        log_plus(epsilon),
+        Psi(EXPONENTIAL, f"exp(x / {temperature:g})", scale=1.0 / temperature),
+        pairing=Pairing(negatives, anchors, normalize),
+        alpha=f"exp(gap_ij / tau) / ({epsilon:g} + xi_i) / tau",
+        reduction=reduction,
+    )
+
+
+def DCL(temperature: float = 0.1, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
+    r"""Decoupled contrastive learning: InfoNCE without the positive in the denominator.
+
+    .. math:: L = \frac{1}{2n} \sum_i \log \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau}
+
+    Source: yeh2022, Eq. 6; alphacl2022, Eq. 2 at eps = 0. One log-sum-exp over all 2n - 2 negatives, as lightly's
+        ``DCLLoss`` has since June 2025; earlier versions added one per view.
+
+    Args:
+        temperature: tau > 0.
+        negatives: which vectors repel an anchor.
+        normalize: scale the inputs to unit length first.
+
+    Raises:
+        ValueError: temperature <= 0 or an unknown kind of negatives.
+
+    >>> import math
+    >>> z = torch.eye(2)
+    >>> round(float(DCL(temperature=1.0)(z, z)), 6) == round(math.log(2 / math.e), 6)
+    True
+    """
+    return InfoNCE(temperature, 0.0, negatives, normalize)
 
 
 class DCLW(Loss):
@@ -159,4 +245,4 @@ def _card(loss: DCLW) -> LossCard:
     )
 
 
-CATALOGUE: Mapping[str, type[DCLW]] = {"dclw": DCLW}
+CATALOGUE: Mapping[str, Callable[..., Loss]] = {"infonce": InfoNCE, "dcl": DCL, "dclw": DCLW}
