@@ -192,7 +192,7 @@ def _metric_words(row: EvaluationRow) -> str:
     what = re.sub(r"\[(.*?)\]", if_known, metric.wording)
     rest = [f"{key} {value}" for key, value in settings.items() if key not in _settings_in(what)]
     details = "; ".join(part for part in (what.format_map(settings), ", ".join(rest)) if part)
-    return f"{metric.short[:1].upper() + metric.short[1:]}: {details}." if details else ""
+    return f"{metric.title}: {details}." if details else ""
 
 
 def _settings_in(words: str) -> set[str]:
