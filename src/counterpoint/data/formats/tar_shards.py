@@ -23,8 +23,6 @@ from counterpoint.data.stores import Located, read_bytes
 
 CAPTION_SHARE = 0.5  # texts of which more than this share are distinct are captions, not labels
 SHARD_SUFFIX = ".tar"
-
-
 LABEL_KINDS = ("cls", "json", "txt")  # in the order in which they are preferred
 TEXT_KIND = LABEL_KINDS.index("txt")
 LABEL_FIELDS = ("label", "cls", "class")

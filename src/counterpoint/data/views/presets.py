@@ -54,11 +54,6 @@ class ViewPlan:
     noise: float = 0.0
     dropout: float = 0.0
 
-    @property
-    def is_asymmetric(self) -> bool:
-        """Whether the second view is drawn otherwise than the first."""
-        return (self.blur_second, self.solarize_second) not in ((None, None), (self.blur, self.solarize))
-
 
 def choose_preset(kind: "Kind", shape: tuple[int, ...], looks: "Looks | None" = None) -> tuple[str, str]:
     """Pick a preset by the data, with the reason.
