@@ -16,9 +16,8 @@ from counterpoint.losses.own_loss import CUSTOM
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import Method as Entry
 from counterpoint.methods.classification import Classification, ClassLoss
-from counterpoint.methods.cross_modal import TwoTowers
 from counterpoint.methods.encoding import Chunks, Head
-from counterpoint.methods.joint import JointEmbedding
+from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width

@@ -24,7 +24,7 @@ from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import on_first_rank
 from counterpoint.engine.progress import Reporter
-from counterpoint.methods.cross_modal import TwoTowers
+from counterpoint.methods.joint import TwoTowers
 from counterpoint.methods.queue import QueueContrast
 from counterpoint.nn.trained import Encoder, save_encoder
 from counterpoint.runs.assembly import Assembled
