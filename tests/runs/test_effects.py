@@ -12,8 +12,7 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import build, leaf_fields, nest
-from counterpoint.core.yaml_text import dump_yaml, parse_yaml
+from counterpoint.core.validation import build, dump_yaml, leaf_fields, nest, parse_yaml
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.placement import Placement

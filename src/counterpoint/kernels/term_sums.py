@@ -7,7 +7,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from counterpoint.core.rowwise import by_rows
+from counterpoint.core.numerics import by_rows
 from counterpoint.kernels.contract import PairScores, ScoreTerms
 from counterpoint.kernels.cpu.tiles import Tile, moved_keys
 from counterpoint.kernels.readings import Reading

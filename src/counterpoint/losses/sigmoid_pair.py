@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.numerics import unit_rows
-from counterpoint.core.rowwise import row_dots
+from counterpoint.core.numerics import row_dots, unit_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.cpu.one_pass import reduce_total

@@ -13,7 +13,7 @@ from counterpoint.core.errors import CounterpointError, RunError
 from counterpoint.core.files import read_json
 from counterpoint.core.metric import described_metrics
 from counterpoint.core.rundir import RunFolder, open_run
-from counterpoint.core.yaml_text import parse_yaml
+from counterpoint.core.validation import parse_yaml
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.report.judgement import judged_anew
 from counterpoint.report.plain_text import printable

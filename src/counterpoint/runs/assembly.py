@@ -31,6 +31,7 @@ from counterpoint.kernels.select import Choice, recording
 from counterpoint.losses.build import applies_relu
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
+from counterpoint.methods.catalogue import method_named
 from counterpoint.methods.queue import QueueContrast
 from counterpoint.methods.wiring import MethodParts, build_method
 from counterpoint.nn.encoders import CUSTOM, feature_width, has_stem, initial_encoder, own_copy, with_pooling
@@ -40,7 +41,7 @@ from counterpoint.nn.projectors import build_projector
 from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
 from counterpoint.nn.trained import Encoder, EncoderCard
 from counterpoint.runs.changes import settings_hash
-from counterpoint.runs.effects import chosen, method_of
+from counterpoint.runs.effects import chosen
 from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import Resolution, resolve, resolve_widths
 
@@ -215,7 +216,7 @@ def _check_engine(settings: TrainSettings, placement: Placement, num_train: int)
     if settings.engine.strategy == "fsdp" and settings.engine.average != "none":
         raise UsageError("engine.average needs whole weights on each rank; use --engine.strategy ddp with it")
     asked = settings.target.queue_size
-    if method_of(settings).queue_size is not None and asked != "auto" and asked > num_train:
+    if method_named(settings.method).queue_size is not None and asked != "auto" and asked > num_train:
         raise UsageError(
             f"target.queue_size must be at most the number of training samples, {num_train}, got {asked}: a longer "
             "queue holds the anchor's own key"
@@ -298,7 +299,7 @@ def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
 
 def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) -> EncoderCard:
     """What the run folder records about the encoder."""
-    asked, method = settings.projector, method_of(settings)  # what the projector does not read is still auto
+    asked, method = settings.projector, method_named(settings.method)  # what the projector does not read is still auto
     features = int(chosen(asked.features, method.features_for(width)))
     mean, std = channel_statistics(source, train)
     card = EncoderCard(

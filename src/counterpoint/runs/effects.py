@@ -22,7 +22,7 @@ from counterpoint.diagnostics.evidence import Lever
 from counterpoint.losses.build import parameters_of, shared_settings
 from counterpoint.losses.own_loss import CUSTOM as CUSTOM_LOSS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.methods.catalogue import ENCODES_BOTH, Method
+from counterpoint.methods.catalogue import ENCODES_BOTH, Method, method_named
 from counterpoint.methods.wiring import check_loss
 from counterpoint.nn.encoders import CUSTOM, check_encoder_name, has_stem
 
@@ -50,7 +50,7 @@ class Facts:
     @cached_property
     def method(self) -> Method:
         """The chosen method."""
-        return method_of(self.settings)
+        return method_named(self.settings.method)
 
     @cached_property
     def loss(self) -> str:
@@ -112,24 +112,13 @@ class Facts:
         return None if form is None or form in forms else f"the data are {form}; it is for {', '.join(forms)}"
 
 
-def method_of(settings: TrainSettings) -> Method:
-    """The chosen method.
-
-    Raises:
-        UsageError: unknown name.
-    """
-    if settings.method not in METHODS:
-        raise unknown_name("method", settings.method, METHODS)
-    return METHODS[settings.method]
-
-
 def check_choices(settings: TrainSettings) -> None:
     """Refuse unknown names, and settings without effect, before any data are read.
 
     Raises:
         UsageError: a name is unknown (the nearest is told), or a setting would change nothing.
     """
-    method = method_of(settings)
+    method = method_named(settings.method)
     if settings.encoder not in (AUTO, CUSTOM):
         check_encoder_name(settings.encoder)
     if settings.loss.name != AUTO:

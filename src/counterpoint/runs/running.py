@@ -13,12 +13,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core import __version__
 from counterpoint.core.dist import barrier, is_first_rank, is_lost_contact, world_size
 from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, TrainingError, first_line
 from counterpoint.core.files import remove_leftovers
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder
-from counterpoint.core.version import __version__
 from counterpoint.data.long_tail import is_thinned
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training

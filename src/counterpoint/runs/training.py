@@ -15,8 +15,7 @@ from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder, as_run, create_run
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import as_yaml, build, nest, read_yaml_mapping
-from counterpoint.core.yaml_text import dump_yaml
+from counterpoint.core.validation import as_yaml, build, dump_yaml, nest, read_yaml_mapping
 from counterpoint.data.sources import ARRAY
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.placement import Placement, from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined

@@ -9,7 +9,7 @@ any row, and no running maximum is needed. Unit vectors at temperature 0.1 have 
 import torch
 from torch import Tensor
 
-from counterpoint.core.rowwise import by_rows
+from counterpoint.core.numerics import by_rows
 from counterpoint.kernels.contract import PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.readings import counted_readings

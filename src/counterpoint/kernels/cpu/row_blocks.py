@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from counterpoint.core.numerics import is_transformed
 from counterpoint.core.thread_parts import alone, in_turn
-from counterpoint.core.transforms import is_transformed
 
 BLOCK = 512  # most rows; smaller blocks cost more calls than a second thread gains
 FOR_A_THREAD = 1 << 24  # multiplications below which waking another thread does not pay

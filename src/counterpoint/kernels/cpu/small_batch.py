@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial
+from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed, take_radial
 from counterpoint.core.thread_parts import alone
-from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.cpu.row_blocks import blocks, each_block, joined, own_rows
 
 LARGEST = 1024 * 1024  # pairs of vectors; 4 MiB in float32, which a cache holds

@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial
+from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed, take_radial
 from counterpoint.core.thread_parts import alone
-from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.cpu.row_blocks import blocks, each_block, joined, own_rows
 from counterpoint.kernels.cpu.small_batch import LARGEST_SCALE, general_gradient
 

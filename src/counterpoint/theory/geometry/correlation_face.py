@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.one_thread import one_blas_thread
+from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.theory.geometry.class_risk import RiskAt
 
 _MOST_PRODUCTS = 200  # Hessian products per Newton step
