@@ -12,7 +12,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from counterpoint.core.checks import check_positive
-from counterpoint.losses.inputs import lift
 from counterpoint.losses.logit_scale import LogitScale
 from counterpoint.nn.outputs import OutputMap
 
@@ -81,7 +80,7 @@ def encode_views(
 def to_embedding(output_map: OutputMap, projected_ND: Tensor) -> Tensor:
     """Apply the output map in float32 at least, whatever autocast says."""
     with torch.autocast(projected_ND.device.type, enabled=False):
-        return output_map(lift(projected_ND))
+        return output_map(projected_ND.to(torch.promote_types(projected_ND.dtype, torch.float32)))
 
 
 def at_least_two(rows_N: Tensor) -> Tensor:
