@@ -93,8 +93,8 @@ class Engine:
         """Around forward and backward of one sub-batch: ranks exchange gradients after the last one only."""
         if self._shards:
             exchange_gradients(self.method, is_last)
-        is_alone = is_last or not isinstance(self.module, DistributedDataParallel)
-        return nullcontext() if is_alone else self.module.no_sync()
+        module = self.module
+        return module.no_sync() if isinstance(module, DistributedDataParallel) and not is_last else nullcontext()
 
     def backward(self, loss: Tensor) -> None:
         """Add the loss's gradient to the parameters' (scaled for float16)."""
