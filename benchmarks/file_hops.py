@@ -21,7 +21,7 @@ from training_runs import Setup, make_job, random_pictures
 import counterpoint as cp
 from counterpoint import theory
 from counterpoint.engine.checkpoint import Position
-from counterpoint.engine.step import Prepared, take_step
+from counterpoint.engine.step import take_step
 
 PACKAGE = str(Path(cp.__file__).parent)
 Hops = collections.Counter[tuple[str, str]]
@@ -52,10 +52,10 @@ def hops_of(call: Callable[[], Any]) -> Hops:
 def hops_of_a_step(folder: Path) -> Hops:
     """Those of the second step of SimCLR on pictures, in one process."""
     job = make_job(Setup(random_pictures(64), "resnet9", 16, "fp32", "cpu"), folder)
-    prepared = Prepared(*job.engine.setup(job.method, job.optimizer))
+    job.engine.setup(job.method, job.optimizer)
     first, second, *_ = job.loader.epoch(0)
-    take_step(job, prepared, first, Position(0, 0, 0))
-    return hops_of(lambda: take_step(job, prepared, second, Position(0, 1, 1)))
+    take_step(job, first, Position(0, 0, 0))
+    return hops_of(lambda: take_step(job, second, Position(0, 1, 1)))
 
 
 def hops_of_a_geometry() -> Hops:

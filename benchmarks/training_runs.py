@@ -28,7 +28,7 @@ from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.nn.method import Method
-from counterpoint.runs.assembly import assemble
+from counterpoint.runs.assembly import assemble, training_job
 from counterpoint.runs.given import Given, open_given
 from counterpoint.runs.resolve import resolve_holdout
 
@@ -80,7 +80,7 @@ def make_job(setup: Setup, folder: Path) -> TrainingJob:
     source = open_given(settings, Given(data=setup.images), Reporter(quiet=True))
     placement = place(setup.device, setup.precision)
     create_run(folder, overwrite=True)
-    return assemble(resolve_holdout(settings, source), source, placement, Given()).job(RunFolder(folder))
+    return training_job(assemble(resolve_holdout(settings, source), source, placement, Given()), RunFolder(folder))
 
 
 def random_pictures(num_pictures: int) -> np.ndarray:

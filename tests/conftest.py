@@ -17,6 +17,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from rank_processes import pool_of_ranks
+
 NUMBERS = itertools.count()
 
 settings.register_profile("counterpoint", deadline=None, derandomize=True)
@@ -34,6 +36,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         alike.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
         for item in alike[math.ceil(len(alike) / one_in) :]:
             item.add_marker(pytest.mark.thorough)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One pool of ranks for the whole run; workers of a parallel run find it in their environment."""
+    if not hasattr(config, "workerinput"):
+        pool = pool_of_ranks()
+        pool.__enter__()
+        config.add_cleanup(lambda: pool.__exit__(None, None, None))
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ Everything public is loaded when first used, so that ``import counterpoint`` and
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from counterpoint.core import __version__
 from counterpoint.core.errors import (
     CounterpointError,
     DataError,
@@ -21,7 +22,6 @@ from counterpoint.core.errors import (
     UsageError,
 )
 from counterpoint.core.rundir import Run
-from counterpoint.core.version import __version__
 
 if TYPE_CHECKING:
     from counterpoint import losses as losses

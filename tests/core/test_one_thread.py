@@ -6,7 +6,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from counterpoint.core.one_thread import one_thread, side_by_side
+from counterpoint.core.thread_parts import one_thread, side_by_side
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.rowwise import FEW, row_dots, rowwise
+from counterpoint.core.numerics import FEW, row_dots, rowwise
 from counterpoint.losses.inputs import prepare_views
 from tolerances import assert_close
 

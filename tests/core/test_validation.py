@@ -13,8 +13,16 @@ from pydantic import Field, ValidationError
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import Auto, Pair, Settings, TrainSettings
-from counterpoint.core.validation import as_yaml, build, expectation, leaf_fields, merge, nest, read_yaml_mapping
-from counterpoint.core.yaml_text import parse_yaml
+from counterpoint.core.validation import (
+    as_yaml,
+    build,
+    expectation,
+    leaf_fields,
+    merge,
+    nest,
+    parse_yaml,
+    read_yaml_mapping,
+)
 
 SIGNS = (("exclusiveMinimum", ">"), ("minimum", ">="), ("exclusiveMaximum", "<"), ("maximum", "<="))
 KINDS = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}

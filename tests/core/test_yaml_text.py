@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.yaml_text import dump_yaml, parse_yaml
+from counterpoint.core.validation import dump_yaml, parse_yaml
 
 # Text a YAML 1.1 emitter leaves bare, although this parser reads it as a number, is among the samples.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(

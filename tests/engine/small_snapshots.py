@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from counterpoint.engine.checkpoint import Position, Snapshot, save_checkpoint
-from counterpoint.engine.full_state import FullState
+from counterpoint.engine.engine import FullState
 
 FILES = ("model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json", "MANIFEST.json")
 OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {

@@ -32,8 +32,8 @@ from counterpoint.engine.checkpoint import (
     restore_checkpoint,
     save_checkpoint,
 )
-from counterpoint.engine.full_state import FullState
-from counterpoint.engine.sealed_folder import find_damage
+from counterpoint.engine.checkpoint_format import find_damage
+from counterpoint.engine.engine import FullState
 
 # --- round trip
 
@@ -222,7 +222,7 @@ def test_what_cannot_be_read_is_damage(tmp_path: Path, monkeypatch: pytest.Monke
     def refuse(*args: Any, **options: Any) -> Any:
         raise PermissionError(13, "Permission denied", str(path / "state.json"))
 
-    monkeypatch.setattr("counterpoint.engine.sealed_folder.sha256_of", refuse)
+    monkeypatch.setattr("counterpoint.engine.checkpoint_format.sha256_of", refuse)
     assert find_damage(path) == "state.json is unreadable (Permission denied)"
 
 

@@ -16,13 +16,14 @@ def losses_in(precision: str, num_steps: int = 6) -> list[float]:
     """Losses and lengths in mixed precision on the CPU; float32 weights."""
     engine = Engine(placement(precision))
     method = build_method(torch.float32)
-    module, optimizer = engine.setup(method, optimizer_of(method, "sgd"))
+    module = engine.setup(method, optimizer_of(method, "sgd"))
     found: list[float] = []
     for step in range(num_steps):
-        loss = module(*views(step, torch.float32))
+        with engine.in_precision():
+            loss = module(*views(step, torch.float32))
         assert loss.dtype == torch.float32
         engine.backward(loss)
-        found += [float(loss.detach()), engine.update(module, optimizer, clip=CLIP).gradient_norm]
+        found += [float(loss.detach()), engine.update(clip=CLIP).gradient_norm]
     return found
 
 
@@ -53,16 +54,18 @@ def with_torchs_scaler(num_steps: int) -> tuple[dict[str, Tensor], list[float]]:
 def test_the_loss_scale_is_torchs() -> None:
     expected, scales = with_torchs_scaler(24)
     engine, method = Engine(placement("fp16")), build_method(torch.float32)
-    module, optimizer = engine.setup(method, optimizer_of(method, "sgd"))
-    start = engine.full_state(module, optimizer)
-    engine.load_state(module, optimizer, replace(start, scaler={"value": 2.0**30, "good_steps": 0.0}))
+    module = engine.setup(method, optimizer_of(method, "sgd"))
+    start = engine.full_state()
+    engine.load_state(replace(start, scaler={"value": 2.0**30, "good_steps": 0.0}))
     applied: list[bool] = []
     for step, scale in enumerate(scales):
-        engine.backward(module(*views(step, torch.float32)))
-        update = engine.update(module, optimizer, clip=None)
+        with engine.in_precision():
+            loss = module(*views(step, torch.float32))
+        engine.backward(loss)
+        update = engine.update(clip=None)
         applied.append(update.is_applied)
         assert update.nonfinite is None
-        assert engine.full_state(module, optimizer).scaler["value"] == scale
+        assert engine.full_state().scaler["value"] == scale
     assert not applied[0]
     assert applied[-1]
     for key, value in expected.items():
@@ -71,11 +74,13 @@ def test_the_loss_scale_is_torchs() -> None:
 
 def test_a_gradient_that_overflows_without_any_scale_is_named() -> None:
     engine, method = Engine(placement("fp16")), build_method(torch.float32)
-    module, optimizer = engine.setup(method, optimizer_of(method, "sgd"))
+    module = engine.setup(method, optimizer_of(method, "sgd"))
     method.poisoned_rank = 0
     updates = []
     for _ in range(18):
-        engine.backward(module(*views(0, torch.float32)))
-        updates.append(engine.update(module, optimizer, clip=None))
+        with engine.in_precision():
+            loss = module(*views(0, torch.float32))
+        engine.backward(loss)
+        updates.append(engine.update(clip=None))
     assert [update.nonfinite for update in updates] == [None] * 16 + ["heat"] * 2
     assert not any(update.is_applied for update in updates)

@@ -6,12 +6,10 @@ import pytest
 import torch
 from engine_methods import N, SmallMethod, build_method, optimizer_of, placement, views
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import TrainingError
-from counterpoint.engine.engine import Engine
-from counterpoint.engine.full_state import FullState
+from counterpoint.engine.engine import Engine, FullState
 from counterpoint.nn.synced_norm import replace_norms, with_synced_norm
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close
@@ -21,19 +19,17 @@ SHARDS = {"ddp": False, "fsdp": True}
 CLIP = 0.8  # some of the steps' gradients are longer, some shorter
 
 
-def step_of(
-    engine: Engine, method: SmallMethod, module: nn.Module, optimizer: Optimizer, step: int
-) -> tuple[float, float]:
+def step_of(engine: Engine, method: SmallMethod, module: nn.Module, step: int) -> tuple[float, float]:
     """One step in two sub-batches; the loss is over each of them."""
     total = 0.0
     for number in range(2):
-        with engine.accumulating(module, is_last=number == 1):
+        with engine.accumulating(is_last=number == 1):
             share = N // world_size() // 2
             part = slice(number * share, (number + 1) * share)
             loss = module(*views(step, next(method.projector.parameters()).dtype, part)) / 2
             engine.backward(loss)
             total += float(loss.detach())
-    update = engine.update(module, optimizer, clip=CLIP)
+    update = engine.update(clip=CLIP)
     assert update.is_applied
     assert update.nonfinite is None
     method.after_step(step / NUM_STEPS)
@@ -50,14 +46,14 @@ def trained(name: str, *, dtype: torch.dtype = torch.float64, norm: type[nn.Modu
         method = build_method(dtype, norm)
         with_synced_norm(method)
         optimizer = optimizer_of(method)
-        module, optimizer = engine.setup(method, optimizer)
+        module = engine.setup(method, optimizer)
         if state is not None:
-            engine.load_state(module, optimizer, state)
+            engine.load_state(state)
         for step in range(half * NUM_STEPS // 2, (half + 1) * NUM_STEPS // 2):
-            loss, length = step_of(engine, method, module, optimizer, step)
+            loss, length = step_of(engine, method, module, step)
             losses.append(loss)
             norms.append(length)
-        state = engine.full_state(module, optimizer)
+        state = engine.full_state()
     assert state is not None
     return as_tensors(state) | {
         "losses": torch.tensor(losses, dtype=torch.float64),
@@ -118,13 +114,13 @@ def shares() -> Result:
     """How much of the weights and of the optimiser's state a rank holds, and that parts can be called alone."""
     engine, method = Engine(placement(), shards=True), build_method()
     num_whole = sum(p.numel() for p in method.parameters())
-    module, optimizer = engine.setup(method, optimizer_of(method))
-    step_of(engine, method, module, optimizer, 0)
+    module = engine.setup(method, optimizer_of(method))
+    step_of(engine, method, module, 0)
     held = sum(p.to_local().numel() if hasattr(p, "to_local") else p.numel() for p in method.parameters())
     with torch.no_grad():
         alone = method.backbone(views(0)[0])
     engine.backward(module(*views(1)))
-    engine.update(module, optimizer, clip=None)
+    engine.update(clip=None)
     return {"share": torch.tensor(held / num_whole), "alone": alone}
 
 
@@ -133,10 +129,10 @@ def unused(name: str) -> str:
     method = build_method()
     method.spare = nn.Linear(2, 2).double()
     engine = Engine(placement(), shards=SHARDS[name])
-    module, optimizer = engine.setup(method, optimizer_of(method))
+    module = engine.setup(method, optimizer_of(method))
     engine.backward(module(*views(0)))
     try:
-        engine.update(module, optimizer, clip=None)
+        engine.update(clip=None)
     except TrainingError as error:
         return str(error)
     return "accepted"
@@ -145,12 +141,12 @@ def unused(name: str) -> str:
 def poisoned(name: str) -> Result:
     """Rank 1's loss is NaN: no rank takes the step, and all name the same parameter."""
     engine, method = Engine(placement(), shards=SHARDS[name]), build_method()
-    module, optimizer = engine.setup(method, optimizer_of(method))
-    before = engine.full_state(module, optimizer)
+    module = engine.setup(method, optimizer_of(method))
+    before = engine.full_state()
     method.poisoned_rank = world_size() - 1
     engine.backward(module(*views(0)))
-    update = engine.update(module, optimizer, clip=None)
-    after = engine.full_state(module, optimizer)
+    update = engine.update(clip=None)
+    after = engine.full_state()
     same = all(torch.equal(after.model[key], value) for key, value in before.model.items() if key != "queue")
     cleared = all(p.grad is None for p in method.parameters())
     return {
@@ -245,7 +241,7 @@ def test_four_ranks_are_one_process(tmp_path: Path) -> None:
 def test_setup_lays_out_kernels_and_shares_everything() -> None:
     engine, method = Engine(placement()), build_method(torch.float32)
     parameters = list(method.parameters())
-    module, _ = engine.setup(method, optimizer_of(method))
+    module = engine.setup(method, optimizer_of(method))
     assert all(ours is theirs for ours, theirs in zip(method.parameters(), parameters, strict=True))
     assert {id(p) for p in module.parameters()} == {id(p) for p in parameters}
     kernels = [p for p in parameters if p.ndim == 4]
@@ -264,13 +260,13 @@ def test_setup_says_nothing(capfd: pytest.CaptureFixture[str], recwarn: pytest.W
 
 def test_full_state_is_a_copy() -> None:
     engine, method = Engine(placement()), build_method()
-    module, optimizer = engine.setup(method, optimizer_of(method))
-    step_of(engine, method, module, optimizer, 0)
-    kept = as_tensors(engine.full_state(module, optimizer))
+    module = engine.setup(method, optimizer_of(method))
+    step_of(engine, method, module, 0)
+    kept = as_tensors(engine.full_state())
     before = {key: value.clone() for key, value in kept.items()}
-    step_of(engine, method, module, optimizer, 1)
+    step_of(engine, method, module, 1)
     assert all(torch.equal(value, kept[key]) for key, value in before.items())
-    now = as_tensors(engine.full_state(module, optimizer))
+    now = as_tensors(engine.full_state())
     assert not torch.equal(now["model projector.weight"], kept["model projector.weight"])
 
 
@@ -278,10 +274,10 @@ def test_full_state_is_a_copy() -> None:
 def test_a_compiled_encoder_learns_the_same() -> None:
     engine, method = Engine(placement(), compiles=True), build_method(torch.float32, nn.BatchNorm2d)
     replace_norms(method)  # their collectives stay outside of the compiled graph
-    module, optimizer = engine.setup(method, optimizer_of(method, "sgd"))
+    module = engine.setup(method, optimizer_of(method, "sgd"))
     names = list(method.state_dict())
     engine.backward(module(*views(0, torch.float32)))
-    engine.update(module, optimizer, clip=None)
+    engine.update(clip=None)
     plain = build_method(torch.float32, nn.BatchNorm2d)
     bare = optimizer_of(plain, "sgd")
     plain(*views(0, torch.float32)).backward()

@@ -14,8 +14,8 @@ from small_snapshots import save, tiny
 
 from counterpoint.core.errors import RunError
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, restore_checkpoint, save_checkpoint
+from counterpoint.engine.checkpoint_format import find_damage
 from counterpoint.engine.replay import StepRecord, read_step, record_step
-from counterpoint.engine.sealed_folder import find_damage
 from failing_disk import FAULTS, FailingDisk
 
 pytestmark = pytest.mark.thorough

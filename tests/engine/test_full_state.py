@@ -9,9 +9,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from counterpoint.core.settings import OptimSettings
-from counterpoint.engine.engine import Engine
-from counterpoint.engine.full_state import FullState, collect_state, restore_state
-from counterpoint.engine.loss_scale import LossScale
+from counterpoint.engine.engine import Engine, FullState
 from counterpoint.engine.optimisers import build_optimizer
 
 Builder = Callable[[nn.Module], Optimizer]
@@ -30,19 +28,19 @@ def trained(method: nn.Module) -> list[nn.Parameter]:
     return [p for p in method.parameters() if p.requires_grad]
 
 
-def started(build: Builder) -> tuple[Engine, SmallMethod, nn.Module, Optimizer]:
+def started(build: Builder) -> tuple[Engine, SmallMethod, nn.Module]:
     engine, method = Engine(placement()), build_method(torch.float32)
-    module, optimizer = engine.setup(method, build(method))
-    return engine, method, module, optimizer
+    module = engine.setup(method, build(method))
+    return engine, method, module
 
 
-def go_on(parts: tuple[Engine, SmallMethod, nn.Module, Optimizer], steps: range) -> FullState:
-    engine, method, module, optimizer = parts
+def go_on(parts: tuple[Engine, SmallMethod, nn.Module], steps: range) -> FullState:
+    engine, method, module = parts
     for step in steps:
         engine.backward(module(*views(step, torch.float32)))
-        engine.update(module, optimizer, clip=None)
+        engine.update(clip=None)
         method.after_step(0.5)
-    return engine.full_state(module, optimizer)
+    return engine.full_state()
 
 
 def packed(state: FullState) -> FullState:
@@ -61,7 +59,7 @@ def test_a_pause_changes_no_bit(optimiser: str) -> None:
     expected = go_on(started(build), range(6))
     saved = packed(go_on(started(build), range(3)))
     again = started(build)
-    again[0].load_state(again[2], again[3], saved)
+    again[0].load_state(saved)
     actual = go_on(again, range(3, 6))
     for key, value in expected.model.items():
         assert torch.equal(actual.model[key], value), key
@@ -73,19 +71,18 @@ def test_a_pause_changes_no_bit(optimiser: str) -> None:
 def test_state_lies_in_memory_as_its_weights_do() -> None:
     """torch's fused optimisers on the CPU walk both side by side, whatever their strides say."""
     saved = packed(go_on(started(OPTIMISERS["fused adamw"]), range(2)))
-    engine, method, module, optimizer = started(OPTIMISERS["fused adamw"])
-    engine.load_state(module, optimizer, saved)
+    engine, method, _ = started(OPTIMISERS["fused adamw"])
+    engine.load_state(saved)
     kernels = [p for p in trained(method) if p.ndim == 4]
     assert kernels
     for kernel in kernels:
         assert not kernel.is_contiguous()
-        assert {optimizer.state[kernel][key].stride() for key in ("exp_avg", "exp_avg_sq")} == {kernel.stride()}
+        assert {engine.optimizer.state[kernel][key].stride() for key in ("exp_avg", "exp_avg_sq")} == {kernel.stride()}
 
 
 def test_another_models_state_is_refused() -> None:
-    method = build_method(torch.float32)
-    optimizer = AdamW(trained(method))
-    state = collect_state(method, optimizer, LossScale())
+    engine, _, _ = started(OPTIMISERS["loops"])
+    state = engine.full_state()
     del state.model["heat"]
     with pytest.raises(RuntimeError, match="heat"):
-        restore_state(method, optimizer, LossScale(), state)
+        engine.load_state(state)

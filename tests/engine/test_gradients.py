@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from counterpoint.core.errors import TrainingError
-from counterpoint.engine.gradients import apply_update, check_all_used, read_gradients
-from counterpoint.engine.loss_scale import INITIAL, INTERVAL, LossScale
+from counterpoint.engine.gradients import INITIAL, INTERVAL, LossScale, apply_update, check_all_used, read_gradients
 
 RATE = 0.5
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lightly.utils.lars import LARS as PEER
 from torch import Tensor, nn
 
-from counterpoint.engine import lars
-from counterpoint.engine.lars import LARS
+from counterpoint.engine import optimisers
+from counterpoint.engine.optimisers import LARS
 from oracles import lars_oracle
 from tolerances import assert_close
 
@@ -115,7 +115,7 @@ def test_all_layers_at_once_and_one_by_one_are_bitwise_the_same(
 ) -> None:
     weights, gradients = draw([(4, 3), (2, 2), (7,), ()], 3, seed=6)
     if is_at_once:  # as on a GPU
-        monkeypatch.setattr(lars, "_at_once", len)
+        monkeypatch.setattr(optimisers, "_at_once", len)
     together, alone = parameters(weights), parameters(weights)
     train(LARS(together, lr=0.1, momentum=0.9, weight_decay=0.1), together, gradients)
     for i, weight in enumerate(alone):

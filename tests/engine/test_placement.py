@@ -71,7 +71,7 @@ def test_what_cannot_be_is_refused(
 def test_ranks_and_their_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     give_gpus(monkeypatch, 4)
     placement = place("auto", "fp32", environment=FOUR_HERE)
-    assert (placement.rank, placement.local_rank, placement.world_size) == (5, 1, 8)
+    assert (placement.ranks.rank, placement.ranks.local_rank, placement.world_size) == (5, 1, 8)
     assert placement.torch_device == torch.device("cuda", 1)
     assert place("cpu", "fp32", environment=FOUR_HERE).torch_device == torch.device("cpu")
     assert Placement("cuda", "fp32", {}, Ranks(1, 1, 2, 2, has_own_gpus=True)).torch_device == torch.device("cuda", 0)

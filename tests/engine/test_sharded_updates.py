@@ -1,4 +1,4 @@
-"""Optimisers and the moving average on shards: two gloo ranks with half of each weight equal one process with all."""
+"""Optimisers on shards: two gloo ranks with half of each weight equal one process with all."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from counterpoint.core.settings import OptimSettings
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.sharding import shard, sharded_as, whole_tensor
-from counterpoint.engine.weight_average import WeightAverage
 from rank_processes import Result, run_on_ranks
 from tolerances import assert_close
 
@@ -29,28 +28,21 @@ class Scaled(nn.Module):
 
 
 def trained(name: str, *, is_sharded: bool) -> dict[str, Tensor]:
-    """Weights and their average after some steps with given gradients."""
+    """Weights after some steps with given gradients."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = Scaled()
     settings = OptimSettings(name=name, learning_rate=0.05, weight_decay=0.1)  # pyright: ignore[reportArgumentType]
     optimizer = build_optimizer(module, settings, is_sharded=is_sharded)
-    average = WeightAverage(module.state_dict(), 0.9)
     if is_sharded:
         shard(module, optimizer, torch.device("cpu"))
     generator = torch.Generator().manual_seed(1)
-    for step in range(NUM_STEPS):
+    for _ in range(NUM_STEPS):
         for parameter in module.parameters():
             gradient = torch.randn(parameter.shape, generator=generator)
             parameter.grad = sharded_as(gradient, parameter)
         optimizer.step()
-        average.update(module.state_dict(), step=step)
-        if step == 1:  # as a checkpoint does
-            average.load(average.tensors())
-    with average.applied(module):
-        applied = {f"{name}.applied.{key}": whole_tensor(v).clone() for key, v in module.state_dict().items()}
-    weights = {f"{name}.weights.{key}": whole_tensor(v).clone() for key, v in module.state_dict().items()}
-    return {**weights, **applied, **{f"{name}.average.{key}": v for key, v in average.tensors().items()}}
+    return {f"{name}.{key}": whole_tensor(v).clone() for key, v in module.state_dict().items()}
 
 
 def all_trained(*, is_sharded: bool) -> dict[str, Tensor]:
@@ -82,7 +74,3 @@ def test_two_ranks_with_shards_equal_one_process(ranks: list[dict[str, Tensor]])
 
 def test_both_ranks_hold_the_same(ranks: list[dict[str, Tensor]]) -> None:
     assert all(torch.equal(ranks[0][key], ranks[1][key]) for key in ranks[0])
-    for name in NAMES:  # an average that is neither the weights nor forgotten
-        for key in ("backbone.0.weight", "scale"):
-            assert torch.equal(ranks[0][f"{name}.applied.{key}"], ranks[0][f"{name}.average.{key}"])
-            assert not torch.equal(ranks[0][f"{name}.weights.{key}"], ranks[0][f"{name}.average.{key}"])

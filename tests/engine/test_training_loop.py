@@ -4,7 +4,6 @@ import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ from torch import Tensor, nn
 
 from counterpoint.core.errors import InterruptedRunError, NonFiniteError, RunError, TrainingError
 from counterpoint.core.rundir import RunFolder, create_run
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, merge
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import EpochOrder
 from counterpoint.data.stores import MemoryStore
@@ -21,7 +22,7 @@ from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import ViewPlan
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.engine import Engine
-from counterpoint.engine.job import Levels, TrainingJob, TrainingPlan
+from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import replay_step, run_training
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
@@ -37,16 +38,7 @@ NUM_SAMPLES, BATCH, EPOCHS = 13, 4, 5
 BATCHES = NUM_SAMPLES // BATCH
 STEPS = BATCHES * EPOCHS
 SCHEDULE = Schedule(0.01, STEPS, 2)
-PLAN = TrainingPlan(
-    num_epochs=EPOCHS,
-    checkpoint_every=2,
-    checkpoint_steps=None,
-    keep=9,
-    num_parts=1,
-    clip=None,
-    chunk_size=None,
-    seed=0,
-)
+SETTINGS = {"epochs": EPOCHS, "engine": {"checkpoint_every": 2, "keep": 9}}
 
 
 class Toy(Method):
@@ -76,7 +68,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def job_for(
-    folder: RunFolder, watch: Any = None, *, seed: int = 0, method: Method | None = None, **plan: Any
+    folder: RunFolder, watch: Any = None, *, seed: int = 0, method: Method | None = None, **engine: Any
 ) -> TrainingJob:
     torch.manual_seed(0)
     toy = Toy(watch) if method is None else method
@@ -89,8 +81,9 @@ def job_for(
         "views": ViewDrawer(ViewPlan(noise=0.1), torch.zeros(3), torch.ones(3), 0),
         "engine": Engine(place("cpu", "fp32")),
         "folder": folder,
-        "plan": replace(PLAN, seed=seed, **plan),
-        "levels": Levels(chance=1.5, floor=0.5),
+        "settings": build(TrainSettings, merge(SETTINGS, {"seed": seed, "engine": engine}), "test"),
+        "chance": 1.5,
+        "floor": 0.5,
         "average": None,
         "measurements": (),
         "loggers": (),
@@ -302,7 +295,7 @@ def test_every_step_draws_negatives_of_its_own(
 ) -> None:
     draws, loss = Draws(), GeneralizedContrastive(num_negatives=7)
     monkeypatch.setattr(imbalanced, "draw_negatives", draws)
-    train(job_for(folder, method=drawing(SparsityPenalty(loss) if is_wrapped else loss), num_parts=num_parts))
+    train(job_for(folder, method=drawing(SparsityPenalty(loss) if is_wrapped else loss), accumulate=num_parts))
     assert len(draws.drawn) == len({tuple(index.flatten().tolist()) for index in draws.drawn}) == STEPS * num_parts
 
 

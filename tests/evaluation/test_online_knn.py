@@ -14,7 +14,7 @@ import counterpoint as cp
 from counterpoint.core.errors import UsageError
 from counterpoint.data.order import Split
 from counterpoint.data.source import Source
-from counterpoint.engine.hooks import EpochEnd
+from counterpoint.engine.job import EpochEnd
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.evaluation import online_knn

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from counterpoint.core.settings import OptimSettings, SourceSettings
 from counterpoint.data.order import split_source
 from counterpoint.data.sources import open_source
-from counterpoint.engine.hooks import EpochEnd
+from counterpoint.engine.job import EpochEnd
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.sharding import shard, whole_tensor
@@ -68,20 +68,24 @@ def measured(*, is_sharded: bool) -> dict[str, Tensor]:
     # Adam divides by the size of the gradient, which makes rounding of a tiny one a change of the weights.
     settings = OptimSettings(name="sgd", learning_rate=LEARNING_RATE, weight_decay=0.0)
     optimizer = build_optimizer(method, settings, is_sharded=is_sharded)
-    average = WeightAverage(method.state_dict(), 0.9)
+    means: dict[str, WeightAverage | None] = {"plain": None}
     if is_sharded:
         shard(method, optimizer, torch.device("cpu"))
+    else:  # shards have no average
+        means["averaged"] = WeightAverage(method.state_dict(), 0.9)
     split = split_source(NUM_SAMPLES, source.labels, 0.4)
-    plain, averaged = (OnlineKNN(source, split, encoder, 1, mean) for mean in (None, average))
+    measures = {name: OnlineKNN(source, split, encoder, 1, mean) for name, mean in means.items()}
     found: dict[str, Tensor] = {"train": split.train, "held_out": split.held_out}
     for step in range(NUM_STEPS):
         optimizer.zero_grad()
         method.train()(torch.from_numpy(array[30 * step : 30 * (step + 1)])).backward()
         optimizer.step()
-        average.update(method.state_dict(), step=step)
         moment = EpochEnd(step + 1, step + 1, step == NUM_STEPS - 1, method)
-        for name, knn, weights in (("plain", plain, method.state_dict()), ("averaged", averaged, average.tensors())):
-            found[f"{step}.{name}.knn20"] = torch.tensor(knn(moment)["knn20"], dtype=torch.float64)
+        for name, mean in means.items():
+            if mean is not None:
+                mean.update(method.state_dict(), step=step)
+            weights = method.state_dict() if mean is None else mean.tensors()
+            found[f"{step}.{name}.knn20"] = torch.tensor(measures[name](moment)["knn20"], dtype=torch.float64)
             found |= {f"{step}.{name}.{key}": whole_tensor(value).clone() for key, value in weights.items()}
     return found
 
@@ -106,6 +110,8 @@ def test_every_rank_gets_the_figures_of_one_process(tmp_path: Path) -> None:
         assert torch.equal(value, second.tensors[name]), name
     for is_sharded in (False, True):
         for name, value in expected.items():
+            if is_sharded and "averaged" in name:
+                continue
             found = first.tensors[f"{is_sharded}.{name}"]
             if value.dtype == torch.float32:
                 assert_close(found, value)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.core import rowwise
+from counterpoint.core import numerics
 from counterpoint.kernels.cpu import tiles
 from counterpoint.kernels.select import use
 from counterpoint.losses import CATALOGUE, InfoNCE, Loss, SigmoidPair, SupCon
@@ -28,7 +28,7 @@ def many_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (tiles, "TILE_ROWS", SIDE),
         (tiles, "TILE_COLUMNS", SIDE),
         (tiles, "PAIRS_FOR_A_THREAD", 1),
-        (rowwise, "FOR_A_THREAD", 1),
+        (numerics, "FOR_A_THREAD", 1),
     ]:
         monkeypatch.setattr(module, name, number)
     before = torch.get_num_threads()

@@ -18,9 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 from counterpoint.core import dist
 from counterpoint.losses import CATALOGUE, InfoNCE
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.methods import across_ranks
-from counterpoint.methods.across_ranks import AcrossRanks, shared_batch
-from counterpoint.methods.gradient_cache import GradientCache
+from counterpoint.methods import joint
+from counterpoint.methods.encoding import GradientCache
+from counterpoint.methods.joint import loss_across_ranks
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import relative_error
 
@@ -147,7 +147,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 def with_fault(fault: str) -> AbstractContextManager[Any]:
-    return patch.object(across_ranks, *FAULTS[fault]) if fault else nullcontext()
+    return patch.object(joint, *FAULTS[fault]) if fault else nullcontext()
 
 
 # --- what a rank computes
@@ -174,7 +174,7 @@ def measured(name: str, rows: slice, *, is_shared: bool) -> dict[str, Tensor]:
 def value_of(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor, *, is_shared: bool) -> Tensor:
     """A call of number ``STEP`` of the loss across ranks, or of the loss itself."""
     if is_shared:
-        return AcrossRanks(loss)(z0, z1, labels, STEP)
+        return loss_across_ranks(loss, z0, z1, labels, STEP)
     return loss(z0, z1, labels, **({"step": STEP} if loss.draws_by_step else {}))
 
 
@@ -206,11 +206,11 @@ class Method(nn.Module):
             for seed, parameter in enumerate(encoder.parameters()):
                 parameter.copy_(numbers(40 + seed, *parameter.shape))
         self.encoder = encoder if chunk_size is None else GradientCache(encoder, chunk_size)
-        loss = TwoWay().double()
-        self.loss = AcrossRanks(loss) if is_shared else loss
+        self.loss, self.is_shared = TwoWay().double(), is_shared
 
     def forward(self, x0: Tensor, x1: Tensor) -> Tensor:
-        return self.loss(*self.encoder(torch.cat([x0, x1])).chunk(2))
+        z0, z1 = self.encoder(torch.cat([x0, x1])).chunk(2)
+        return loss_across_ranks(self.loss, z0, z1) if self.is_shared else self.loss(z0, z1)
 
 
 def step_gradients(method: nn.Module, rows: slice) -> dict[str, Tensor]:
@@ -246,7 +246,7 @@ def on_a_rank() -> Result:
         result.update({f"step {chunk_size}|{what}": gradient for what, gradient in gradients_here.items()})
     uneven = torch.zeros(2 if dist.rank() else 3, D)
     try:
-        AcrossRanks(TwoWay())(uneven, uneven)
+        loss_across_ranks(TwoWay(), uneven, uneven)
     except ValueError as error:
         result["uneven"] = str(error)
     return result
@@ -324,11 +324,24 @@ def reads(name: str) -> Reads:
     return Reads(bool(loss(z0, z1, LABELS.roll(1)) != whole), bool(first_part != whole), bool(merged))
 
 
+def seen_by_a_loss(z0: Tensor, z1: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What a loss is called with."""
+    seen: dict[str, Any] = {}
+
+    class Watching(TwoWay):
+        def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+            seen.update(z0=z0, z1=z1, labels=labels, part=part)
+            return super().forward(z0, z1, labels, part=part)
+
+    loss_across_ranks(Watching().double(), z0, z1, labels)
+    return seen
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_comparison_catches_a_wrong_gather(fault: str, ranks: list[RankResult]) -> None:
     if len(ranks) == 1:
         with with_fault(fault):  # one process gathers nothing, rightly or wrongly
-            assert shared_batch(*views(), LABELS).part is None
+            assert seen_by_a_loss(*views(), LABELS)["part"] is None
         return
     matters = {"shifted labels": "labels", "wrong anchors": "part", "unmerged columns": "columns"}
     measured_ones = [name for name in CASES if f"{name}|" not in ranks[0].texts]  # the others fail in the test above
@@ -361,11 +374,11 @@ def test_the_mean_over_uneven_batches_is_refused_on_every_rank(ranks: list[RankR
 def test_one_process_gets_the_loss_as_it_is() -> None:
     z0, z1 = views()
     loss = TwoWay().double()
-    shared = shared_batch(z0, z1, LABELS)
-    assert shared.z0 is z0
-    assert shared.z1 is z1
-    assert shared.labels is LABELS
-    assert torch.equal(AcrossRanks(loss)(z0, z1), loss(z0, z1))
+    seen = seen_by_a_loss(z0, z1, LABELS)
+    assert seen["z0"] is z0
+    assert seen["z1"] is z1
+    assert seen["labels"] is LABELS
+    assert torch.equal(loss_across_ranks(loss, z0, z1), loss(z0, z1))
 
 
 @pytest.mark.parametrize(
@@ -380,5 +393,5 @@ def test_one_process_gets_the_loss_as_it_is() -> None:
 def test_views_that_cannot_be_gathered_are_refused_before_any_rank_waits(
     z0: Tensor, z1: Tensor, labels: Tensor | None, kind: type[Exception], words: str
 ) -> None:
-    with patch.object(across_ranks, "world_size", lambda: 2), pytest.raises(kind, match=words):
-        shared_batch(z0, z1, labels)
+    with patch.object(joint, "world_size", lambda: 2), pytest.raises(kind, match=words):
+        loss_across_ranks(TwoWay(), z0, z1, labels)

@@ -12,8 +12,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE
 from counterpoint.methods.classification import Classification
-from counterpoint.methods.cross_modal import TwoTowers
-from counterpoint.methods.joint import JointEmbedding
+from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue
 from counterpoint.methods.wiring import ONLY_THERE, OWN_LOSSES, WIRINGS, MethodParts, Wiring, build_method

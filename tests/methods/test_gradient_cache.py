@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.losses import InfoNCE
-from counterpoint.methods.gradient_cache import GradientCache
+from counterpoint.methods.encoding import GradientCache
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.heads import OutputMap
 from tolerances import assert_close, relative_error

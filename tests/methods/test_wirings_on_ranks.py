@@ -6,7 +6,7 @@ from small_methods import NUM_SAMPLES, WIRINGS, batches_of, normed, train
 from torch import Tensor
 
 from counterpoint.core import dist
-from counterpoint.methods import across_ranks, classification, queue
+from counterpoint.methods import classification, joint, queue
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close, relative_error
 
@@ -31,9 +31,9 @@ def own_count_only(count: Tensor) -> Tensor:
 FAULTS = {
     "moco": (queue, "gather_rows", own_keys_only),
     "supervised": (classification, "sum_over_ranks", own_count_only),
-    "simclr": (across_ranks, "world_size", lambda: 1),
-    "barlow-twins": (across_ranks, "world_size", lambda: 1),
-    "cross-modal": (across_ranks, "world_size", lambda: 1),
+    "simclr": (joint, "world_size", lambda: 1),
+    "barlow-twins": (joint, "world_size", lambda: 1),
+    "cross-modal": (joint, "world_size", lambda: 1),
 }
 
 

@@ -20,8 +20,8 @@ from counterpoint.engine.checkpoint import Position
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.placement import Placement
 from counterpoint.engine.progress import Reporter
-from counterpoint.engine.step import Prepared, take_step
-from counterpoint.runs.assembly import assemble
+from counterpoint.engine.step import take_step
+from counterpoint.runs.assembly import assemble, training_job
 from counterpoint.runs.given import Given, open_given
 from counterpoint.runs.resolve import resolve_holdout
 
@@ -69,7 +69,7 @@ def job_of(folder: Path, given: Given = Given(), **settings: Any) -> TrainingJob
     number, size = rank(), world_size()
     placement = Placement("cpu", "fp32", {}, Ranks(number, number, size, size, launcher="torchrun"))
     source = open_given(asked, given, Reporter(quiet=True))
-    return assemble(resolve_holdout(asked, source), source, placement, given).job(RunFolder(folder))
+    return training_job(assemble(resolve_holdout(asked, source), source, placement, given), RunFolder(folder))
 
 
 def take_steps(job: TrainingJob, num_steps: int, dtype: torch.dtype = torch.float32) -> Steps:
@@ -79,15 +79,15 @@ def take_steps(job: TrainingJob, num_steps: int, dtype: torch.dtype = torch.floa
     watched: list[dict[int, str]] = []
     views = WatchedViews(job.views, dtype, {})
     job = replace(job, views=views)  # pyright: ignore[reportArgumentType]
-    prepared = Prepared(*job.engine.setup(job.method, job.optimizer))
+    job.engine.setup(job.method, job.optimizer)
     job.method.train()
-    start = job.engine.full_state(prepared.module, prepared.optimizer).model
+    start = job.engine.full_state().model
     losses: list[float] = []
     position, epoch = Position(0, 0, 0), 0
     while position.step < num_steps:
         for batch in job.loader.epoch(epoch):
             views.seen = {}
-            losses.append(take_step(job, prepared, batch, position).loss)
+            losses.append(take_step(job, batch, position).loss)
             watched.append(views.seen)
             position = Position(epoch, position.batch + 1, position.step + 1)
             if position.step == num_steps:
@@ -95,7 +95,7 @@ def take_steps(job: TrainingJob, num_steps: int, dtype: torch.dtype = torch.floa
         epoch += 1
         position = Position(epoch, 0, position.step)
     job.loader.close()
-    state = job.engine.full_state(prepared.module, prepared.optimizer)
+    state = job.engine.full_state()
     moments = {
         f"optimizer {number} {name}": torch.as_tensor(value)
         for number, entries in state.optimizer["state"].items()

@@ -11,8 +11,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import build, leaf_fields, merge, nest, read_yaml_mapping
-from counterpoint.core.yaml_text import dump_yaml
+from counterpoint.core.validation import build, dump_yaml, leaf_fields, merge, nest, read_yaml_mapping
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.changes import HARMLESS, continued_settings, former_settings, settings_hash

@@ -12,13 +12,12 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import build, leaf_fields, nest
-from counterpoint.core.yaml_text import dump_yaml, parse_yaml
+from counterpoint.core.validation import build, dump_yaml, leaf_fields, nest, parse_yaml
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.runs import training
+from counterpoint.runs import effects, training
 from counterpoint.runs.assembly import assemble
 from counterpoint.runs.effects import IMAGE_RULES, RULES, VECTOR_RULES, check_choices, idle_settings, refuse_idle
 from counterpoint.runs.given import Given
@@ -46,6 +45,8 @@ OF_OTHER_PARTS = {
     "optim.trust_clip": True,
     "optim.final_share": 0.1,
     "engine.chunk_norm": True,
+    "engine.strategy": "fsdp",
+    "engine.sync_norm": False,
     "source.imbalance_ratio": 5.0,
     "source.root": "elsewhere",
     "source.image_column": "image",
@@ -115,6 +116,12 @@ def test_a_setting_of_a_part_that_the_run_lacks(path: str) -> None:
     changes = {**PARTS.get(path, {}), path: OF_OTHER_PARTS[path]}
     with pytest.raises(UsageError, match=f"^{path} has no effect with method simclr: "):
         check_choices(settings_of("simclr", **changes))
+
+
+def test_a_setting_of_several_ranks_has_an_effect_with_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = settings_of("simclr", **{"engine.strategy": "fsdp", "engine.sync_norm": False})
+    monkeypatch.setattr(effects, "world_size", lambda: 2)
+    check_choices(asked)
 
 
 def test_columns_and_roots_are_for_the_data_that_have_them(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from counterpoint.cli.main import main
 from counterpoint.engine.checkpoint import list_checkpoints
-from counterpoint.engine.sealed_folder import find_damage
+from counterpoint.engine.checkpoint_format import find_damage
 from failing_disk import FAULTS, FailingDisk
 
 pytestmark = pytest.mark.thorough

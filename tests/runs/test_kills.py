@@ -18,7 +18,7 @@ from safetensors import safe_open
 
 import counterpoint as cp
 from counterpoint.engine.checkpoint import list_checkpoints
-from counterpoint.engine.sealed_folder import find_damage
+from counterpoint.engine.checkpoint_format import find_damage
 
 pytestmark = pytest.mark.thorough
 

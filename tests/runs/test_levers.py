@@ -18,10 +18,9 @@ from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import find
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.runs.assembled import Assembled
-from counterpoint.runs.assembly import assemble
+from counterpoint.runs.assembly import Assembled, assemble
+from counterpoint.runs.effects import levers_of
 from counterpoint.runs.given import Given
-from counterpoint.runs.levers import levers_of
 from counterpoint.runs.resolve import resolve_holdout
 
 CPU = Placement("cpu", "fp32", {"engine.device": "test", "engine.precision": "test"})

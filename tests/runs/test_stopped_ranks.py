@@ -12,7 +12,7 @@ import pytest
 from kill_server import KillServer, Plant, SaveKill, rank_environments, said_by
 
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
-from counterpoint.engine.sealed_folder import find_damage, step_of
+from counterpoint.engine.checkpoint_format import find_damage, step_of
 
 pytestmark = pytest.mark.thorough
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 import counterpoint as cp
 from counterpoint.core.errors import DataError, RunError, TrainingError, UsageError
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import leaf_fields
-from counterpoint.core.yaml_text import parse_yaml
+from counterpoint.core.validation import leaf_fields, parse_yaml
 from counterpoint.data.order import split_source
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.methods.joint import JointEmbedding

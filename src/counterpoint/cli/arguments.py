@@ -8,8 +8,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import build, expectation, leaf_fields, merge, nest, read_yaml_mapping
-from counterpoint.core.yaml_text import parse_yaml
+from counterpoint.core.validation import build, expectation, leaf_fields, merge, nest, parse_yaml, read_yaml_mapping
 
 TEXT_ONLY = (str, str | None)
 SECTION_TITLES = {

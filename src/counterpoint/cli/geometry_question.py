@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.yaml_text import parse_yaml
+from counterpoint.core.validation import parse_yaml
 from counterpoint.losses.build import build_loss, parameters_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum
 from counterpoint.losses.loss import Loss

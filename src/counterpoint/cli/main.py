@@ -1,11 +1,13 @@
 """Entry point: choose the verb, run it, turn errors into one line and an exit code. Help loads no torch."""
 
+import ctypes
 import os
 import sys
 import warnings
 from collections.abc import Sequence
 
 from counterpoint.cli.parsers import VERBS, build_parser, overview
+from counterpoint.core import __version__
 from counterpoint.core.errors import (
     CounterpointError,
     InterruptedRunError,
@@ -14,11 +16,11 @@ from counterpoint.core.errors import (
     UsageError,
     unknown_name,
 )
-from counterpoint.core.freed_memory import keep_freed_memory
 from counterpoint.core.ranks import Ranks, read_ranks
-from counterpoint.core.version import __version__
 
 OK, FAILED, USAGE, KEYBOARD = 0, 1, 2, 130
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
+NEVER = -1
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -50,6 +52,23 @@ def main(words: Sequence[str] | None = None) -> int:
         return _complain(f"counterpoint {name}", "interrupted", KEYBOARD)
 
 
+def keep_freed_memory() -> bool:
+    """Ask glibc's allocator to keep freed blocks; for this process, from now on. Changes no result.
+
+    Every step allocates its activations anew. By default large blocks are mapped from the system each time and their
+    pages filled with zeros one fault at a time (figures in ``docs/architecture.md``).
+
+    Returns:
+        Whether the allocator was asked: there is another one outside of Linux, and in musl's Linux.
+    """
+    if sys.platform != "linux":
+        return False
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):
+        return False
+    return bool(libc.mallopt(M_MMAP_MAX, 0)) and bool(libc.mallopt(M_TRIM_THRESHOLD, NEVER))
+
+
 def entry() -> None:
     """Console script."""
     raise SystemExit(main())
@@ -61,7 +80,7 @@ def _run(name: str, words: Sequence[str]) -> int:
     # Threads that wait by spinning stall each other as soon as another program wants a core; read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     keep_freed_memory()
-    if _ranks().world_size > 2:  # DDP warns of what we ask of it on purpose (engine/preparation)
+    if _ranks().world_size > 2:  # DDP warns of what we ask of it on purpose (engine/engine.py)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name

@@ -11,6 +11,7 @@ order. Without an initialised process group, or with a group of one, all functio
 
 import datetime
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from torch.autograd import Function
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from counterpoint.core.ranks import Ranks
+
+Map = Callable[[Tensor], Tensor]
 
 TIMEOUT_SECONDS = 1800  # how long a collective waits for the slowest rank, as torch has it
 
@@ -177,7 +180,7 @@ def gather_rows(x_ND: Tensor) -> Tensor:
     >>> gather_rows(torch.tensor([[1.0, 2.0]]))
     tensor([[1., 2.]])
     """
-    return x_ND if world_size() == 1 else _apply(_GatherRows, x_ND)
+    return x_ND if world_size() == 1 else _apply(_LinearOverRanks, x_ND, _all_rows, _sum_of_own_rows)
 
 
 def sum_over_ranks(x: Tensor) -> Tensor:
@@ -189,7 +192,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
     >>> sum_over_ranks(torch.tensor([3.0]))
     tensor([3.])
     """
-    return x if world_size() == 1 else _apply(_SumOverRanks, x)
+    return x if world_size() == 1 else _apply(_LinearOverRanks, x, _total, _total)
 
 
 def logsumexp_over_ranks(x: Tensor) -> Tensor:
@@ -276,9 +279,9 @@ def _listed(values: list[Any]) -> str:
     return ", ".join(map(str, values))
 
 
-def _apply(collective: type[Function], x: Tensor) -> Tensor:
+def _apply(collective: type[Function], *inputs: Any) -> Tensor:
     """``collective.apply``, which torch leaves untyped."""
-    return collective.apply(x)  # pyright: ignore[reportReturnType]
+    return collective.apply(*inputs)  # pyright: ignore[reportReturnType]
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -287,70 +290,49 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(dtype, copy=True, memory_format=torch.contiguous_format)
 
 
-class _Collective(Function):
-    """A linear map over ranks; there is nothing to save for its derivatives."""
+class _LinearOverRanks(Function):
+    """A linear map over ranks, and the adjoint that carries gradients back; its derivatives need nothing else."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-
-class _GatherRows(_Collective):
-    """Rows of all ranks; the adjoint of ``_SumOwnRows``."""
+    def forward(x: Tensor, own: Map, adjoint: Map) -> Tensor:
+        return own(x)
 
     @staticmethod
-    def forward(x_ND: Tensor) -> Tensor:
-        all_MD = x_ND.new_empty(world_size() * len(x_ND), *x_ND.shape[1:])
-        dist.all_gather_into_tensor(all_MD, x_ND.contiguous())
-        return all_MD
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Map, Map], output: Tensor) -> None:
+        _, ctx.own, ctx.adjoint = inputs
 
     @staticmethod
-    def backward(ctx: Any, gradient_MD: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _apply(_SumOwnRows, gradient_MD)
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _apply(_LinearOverRanks, gradient, ctx.adjoint, ctx.own), None, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent_ND: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _apply(_GatherRows, tangent_ND)
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _apply(_LinearOverRanks, tangent, ctx.own, ctx.adjoint)
 
 
-class _SumOwnRows(_Collective):
-    """Each rank's own rows of the sum over ranks; the adjoint of ``_GatherRows``."""
-
-    @staticmethod
-    def forward(x_MD: Tensor) -> Tensor:
-        wide_MD = _wide(x_MD)
-        own_ND = wide_MD.new_empty(len(x_MD) // world_size(), *x_MD.shape[1:])
-        dist.reduce_scatter_tensor(own_ND, wide_MD)
-        return own_ND.to(x_MD.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, gradient_ND: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _apply(_GatherRows, gradient_ND)
-
-    @staticmethod
-    def jvp(ctx: Any, tangent_MD: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _apply(_SumOwnRows, tangent_MD)
+def _all_rows(x_ND: Tensor) -> Tensor:
+    """Rows of all ranks; the adjoint of ``_sum_of_own_rows``."""
+    all_MD = x_ND.new_empty(world_size() * len(x_ND), *x_ND.shape[1:])
+    dist.all_gather_into_tensor(all_MD, x_ND.contiguous())
+    return all_MD
 
 
-class _SumOverRanks(_Collective):
+def _sum_of_own_rows(x_MD: Tensor) -> Tensor:
+    """Each rank's own rows of the sum over ranks; the adjoint of ``_all_rows``."""
+    wide_MD = _wide(x_MD)
+    own_ND = wide_MD.new_empty(len(x_MD) // world_size(), *x_MD.shape[1:])
+    dist.reduce_scatter_tensor(own_ND, wide_MD)
+    return own_ND.to(x_MD.dtype)
+
+
+def _total(x: Tensor) -> Tensor:
     """The sum over ranks on every rank; its own adjoint."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        total = _wide(x)
-        dist.all_reduce(total)
-        return total.to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _apply(_SumOverRanks, gradient)
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _apply(_SumOverRanks, tangent)
+    total = _wide(x)
+    dist.all_reduce(total)
+    return total.to(x.dtype)
 
 
-class _MaxOverRanks(_Collective):
+class _MaxOverRanks(Function):
     """The largest over ranks, of detached tensors; a Function so that torch.func unwraps them."""
 
     @staticmethod
@@ -358,3 +340,7 @@ class _MaxOverRanks(_Collective):
         largest = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return largest
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass

@@ -1,4 +1,8 @@
-"""One process at a time trains in a run folder: a lock that the system gives back when its holder dies."""
+"""One process at a time trains in a run folder: a lock that the system gives back when its holder dies.
+
+Not the library ``filelock``: it does not say who holds a lock or that a dead process left one, and refuses file systems
+that answer ENOLCK or ENOTSUP.
+"""
 
 import contextlib
 import datetime

@@ -1,6 +1,7 @@
 """Work in parts, one thread each: many small operations run faster side by side than each split over all threads.
 
-Split operations also wait for each other at their ends: beside another program, thousands of them wait for its threads.
+Split operations also wait for each other at their ends: beside another program, thousands of them wait for its threads,
+and a linear probe took 12 times as long. What is no sum of parts is done by one thread (``one_thread``).
 """
 
 import itertools
@@ -14,6 +15,7 @@ from threading import Barrier, Condition
 from typing import Generic, TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 SMALLEST_PART = 32  # rows below which a second thread does not pay
@@ -191,6 +193,43 @@ def alone() -> AbstractContextManager[None]:
     return _Alone()
 
 
+@contextmanager
+def one_thread(*, is_wanted: bool = True) -> Iterator[None]:
+    """Compute with one thread, in torch and in NumPy's and SciPy's linear algebra.
+
+    Args:
+        is_wanted: False leaves everything as it is, for sizes at which more threads pay.
+    """
+    if not is_wanted:
+        yield
+        return
+    with one_blas_thread(), alone():
+        yield
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Compute with one thread in NumPy's and SciPy's linear algebra; torch keeps its own."""
+    with _thread_pools().limit(limits=1, user_api="blas"):
+        yield
+
+
+def side_by_side(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """What ``work`` gives for each item, in order; as many at a time as torch has threads, each done by one thread.
+
+    An item is computed in the same way whatever the number of threads, so that all give the same bits. Within an item
+    a second call does its items one after another.
+
+    >>> side_by_side(lambda row: row.sum(), torch.ones(2, 3))
+    [tensor(3.), tensor(3.)]
+    """
+    num_threads = torch.get_num_threads()
+    with one_blas_thread():
+        if num_threads == 1:
+            return [work(item) for item in items]
+        return list(_pool(num_threads).map(work, items))
+
+
 class _Alone:
     """Without a generator: small batches come in and out of it several times."""
 
@@ -289,6 +328,12 @@ def _pool(num_threads: int) -> ThreadPoolExecutor:
     all_there.wait()
     torch.set_num_threads(num_threads)  # a thread keeps its own number, but some libraries keep the last one set
     return pool
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """The libraries' thread pools; looking for them takes some milliseconds, and callers have loaded theirs."""
+    return ThreadpoolController()
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a forked process

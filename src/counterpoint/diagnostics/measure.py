@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from counterpoint.core.metric import loaded_metrics
-from counterpoint.core.one_thread import side_by_side
+from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import Measurements

@@ -15,9 +15,17 @@ from torch import Tensor
 from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.files import Seal, flush_to_disk, write_file
 from counterpoint.core.tensor_file import write_tensors
-from counterpoint.engine.full_state import FullState
-from counterpoint.engine.packed_state import pack, unpack
-from counterpoint.engine.sealed_folder import PREFIX, find_damage, folder_name, read_manifest, step_of, write_manifest
+from counterpoint.engine.checkpoint_format import (
+    PREFIX,
+    find_damage,
+    folder_name,
+    pack,
+    read_manifest,
+    step_of,
+    unpack,
+    write_manifest,
+)
+from counterpoint.engine.engine import FullState
 
 MODEL, OPTIMIZER, AVERAGE = "model.safetensors", "optimizer.safetensors", "average.safetensors"
 STATE = "state.json"

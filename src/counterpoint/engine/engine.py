@@ -1,6 +1,7 @@
-"""What a training step runs on: device, mixed precision and several ranks, in plain torch."""
+"""What a training step runs on: device, mixed precision and several ranks, in plain torch; its state in and out."""
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,32 +9,27 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from counterpoint.engine.full_state import FullState, collect_state, restore_state
-from counterpoint.engine.gradients import Update, apply_update, check_all_used, read_gradients
-from counterpoint.engine.loss_scale import LossScale
+from counterpoint.engine.gradients import LossScale, Update, apply_update, check_all_used, read_gradients
 from counterpoint.engine.placement import Placement
-from counterpoint.engine.preparation import LOW_PRECISION, Preparation, data_parallel_options, prepare
-from counterpoint.engine.sharding import exchange_gradients, read_sharded_gradients
+from counterpoint.engine.sharding import exchange_gradients, read_sharded_gradients, shard, sharded_as, whole_tensor
+from counterpoint.nn.synced_norm import keep_out_of_graphs
+
+LOW_PRECISION = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class InPrecision(nn.Module):
-    """A method whose forward pass runs in mixed precision.
+@dataclass(frozen=True)
+class FullState:
+    """All weights and the optimiser's state as one process would hold them, on the CPU.
 
-    Args:
-        method: what is called.
-        device: where it computes.
-        dtype: low precision of its matrix products; None for none.
+    Attributes:
+        model: parameters and buffers of the method by name, without the names of wrappers.
+        optimizer: as ``Optimizer.state_dict`` returns it.
+        scaler: float16's loss scale and its counters; empty otherwise.
     """
 
-    def __init__(self, method: nn.Module, device: torch.device, dtype: torch.dtype | None) -> None:
-        super().__init__()
-        self.method = method
-        self._context = {"device_type": device.type, "dtype": dtype, "enabled": dtype is not None}
-
-    def forward(self, *inputs: Any) -> Any:
-        """What the method returns."""
-        with torch.autocast(**self._context):
-            return self.method(*inputs)
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    scaler: dict[str, float]
 
 
 class Engine:
@@ -41,66 +37,132 @@ class Engine:
 
     Args:
         placement: device, precision and ranks, filled in; the ranks have met (``core.dist.join_ranks``).
-        compiles: compile the encoder.
+        compiles: compile the encoder, in place: names of its parameters stay.
         shards: FSDP instead of a copy of the encoder on each rank.
+
+    Attributes:
+        device: where batches belong.
+        method: what ``setup`` was given, without wrappers.
+        module: what a step calls.
+        optimizer: of the method's parameters, or of their shards.
     """
 
+    method: nn.Module
+    module: nn.Module
+    optimizer: Optimizer
+
     def __init__(self, placement: Placement, *, compiles: bool = False, shards: bool = False) -> None:
-        self._placement = placement
-        self._plan = Preparation(placement.torch_device, compiles, shards and placement.world_size > 1)
+        self.device = placement.torch_device
+        self._world_size = placement.world_size
+        self._compiles, self._shards = compiles, shards and placement.world_size > 1
+        self._dtype = LOW_PRECISION.get(placement.precision)
         self._scale = LossScale.for_precision(placement.precision)
-        self._method: nn.Module | None = None
         self._is_first_update = True
 
-    @property
-    def device(self) -> torch.device:
-        """Where batches belong."""
-        return self._plan.device
-
-    @property
-    def method(self) -> nn.Module:
-        """The method without wrappers."""
-        assert self._method is not None, "setup comes first"
-        return self._method
-
-    def setup(self, method: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
-        """Place the method and wrap it for mixed precision and several ranks; the optimiser keeps its parameters.
+    def setup(self, method: nn.Module, optimizer: Optimizer) -> nn.Module:
+        """Place the method and wrap it for several ranks; the optimiser keeps its parameters, or their shards.
 
         Returns:
-            The module to call and the optimiser to hand to ``update``.
+            The module to call, ``in_precision``.
         """
-        prepare(method, optimizer, self._plan)
-        self._method = method
-        module: nn.Module = InPrecision(method, self.device, LOW_PRECISION.get(self._placement.precision))
-        if self._placement.world_size > 1 and not self._plan.shards:
-            devices = [self.device] if self.device.type == "cuda" else None
-            module = DistributedDataParallel(
-                module, device_ids=devices, **data_parallel_options(self._placement.world_size)
-            )
-        return module, optimizer
+        method.to(self.device)
+        if self._compiles:
+            encoder = getattr(method, "backbone", method)
+            assert isinstance(encoder, nn.Module)
+            keep_out_of_graphs(encoder)
+            encoder.compile()
+        if self._shards:
+            shard(method, optimizer, self.device)
+        else:
+            # Channels last is what the CPU's and GPU's convolutions are written for; it changes no other parameter.
+            # Shards must be contiguous and do without.
+            method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        has_copies = self._world_size > 1 and not self._shards
+        self.method, self.module, self.optimizer = (
+            method,
+            self._with_copies(method) if has_copies else method,
+            optimizer,
+        )
+        return self.module
 
-    def accumulating(self, module: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
+    def in_precision(self) -> AbstractContextManager[Any]:
+        """Around the forward pass: mixed precision, where the run has one."""
+        return torch.autocast(self.device.type, dtype=self._dtype, enabled=self._dtype is not None)
+
+    def accumulating(self, *, is_last: bool) -> AbstractContextManager[Any]:
         """Around forward and backward of one sub-batch: ranks exchange gradients after the last one only."""
-        if self._plan.shards:
+        if self._shards:
             exchange_gradients(self.method, is_last)
-        return nullcontext() if is_last or not isinstance(module, DistributedDataParallel) else module.no_sync()
+        module = self.module
+        return module.no_sync() if isinstance(module, DistributedDataParallel) and not is_last else nullcontext()
 
     def backward(self, loss: Tensor) -> None:
         """Add the loss's gradient to the parameters' (scaled for float16)."""
         (loss * self._scale.value).backward()
 
-    def update(self, module: nn.Module, optimizer: Optimizer, *, clip: float | None) -> Update:
+    def update(self, *, clip: float | None) -> Update:
         """Look at the gradient on all ranks, clip it, step, and clear it. One that is not finite changes nothing."""
-        if self._is_first_update and isinstance(module, DistributedDataParallel):
-            check_all_used(self.method, self._placement.world_size)
+        if self._is_first_update and isinstance(self.module, DistributedDataParallel):
+            check_all_used(self.method, self._world_size)
         self._is_first_update = False
-        gradients = read_sharded_gradients(self.method) if self._plan.shards else read_gradients(self.method)
-        return apply_update(gradients, optimizer, clip=clip, scale=self._scale)
+        gradients = read_sharded_gradients(self.method) if self._shards else read_gradients(self.method)
+        return apply_update(gradients, self.optimizer, clip=clip, scale=self._scale)
 
-    def full_state(self, module: nn.Module, optimizer: Optimizer) -> FullState:
-        """Collect the whole state; called by every rank at once."""
-        return collect_state(self.method, optimizer, self._scale)
+    def full_state(self) -> FullState:
+        """Copy the whole state to the CPU; sharded tensors are put together, so every rank calls it at once."""
+        model = {name: _on_cpu(value) for name, value in self.method.state_dict().items()}
+        own = self.optimizer.state_dict()
+        state = {
+            number: {name: _on_cpu(value) if isinstance(value, Tensor) else value for name, value in entries.items()}
+            for number, entries in own["state"].items()
+        }
+        return FullState(model, {**own, "state": state}, self._scale.state())
 
-    def load_state(self, module: nn.Module, optimizer: Optimizer, state: FullState) -> None:
-        """Inverse of ``full_state``; every rank passes the same state."""
-        restore_state(self.method, optimizer, self._scale, state)
+    def load_state(self, state: FullState) -> None:
+        """Inverse of ``full_state``: copies values into the tensors that are there. Every rank passes the same state.
+
+        Raises:
+            RuntimeError: names or shapes are not those of the method, as ``load_state_dict`` raises.
+        """
+        own = self.method.state_dict()
+        model = {name: sharded_as(value, own.get(name, value)) for name, value in state.model.items()}
+        self.method.load_state_dict(model)
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        entries = {
+            number: {name: _for_parameter(name, value, parameters[int(number)]) for name, value in values.items()}
+            for number, values in state.optimizer["state"].items()
+        }
+        self.optimizer.load_state_dict({**state.optimizer, "state": entries})
+        self._scale.restore(state.scaler)
+
+    def _with_copies(self, method: nn.Module) -> nn.Module:
+        """A copy on each rank, whose gradients are averaged.
+
+        After the first step DDP sorts its buckets anew, and with them the order in which more than two ranks are
+        summed: the first step of a resumed run would differ in the last bit. With ``find_unused_parameters`` it keeps
+        the order. Buffers are equal on all ranks by themselves: normalisation is synced, a queue holds all samples.
+        """
+        return DistributedDataParallel(
+            method,
+            device_ids=[self.device] if self.device.type == "cuda" else None,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=self._world_size > 2,
+        )
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    """A copy: training goes on while a checkpoint is written."""
+    return whole_tensor(tensor.detach()).to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def _for_parameter(name: str, value: Any, parameter: Tensor) -> Any:
+    """An entry of the optimiser's state: cut and laid out like its parameter where it has its shape, else as it is.
+
+    Fused optimisers on the CPU walk through memory and take for granted that state and parameter have the same strides.
+    """
+    # The number of steps is a scalar whose device the optimiser chooses; a scalar parameter has its shape by chance.
+    if not isinstance(value, Tensor) or value.shape != parameter.shape or name == "step":
+        return value
+    cut = sharded_as(value, parameter)
+    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(cut)

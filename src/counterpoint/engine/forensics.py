@@ -3,6 +3,7 @@
 # N samples of this rank
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -71,15 +72,15 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in words or "ALLOC_FAILED" in words
 
 
-def describe_memory(error: Exception, batch_size: int, chunk_size: int | None) -> str:
+def describe_memory(error: Exception, batch_size: int, chunk_size: int | Literal["none"]) -> str:
     """Say what to change when memory ran out.
 
     Args:
         error: torch's own.
         batch_size: samples per step on this rank.
-        chunk_size: samples that gradient caching encodes at once, or None.
+        chunk_size: samples that gradient caching encodes at once, or ``none``.
     """
-    smaller = max(1, (chunk_size or 2 * batch_size) // 4)
+    smaller = max(1, (2 * batch_size if chunk_size == "none" else chunk_size) // 4)
     return (
         f"out of memory with {batch_size} samples per step on this device: keep the batch and its negatives with "
         f"--engine.chunk-size {smaller} (gradient caching, one more forward pass), or lower --batch-size, or use "

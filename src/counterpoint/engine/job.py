@@ -1,57 +1,57 @@
-"""Everything a training run needs, built and checked before the first step."""
+"""Everything a training run needs, built and checked before the first step, and what joins the end of its epochs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from torch import nn
 from torch.optim import Optimizer
 
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import TrainSettings
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.engine.engine import Engine
-from counterpoint.engine.hooks import Logger, Measurement
 from counterpoint.engine.schedules import Schedule
 from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.nn.method import Method
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
-    """How long a run is, how a step is cut, and how often it is saved.
+class EpochEnd:
+    """The moment after an epoch's last update.
 
     Attributes:
-        num_epochs: passes over the training samples.
-        checkpoint_every: epochs between checkpoints.
-        checkpoint_steps: steps between checkpoints within an epoch; None saves at the ends of epochs only.
-        keep: checkpoints kept.
-        num_parts: sub-batches per step, each a batch to the loss; their gradients are averaged.
-        clip: largest norm of a gradient; None leaves it as it is.
-        chunk_size: samples that gradient caching encodes at once; None for all.
-        seed: the run's seed.
+        epoch: how many epochs are done, counted from 1.
+        step: how many updates are done.
+        is_last: the run is complete.
+        method: the trained method itself (not a wrapper of it).
     """
 
-    num_epochs: int
-    checkpoint_every: int
-    checkpoint_steps: int | None
-    keep: int
-    num_parts: int
-    clip: float | None
-    chunk_size: int | None
-    seed: int
+    epoch: int
+    step: int
+    is_last: bool
+    method: nn.Module
 
 
-@dataclass(frozen=True)
-class Levels:
-    """What a loss curve is read against.
+class Measurement(Protocol):
+    """Adds figures to an epoch's record; called on every rank, in the same order."""
 
-    Attributes:
-        chance: loss of an encoder that has learned nothing; None if there is no such number.
-        floor: loss that no embedding can go below; None if there is none.
-    """
+    def __call__(self, moment: EpochEnd) -> Mapping[str, float]:
+        """Figures by name, a pure function of the weights; may be empty."""
+        ...
 
-    chance: float | None
-    floor: float | None
+
+class Logger(Protocol):
+    """Takes each epoch's record as it is written; called on rank 0 only."""
+
+    def __call__(self, record: Mapping[str, float | int | None]) -> None:
+        """Log one record of ``metrics.jsonl``."""
+        ...
+
+    def close(self) -> None:
+        """Flush what is left."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class TrainingJob:
     """The parts of a run.
 
     Attributes:
+        settings: with every ``auto`` filled in: how long the run is, how a step is cut, how often it is saved.
         method: maps two views to a scalar loss.
         optimizer: of the method's parameters.
         schedule: learning rate of each step.
@@ -66,14 +67,15 @@ class TrainingJob:
         views: draws the two views.
         engine: device, precision and ranks.
         folder: where metrics and checkpoints go.
-        plan: how long, how often.
-        levels: what the loss curve is read against.
+        chance: loss of an encoder that has learned nothing; None if there is no such number.
+        floor: loss that no embedding can go below; None if there is none.
         average: moving average of the weights, or None.
         measurements: join each epoch's record.
         loggers: take each epoch's record; on the first rank only.
         facts: what else a checkpoint should say about the run (versions, hashes).
     """
 
+    settings: TrainSettings
     method: Method
     optimizer: Optimizer
     schedule: Schedule
@@ -81,9 +83,19 @@ class TrainingJob:
     views: ViewDrawer
     engine: Engine
     folder: RunFolder
-    plan: TrainingPlan
-    levels: Levels
+    chance: float | None
+    floor: float | None
     average: WeightAverage | None
     measurements: tuple[Measurement, ...]
     loggers: tuple[Logger, ...]
     facts: Mapping[str, Any]
+
+    @property
+    def num_epochs(self) -> int:
+        """Passes over the training samples."""
+        return int(self.settings.epochs)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a checkpoint is asked for after so many steps, wherever in an epoch that is."""
+        every = self.settings.engine.checkpoint_steps
+        return every != "none" and step % every == 0

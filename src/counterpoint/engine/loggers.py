@@ -12,7 +12,7 @@ from counterpoint.core.files import read_json, write_json
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import EngineSettings
 from counterpoint.core.validation import read_yaml_mapping
-from counterpoint.engine.hooks import Logger
+from counterpoint.engine.job import Logger
 
 PROJECT = "counterpoint"
 

@@ -1,9 +1,13 @@
 """The training loop: a function of (job, position), so that it can stop and go on at any step, on one rank or many."""
 
 import shlex
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from types import FrameType
 
 import torch
 from torch import Tensor
@@ -16,16 +20,16 @@ from counterpoint.core.errors import (
     RunError,
     first_line,
 )
-from counterpoint.core.first_rank import from_first_rank, on_all_ranks, on_first_rank
 from counterpoint.core.run_records import EpochRecord
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position, Snapshot, list_checkpoints, restore_checkpoint, save_checkpoint
-from counterpoint.engine.hooks import EpochEnd, Logger
-from counterpoint.engine.interrupt import StopRequest, stop_on_signals
-from counterpoint.engine.job import TrainingJob
+from counterpoint.engine.job import EpochEnd, Logger, TrainingJob
+from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank
 from counterpoint.engine.progress import Reporter, TrainingDisplay
 from counterpoint.engine.replay import StepRecord, record_step, weights_digest
-from counterpoint.engine.step import Prepared, StepOutcome, take_step
+from counterpoint.engine.step import StepOutcome, take_step
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # SIGUSR1: what SLURM sends before the time is up
 
 
 @dataclass
@@ -57,6 +61,41 @@ class LoopState:
     unproven: int | None = None
 
 
+class StopRequest:
+    """Set by a signal; ``exit_code`` is then the shell's convention, 128 + signal."""
+
+    exit_code: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.exit_code is not None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turn Ctrl-C, SIGTERM and SIGUSR1 into a request to save and stop while the block runs, in the main thread only.
+
+    A handler does no more than set a flag. A scheduler may send several signals while the state is saved (SLURM:
+    SIGUSR1, SIGTERM), so only a Ctrl-C, which a person sends, stops a run that was asked to stop before.
+    """
+    request = StopRequest()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if request and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not request:
+            request.exit_code = 128 + number
+
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    previous = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) -> dict[str, Tensor]:
     """Train to the end, saving checkpoints on the way. Every rank calls it.
 
@@ -75,19 +114,19 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     """
     if world_size() > 1 and ranks_that_differ(weights_digest(job.method.state_dict())):
         raise RunError("the ranks begin with different weights; seed torch before you build your own encoder")
-    prepared = Prepared(*job.engine.setup(job.method, job.optimizer))
+    job.engine.setup(job.method, job.optimizer)
     job.method.train()
-    state = _restore(job, prepared, reporter) if resume else LoopState()
+    state = _restore(job, reporter) if resume else LoopState()
     if not resume:
-        _save(job, prepared, state)
-    showing = reporter.training(job.plan.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
+        _save(job, state)
+    showing = reporter.training(job.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
     with torch.random.fork_rng(_devices(job)), stop_on_signals() as stop, showing as display:
-        while state.position.epoch < job.plan.num_epochs:
-            _run_epoch(job, prepared, state, display, stop)
+        while state.position.epoch < job.num_epochs:
+            _run_epoch(job, state, display, stop)
     for logger in job.loggers:
         if note := _tried(logger, logger.close):
             reporter.say(note)
-    weights = job.engine.full_state(prepared.module, prepared.optimizer).model
+    weights = job.engine.full_state().model
     return weights if job.average is None else {**weights, **job.average.tensors()}
 
 
@@ -98,13 +137,13 @@ def replay_step(job: TrainingJob, restored: Snapshot) -> StepRecord:
         job: the run, not set up yet.
         restored: content of the checkpoint.
     """
-    prepared = Prepared(*job.engine.setup(job.method, job.optimizer))
+    job.engine.setup(job.method, job.optimizer)
     job.method.train()
-    _load(job, prepared, restored)
+    _load(job, restored)
     position = restored.position
     batch = next(iter(job.loader.epoch(position.epoch, first_batch=position.batch)))
     with torch.random.fork_rng(_devices(job)):
-        return _step_record(job, prepared, position, take_step(job, prepared, batch, position))
+        return _step_record(job, position, take_step(job, batch, position))
 
 
 def _devices(job: TrainingJob) -> list[torch.device]:
@@ -112,24 +151,22 @@ def _devices(job: TrainingJob) -> list[torch.device]:
     return [job.engine.device] if job.engine.device.type == "cuda" else []
 
 
-def _run_epoch(
-    job: TrainingJob, prepared: Prepared, state: LoopState, display: TrainingDisplay, stop: StopRequest
-) -> None:
+def _run_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, stop: StopRequest) -> None:
     """Train from ``state.position`` to the end of its epoch."""
     epoch, num_batches = state.position.epoch, job.loader.order.batches_per_epoch
     state.seconds, steps_here, stop_code = 0.0, num_batches - state.position.batch, 0
     for batch in _batches(job, state.position):
         started = time.perf_counter()
-        stop_code = _one_step(job, prepared, state, batch, stop)
+        stop_code = _one_step(job, state, batch, stop)
         state.seconds += time.perf_counter() - started
         display.step_done(epoch)
         while state.notes:
             display.say(state.notes.pop(0))
         if state.position.batch < num_batches:
-            _maybe_leave(job, prepared, state, stop_code)
-    _end_epoch(job, prepared, state, display, steps_here)
-    if state.position.epoch < job.plan.num_epochs:
-        _maybe_leave(job, prepared, state, stop_code, is_epoch_end=True)
+            _maybe_leave(job, state, stop_code)
+    _end_epoch(job, state, display, steps_here)
+    if state.position.epoch < job.num_epochs:
+        _maybe_leave(job, state, stop_code, is_epoch_end=True)
 
 
 def _batches(job: TrainingJob, position: Position) -> Iterator[Batch]:
@@ -140,17 +177,17 @@ def _batches(job: TrainingJob, position: Position) -> Iterator[Batch]:
         raise error if world_size() == 1 else LoneTrainingError(str(error)) from None
 
 
-def _one_step(job: TrainingJob, prepared: Prepared, state: LoopState, batch: Batch, stop: StopRequest) -> int:
+def _one_step(job: TrainingJob, state: LoopState, batch: Batch, stop: StopRequest) -> int:
     """Take a step and note what came of it; returns the exit code that a signal asks for, or 0."""
     before = state.position
-    outcome = take_step(job, prepared, batch, before, asked=lambda: stop.exit_code or 0)
+    outcome = take_step(job, batch, before, asked=lambda: stop.exit_code or 0)
     state.log.loss_sum += outcome.loss
     state.log.norm_sum += outcome.gradient_norm if outcome.is_applied else 0.0
     state.log.num_batches += 1
     state.log.num_skipped += not outcome.is_applied
     state.position = Position(before.epoch, before.batch + 1, before.step + 1)
     if state.unproven == before.step:
-        record = _step_record(job, prepared, before, outcome)
+        record = _step_record(job, before, outcome)
         on_first_rank(lambda: _prove(job, state, record))
         state.unproven = None
     return outcome.stop_code
@@ -162,21 +199,19 @@ def _prove(job: TrainingJob, state: LoopState, record: StepRecord) -> None:
     state.notes += [note] if note else []
 
 
-def _end_epoch(
-    job: TrainingJob, prepared: Prepared, state: LoopState, display: TrainingDisplay, steps_here: int
-) -> None:
+def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, steps_here: int) -> None:
     """Measure, write the epoch's record, and save if it is time."""
     position = Position(state.position.epoch + 1, 0, state.position.step)
-    is_last = position.epoch == job.plan.num_epochs
+    is_last = position.epoch == job.num_epochs
     moment = EpochEnd(position.epoch, position.step, is_last, job.method)
     measured = {name: value for measure in job.measurements for name, value in measure(moment).items()}
     record = _record(job, state, measured, steps_here)
     on_first_rank(lambda: state.notes.extend(_write_record(job, record)))
     display.epoch_done(record)
     state.position, state.log = position, EpochLog()
-    is_due = position.epoch % job.plan.checkpoint_every == 0 or _is_due(job, position.step)
+    is_due = position.epoch % int(job.settings.engine.checkpoint_every) == 0 or job.is_due(position.step)
     if is_last or is_due:
-        _save(job, prepared, state)
+        _save(job, state)
 
 
 def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
@@ -203,8 +238,8 @@ def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], step
         epoch=state.position.epoch + 1,
         step=state.position.step,
         loss=state.log.loss_sum / batches,
-        chance=job.levels.chance,
-        floor=job.levels.floor,
+        chance=job.chance,
+        floor=job.floor,
         learning_rate=job.schedule(state.position.step - 1),
         gradient_norm=state.log.norm_sum / max(1, batches - state.log.num_skipped),
         skipped_updates=state.log.num_skipped,
@@ -214,50 +249,50 @@ def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], step
     )
 
 
-def _step_record(job: TrainingJob, prepared: Prepared, before: Position, outcome: StepOutcome) -> StepRecord:
+def _step_record(job: TrainingJob, before: Position, outcome: StepOutcome) -> StepRecord:
     """What a step was, for a later replay. Every rank calls it."""
     ids = job.loader.order.batches(before.epoch)[before.batch]
-    digest = weights_digest(job.engine.full_state(prepared.module, prepared.optimizer).model)
+    digest = weights_digest(job.engine.full_state().model)
     return StepRecord.of(before, ids, outcome.loss, outcome.gradient_norm, digest)
 
 
-def _save(job: TrainingJob, prepared: Prepared, state: LoopState) -> None:
+def _save(job: TrainingJob, state: LoopState) -> None:
     """Checkpoint the current position. Every rank calls it; the first one writes."""
     snapshot = Snapshot(
-        state=job.engine.full_state(prepared.module, prepared.optimizer),
+        state=job.engine.full_state(),
         average={} if job.average is None else job.average.tensors(),
         position=state.position,
         log=asdict(state.log),
         facts=dict(job.facts),
     )
-    on_first_rank(lambda: save_checkpoint(job.folder.checkpoints, snapshot, keep=job.plan.keep))
+    on_first_rank(lambda: save_checkpoint(job.folder.checkpoints, snapshot, keep=job.settings.engine.keep))
     state.unproven = state.position.step
 
 
-def _load(job: TrainingJob, prepared: Prepared, snapshot: Snapshot) -> None:
+def _load(job: TrainingJob, snapshot: Snapshot) -> None:
     """Bring method, optimiser and average to a checkpoint's state."""
     try:
-        job.engine.load_state(prepared.module, prepared.optimizer, snapshot.state)
+        job.engine.load_state(snapshot.state)
         if job.average is not None:
             job.average.load(snapshot.average)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"the checkpoint does not fit this model: {' '.join(str(error).split())[:300]}") from None
 
 
-def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopState:
+def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
     """Load the newest valid checkpoint and drop metrics written after it."""
     if from_first_rank(lambda: "none" if _has_nothing_saved(job) else "") == "none":
         reporter.say("no checkpoint was saved yet; starting from the beginning")
         on_first_rank(lambda: job.folder.truncate_metrics(0))
         state = LoopState()
-        _save(job, prepared, state)
+        _save(job, state)
         return state
     restored = on_all_ranks(lambda: restore_checkpoint(job.folder.checkpoints))
     if ranks_that_differ(restored.path.name):
         raise RunError(f"the ranks do not see the same checkpoints in {job.folder.checkpoints}; use a shared folder")
     for problem in restored.damaged:
         reporter.say(f"damaged checkpoint passed over: {problem}")
-    _load(job, prepared, restored.snapshot)
+    _load(job, restored.snapshot)
     position = restored.snapshot.position
     on_first_rank(lambda: job.folder.truncate_metrics(position.step))
     reporter.say(
@@ -267,23 +302,15 @@ def _restore(job: TrainingJob, prepared: Prepared, reporter: Reporter) -> LoopSt
     return LoopState(position, EpochLog(**restored.snapshot.log), unproven=position.step)
 
 
-def _is_due(job: TrainingJob, step: int) -> bool:
-    """Whether a checkpoint is asked for after so many steps."""
-    every = job.plan.checkpoint_steps
-    return every is not None and step % every == 0
-
-
 def _has_nothing_saved(job: TrainingJob) -> bool:
     """Whether the run was killed before its first checkpoint was whole."""
     return not list_checkpoints(job.folder.checkpoints) and not job.folder.read_metrics()
 
 
-def _maybe_leave(
-    job: TrainingJob, prepared: Prepared, state: LoopState, stop_code: int, *, is_epoch_end: bool = False
-) -> None:
+def _maybe_leave(job: TrainingJob, state: LoopState, stop_code: int, *, is_epoch_end: bool = False) -> None:
     """Save within an epoch if it is time, or if a signal asked to stop: then leave."""
-    if stop_code or (_is_due(job, state.position.step) and not is_epoch_end):
-        _save(job, prepared, state)
+    if stop_code or (job.is_due(state.position.step) and not is_epoch_end):
+        _save(job, state)
     if stop_code:
         raise InterruptedRunError(
             f"stopped and saved at step {state.position.step} of {job.schedule.num_steps}; continue with: counterpoint "

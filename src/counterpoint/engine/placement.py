@@ -1,13 +1,18 @@
-"""Where a run is computed: device, precision, and which of several processes this one is."""
+"""Where a run is computed: device, precision, the processes that share it, and what one or all of them do together."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 
-from counterpoint.core.errors import UsageError
+from counterpoint.core.dist import broadcast_text, gather_texts, join_ranks, leave_ranks, rank
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.ranks import Ranks, read_ranks
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -25,16 +30,6 @@ class Placement:
     precision: str
     reasons: dict[str, str]
     ranks: Ranks = field(default_factory=Ranks)
-
-    @property
-    def rank(self) -> int:
-        """Number of this process; rank 0 writes the run folder."""
-        return self.ranks.rank
-
-    @property
-    def local_rank(self) -> int:
-        """Number of this process on its machine."""
-        return self.ranks.local_rank
 
     @property
     def world_size(self) -> int:
@@ -82,6 +77,96 @@ def place(device: str, precision: str, *, environment: Mapping[str, str] | None 
     if precision == "fp16" and device != "cuda":
         raise UsageError("engine.precision fp16 needs a GPU, and the device is cpu; use fp32 or bf16")
     return Placement(device, precision, reasons, ranks)
+
+
+@contextmanager
+def ranks_joined(placement: Placement) -> Iterator[None]:
+    """Within, the ranks that torchrun or SLURM started form one group; nothing for one process.
+
+    Args:
+        placement: who and where this process is.
+    """
+    join_ranks(placement.ranks, placement.torch_device)
+    try:
+        yield
+    except BaseException:
+        leave_ranks(is_orderly=False)
+        raise
+    leave_ranks()
+
+
+def on_all_ranks(body: Callable[[], Result]) -> Result:
+    """Run something on every rank; where it fails on any of them, all raise, so that none is left waiting.
+
+    Args:
+        body: takes nothing and calls no collective.
+
+    Raises:
+        Exception: where the body failed, what it raised; elsewhere a RunError that names the rank.
+
+    >>> on_all_ranks(lambda: 1 + 1)
+    2
+    """
+    outcome: list[Result] = []
+    failure: Exception | None = None
+    try:
+        outcome.append(body())
+    except Exception as error:  # whatever it is, the others must hear of it
+        failure = error
+    texts = gather_texts("" if failure is None else _words(failure))
+    if failure is not None:
+        raise failure
+    for number, text in enumerate(texts):
+        if text:
+            raise RunError(f"rank {number}: {text}")
+    return outcome[0]
+
+
+def from_first_rank(body: Callable[[], str]) -> str:
+    """What rank 0 finds, on every rank: several machines may see a shared folder differently for a while.
+
+    Args:
+        body: runs on rank 0.
+
+    Raises:
+        Exception: as ``on_first_rank`` raises.
+
+    >>> from_first_rank(lambda: "begin")
+    'begin'
+    """
+    found: list[str] = []
+    on_first_rank(lambda: found.append(body()))
+    return broadcast_text(found[0] if found else "")
+
+
+def on_first_rank(body: Callable[[], Any]) -> None:
+    """Run something on rank 0 while the others wait. Every rank must call it.
+
+    Args:
+        body: takes nothing; its result is dropped.
+
+    Raises:
+        Exception: on rank 0 what the body raised, on the others a RunError with the same text.
+
+    >>> on_first_rank(lambda: print("once"))
+    once
+    """
+    failure: Exception | None = None
+    if rank() == 0:
+        try:
+            body()
+        except Exception as error:  # whatever it is, the others must hear of it
+            failure = error
+    text = broadcast_text("" if failure is None else _words(failure))
+    if failure is not None:
+        raise failure
+    if text:
+        raise RunError(text)
+
+
+def _words(error: Exception) -> str:
+    """The error's text, never empty."""
+    return str(error) or type(error).__name__
 
 
 def _gpus(count: int) -> str:

@@ -61,7 +61,7 @@ def build_schedule(settings: OptimSettings, *, num_epochs: int, batches_per_epoc
         batches_per_epoch: updates per epoch.
 
     Raises:
-        UsageError: a warm-up longer than the run, or a final share of a constant.
+        UsageError: a warm-up longer than the run.
 
     >>> settings = OptimSettings(learning_rate=1.0, weight_decay=0.0, warmup_epochs=0.0, schedule="epoch-cosine")
     >>> schedule = build_schedule(settings, num_epochs=2, batches_per_epoch=3)
@@ -73,11 +73,6 @@ def build_schedule(settings: OptimSettings, *, num_epochs: int, batches_per_epoc
         raise UsageError(
             f"optim.warmup_epochs must be at most the number of epochs, {num_epochs}, got {warmup_epochs:g}; about 5 % "
             "of them is common"
-        )
-    if settings.schedule == "constant" and settings.final_share != OptimSettings.model_fields["final_share"].default:
-        raise UsageError(
-            f"optim.final_share is {settings.final_share:g}, but a constant schedule ends where it is; leave it out, "
-            "or set optim.schedule to cosine"
         )
     return Schedule(
         peak=float(settings.learning_rate),

@@ -5,8 +5,7 @@ there. Weights, gradients and optimiser state are sharded along their first axis
 Scalar parameters cannot be sharded and stay whole, too.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -93,11 +92,6 @@ def read_sharded_gradients(method: nn.Module) -> Gradients:
 def whole_tensor(tensor: Tensor) -> Tensor:
     """The tensor itself, or all shards of it put together; every rank must ask for the same ones in the same order."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def whole_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A ``state_dict`` of whole tensors."""
-    return {name: whole_tensor(value) if isinstance(value, Tensor) else value for name, value in state.items()}
 
 
 def sharded_as(whole: Tensor, like: Tensor) -> Tensor:

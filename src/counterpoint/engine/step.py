@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from counterpoint.core.dist import gather_rows, gather_texts, rank, world_size
 from counterpoint.core.errors import LoneTrainingError, NonFiniteError, TrainingError
@@ -16,14 +15,6 @@ from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position
 from counterpoint.engine.forensics import describe_loss, describe_memory, is_out_of_memory, named_ids
 from counterpoint.engine.job import TrainingJob
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The method and the optimiser as the engine wrapped them."""
-
-    module: nn.Module
-    optimizer: Optimizer
 
 
 @dataclass(frozen=True)
@@ -54,13 +45,12 @@ class LocalBatch:
 
 
 def take_step(
-    job: TrainingJob, prepared: Prepared, batch: Batch, position: Position, *, asked: Callable[[], int] = lambda: 0
+    job: TrainingJob, batch: Batch, position: Position, *, asked: Callable[[], int] = lambda: 0
 ) -> StepOutcome:
     """Update the weights once.
 
     Args:
-        job: the run.
-        prepared: its method and optimiser, wrapped by the engine.
+        job: the run, its engine set up.
         batch: this rank's samples of the step.
         position: where the run stands before the step.
         asked: exit code that a signal has asked this rank for so far; 0 for none.
@@ -72,17 +62,17 @@ def take_step(
     """
     # Dropout and the like draw from torch's own generator: seeding it by step makes it, too, a function of the
     # position.
-    torch.manual_seed((job.plan.seed * 1_000_003 + position.step + (rank() << 40)) % 2**63)
-    rate = job.schedule(position.step)
-    for group in prepared.optimizer.param_groups:
+    torch.manual_seed((job.settings.seed * 1_000_003 + position.step + (rank() << 40)) % 2**63)
+    rate, clip = job.schedule(position.step), job.settings.optim.clip
+    for group in job.optimizer.param_groups:
         group["lr"] = rate
     try:
-        loss, code = _backward(job, prepared.module, _prepare(job, batch, position.epoch), position, asked)
-        update = job.engine.update(prepared.module, prepared.optimizer, clip=job.plan.clip)
+        loss, code = _backward(job, _prepare(job, batch, position.epoch), position, asked)
+        update = job.engine.update(clip=None if clip == "none" else clip)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise LoneTrainingError(describe_memory(error, len(batch.ids), job.plan.chunk_size)) from None
+        raise LoneTrainingError(describe_memory(error, len(batch.ids), job.settings.engine.chunk_size)) from None
     if update.nonfinite is not None:
         detail = f"samples {'; '.join(map(named_ids, gather_rows(batch.ids).chunk(world_size())))}"
         raise TrainingError(_stopped(position, f"the gradient of {update.nonfinite} is not finite", detail))
@@ -101,16 +91,14 @@ def _prepare(job: TrainingJob, batch: Batch, epoch: int) -> LocalBatch:
     return LocalBatch(*job.views.two_views(samples, batch.streams, epoch, second), labels, batch.ids)
 
 
-def _backward(
-    job: TrainingJob, module: nn.Module, local: LocalBatch, position: Position, asked: Callable[[], int]
-) -> tuple[float, int]:
+def _backward(job: TrainingJob, local: LocalBatch, position: Position, asked: Callable[[], int]) -> tuple[float, int]:
     """Gradient of the mean loss over sub-batches; returns that loss over all ranks and what their signals ask for."""
-    parts = [LocalBatch(*pieces) for pieces in zip(*_pieces(local, job.plan.num_parts), strict=True)]
+    parts = [LocalBatch(*pieces) for pieces in zip(*_pieces(local, job.settings.engine.accumulate), strict=True)]
     total, code = 0.0, 0
     for number, part in enumerate(parts):
-        with job.engine.accumulating(module, is_last=number == len(parts) - 1):
+        with job.engine.accumulating(is_last=number == len(parts) - 1):
             # Each sub-batch is a call of its own: no two calls of a run have the same draws.
-            loss = _loss(module, part, position.step * len(parts) + number)
+            loss = _loss(job, part, position.step * len(parts) + number)
             value, code = _agree(loss, asked())
             if not math.isfinite(value):
                 raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(job, part, loss)))
@@ -127,10 +115,11 @@ def _pieces(local: LocalBatch, num_parts: int) -> list[tuple[Tensor | None, ...]
     ]
 
 
-def _loss(module: nn.Module, part: LocalBatch, call: int) -> Tensor:
+def _loss(job: TrainingJob, part: LocalBatch, call: int) -> Tensor:
     """Loss of a sub-batch; NaN where the embeddings are no longer finite, which losses refuse."""
     try:
-        return module(part.view0, part.view1, part.labels, call)
+        with job.engine.in_precision():
+            return job.engine.module(part.view0, part.view1, part.labels, call)
     except NonFiniteError:
         return torch.tensor(math.nan, device=part.view0.device)
 

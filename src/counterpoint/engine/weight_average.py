@@ -1,4 +1,8 @@
-"""Exponential moving average of a method's weights, which evaluation and users get in their place."""
+"""Exponential moving average of a method's weights, which evaluation and users get in their place.
+
+Not torch's ``AveragedModel``: its first update copies the weights, so that every average would have other bits, and it
+deep-copies the module, which refuses one that keeps a computed tensor; it was no faster (53 against 43 ms, ResNet-18).
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import RunError
-from counterpoint.engine.sharding import sharded_as, whole_tensor
 
 
 def averaging_decay(step: int, decay: float) -> float:
@@ -60,19 +63,15 @@ class WeightAverage:
         self._place(state)
         means = [name for name, value in self._average.items() if value.is_floating_point()]
         weight = 1.0 - averaging_decay(step, self.decay)
-        for names in _alike(self._average, means):
-            own, now = [self._average[name] for name in names], [state[name].detach() for name in names]
-            torch._foreach_lerp_(own, now, weight)  # pyright: ignore[reportPrivateImportUsage]
+        own, now = [self._average[name] for name in means], [state[name].detach() for name in means]
+        torch._foreach_lerp_(own, now, weight)  # pyright: ignore[reportPrivateImportUsage]
         counters = {name: state[name] for name in self._average.keys() - set(means)}
         _copy(counters, self._average)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Whole tensors by name, on the CPU, for a checkpoint or for export.
-
-        Where weights are in shards every rank must call this at once.
-        """
+        """Copies by name, on the CPU, for a checkpoint or for export."""
         return {
-            name: whole_tensor(value).to("cpu", copy=True, memory_format=torch.contiguous_format)
+            name: value.to("cpu", copy=True, memory_format=torch.contiguous_format)
             for name, value in self._average.items()
         }
 
@@ -85,7 +84,7 @@ class WeightAverage:
         """
         _check_same(self._average, tensors)
         for name, value in tensors.items():
-            self._average[name].copy_(sharded_as(value, self._average[name]))
+            self._average[name].copy_(value)
 
     @contextmanager
     def applied(self, module: nn.Module) -> Iterator[None]:
@@ -105,18 +104,12 @@ class WeightAverage:
 
     @torch.no_grad()
     def _place(self, state: Mapping[str, Tensor]) -> None:
-        """Bring the average, once, to where the weights are by now: their device, memory layout and shards."""
+        """Bring the average, once, to where the weights are by now: their device and memory layout."""
         if self._is_placed:
             return
         for name, value in self._average.items():
-            self._average[name] = torch.empty_like(state[name].detach()).copy_(sharded_as(value, state[name]))
+            self._average[name] = torch.empty_like(state[name].detach()).copy_(value)
         self._is_placed = True
-
-
-def _alike(tensors: Mapping[str, Tensor], names: list[str]) -> list[list[str]]:
-    """Names of whole tensors and of shards apart: one operation takes one kind."""
-    kinds = {type(whole) for whole in (tensors[name].detach() for name in names)}
-    return [[name for name in names if type(tensors[name]) is kind] for kind in kinds]
 
 
 @torch.no_grad()

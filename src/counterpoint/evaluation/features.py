@@ -12,8 +12,8 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.one_thread import side_by_side
 from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.source import Source
 from counterpoint.nn.trained import CHUNK, Encoder
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels, check_positive
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.one_thread import side_by_side
+from counterpoint.core.thread_parts import side_by_side
 from counterpoint.evaluation.scoring import Labelled, Score, share_correct
 
 QUERY_CHUNK = 256  # one thread takes a chunk

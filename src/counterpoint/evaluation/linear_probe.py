@@ -15,7 +15,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels, check_positive
 from counterpoint.core.metric import Metric
-from counterpoint.core.one_thread import one_thread
+from counterpoint.core.thread_parts import one_thread
 from counterpoint.evaluation.scoring import Labelled, Score, share_correct
 
 MAX_ITERATIONS = 1000

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from counterpoint.core.errors import UsageError
 from counterpoint.data.order import SPLIT_SEED, Split, random_order
 from counterpoint.data.source import Source
-from counterpoint.engine.hooks import EpochEnd
+from counterpoint.engine.job import EpochEnd
 from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.evaluation.features import VIEW_EPOCH, raw_chunks
 from counterpoint.evaluation.knn import knn_predict

@@ -10,9 +10,9 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_json
 from counterpoint.core.metric import Metric, loaded_metrics
-from counterpoint.core.one_thread import side_by_side
 from counterpoint.core.run_records import EvaluationRow, Split
 from counterpoint.core.rundir import Run
+from counterpoint.core.thread_parts import side_by_side
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract, extract_beside, input_components, num_pieces, untrained_encoder
 from counterpoint.evaluation.linear_probe import settled

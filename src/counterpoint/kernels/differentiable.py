@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
-from counterpoint.core.transforms import without_autocast
+from counterpoint.core.numerics import without_autocast
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import (
     NUM_TERMS,

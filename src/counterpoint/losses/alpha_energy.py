@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from counterpoint.core.errors import NonFiniteError
-from counterpoint.core.rowwise import row_dots
+from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.core.thread_parts import in_order
-from counterpoint.core.transforms import is_transformed
 from counterpoint.losses.alpha_rules import AlphaRule
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.given_derivatives import first_order

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.transforms import is_transformed
+from counterpoint.core.numerics import is_transformed
 from counterpoint.losses.simplex_solvers import (
     distance_power,
     excess,

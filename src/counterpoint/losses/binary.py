@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.errors import NonFiniteError
-from counterpoint.core.rowwise import row_dots
+from counterpoint.core.numerics import row_dots
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import (
     EXPONENTIAL,

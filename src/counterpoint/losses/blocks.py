@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice
-from counterpoint.core.rowwise import row_dots
-from counterpoint.core.transforms import is_transformed
+from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.losses.loss import Part
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_features
-from counterpoint.core.rowwise import product
+from counterpoint.core.numerics import product
 from counterpoint.losses.inputs import can_read, prepare_views, require
 from counterpoint.losses.loss import Loss, LossCard, Part
 

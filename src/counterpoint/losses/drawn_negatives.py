@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.counter_random import PURPOSE_NEGATIVES, words
-from counterpoint.core.numerics import row_entropy
+from counterpoint.core.numerics import is_transformed, row_entropy
 from counterpoint.core.thread_parts import in_order
-from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.differentiable import PerSlice, written_out
 from counterpoint.losses.inputs import can_read
 from counterpoint.losses.labelled import LabelledVectors

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels, check_positive
-from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial, unit_rows
-from counterpoint.core.rowwise import rowwise
+from counterpoint.core.numerics import ORDINARY_LENGTHS, rowwise, take_radial, unit_rows
 
 READS_ARE_FREE = ("cpu",)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import NonFiniteError
-from counterpoint.core.transforms import without_autocast
+from counterpoint.core.numerics import without_autocast
 from counterpoint.kernels.select import inputs_in
 from counterpoint.losses.class_level import ClassLevel, not_covered
 from counterpoint.losses.inputs import can_read, gathering, is_number, require

@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice, check_positive, check_weight
-from counterpoint.core.rowwise import product
-from counterpoint.core.transforms import is_transformed
+from counterpoint.core.numerics import is_transformed, product
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.numerics import take_radial, unit_rows
-from counterpoint.core.rowwise import row_dots
+from counterpoint.core.numerics import row_dots, take_radial, unit_rows
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreTerms, softplus

@@ -9,8 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from counterpoint.core.numerics import into_ball
-from counterpoint.core.rowwise import product
+from counterpoint.core.numerics import into_ball, product
 from counterpoint.kernels.contract import SQUARE
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import nonnegative_views, prepare_views

@@ -18,8 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.rowwise import row_dots
-from counterpoint.core.transforms import is_transformed
+from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms
 from counterpoint.kernels.cpu.small_batch import Shortcut
 from counterpoint.kernels.cpu.tiles import Tile, Tiles

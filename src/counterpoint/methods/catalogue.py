@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from counterpoint.core.errors import unknown_name
+
 Wiring = Literal["joint", "queue", "predictive", "cross-modal", "classification"]
 Option = bool | int | float | str | None
 
@@ -198,3 +200,14 @@ CATALOGUE: Mapping[str, Method] = {
         needs_labels=True,
     ),
 }
+
+
+def method_named(name: str) -> Method:
+    """The method of a name.
+
+    Raises:
+        UsageError: there is none; the nearest name is told.
+    """
+    if name not in CATALOGUE:
+        raise unknown_name("method", name, CATALOGUE)
+    return CATALOGUE[name]

@@ -1,16 +1,18 @@
 """From samples to what a loss sees: encoder and projector, whole or in chunks, then the output map."""
 
-# N samples, D features
+# N samples, C samples per chunk, D features
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
 
-from counterpoint.core.transforms import without_autocast
+from counterpoint.core.checks import check_positive
 from counterpoint.losses.bimodal import LogitScale
-from counterpoint.losses.inputs import lift
-from counterpoint.methods.gradient_cache import GradientCache
 from counterpoint.nn.heads import OutputMap
 
 
@@ -77,8 +79,8 @@ def encode_views(
 
 def to_embedding(output_map: OutputMap, projected_ND: Tensor) -> Tensor:
     """Apply the output map in float32 at least, whatever autocast says."""
-    with without_autocast([projected_ND.device.type]):
-        return output_map(lift(projected_ND))
+    with torch.autocast(projected_ND.device.type, enabled=False):
+        return output_map(projected_ND.to(torch.promote_types(projected_ND.dtype, torch.float32)))
 
 
 def at_least_two(rows_N: Tensor) -> Tensor:
@@ -95,3 +97,102 @@ def limit_learned_scales(loss: nn.Module) -> None:
     for module in loss.modules():
         if isinstance(module, LogitScale):
             module.limit_()
+
+
+class GradientCache(nn.Module):
+    r"""An encoder that keeps the activations of one chunk at a time, for any loss over the whole batch.
+
+    With :math:`z_i = f_\theta(x_i)` the gradient splits into what the loss asks of each embedding and what the
+    encoder makes of it,
+
+    .. math:: \frac{dL}{d\theta} = \sum_{\text{chunks } B} \sum_{i \in B}
+        \Big(\frac{\partial z_i}{\partial \theta}\Big)^{\!\top} \frac{\partial L}{\partial z_i}.
+
+    Forward encodes chunk by chunk and keeps embeddings only. Backward first finds all :math:`\partial L/\partial z_i`,
+    then encodes each chunk again, with the random numbers it had before, so that dropout repeats, and sends its
+    gradients through. The result is the gradient of the unchunked pass, for one more forward pass of time.
+
+    Source: gao2021, section 3 (GradCache). Differs from the paper's code: the second pass is part of backward (by
+        checkpointing each chunk), so that the training loop, mixed precision, gradients of gradients, parameters of the
+        loss and data-parallel wrappers work as they are.
+
+    Args:
+        encoder: maps samples (n, ...) to one tensor (n, ...); each sample by itself.
+        chunk_size: most samples per encoder pass, >= 1; the chunks of a batch are as even as can be. Both views pass
+            the encoder together in ``JointEmbedding``: a batch of n pairs is 2n samples.
+        allow_batch_norm: accept batch normalisation in training mode although its statistics are then those of each
+            chunk, so that the gradient is the chunked pass's and not the unchunked one's. Running statistics are
+            updated once per chunk.
+
+    Raises:
+        ValueError: chunk_size < 1.
+
+    >>> encoder = nn.Linear(3, 2)
+    >>> x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    >>> torch.allclose(GradientCache(encoder, chunk_size=2)(x), encoder(x))
+    True
+    """
+
+    def __init__(self, encoder: nn.Module, chunk_size: int, *, allow_batch_norm: bool = False) -> None:
+        super().__init__()
+        check_positive(chunk_size, "chunk_size", hint="it is the number of samples that are encoded at once")
+        self.encoder = encoder
+        self.chunk_size = chunk_size
+        self.allow_batch_norm = allow_batch_norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Embeddings of all samples.
+
+        Args:
+            x: samples (n, ...).
+
+        Returns:
+            What the encoder returns for them, one after another.
+
+        Raises:
+            ValueError: the encoder has batch normalisation in training mode (the first such layer is named).
+        """
+        norms = dict(_batch_dependent_layers(self.encoder))
+        if norms and not self.allow_batch_norm:
+            name, layer = next(iter(norms.items()))
+            raise ValueError(
+                f"encoder layer {name!r} ({type(layer).__name__}) mixes the samples of a batch, so chunks of "
+                f"{self.chunk_size} change the gradient; use GroupNorm or LayerNorm, or accept statistics per chunk "
+                "with allow_batch_norm=True"
+            )
+
+        def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+            return nullcontext(), _StatisticsKept(list(norms.values()))
+
+        # Of even sizes: a small rest would have poor statistics, and a rest of one none.
+        chunks = x.tensor_split(max(1, -(-len(x) // self.chunk_size)))
+        return torch.cat([checkpoint(self.encoder, c, use_reentrant=False, context_fn=contexts) for c in chunks])
+
+
+def _batch_dependent_layers(encoder: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
+    """Names and layers whose output for a sample depends on the other samples of its batch."""
+    for name, module in encoder.named_modules():
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+            yield name, module
+
+
+class _StatisticsKept(AbstractContextManager[None]):
+    """Within, layers update copies of their running statistics: the second pass must not count a batch again.
+
+    It may be entered again and again, since a second derivative takes a third pass.
+    """
+
+    def __init__(self, norms: list[_BatchNorm]) -> None:
+        self._norms = norms
+        self._kept: list[dict[str, Tensor]] = []
+
+    def __enter__(self) -> None:
+        self._kept = [dict(norm.named_buffers()) for norm in self._norms]
+        for norm, buffers in zip(self._norms, self._kept, strict=True):
+            for name, buffer in buffers.items():
+                setattr(norm, name, buffer.clone())
+
+    def __exit__(self, *raised: object) -> None:
+        for norm, buffers in zip(self._norms, self._kept, strict=True):
+            for name, buffer in buffers.items():
+                setattr(norm, name, buffer)

@@ -1,14 +1,14 @@
-"""The joint-embedding wiring: two views, one encoder, one projector, one output map, one loss."""
+"""Wirings whose loss compares two views of all ranks' samples: one encoder for both, or one for each kind of data."""
 
-# N samples
+# N samples per rank
 
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.dist import own_rows
-from counterpoint.losses.loss import Loss
-from counterpoint.methods.across_ranks import AcrossRanks
-from counterpoint.methods.encoding import Chunks, encode_views, limit_learned_scales, to_embedding
+from counterpoint.core.checks import check_labels
+from counterpoint.core.dist import check_equal_batches, gather_rows, merge_columns, own_rows, world_size
+from counterpoint.losses.loss import Loss, Part
+from counterpoint.methods.encoding import Chunks, Head, encode, encode_views, limit_learned_scales, to_embedding
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
 
@@ -51,11 +51,99 @@ class JointEmbedding(Method):
         projected = encode_views(*encoder, (view0, view1), self.chunks, is_apart=self.is_apart)
         z0, z1 = to_embedding(self.output_map, projected).chunk(2)
         used = labels if self.loss.uses_labels else None
-        return AcrossRanks(self.loss)(z0, z1, None if used is None else each_unknown_its_own(used), step)
+        return loss_across_ranks(self.loss, z0, z1, None if used is None else each_unknown_its_own(used), step)
 
     def after_step(self, progress: float = 1.0) -> None:
         """Bring learned scales of the loss back into their range."""
         limit_learned_scales(self.loss)
+
+
+class TwoTowers(Method):
+    """CLIP: each kind of data has an encoder and a projector of its own; the loss compares their embeddings.
+
+    View 0 goes to ``backbone``, which is what users load, and view 1 to ``second_backbone``.
+
+    Source: radford2021, section 2.4 (a linear projection from each encoder to the shared space).
+
+    Args:
+        backbone: maps samples of the first kind to representations (n, width).
+        head: its projector, and the output map of both towers.
+        second_backbone: maps samples of the second kind to representations (n, second width).
+        second_projector: maps those to the width that ``head.projector`` returns.
+        loss: called as ``loss(z0, z1)``, and with labels if it uses them.
+        chunks: encode in chunks; None encodes all samples of a kind at once.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: Head,
+        second_backbone: nn.Module,
+        second_projector: nn.Module,
+        loss: Loss,
+        *,
+        chunks: Chunks | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone, self.projector, self.output_map = backbone, head.projector, head.output_map
+        self.second_backbone, self.second_projector = second_backbone, second_projector
+        self.loss: Loss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.chunks = chunks
+
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+        """See ``Method.forward``; the loss is computed in full precision. Labels are not looked at."""
+        projected0 = encode(self.backbone, self.projector, view0, self.chunks)
+        projected1 = encode(self.second_backbone, self.second_projector, view1, self.chunks)
+        z0, z1 = (to_embedding(self.output_map, p) for p in (projected0, projected1))
+        return loss_across_ranks(self.loss, z0, z1, None, step)
+
+    def after_step(self, progress: float = 1.0) -> None:
+        """Bring learned scales of the loss back into their range."""
+        limit_learned_scales(self.loss)
+
+
+def loss_across_ranks(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+    r"""This rank's share of a loss whose keys are the samples of all ranks and whose anchors are this rank's.
+
+    .. math:: \frac{1}{W} \sum_{r=1}^{W} L_r = L(\text{the batches of all ranks, one after another})
+
+    Only the mean over ranks has a meaning of its own. The gradient that reaches the embeddings is that of
+    :math:`\sum_r L_r`; averaging parameter gradients over the ranks, as ``DistributedDataParallel`` does, then gives
+    the gradient that one process would have found on the whole batch. That holds for the loss's own parameters, too,
+    such as a learnable temperature: let them be averaged along. A single process gets the loss as it is.
+
+    Both views are gathered in one collective and the labels in a second; gradients of all ranks come back summed.
+
+    Args:
+        loss: any loss of ``counterpoint.losses``.
+        z0: this rank's embeddings of the first view, (n, d), equally many on every rank.
+        z1: second view, same samples and dtype.
+        labels: whole numbers (n,) or None, on all ranks alike.
+        step: number of the call, on all ranks alike; a loss that draws gets it.
+
+    Returns:
+        Scalar tensor.
+
+    Raises:
+        TypeError: as the loss raises, or views of two dtypes.
+        ValueError: as the loss raises, or the ranks' batches differ in size (on every rank at once).
+
+    >>> from counterpoint.losses import InfoNCE
+    >>> z = torch.eye(2)
+    >>> loss_across_ranks(InfoNCE(), z, z) == InfoNCE()(z, z)
+    tensor(True)
+    """
+    drawn = {"step": step} if loss.draws_by_step else {}
+    if world_size() == 1:
+        return loss(z0, z1, labels, **drawn)
+    _check_stackable(z0, z1)
+    if labels is not None:
+        check_labels(labels, len(z0))
+    check_equal_batches(z0, labels)
+    own = own_rows(len(z0))
+    z0_all, z1_all = gather_rows(torch.stack([z0, z1], dim=1)).unbind(1)
+    labels_all = None if labels is None else gather_rows(labels)
+    return loss(z0_all, z1_all, labels_all, part=Part(own.start, own.stop, merge_columns), **drawn)
 
 
 def each_unknown_its_own(labels_N: Tensor) -> Tensor:
@@ -69,3 +157,12 @@ def each_unknown_its_own(labels_N: Tensor) -> Tensor:
     """
     place_N = torch.arange(len(labels_N), device=labels_N.device) + own_rows(len(labels_N)).start
     return torch.where(labels_N < 0, -1 - place_N.to(labels_N.dtype), labels_N)
+
+
+def _check_stackable(z0: Tensor, z1: Tensor) -> None:
+    """The loss checks the gathered views; this only keeps stacking from failing without a word or from casting."""
+    if z0.ndim != 2 or z0.shape != z1.shape:
+        shapes = f"{tuple(z0.shape)} and {tuple(z1.shape)}"
+        raise ValueError(f"z0 and z1 must have the same shape (samples, features), got {shapes}")
+    if z0.dtype != z1.dtype:
+        raise TypeError(f"z0 and z1 must have the same dtype, got {z0.dtype} and {z1.dtype}; convert one of them")

@@ -8,17 +8,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.errors import UsageError
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.loss import Loss
-from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import Method as Entry
+from counterpoint.methods.catalogue import method_named
 from counterpoint.methods.classification import Classification, ClassLoss
-from counterpoint.methods.cross_modal import TwoTowers
 from counterpoint.methods.encoding import Chunks, Head
-from counterpoint.methods.joint import JointEmbedding
+from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
@@ -94,9 +93,7 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
         UsageError: an unknown method or loss, a loss that the method cannot use, labels or pairs that the data lack,
             a number that does not fit, or chunks and a BatchNorm.
     """
-    if settings.method not in METHODS:
-        raise unknown_name("method", settings.method, METHODS)
-    entry = METHODS[settings.method]
+    entry = method_named(settings.method)
     _check_data(settings.method, entry, parts)
     name = entry.loss if settings.loss.name == "auto" else settings.loss.name
     check_loss(settings.method, entry, name)

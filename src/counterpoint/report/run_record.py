@@ -18,7 +18,7 @@ from counterpoint.core.errors import CounterpointError, RunError
 from counterpoint.core.files import read_json
 from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
-from counterpoint.core.yaml_text import parse_yaml
+from counterpoint.core.validation import parse_yaml
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Measurements
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.report.markup import printable

@@ -1,35 +1,101 @@
-"""Build every part of a run from its settings, so that all mistakes show before the first step."""
+"""From settings to the parts of a run and its training job, so that all mistakes show before the first step."""
 
 import copy
-from typing import cast
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.dist import is_first_rank, world_size
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
+from counterpoint.data.loader import BatchLoader, Destination
 from counterpoint.data.long_tail import thin
-from counterpoint.data.order import build_order, split_source
+from counterpoint.data.order import Order, Split, build_order, split_source
 from counterpoint.data.source import Source
+from counterpoint.data.views.own_views import OwnViews
+from counterpoint.engine.engine import Engine
+from counterpoint.engine.job import Measurement, TrainingJob
+from counterpoint.engine.loggers import build_loggers
+from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.placement import Placement
+from counterpoint.engine.schedules import build_schedule
+from counterpoint.engine.weight_average import WeightAverage
+from counterpoint.evaluation.online_knn import OnlineKNN
+from counterpoint.evaluation.trained_run import view_drawer
 from counterpoint.kernels.select import Choice, recording
 from counterpoint.losses.build import applies_relu
 from counterpoint.losses.loss import Loss
+from counterpoint.losses.pair_loss import PairLoss
+from counterpoint.methods.catalogue import method_named
+from counterpoint.methods.queue import QueueContrast
 from counterpoint.methods.wiring import MethodParts, build_method
 from counterpoint.nn.encoders import feature_width, has_stem, initial_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, build_projector, check_subvector
 from counterpoint.nn.method import Method
 from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
 from counterpoint.nn.trained import Encoder, EncoderCard
-from counterpoint.runs.assembled import Assembled
-from counterpoint.runs.effects import chosen, method_of
+from counterpoint.runs.changes import settings_hash
+from counterpoint.runs.effects import chosen
 from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import Resolution, resolve, resolve_widths
 
 STATISTICS_SAMPLES = 10_000  # samples from which mean and deviation are taken, at most
 STATISTICS_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """The parts of a run."""
+
+    resolution: Resolution
+    placement: Placement
+    source: Source
+    split: Split
+    positions: Tensor
+    order: Order
+    class_counts: Sequence[int]
+    encoder: Encoder
+    method: Method
+    kernels: list[Choice]
+    views: OwnViews | None
+
+    @property
+    def settings(self) -> TrainSettings:
+        """Every setting, filled in."""
+        return self.resolution.settings
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable parameters of encoder and projector."""
+        parts = (self.encoder.backbone, self.encoder.projector)
+        return sum(p.numel() for part in parts for p in part.parameters() if p.requires_grad)
+
+    @property
+    def num_train(self) -> int:
+        """Distinct samples that are trained on."""
+        return len(self.positions)
+
+    @property
+    def loss_batch(self) -> int:
+        """Samples that one call of the loss sees, over all ranks."""
+        return self.order.batch_size // self.settings.engine.accumulate
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of the method."""
+        return cast(Loss, self.method.loss)
+
+    @property
+    def num_negatives(self) -> int | None:
+        """Vectors that repel each anchor; None for losses that do not count them."""
+        return self.loss.num_negatives(self.loss_batch) if isinstance(self.loss, PairLoss | QueueContrast) else None
 
 
 def assemble(resolution: Resolution, source: Source, placement: Placement, given: Given) -> Assembled:
@@ -77,12 +143,92 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
     )
 
 
+def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
+    """The training job that will write to a run folder; nothing is written yet.
+
+    Args:
+        assembled: its parts.
+        folder: of the run.
+
+    Raises:
+        UsageError: a logger is not installed, or the data do not allow what should be measured.
+    """
+    settings, engine = assembled.settings, assembled.settings.engine
+    method, order, placement = assembled.method, assembled.order, assembled.placement
+    method.to(placement.torch_device)  # before its weights are averaged
+    average = None if engine.average == "none" else WeightAverage(method.state_dict(), engine.average)
+    chance, floor = _levels(assembled)
+    return TrainingJob(
+        settings=settings,
+        method=method,
+        optimizer=build_optimizer(method, settings.optim, is_sharded=engine.strategy == "fsdp"),
+        schedule=build_schedule(
+            settings.optim, num_epochs=int(settings.epochs), batches_per_epoch=order.batches_per_epoch
+        ),
+        loader=_loader(assembled),
+        views=view_drawer(settings, assembled.encoder.card, assembled.views),
+        engine=Engine(placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
+        folder=folder,
+        chance=chance,
+        floor=floor,
+        average=average,
+        measurements=_measurements(assembled, average),
+        loggers=build_loggers(engine, folder) if is_first_rank() else (),
+        facts=_facts(assembled),
+    )
+
+
+def _loader(assembled: Assembled) -> BatchLoader:
+    """Batches of this rank's samples, on its device."""
+    engine, placement, source = assembled.settings.engine, assembled.placement, assembled.source
+    return BatchLoader(
+        source.store,
+        assembled.order,
+        labels=source.labels if assembled.loss.uses_labels else None,
+        second=source.second,
+        num_workers=engine.workers,
+        destination=Destination(placement.torch_device, placement.ranks.rank, placement.world_size, engine.accumulate),
+    )
+
+
+def _levels(assembled: Assembled) -> tuple[float | None, float | None]:
+    """What the loss curve is read against: chance and floor, each None where a loss has no such level."""
+    is_nonnegative = assembled.settings.output.nonnegative != "none"
+    chance = assembled.loss.chance(assembled.loss_batch)
+    floor = assembled.loss.floor(assembled.loss_batch, nonnegative=is_nonnegative)
+    # Where collapse is the lowest loss (BYOL, SimSiam), what looks all alike is no level to come down from.
+    has_chance = math.isfinite(chance) and chance > floor
+    return chance if has_chance else None, floor if math.isfinite(floor) else None
+
+
+def _measurements(assembled: Assembled, average: WeightAverage | None) -> tuple[Measurement, ...]:
+    """What joins each epoch's record."""
+    every = assembled.settings.engine.knn_every
+    if every == "none":
+        return ()
+    split = Split(assembled.positions, assembled.split.held_out)
+    return (OnlineKNN(assembled.source, split, assembled.encoder, every=every, average=average),)
+
+
+def _facts(assembled: Assembled) -> dict[str, Any]:
+    """What a checkpoint should say about the run."""
+    return {
+        "seed": assembled.settings.seed,
+        "torch": torch.__version__.split("+")[0],
+        "num_threads": torch.get_num_threads(),
+        "device": assembled.settings.engine.device,
+        "world_size": world_size(),
+        "settings": settings_hash(assembled.settings),
+        "data": assembled.source.fingerprint,
+    }
+
+
 def _check_engine(settings: TrainSettings, placement: Placement, num_train: int) -> None:
     """Shards are not averaged, queues fit the data, and every rank and every sub-batch gets equally many samples."""
     if settings.engine.strategy == "fsdp" and settings.engine.average != "none":
         raise UsageError("engine.average needs whole weights on each rank; use --engine.strategy ddp with it")
     asked = settings.target.queue_size
-    if method_of(settings).queue_size is not None and asked != "auto" and asked > num_train:
+    if method_named(settings.method).queue_size is not None and asked != "auto" and asked > num_train:
         raise UsageError(
             f"target.queue_size must be at most the number of training samples, {num_train}, got {asked}: a longer "
             "queue holds the anchor's own key"
@@ -165,7 +311,7 @@ def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
 
 def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) -> EncoderCard:
     """What the run folder records about the encoder."""
-    asked, method = settings.projector, method_of(settings)  # what the projector does not read is still auto
+    asked, method = settings.projector, method_named(settings.method)  # what the projector does not read is still auto
     features = int(chosen(asked.features, method.features_for(width)))
     mean, std = channel_statistics(source, train)
     card = EncoderCard(

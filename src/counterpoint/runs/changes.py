@@ -31,6 +31,8 @@ LATER: Mapping[str, tuple[str, str]] = {
     "engine.encode_views": ("auto", "together"),
     "views.fill": ("auto", "black"),
 }
+# What stands for a setting in a run that it has no effect in, where earlier versions recorded it.
+WITHOUT_EFFECT: Mapping[str, str] = {"engine.strategy": "ddp"}
 # What 0.1.0 had and is gone, as it recorded it by default: hashes keep it.
 FORMER: Mapping[str, str] = {"engine.backend": "fabric"}
 
@@ -79,6 +81,7 @@ def settings_hash(settings: TrainSettings, former: Mapping[str, str] = FORMER) -
     values = settings.model_dump(mode="json")
     known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path not in HARMLESS}
     relevant = {path: value for path, value in known.items() if path != "out" and value not in LATER.get(path, ())}
+    relevant.update({path: value for path, value in WITHOUT_EFFECT.items() if relevant[path] == "auto"})
     relevant.update(former)
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from counterpoint.core.array_layout import Kind
+from counterpoint.core.dist import world_size
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
@@ -17,14 +19,15 @@ from counterpoint.core.validation import leaf_fields
 from counterpoint.data.formats.tar_shards import find_shards
 from counterpoint.data.sources import form_of, forms_that_read
 from counterpoint.data.views.presets import PRESETS, ViewPlan, plan_views
-from counterpoint.engine.optimisers import READ_BY
+from counterpoint.diagnostics.evidence import Lever
 from counterpoint.losses.build import parameters_of, shared_settings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.methods.catalogue import ENCODES_BOTH, Method
+from counterpoint.methods.catalogue import ENCODES_BOTH, Method, method_named
 from counterpoint.methods.wiring import check_loss
 from counterpoint.nn.encoders import check_encoder_name, has_stem
 
 AUTO = "auto"
+READ_BY = {"momentum": ("sgd", "lars"), "trust": ("lars",), "trust_clip": ("lars",)}
 DEFAULTS: Mapping[str, Any] = {
     path: field.get_default(call_default_factory=True) for path, field in leaf_fields(TrainSettings)
 }
@@ -37,15 +40,17 @@ class Facts:
     Attributes:
         settings: as far as they are known; what is ``auto`` is as the method has it.
         shape: of one sample; None before the data are open.
+        num_ranks: processes that train together.
     """
 
     settings: TrainSettings
     shape: tuple[int, ...] | None
+    num_ranks: int
 
     @cached_property
     def method(self) -> Method:
         """The chosen method."""
-        return method_of(self.settings)
+        return method_named(self.settings.method)
 
     @cached_property
     def loss(self) -> str:
@@ -107,24 +112,13 @@ class Facts:
         return None if form is None or form in forms else f"the data are {form}; it is for {', '.join(forms)}"
 
 
-def method_of(settings: TrainSettings) -> Method:
-    """The chosen method.
-
-    Raises:
-        UsageError: unknown name.
-    """
-    if settings.method not in METHODS:
-        raise unknown_name("method", settings.method, METHODS)
-    return METHODS[settings.method]
-
-
 def check_choices(settings: TrainSettings) -> None:
     """Refuse unknown names, and settings without effect, before any data are read.
 
     Raises:
         UsageError: a name is unknown (the nearest is told), or a setting would change nothing.
     """
-    method = method_of(settings)
+    method = method_named(settings.method)
     if settings.encoder not in (AUTO, CUSTOM):
         check_encoder_name(settings.encoder)
     if settings.loss.name != AUTO:
@@ -143,7 +137,7 @@ def idle_settings(settings: TrainSettings, shape: tuple[int, ...] | None = None)
         settings: as far as they are known.
         shape: of one sample, where the views are filled in, too.
     """
-    facts = Facts(settings, shape)
+    facts = Facts(settings, shape, world_size())
     rules = RULES if shape is None else {**RULES, **(VECTOR_RULES if len(shape) == 1 else IMAGE_RULES)}
     rules = {**RULES, **OWN_VIEW_RULES} if settings.views.preset == CUSTOM else rules
     return {path: why for path, rule in rules.items() if (why := rule(facts)) is not None}
@@ -194,6 +188,11 @@ def _stem(facts: Facts) -> str | None:
 def _encode_views(facts: Facts) -> str | None:
     """One pass for both views, or one each."""
     return None if facts.method.wiring in ENCODES_BOTH else "it encodes each view by itself"
+
+
+def _needs_ranks(facts: Facts) -> str | None:
+    """A setting of several processes."""
+    return None if facts.num_ranks > 1 else "one process trains; it is for several ranks, as torchrun starts them"
 
 
 def _needs_change(name: str, *, unless: float | tuple[float, float] = 0.0) -> Callable[[Facts], str | None]:
@@ -252,6 +251,8 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
         "engine.chunk_size is none; chunks need it" if facts.settings.engine.chunk_size == "none" else None
     ),
     "engine.encode_views": _encode_views,
+    "engine.strategy": _needs_ranks,
+    "engine.sync_norm": _needs_ranks,
     "source.imbalance_ratio": lambda facts: (
         "source.imbalance is none; it is for exponential and step"
         if facts.settings.source.imbalance == "none"
@@ -280,3 +281,27 @@ IMAGE_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "views.interpolation": _needs_change("crop_scale", unless=(1.0, 1.0)),
     **{f"views.{name}": _needs_change("affine") for name in ("rotate", "translate", "zoom", "shear", "fill")},
 }
+
+
+def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
+    """What of a run can be changed, so that the remedies of a diagnosis name only settings that its method has.
+
+    Args:
+        settings: with every ``auto`` filled in.
+        kind: of its samples; only pictures can be previewed.
+    """
+    method, projector = METHODS[settings.method], settings.projector.kind
+    has_views, is_joint = settings.views.preset != "none", method.wiring == "joint" and not method.needs_labels
+    is_there: dict[Lever, bool] = {
+        "learning rate": True,
+        "temperature": settings.loss.name != CUSTOM and "temperature" in parameters_of(settings.loss.name),
+        "views": has_views,
+        "preview": has_views and kind == "images",
+        "epochs": True,
+        "representation": projector != "none" or settings.output.d0 != "all",
+        "projector": projector != "mlp" and method.d0_share is None,
+        "features": projector in ("linear", "mlp"),
+        "relu-gelu": settings.output.nonnegative == "relu",
+        "directclr": is_joint and method.d0_share is None and projector != "none",
+    }
+    return frozenset(lever for lever, is_available in is_there.items() if is_available)

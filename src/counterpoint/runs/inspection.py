@@ -33,7 +33,7 @@ from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, extract, untrain
 from counterpoint.evaluation.trained_run import TrainedRun, open_trained, untrained_backbone
 from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
 from counterpoint.nn.trained import Encoder
-from counterpoint.runs.levers import levers_of
+from counterpoint.runs.effects import levers_of
 
 Pair = tuple[Tensor, Tensor]
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most

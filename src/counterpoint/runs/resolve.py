@@ -13,9 +13,10 @@ from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
 from counterpoint.data.views.presets import PRESETS, choose_preset, filled, plan_views
 from counterpoint.engine.placement import Placement
 from counterpoint.losses.build import applies_relu
+from counterpoint.methods.catalogue import method_named
 from counterpoint.nn.heads import output_width
 from counterpoint.nn.resnet import LARGEST_SMALL_SIDE, stem_for
-from counterpoint.runs.effects import chosen, idle_settings, method_of
+from counterpoint.runs.effects import chosen, idle_settings
 
 Section = TypeVar("Section", bound=Settings)
 
@@ -82,7 +83,7 @@ def resolve(
     resolution: Resolution, source: Source, num_train: int, placement: Placement, views: OwnViews | None = None
 ) -> Resolution:
     """Fill in the rest, except what depends on the encoder's width (see ``resolve_widths``)."""
-    method = method_of(resolution.settings)
+    method = method_named(resolution.settings.method)
     fill = resolution.fill
     by_method = f"as {resolution.settings.method} has it ({method.source})"
     fill("encoder", lambda: _encoder(source, placement))
@@ -157,7 +158,7 @@ def resolve_views(
 
 def resolve_widths(resolution: Resolution, width: int) -> Resolution:
     """Fill in what follows from the encoder's width."""
-    method = method_of(resolution.settings)
+    method = method_named(resolution.settings.method)
     fill, by_method = resolution.fill, f"as {resolution.settings.method} has it ({method.source})"
     fill("projector.features", lambda: (method.features_for(width), by_method))
     features = chosen(resolution.settings.projector.features, method.features_for(width))

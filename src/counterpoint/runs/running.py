@@ -1,4 +1,4 @@
-"""Carry a run out: under a lock, with a status that stays honest whatever happens."""
+"""Carry a run out: say what it is, train under a lock, and keep a status that stays honest whatever happens."""
 
 import contextlib
 import datetime
@@ -6,26 +6,29 @@ import platform
 import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from counterpoint.core import __version__
 from counterpoint.core.dist import barrier, is_first_rank, is_lost_contact, world_size
 from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, TrainingError, first_line
 from counterpoint.core.files import remove_leftovers
-from counterpoint.core.first_rank import on_first_rank
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import Named, RunStatus
 from counterpoint.core.rundir import Run, RunFolder
-from counterpoint.core.version import __version__
+from counterpoint.data.long_tail import is_thinned
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
+from counterpoint.engine.placement import on_first_rank
 from counterpoint.engine.progress import Reporter
-from counterpoint.nn.trained import save_encoder
-from counterpoint.runs.assembled import Assembled
-from counterpoint.runs.banner import banner
+from counterpoint.methods.joint import TwoTowers
+from counterpoint.methods.queue import QueueContrast
+from counterpoint.nn.trained import Encoder, save_encoder
+from counterpoint.runs.assembly import Assembled
 from counterpoint.runs.given import Given
 
 
@@ -134,11 +137,30 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
 
 def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, Tensor]) -> None:
     """Save what users load."""
-    if (second := assembled.second_encoder) is not None:
+    if isinstance(assembled.method, TwoTowers):
+        second = _second_encoder(assembled, assembled.method)
         folder.second.path.mkdir(exist_ok=True)
         own = {name.removeprefix("second_"): value for name, value in weights.items() if name.startswith("second_")}
         save_encoder(folder.second, second, own)
     save_encoder(folder, assembled.encoder, weights)
+
+
+def _second_encoder(assembled: Assembled, method: TwoTowers) -> Encoder:
+    """The encoder of the second kind of sample, which is taken as it is."""
+    own, shape = assembled.encoder.card, cast(tuple[int, ...], assembled.source.second_shape)
+    is_same, size = shape == assembled.source.shape, shape[0]
+    card = replace(
+        own,
+        architecture=own.architecture if len(shape) > 1 else "mlp",
+        kind="images" if len(shape) > 1 else "vectors",
+        in_shape=shape,
+        mean=own.mean if is_same else (0.0,) * size,
+        std=own.std if is_same else (1.0,) * size,
+        width=cast(nn.Linear, method.second_projector).in_features,
+        projector="linear",
+        features=own.projected_width,
+    )
+    return Encoder(card, method.second_backbone, method.second_projector)
 
 
 def _update_alone(folder: RunFolder, **changes: Any) -> None:
@@ -153,3 +175,73 @@ def _peak_memory_mb() -> float:
         return round(torch.cuda.max_memory_allocated() / 1e6, 1)
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)
+
+
+def banner(assembled: Assembled) -> str:
+    """A few lines about a run.
+
+    Args:
+        assembled: its parts.
+    """
+    lines = [_samples(assembled), *_views(assembled), _encoder(assembled), _pairs(assembled)]
+    if assembled.settings.engine.accumulate > 1:
+        lines.append(
+            f"gradients of {assembled.settings.engine.accumulate} sub-batches are added up per step: each is a batch "
+            f"of {assembled.loss_batch} to the loss, so this adds no negatives (--engine.chunk-size does)"
+        )
+    return "\n".join(lines)
+
+
+def _samples(assembled: Assembled) -> str:
+    """What is trained on."""
+    source, settings = assembled.source, assembled.settings
+    samples = f"{len(source):,} {source.kind} {'x'.join(map(str, source.shape))}"
+    held_out = f", {len(assembled.split.held_out):,} held out" if len(assembled.split.held_out) else ""
+    use = "" if assembled.loss.uses_labels else " (used in evaluation only)"
+    labels = f"{len(source.class_names)} classes{use}" if source.labels is not None else "none"
+    tail = ""
+    if is_thinned(settings.source):
+        sizes = assembled.class_counts
+        unknown = 0 if source.labels is None else int((source.labels[assembled.split.train] < 0).sum())
+        without = f"; {unknown:,} without label left out" if unknown else ""
+        tail = f" (classes cut to {max(sizes):,} ... {min(sizes):,} samples{without})"
+    return (
+        f"{settings.method} on {source.name}: {samples}; {assembled.num_train:,} to train on{tail}{held_out}; "
+        f"labels: {labels}"
+    )
+
+
+def _views(assembled: Assembled) -> list[str]:
+    """What is drawn of pictures, and how many views show nothing."""
+    blank = assembled.resolution.blank_views
+    return [] if blank is None else [f"views: preset {assembled.settings.views.preset}; {blank}"]
+
+
+def _encoder(assembled: Assembled) -> str:
+    """What is trained, and where."""
+    settings, card = assembled.settings, assembled.encoder.card
+    ranks = assembled.placement.world_size
+    stem = "large stem, " if card.stem == "large" else ""
+    where = f", {ranks} ranks ({settings.engine.strategy})" if ranks > 1 else ""
+    return (
+        f"encoder {card.architecture} ({stem}width {card.width}), embedding {assembled.encoder.embedding_dims}, "
+        f"{assembled.num_parameters:,} parameters; device {settings.engine.device}{where}, precision "
+        f"{settings.engine.precision}"
+    )
+
+
+def _pairs(assembled: Assembled) -> str:
+    """What the loss contrasts, and how long."""
+    settings, loss, size = assembled.settings, assembled.loss, assembled.order.batch_size
+    epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
+    length = f"{epochs} of {assembled.order.batches_per_epoch} steps"
+    if "temperature" in assembled.resolution.idle:
+        heat = f"{loss.card.name} takes no temperature"
+    else:
+        heat = f"temperature {settings.temperature:g}"
+    if assembled.num_negatives is None:
+        return f"{loss.card.name}: {loss.card.negatives} (batch {size}); {heat}; {length}"
+    kind = "from a queue" if isinstance(loss, QueueContrast) else settings.loss.negatives
+    return (
+        f"each anchor sees {assembled.num_negatives} negatives (batch {assembled.loss_batch}, {kind}); {heat}; {length}"
+    )

@@ -11,25 +11,21 @@ from torch import nn
 from counterpoint.core.dist import broadcast_text, is_first_rank, ranks_that_differ
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import write_text
-from counterpoint.core.first_rank import from_first_rank, on_all_ranks, on_first_rank
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder, as_run, create_run
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import as_yaml, build, nest, read_yaml_mapping
-from counterpoint.core.yaml_text import dump_yaml
+from counterpoint.core.validation import as_yaml, build, dump_yaml, nest, read_yaml_mapping
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.job import TrainingJob
-from counterpoint.engine.launch import ranks_joined
-from counterpoint.engine.placement import Placement, place
+from counterpoint.engine.placement import Placement, from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.losses.own_loss import as_loss
 from counterpoint.nn.trained import is_saved
-from counterpoint.runs.assembled import Assembled
-from counterpoint.runs.assembly import assemble
+from counterpoint.runs.assembly import Assembled, assemble, training_job
 from counterpoint.runs.changes import continued_settings
 from counterpoint.runs.effects import check_choices, refuse_idle, without_idle
 from counterpoint.runs.given import Given, open_given, with_named_parts
@@ -123,10 +119,10 @@ def train_from(
             known = continued_settings(folder, settings, allow_changed=allow_changed)
             return _continue(folder, given, known, placement, reporter)
         check_choices(settings)  # before any data are read
-        resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
-        refuse_idle(settings, resolution.idle)
+        assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
+        refuse_idle(settings, assembled.resolution.idle)
         _check_alike(job, assembled)
-        on_first_rank(lambda: _create(folder, settings, resolution, assembled, given, overwrite=way == REPLACE))
+        on_first_rank(lambda: _create(folder, settings, assembled, given, overwrite=way == REPLACE))
         return execute(job, given, assembled, reporter)
 
 
@@ -164,7 +160,7 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     folder, settings = known.folder, read_resolved(known.folder)
     placement = place(settings.engine.device, settings.engine.precision)
     given = Given.of(known)
-    _, assembled, job = _assemble(folder, settings, given, placement, reporter)
+    assembled, job = _assemble(folder, settings, given, placement, reporter)
     _refuse_other_data(folder, assembled)
     return job
 
@@ -184,21 +180,20 @@ def _continue(
     if from_first_rank(lambda: "done" if is_done else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return given.run_at(folder.path)
-    resolution, assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
+    assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
     _check_alike(job, assembled)
     on_all_ranks(lambda: _refuse_other_data(folder, assembled))
-    on_first_rank(lambda: _keep_changes(folder, settings, resolution))
+    on_first_rank(lambda: _keep_changes(folder, settings, assembled.resolution))
     return execute(job, given, assembled, reporter, is_resumed=True)
 
 
 def _assemble(
     folder: RunFolder, settings: TrainSettings, given: Given, placement: Placement, reporter: Reporter
-) -> tuple[Resolution, Assembled, TrainingJob]:
+) -> tuple[Assembled, TrainingJob]:
     """Open the data and build every part, before anything is written."""
     source = open_given(settings, given, reporter)
-    resolution = resolve_holdout(settings, source)
-    assembled = assemble(resolution, source, placement, given)
-    return resolution, assembled, assembled.job(folder)
+    assembled = assemble(resolve_holdout(settings, source), source, placement, given)
+    return assembled, training_job(assembled, folder)
 
 
 def _way(folder: RunFolder, ranks: Ranks, *, resume: bool, overwrite: bool) -> str:
@@ -216,22 +211,14 @@ def _way(folder: RunFolder, ranks: Ranks, *, resume: bool, overwrite: bool) -> s
     return BEGIN
 
 
-def _create(
-    folder: RunFolder,
-    settings: TrainSettings,
-    resolution: Resolution,
-    assembled: Assembled,
-    given: Given,
-    *,
-    overwrite: bool,
-) -> None:
+def _create(folder: RunFolder, settings: TrainSettings, assembled: Assembled, given: Given, *, overwrite: bool) -> None:
     """Create the run folder with what is known before the first step."""
     if overwrite and folder.status.exists():
         with lock_run(folder.path):  # raises where another process is at work there
             pass
     create_run(folder.path, overwrite=overwrite)
     write_text(folder.config, as_yaml(settings, only_set=True))
-    _write_resolved(folder, resolution)
+    _write_resolved(folder, assembled.resolution)
     folder.update_status(**first_status(assembled, given).written())
 
 

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, first_line
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint
+from counterpoint.engine.checkpoint_format import find_damage, step_of
 from counterpoint.engine.loop import replay_step
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.replay import KeptStep, differences, read_step, this_machine, weights_digest
-from counterpoint.engine.sealed_folder import find_damage, step_of
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import is_saved
 from counterpoint.runs.changes import former_settings, settings_hash

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.transforms import is_transformed
+from counterpoint.core.numerics import is_transformed
 from counterpoint.kernels.contract import NUM_TERMS, PairFunction, PairScores
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import (

@@ -19,9 +19,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from counterpoint.core.numerics import ORDINARY_LENGTHS, take_radial
+from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed, take_radial
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
-from counterpoint.core.transforms import is_transformed
 from counterpoint.kernels.contract import Elementwise
 from counterpoint.kernels.select import LARGEST_SMALL, SMALL_BATCH, is_free, note
 

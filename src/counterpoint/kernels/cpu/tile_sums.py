@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from counterpoint.core.rowwise import by_rows
+from counterpoint.core.numerics import by_rows
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.cpu.tiles import Tile, moved_keys
 

@@ -17,7 +17,7 @@ every call, for any number of threads.
 import torch
 from torch import Tensor
 
-from counterpoint.core.rowwise import by_rows
+from counterpoint.core.numerics import by_rows
 from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.cpu.tile_sums import (
     LogSums,

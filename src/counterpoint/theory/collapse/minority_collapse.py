@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.one_thread import one_thread
+from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.collapse.collapse_bounds import (

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.one_thread import one_thread
+from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.collapse.collapse_bounds import complement_text

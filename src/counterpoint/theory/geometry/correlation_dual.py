@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.one_thread import one_blas_thread
+from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.theory.geometry.risk_rows import RiskAt
 
 _SMALLEST_SHARE = 1e-20  # of the largest multiplier, below which none is taken: it is divided by its root

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.one_thread import one_thread
+from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions, class_risk
 from counterpoint.theory.geometry.correlation_dual import multipliers

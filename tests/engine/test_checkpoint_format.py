@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small_snapshots import assert_same
 from torch import Tensor
 
-from counterpoint.engine.packed_state import pack, unpack
+from counterpoint.engine.checkpoint_format import pack, unpack
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.sampled_from(
     ["$tensor", "$tuple", "a.b", "#"]

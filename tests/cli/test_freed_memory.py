@@ -7,7 +7,7 @@ import pytest
 
 FAULTS = """
 import resource, sys, torch
-from counterpoint.core.freed_memory import keep_freed_memory
+from counterpoint.cli.main import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 def step():

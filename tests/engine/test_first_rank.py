@@ -6,7 +6,7 @@ import pytest
 
 from counterpoint.core.dist import rank
 from counterpoint.core.errors import DataError, RunError
-from counterpoint.core.first_rank import on_all_ranks, on_first_rank
+from counterpoint.engine.placement import on_all_ranks, on_first_rank
 from rank_processes import Result, run_on_ranks
 
 
