@@ -22,11 +22,11 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_data(data: Any, given: Any = None, **settings: object) -> Source:
+def open_data(data: Any, given: Any = None, **settings: Any) -> Source:
     return open_source(data, SourceSettings(**settings), labels=given, progress=silent)
 
 
-def refusal(data: Any, given: Any = None, **settings: object) -> str:
+def refusal(data: Any, given: Any = None, **settings: Any) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
         open_data(data, given, **settings)
     assert "\n" not in str(caught.value)

@@ -34,7 +34,7 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_rows(path: Path, **settings: object) -> Source:
+def open_rows(path: Path, **settings: Any) -> Source:
     return open_table(path, SourceSettings(**{"image_size": 16, **settings}), silent)
 
 

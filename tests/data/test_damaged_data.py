@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_data(path: Path, **settings: object) -> Source:
+def open_data(path: Path, **settings: Any) -> Source:
     return open_source(path, SourceSettings(**{"image_size": 16, "max_bad": 0.5, **settings}), progress=silent)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,11 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_list(path: Path, **settings: object) -> Source:
+def open_list(path: Path, **settings: Any) -> Source:
     return open_source(path, SourceSettings(image_size=16, **settings), progress=silent)
 
 
-def refusal(path: Path, **settings: object) -> str:
+def refusal(path: Path, **settings: Any) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
         open_list(path, **settings)
     assert "\n" not in str(caught.value)

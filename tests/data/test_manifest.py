@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_pictures(folder: Path, **settings: object) -> Source:
+def open_pictures(folder: Path, **settings: Any) -> Source:
     return open_source(folder, SourceSettings(**{"image_size": 16, **settings}), progress=silent)
 
 

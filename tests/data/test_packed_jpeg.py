@@ -26,11 +26,11 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_pack(path: Path, **settings: object) -> Source:
+def open_pack(path: Path, **settings: Any) -> Source:
     return open_source(path, SourceSettings(**settings), progress=silent)
 
 
-def refusal(path: Path, **settings: object) -> str:
+def refusal(path: Path, **settings: Any) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
         open_pack(path, **settings)
     assert "\n" not in str(caught.value)

@@ -20,7 +20,7 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_pair(path: Path, **settings: object) -> Source:
+def open_pair(path: Path, **settings: Any) -> Source:
     return open_source(path, SourceSettings(**settings), progress=silent)
 
 

@@ -5,6 +5,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_data(path: Path, **settings: object) -> Source:
+def open_data(path: Path, **settings: Any) -> Source:
     return open_source(path, SourceSettings(**settings), progress=silent)
 
 
@@ -49,7 +50,7 @@ def save_shard(path: Path, pictures: list[bytes]) -> Path:
     return path
 
 
-def table(pictures: list[bytes]) -> object:
+def table(pictures: list[bytes]) -> Any:
     return arrow.table({"image": pictures, "label": [0, 1, 0, 1]})
 
 

@@ -5,6 +5,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def silent(title: str, total: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_tar(path: Path, **settings: object) -> Source:
+def open_tar(path: Path, **settings: Any) -> Source:
     return tar_shards.open_shards(path, SourceSettings(**{"image_size": 16, **settings}), silent)
 
 
