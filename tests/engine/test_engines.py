@@ -6,6 +6,7 @@ import pytest
 import torch
 from engine_methods import N, SmallMethod, build_method, optimizer_of, placement, views
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from counterpoint.core.dist import world_size
@@ -59,7 +60,8 @@ def trained(name: str, *, dtype: torch.dtype = torch.float64, norm: type[nn.Modu
             norms.append(length)
         state = engine.full_state(module, optimizer)
     assert state is not None
-    return as_tensors(state) | {
+    return {
+        **as_tensors(state),
         "losses": torch.tensor(losses, dtype=torch.float64),
         "norms": torch.tensor(norms, dtype=torch.float64),
     }
@@ -120,7 +122,7 @@ def shares() -> Result:
     num_whole = sum(p.numel() for p in method.parameters())
     module, optimizer = engine.setup(method, optimizer_of(method))
     step_of(engine, method, module, optimizer, 0)
-    held = sum(p.to_local().numel() if hasattr(p, "to_local") else p.numel() for p in method.parameters())
+    held = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in method.parameters())
     with torch.no_grad():
         alone = method.backbone(views(0)[0])
     engine.backward(module(*views(1)))
