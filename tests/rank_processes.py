@@ -78,9 +78,9 @@ def _read(path: Path) -> RankResult:
 def _main(module: str, function: str, folder: str, world_size: str, number: str) -> None:
     """One rank: join the group, call the function, keep what it returns."""
     torch.set_num_threads(1)
-    store = dist.FileStore(str(Path(folder) / "store"), int(world_size))
+    store = (Path(folder) / "store").resolve().as_uri()
     timeout = datetime.timedelta(seconds=SECONDS_FOR_A_COLLECTIVE)
-    dist.init_process_group("gloo", store=store, rank=int(number), world_size=int(world_size), timeout=timeout)
+    dist.init_process_group("gloo", init_method=store, rank=int(number), world_size=int(world_size), timeout=timeout)
     result = getattr(importlib.import_module(module), function)()
     tensors = {name: value.detach().contiguous() for name, value in result.items() if isinstance(value, Tensor)}
     texts = {name: value for name, value in result.items() if isinstance(value, str)}
