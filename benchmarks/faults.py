@@ -88,9 +88,9 @@ def _words(text: str) -> Iterator[tuple[int, int, int, str]]:
 def _statements(tree: ast.AST, lines: Sequence[str]) -> Iterator[tuple[int, int, int, str]]:
     """The same for statements of one line that could be missing."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr | ast.AugAssign) and node.lineno == node.end_lineno:
-            if isinstance(node, ast.AugAssign) or isinstance(node.value, ast.Call):
-                yield from ((*span, "pass") for span in _spans(node, lines))
+        is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+        if (is_call or isinstance(node, ast.AugAssign)) and len(spans := list(_spans(node, lines))) == 1:
+            yield (*spans[0], "pass")
 
 
 def _left_out(tree: ast.AST) -> Iterator[ast.AST]:
