@@ -34,9 +34,9 @@ docs: $(CORE) ## write the tables that are made from records
 	@$(BIN)/python docs/tables.py
 
 coverage: $(DEV) ## which lines the tests of `make test` reach
-	@$(BIN)/python -m pytest -m "not slow and not thorough" $(SIDE_BY_SIDE) --cov=counterpoint --cov-report=term:skip-covered
+	@$(BIN)/python -m pytest -m "not slow and not thorough" $(SIDE_BY_SIDE) --cov --cov-report=term
 
-lint: $(DEV) ## style, format and types
+lint: $(DEV) ## style, format and types, of the tests too
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(CHECK_TYPES)

@@ -22,6 +22,7 @@ from result_tables import heading
 import counterpoint as cp
 
 WIDTHS = (256, 1024)
+QUICK_WIDTHS = (16,)
 CHILD = Path(__file__).with_name("loaded_evaluation.py")
 CLOSE = 0.02
 NUM_CALLS = 2
@@ -31,7 +32,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Arguments, or an error that says what to do."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside-load", action="store_true", help="first call and median beside other work")
-    parser.add_argument("--quick", action="store_true", help="few pictures and calls, as a smoke test")
+    parser.add_argument("--quick", action="store_true", help="few pictures, dimensions and calls, as a smoke test")
     return parser.parse_args(words)
 
 
@@ -54,11 +55,11 @@ def differences(run: Path, size: Sequence[int], accuracies: dict[str, dict[str, 
 def main(words: Sequence[str]) -> int:
     """Check that both sides agree, measure, print a table for each width; the exit code."""
     arguments = parse(words)
-    num_pictures = 200 if arguments.quick else 2800
+    num_pictures, widths = (200, QUICK_WIDTHS) if arguments.quick else (2800, WIDTHS)
     num_calls = 1 if arguments.quick else NUM_CALLS
     print(heading("cpu", "evaluation.py"), flush=True)
     has_failed = False
-    for width in WIDTHS:
+    for width in widths:
         with tempfile.TemporaryDirectory() as folder:
             run = train(Path(folder) / "run", pictures(num_pictures), width)
             if odd := differences(run, (width, num_pictures), {}):

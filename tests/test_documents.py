@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_make_targets_of_the_readme_exist() -> None:
 def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (program,) = blocks("python")
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         exec(compile(program, "README.md", "exec"), names)
     assert Path(str(names["page"])).exists()

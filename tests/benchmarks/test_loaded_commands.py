@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import beside_load
 import loaded_evaluation
@@ -20,10 +21,9 @@ from tolerances import assert_close
 pytestmark = pytest.mark.thorough
 
 
-def run_helper(module: object, *words: object) -> dict[str, object]:
-    path = str(Path(str(module.__file__)))  # pyright: ignore[reportAttributeAccessIssue]
-    words = (sys.executable, path, *map(str, words))
-    finished = subprocess.run(words, capture_output=True, text=True, check=False)
+def run_helper(module: ModuleType, *words: object) -> dict[str, object]:
+    command = [sys.executable, str(module.__file__), *map(str, words)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout.splitlines()[-1])
 

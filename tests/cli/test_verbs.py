@@ -3,6 +3,7 @@
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,18 +53,18 @@ def test_without_out_a_run_is_named_after_data_and_method(capsys: pytest.Capture
 
 def test_the_python_call_and_the_command_give_the_same_bits(run: cp.Run) -> None:
     assert main([*TRAIN, "--out", "again", "-q"]) == 0
-    assert cp.Run("again").folder.weights.read_bytes() == run.folder.weights.read_bytes()
+    assert cp.Run(Path("again")).folder.weights.read_bytes() == run.folder.weights.read_bytes()
 
 
 def test_a_config_file_with_flags_above_it(folder: Path) -> None:
     (folder / "run.yaml").write_text("data: images.npz\nout: run\nepochs: 7\nbatch_size: 16\noptim:\n  name: sgd\n")
     assert main(["train", "--config", "run.yaml", "--epochs", "1", "-q"]) == 0
-    run = cp.Run("run")
+    run = cp.Run(Path("run"))
     assert len(run.metrics) == 1
     assert "name: sgd" in run.folder.config.read_text()
     assert main(["preview", "--config", "run.yaml", "-q"]) == 0  # its out is the run's, not the sheet's
     assert (folder / "preview.png").exists()
-    assert len(cp.Run("run").metrics) == 1
+    assert len(cp.Run(Path("run")).metrics) == 1
 
 
 def test_overwrite_and_resume(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +191,7 @@ def test_sigterm_saves_says_how_to_go_on_and_leaves_with_the_code_of_the_shell(
 ) -> None:
     original = JointEmbedding.forward
 
-    def forward(self: JointEmbedding, *views: Tensor) -> Tensor:
+    def forward(self: JointEmbedding, *views: Any) -> Tensor:
         signal.raise_signal(signal.SIGTERM)
         return original(self, *views)
 

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def agree() -> Result:
     number = rank()
-    found = {
+    found: Result = {
         "any": f"{any_over_ranks(number == 1)} {any_over_ranks(False)} {any_over_ranks(True)}",
         "texts": repr(gather_texts(ODD_TEXTS[number] * (number + 1))),
         "none": repr(gather_texts("")),

@@ -110,7 +110,7 @@ def test_results_are_handed_on_in_the_order_of_the_items(num_threads: int, is_pa
         waiting.add(item)
         most_waiting.append(len(waiting))
         for _ in range(20 - item):
-            torch.ones(100, 100) @ torch.ones(100, 100)
+            torch.ones(100, 100).mm(torch.ones(100, 100))
         return item**2
 
     def add(item: int, square: int) -> None:

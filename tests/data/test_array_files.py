@@ -25,7 +25,7 @@ def open_data(path: Path, **settings: object) -> Source:
     return open_source(path, SourceSettings(**settings), progress=silent)
 
 
-def refusal(path: Path, **settings: object) -> str:
+def refusal(path: Path, **settings: Any) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
         open_data(path, **settings)
     assert "\n" not in str(caught.value)

@@ -17,11 +17,11 @@ from counterpoint.data.sources import open_source
 from data.silent_progress import silent
 
 
-def open_data(data: Any, given: Any = None, **settings: object) -> Source:
+def open_data(data: Any, given: Any = None, **settings: Any) -> Source:
     return open_source(data, SourceSettings(**settings), labels=given, progress=silent)
 
 
-def refusal(data: Any, given: Any = None, **settings: object) -> str:
+def refusal(data: Any, given: Any = None, **settings: Any) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
         open_data(data, given, **settings)
     assert "\n" not in str(caught.value)

@@ -23,7 +23,7 @@ def open_data(data: Any, **settings: object) -> Source:
     return open_source(data, SourceSettings(**settings), progress=silent)
 
 
-def refusal(data: Any, **settings: object) -> str:
+def refusal(data: Any, **settings: Any) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
         open_data(data, **settings)
     assert "\n" not in str(caught.value)
@@ -54,7 +54,7 @@ def original_arrays(rng: np.random.Generator, num_images: int = 50) -> dict[str,
     }
 
 
-def save(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+def save(path: Path, arrays: dict[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, **arrays)
     return path

@@ -1,6 +1,7 @@
 """Image files as a source: folders with splits (Tiny ImageNet, ImageNet), and lists of paths."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def open_data(path: Path, **settings: object) -> Source:
     return open_source(path, SourceSettings(image_size=16, **settings), progress=silent)
 
 
-def refusal(path: Path, **settings: object) -> str:
+def refusal(path: Path, **settings: Any) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
         open_data(path, **settings)
     assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ import pytest
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.npz_files import holds_objects, npz_keys, read_npy, read_npz
 
-ARRAYS: dict[str, np.ndarray] = {
+ARRAYS: dict[str, Any] = {
     "bytes": np.arange(24, dtype=np.uint8).reshape(2, 3, 4),
     "columns": np.asfortranarray(np.arange(12.0).reshape(3, 4)),
     "big endian": np.arange(5, dtype=">i8"),

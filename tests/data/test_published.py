@@ -29,7 +29,7 @@ def open_set(name: str, root: Path, **settings: object) -> Source:
     return open_source(name, SourceSettings(root=str(root), **settings), progress=silent)
 
 
-def refusal(name: str, root: Path, **settings: object) -> str:
+def refusal(name: str, root: Path, **settings: Any) -> str:
     with pytest.raises((DataError, UsageError)) as caught:
         open_set(name, root, **settings)
     assert "\n" not in str(caught.value)

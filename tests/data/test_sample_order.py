@@ -1,5 +1,7 @@
 """Who is held out, in which order the others come, and in which batches they are fetched."""
 
+from collections.abc import Generator
+
 import pytest
 import torch
 from torch import Tensor
@@ -135,6 +137,7 @@ def test_an_epoch_that_was_left_midway_does_not_disturb_the_next(store: MemorySt
     loader = BatchLoader(store, EpochOrder(torch.arange(40), 6, seed=1))
     expected = epoch_of(loader, 1)
     half = loader.epoch(0)
+    assert isinstance(half, Generator)
     next(half)
     half.close()
     assert_same_batches(epoch_of(loader, 1), expected)

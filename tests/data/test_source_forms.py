@@ -3,6 +3,7 @@
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def save_shard(path: Path, pictures: list[bytes]) -> Path:
     return path
 
 
-def table(pictures: list[bytes]) -> object:
+def table(pictures: list[bytes]) -> Any:
     return arrow.table({"image": pictures, "label": [0, 1, 0, 1]})
 
 

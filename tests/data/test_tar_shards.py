@@ -3,6 +3,7 @@
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from data import shard_files as files
 from data.silent_progress import silent
 
 
-def open_tar(path: Path, **settings: object) -> Source:
+def open_tar(path: Path, **settings: Any) -> Source:
     return tar_shards.open_shards(path, SourceSettings(**{"image_size": 16, **settings}), silent)
 
 

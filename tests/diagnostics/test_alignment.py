@@ -4,6 +4,7 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -102,13 +103,13 @@ def test_cosines_of_plus_and_minus_one_fall_into_the_outer_bins() -> None:
 
 
 @pytest.mark.parametrize("measure", [alignment, cosine_histogram])
-def test_views_of_other_shapes_are_refused(measure: object) -> None:
+def test_views_of_other_shapes_are_refused(measure: Callable[[Tensor, Tensor], object]) -> None:
     with pytest.raises(ValueError, match=r"z0 and z1 must have the same shape, got \(3, 2\) and \(2, 2\)"):
         measure(torch.ones(3, 2), torch.ones(2, 2))
 
 
 @pytest.mark.parametrize("measure", [alignment, cosine_histogram])
-def test_views_that_are_not_finite_are_named(measure: object) -> None:
+def test_views_that_are_not_finite_are_named(measure: Callable[[Tensor, Tensor], object]) -> None:
     bad = torch.tensor([[1.0], [math.nan]])
     with pytest.raises(ValueError, match=r"z1 must be finite, but row 1"):
         measure(torch.ones(2, 1), bad)

@@ -37,6 +37,7 @@ class SmallMethod(nn.Module):
         self.target = nn.Linear(WIDTH, CLASSES)
         self.target.requires_grad_(False)
         self.heat = nn.Parameter(torch.tensor(0.7))
+        self.queue: Tensor
         self.register_buffer("queue", torch.zeros(3, CLASSES))
         self.poisoned_rank = -1  # where the gradient becomes NaN
 

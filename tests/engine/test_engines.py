@@ -55,7 +55,8 @@ def trained(name: str, *, dtype: torch.dtype = torch.float64, norm: type[nn.Modu
             norms.append(length)
         state = engine.full_state()
     assert state is not None
-    return as_tensors(state) | {
+    return {
+        **as_tensors(state),
         "losses": torch.tensor(losses, dtype=torch.float64),
         "norms": torch.tensor(norms, dtype=torch.float64),
     }

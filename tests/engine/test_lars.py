@@ -2,6 +2,7 @@
 
 import copy
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,7 +165,7 @@ def test_parameters_without_a_gradient_stay_and_the_closure_is_called() -> None:
         ({"lr": 1.0, "trust": float("inf")}, "trust must be > 0 and finite, got inf"),
     ],
 )
-def test_values_out_of_range_are_refused(values: dict[str, float], message: str) -> None:
+def test_values_out_of_range_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LARS(parameters([torch.ones(2)]), **values)
 

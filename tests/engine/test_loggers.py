@@ -205,7 +205,8 @@ def test_a_run_gets_the_loggers_it_asks_for(folder: RunFolder, monkeypatch: pyte
     monkeypatch.setattr(loggers, "_is_installed", lambda name: True)
     assert build_loggers(EngineSettings(), folder) == ()
     for name, kind in CATALOGUE.items():
-        assert [type(logger) for logger in build_loggers(EngineSettings(**{name: True}), folder)] == [kind]
+        flag: dict[str, Any] = {name: True}
+        assert [type(logger) for logger in build_loggers(EngineSettings(**flag), folder)] == [kind]
     both = build_loggers(EngineSettings(tensorboard=True, wandb=True), folder)
     assert [type(logger) for logger in both] == [TensorBoardLogger, WandbLogger]
 
@@ -216,8 +217,9 @@ def test_a_missing_package_is_named_with_its_extra(
     name: str, spec: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loggers, "find_spec", lambda package: spec)
+    flag: dict[str, Any] = {name: True}
     with pytest.raises(UsageError) as caught:
-        build_loggers(EngineSettings(**{name: True}), folder)
+        build_loggers(EngineSettings(**flag), folder)
     assert str(caught.value) == (
         f"engine.{name} is true, but {name} is not installed; pip install 'counterpoint[{name}]', or leave it out "
         "(metrics.jsonl is always written)"

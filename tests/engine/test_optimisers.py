@@ -23,7 +23,7 @@ class Parts(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, 4, 3, padding=1)
         self.batch_norm = nn.BatchNorm2d(4)
-        self.layer_norm = nn.LayerNorm((4, 6, 6))  # its weight has three dimensions
+        self.layer_norm = nn.LayerNorm([4, 6, 6])  # its weight has three dimensions
         self.head = nn.Linear(4 * 36, 5)
         self.diagonal = nn.Parameter(torch.ones(5))
         self.scale = LogitScale(10.0, is_learned=True)

@@ -68,6 +68,8 @@ def test_extraction_is_the_encoder_applied_to_every_sample(
 
 def test_norms_are_set_to_the_average_over_the_chunks() -> None:
     norm = nn.BatchNorm1d(2)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
     norm.running_mean.fill_(99.0)
     chunks = [torch.tensor([[1.0, 10.0], [3.0, 30.0]]), torch.tensor([[5.0, 0.0], [7.0, 8.0]]), torch.ones(1, 2)]
     state = torch.get_rng_state()

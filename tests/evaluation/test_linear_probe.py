@@ -90,11 +90,11 @@ def test_class_numbers_are_kept_as_they_are() -> None:
 
 def test_nothing_is_random() -> None:
     train, labels = overlapping()
-    state = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    state = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].tolist()
     first = probe_predict(train, labels, train)
     assert torch.equal(probe_predict(train, labels, train), first)
     assert torch.equal(torch.get_rng_state(), state[0])
-    assert np.random.get_state()[1].tolist() == state[1]
+    assert np.random.get_state(legacy=False)["state"]["key"].tolist() == state[1]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

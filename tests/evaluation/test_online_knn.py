@@ -104,9 +104,9 @@ def test_it_leaves_no_trace(trained: TrainedRun) -> None:
     assert False in modes
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+        before = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].tolist(), random.getstate()
         figures = measure(trained)(at)
-        after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+        after = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].tolist(), random.getstate()
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
     assert [part.training for part in at.method.modules()] == modes

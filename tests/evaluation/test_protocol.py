@@ -181,6 +181,7 @@ def test_samples_without_a_label_are_neither_bank_nor_query(
     clusters: Any, run: cp.Run, evaluation: cp.Evaluation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = open_trained(run, reporter=Reporter(quiet=True))
+    assert trained.source.labels is not None
     labels = trained.source.labels.clone()
     labels[trained.split.train[:5]] = -1
     labels[trained.split.held_out[:4]] = -1

@@ -132,15 +132,16 @@ def test_many_tiles_spans_and_chunks(psi: PairFunction, kind: str, place: str, n
 def test_scores_that_lie_close_together_and_others(kind: str, place: str, scale: float) -> None:
     """Without biases their bound is known; far apart, one exponential cannot serve both readings."""
     scores = draw(70, 90, 20, kind=kind)
-    terms = ScoreTerms(*scores.terms.flat()[:2], torch.tensor(scale, dtype=torch.float64))  # pyright: ignore[reportArgumentType]
+    terms = ScoreTerms(scores.terms.anchors_ND, scores.terms.keys_MD, torch.tensor(scale, dtype=torch.float64))
     assert_equals_dense(replace(scores, terms=terms), EXPONENTIAL)
 
 
 @pytest.mark.parametrize("kind", ["self", "two-way"])
 def test_weights_of_any_size_have_a_gradient(kind: str) -> None:
     scores = draw(40, 50, 8, kind=kind, dtype=torch.float32)
-    vectors = [None if v is None else 8 * torch.nn.functional.normalize(v) for v in scores.terms.flat()[:2]]
-    scores = replace(scores, terms=ScoreTerms(*vectors, torch.tensor(0.6)))  # pyright: ignore[reportArgumentType]
+    anchors, keys = (8 * torch.nn.functional.normalize(v) for v in (scores.terms.anchors_ND, scores.keys_MD))
+    terms = ScoreTerms(anchors, None if scores.terms.keys_MD is None else keys, torch.tensor(0.6))
+    scores = replace(scores, terms=terms)
     statistic, weight = KERNEL.reduce(scores, EXPONENTIAL), positive_weight(scores)
     huge = PerAnchor(*(None if part is None else 1e25 * part for part in (weight.rows_N, weight.columns_M)))  # pyright: ignore[reportArgumentType]
     ours, theirs = (KERNEL.gradient(scores, EXPONENTIAL, statistic, w).anchors_ND for w in (huge, weight))
@@ -285,6 +286,7 @@ def dense_without(scores: PairScores, weight: PerAnchor) -> ScoreTerms:
     )
     some = dense.gradient(part, EXPONENTIAL, dense.reduce(part, EXPONENTIAL), PerAnchor(weight.rows_N[kept]))
     anchors, own = torch.zeros_like(terms.anchors_ND), torch.zeros_like(weight.rows_N)
+    assert some.row_own_N is not None
     anchors[kept], own[kept] = some.anchors_ND, some.row_own_N
     return replace(some, anchors_ND=anchors, row_own_N=own)
 

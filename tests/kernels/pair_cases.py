@@ -42,9 +42,9 @@ def draw_terms(kind: str, *, has_biases: bool, seed: int = 0, dtype: torch.dtype
 
     m = NUM_ANCHORS if kind == "self" else NUM_KEYS
     anchors, keys, scale = draw(NUM_ANCHORS, 2), draw(m, 2), draw()
-    biases = [draw(NUM_ANCHORS), draw(m), draw(m), draw(NUM_ANCHORS)] if has_biases else [None] * 4
+    biases = [draw(NUM_ANCHORS), draw(m), draw(m), draw(NUM_ANCHORS)] if has_biases else []
     if kind != "two-way":
-        biases[2:] = [None, None]
+        biases = biases[:2]
     return ScoreTerms(anchors, None if kind == "self" else keys, scale, *biases)
 
 
@@ -86,9 +86,8 @@ def counts(mask: PairMask, num_keys: int) -> list[list[bool]]:
 
 def as_pairs(scores: PairScores, terms: ScoreTerms | None = None) -> oracle.Pairs:
     """The same scores, or other terms of the same layout, for the oracle."""
-    flat = [None if t is None else t.tolist() for t in (terms or scores.terms).flat()]
-    pairs = oracle.Pairs(counts(scores.mask, len(scores.keys_MD)), *flat)
-    return oracle.Pairs(**{**vars(pairs), "is_two_way": scores.is_two_way})
+    flat: list[Any] = [None if t is None else t.tolist() for t in (terms or scores.terms).flat()]
+    return oracle.Pairs(counts(scores.mask, len(scores.keys_MD)), *flat, is_two_way=scores.is_two_way)
 
 
 def draw_weight(scores: PairScores, seed: int = 9) -> PerAnchor:

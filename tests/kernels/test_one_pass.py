@@ -10,6 +10,7 @@ import torch
 from pair_cases import FUNCTIONS, KINDS, MASKS, draw_terms, draw_weight, make_mask, make_scores, small_tiles
 from torch import Tensor
 
+import derivatives
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, HINGE, PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.cpu import tiled
@@ -111,19 +112,19 @@ def test_transforms_and_hessians_are_those_of_the_whole_matrix(kind: str, psi: P
     def theirs(a: Tensor) -> Tensor:
         return by_matrix(scores, psi)(a, *others)
 
-    gradient = torch.autograd.functional.jacobian(theirs, anchors)
-    hessian = torch.autograd.functional.hessian(theirs, anchors)
+    gradient = derivatives.jacobian(theirs, anchors)
+    hessian = derivatives.hessian(theirs, anchors)
     for transform in (torch.func.grad, torch.func.jacrev, torch.func.jacfwd):
         assert_close(transform(ours)(anchors), gradient)
     for second in (torch.func.hessian, lambda f: torch.func.jacrev(torch.func.grad(f))):
         assert relative_error(second(ours)(anchors), hessian) < HESSIAN_LIMIT
     v = torch.randn(anchors.shape, generator=torch.Generator().manual_seed(8), dtype=anchors.dtype)
     product = torch.einsum("abcd,cd->ab", hessian, v)
-    for multiply in (torch.autograd.functional.hvp, torch.autograd.functional.vhp):
-        assert relative_error(multiply(ours, anchors, v)[1], product) < HESSIAN_LIMIT
+    for multiply in (derivatives.hvp, derivatives.vhp):
+        assert relative_error(multiply(ours, anchors, v), product) < HESSIAN_LIMIT
     assert relative_error(torch.func.jvp(torch.func.grad(ours), (anchors,), (v,))[1], product) < HESSIAN_LIMIT
     batch = torch.stack([anchors, -anchors])
-    expected = torch.stack([torch.autograd.functional.jacobian(theirs, a) for a in batch])
+    expected = torch.stack([derivatives.jacobian(theirs, a) for a in batch])
     assert_close(torch.func.vmap(torch.func.grad(ours))(batch), expected)
 
 

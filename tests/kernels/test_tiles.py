@@ -71,7 +71,7 @@ def derive_twice(scores: PairScores, value_of: Callable[[PairScores], Tensor]) -
     """Forward, backward, Hessian-vector product in both modes."""
     scores, inputs = with_gradients(scores)
     slopes = torch.autograd.grad(value_of(scores), inputs, create_graph=True)
-    torch.autograd.grad(sum((slope * slope.detach()).sum() for slope in slopes), inputs)
+    torch.autograd.grad(torch.stack([(slope * slope.detach()).sum() for slope in slopes]).sum(), inputs)
     x = inputs[0].detach()
 
     def of_anchors(anchors: Tensor) -> Tensor:

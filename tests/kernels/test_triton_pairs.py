@@ -147,7 +147,8 @@ def draw(
     labels = [torch.randint(0, 9, (rows,), generator=generator, device="cuda") for rows in (n, m)]
     if kind == "self":
         labels[1] = labels[0]
-    mask = PairMask(excluded, *(labels if has_labels else (None, None)), is_ragged=True)
+    anchor_labels, key_labels = labels if has_labels else (None, None)
+    mask = PairMask(excluded, anchor_labels, key_labels, is_ragged=True)
     terms = ScoreTerms(
         anchors.to(dtype), None if kind == "self" else keys.to(dtype), torch.tensor(20.0, device="cuda"), *biases
     )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from whole_batch_checks import HESSIAN_LIMIT, gradients
 
+import derivatives
 from counterpoint.kernels.cpu import tiles
 from counterpoint.kernels.select import use
 from counterpoint.losses.loss import Loss, Part
@@ -38,14 +39,14 @@ def assert_true_second_derivatives(loss: Loss, kernel: str, z0: Tensor, z1: Tens
         return loss(z[0], z[1])
 
     with use("dense"):
-        dense = torch.autograd.functional.hessian(of_both, stacked).reshape(size, size)
+        dense = derivatives.hessian(of_both, stacked).reshape(size, size)
     assert float(dense.abs().max()) > 1e-3
     vector = torch.randn(stacked.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     expected = dense @ vector.flatten()
     with on_kernel(kernel):
         assert torch.autograd.gradcheck(loss, (z0, z1))
         assert torch.autograd.gradgradcheck(loss, (z0, z1))
-        product = torch.autograd.functional.vhp(of_both, stacked, vector)[1]
+        product = derivatives.vhp(of_both, stacked, vector)
         forward_product = torch.func.jvp(torch.func.grad(of_both), (stacked,), (vector,))[1]
         assert relative_error(product.flatten(), expected) < HESSIAN_LIMIT
         assert relative_error(forward_product.flatten(), expected) < HESSIAN_LIMIT

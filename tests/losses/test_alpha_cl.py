@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from memory_watch import LargestResult
 from torch import Tensor
 
+import derivatives
 from counterpoint.losses import InfoNCE, alpha_energy
 from counterpoint.losses.alpha_rules import AlphaRule, Direct, Entropy, FixedInverse, InversePower, Square
 from counterpoint.losses.importance import AlphaCL, OwnRule
@@ -321,7 +322,7 @@ def test_the_hessian_by_transforms_is_that_by_autograd() -> None:
     z = torch.cat(draw_views(3)).detach()
     for name in RULES:
         loss = AlphaCL(RULES[name][0], backpropagate_alpha=True)
-        expected = torch.autograd.functional.hessian(lambda z, loss=loss: loss(*both(z)), z)
+        expected = derivatives.hessian(lambda z, loss=loss: loss(*both(z)), z)
         assert_close(torch.func.hessian(lambda z, loss=loss: loss(*both(z)))(z), expected)  # pyright: ignore
 
 
@@ -519,17 +520,18 @@ def test_the_card_names_rule_and_normalisation() -> None:
 
 
 GOOD = torch.ones(4, 2)
+build: Any = AlphaCL  # with arguments that its types refuse
 BAD_SETTINGS: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: AlphaCL(negatives="all"), ValueError, r"negatives must be one of two-view, .*, got 'all'"),
-    (lambda: AlphaCL(stream="no"), ValueError, r"stream must be True, False or 'auto', got 'no'"),
+    (lambda: build(negatives="all"), ValueError, r"negatives must be one of two-view, .*, got 'all'"),
+    (lambda: build(stream="no"), ValueError, r"stream must be True, False or 'auto', got 'no'"),
     (lambda: AlphaCL(OwnRule(Entropy()), stream=True), ValueError, r"decides each row by itself.*can_stream=True"),
     (
-        lambda: AlphaCL(lambda cost, own: cost),
+        lambda: build(lambda cost, own: cost),
         TypeError,
         r"rule must be a rule such as Entropy\(\).*got function; wrap",
     ),
-    (lambda: AlphaCL(Entropy), TypeError, r"rule must be a rule such as .*, got Entropy; wrap it or build it"),
-    (lambda: AlphaCL("entropy"), TypeError, r"rule must be a rule such as .*, got str"),
+    (lambda: build(Entropy), TypeError, r"rule must be a rule such as .*, got Entropy; wrap it or build it"),
+    (lambda: build("entropy"), TypeError, r"rule must be a rule such as .*, got str"),
     (lambda: AlphaCL()(GOOD, GOOD[:3]), ValueError, r"z0 and z1 must have the same shape"),
     (lambda: AlphaCL()(GOOD, GOOD * math.nan), ValueError, r"z1 must be finite, but row 0"),
     (lambda: AlphaCL()(GOOD, GOOD, torch.zeros(3).long()), ValueError, r"labels must be one per sample"),

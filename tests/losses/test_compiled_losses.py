@@ -107,7 +107,8 @@ def test_batches_of_another_size_are_taken() -> None:
     torch._dynamo.reset()
     loss = torch.compile(InfoNCE(), fullgraph=True, backend="aot_eager")
     for n in (5, 3, 4):
-        views = tuple(z[:n].detach().requires_grad_() for z in draw_views())
+        first, second = (z[:n].detach().requires_grad_() for z in draw_views())
+        views = first, second
         assert_same(with_gradient(loss, views, LABELS[:n]), with_gradient(InfoNCE(), views, LABELS[:n]))
 
 

@@ -11,6 +11,7 @@ from streamed_checks import KERNELS, on_kernel
 from torch import Tensor
 from whole_batch_checks import HESSIAN_LIMIT, draw_views
 
+import derivatives
 from oracles.family_losses import Setting
 from tolerances import assert_close, relative_error
 
@@ -33,7 +34,7 @@ def direction(seed: int = 5) -> Tensor:
 
 def dense_hessian(case: Case, setting: Setting) -> Tensor:
     """By autograd alone, through all distances."""
-    return torch.autograd.functional.hessian(of_both(plain_loss(case, setting)), stacked())
+    return derivatives.hessian(of_both(plain_loss(case, setting)), stacked())
 
 
 @each_kernel
@@ -65,8 +66,8 @@ def test_hessian_vector_products_are_those_of_the_dense_hessian(case: Case, sett
     function = of_both(case(setting))
     with on_kernel(kernel):
         products = [
-            torch.autograd.functional.hvp(function, z, v)[1],
-            torch.autograd.functional.vhp(function, z, v)[1],
+            derivatives.hvp(function, z, v),
+            derivatives.vhp(function, z, v),
             torch.func.jvp(torch.func.grad(function), (z,), (v,))[1],
             torch.func.grad(lambda x: (torch.func.grad(function)(x) * v).sum())(z),
         ]
@@ -82,7 +83,7 @@ def test_hessian_vector_products_are_those_of_the_dense_hessian(case: Case, sett
 @pytest.mark.sampled(258)
 def test_transforms_of_functions_are_true(case: Case, setting: Setting, kernel: str) -> None:
     z, function, plain = stacked(), of_both(case(setting)), of_both(plain_loss(case, setting))
-    hessian, gradient = dense_hessian(case, setting), torch.autograd.functional.jacobian(plain, z)
+    hessian, gradient = dense_hessian(case, setting), derivatives.jacobian(plain, z)
     batch = torch.stack([z, 2 * z - 0.3])
     with on_kernel(kernel):
         for transform in (torch.func.grad, torch.func.jacrev, torch.func.jacfwd):
@@ -90,7 +91,7 @@ def test_transforms_of_functions_are_true(case: Case, setting: Setting, kernel: 
         assert relative_error(torch.func.hessian(function)(z), hessian) < HESSIAN_LIMIT
         assert relative_error(torch.func.jacrev(torch.func.jacrev(function))(z), hessian) < HESSIAN_LIMIT
         assert_close(torch.func.vmap(function)(batch), torch.stack([plain(x) for x in batch]))
-        slopes = torch.stack([torch.autograd.functional.jacobian(plain, x) for x in batch])
+        slopes = torch.stack([derivatives.jacobian(plain, x) for x in batch])
         assert_close(torch.func.vmap(torch.func.grad(function))(batch), slopes)
 
 
@@ -155,6 +156,6 @@ def test_held_importance_has_the_gradient_but_not_the_hessian(case: Case, settin
         return (alpha * (own[:, None] - half_squares)).sum(1).mean()
 
     with on_kernel(kernel):
-        product = torch.autograd.functional.vhp(of_both(loss), z, v)[1]
+        product = derivatives.vhp(of_both(loss), z, v)
         assert_close(torch.func.grad(of_both(loss))(z), torch.func.grad(held)(z))
-    assert relative_error(torch.autograd.functional.vhp(held, z, v)[1], product) > 1e-3
+    assert relative_error(derivatives.vhp(held, z, v), product) > 1e-3

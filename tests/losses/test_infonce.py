@@ -3,6 +3,8 @@
 # N samples per view, D features
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE
+from counterpoint.losses.blocks import Negatives
 from oracles import family_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
@@ -41,7 +44,7 @@ def draw_views(n: int = 4, d: int = 3, *, seed: int = 0, dtype: torch.dtype = to
     return z0.to(dtype).requires_grad_(), z1.to(dtype).requires_grad_()
 
 
-def of_oracle(function: object, z0: Tensor, z1: Tensor, setting: dict) -> object:
+def of_oracle(function: Callable[..., Any], z0: Tensor, z1: Tensor, setting: dict) -> Any:
     """Call an oracle with tensors and an InfoNCE's keyword arguments."""
     tau, epsilon, kind, normalize = (setting[key] for key in ("temperature", "epsilon", "negatives", "normalize"))
     return function(z0.tolist(), z1.tolist(), tau, epsilon, kind, normalize)
@@ -73,7 +76,7 @@ def test_value_and_gradient_are_the_papers(setting: dict, dtype: torch.dtype) ->
 )
 @settings(max_examples=40)
 def test_any_setting_is_the_papers(
-    *, n: int, d: int, seed: int, tau: float, epsilon: float, kind: str, normalize: bool
+    *, n: int, d: int, seed: int, tau: float, epsilon: float, kind: Negatives, normalize: bool
 ) -> None:
     z0, z1 = draw_views(n, d, seed=seed)
     expected = oracle.info_nce(z0.tolist(), z1.tolist(), tau, epsilon, kind, normalize).real
@@ -175,7 +178,7 @@ def relative_change(value: Tensor, before: Tensor) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_size_of_a_vector_matters_only_without_normalisation(kind: str) -> None:
+def test_the_size_of_a_vector_matters_only_without_normalisation(kind: Negatives) -> None:
     z0, z1 = draw_views()
     scaled = z0 * torch.tensor([[0.1], [1.0], [3.0], [7.0]], dtype=torch.float64)
     unit, raw = (InfoNCE(negatives=kind, normalize=normalize) for normalize in (True, False))
@@ -184,7 +187,7 @@ def test_the_size_of_a_vector_matters_only_without_normalisation(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_shift_of_all_vectors_leaves_distances_alone(kind: str) -> None:
+def test_a_shift_of_all_vectors_leaves_distances_alone(kind: Negatives) -> None:
     """The loss is written in distances, so raw vectors may be moved together."""
     z0, z1 = draw_views()
     loss = InfoNCE(negatives=kind, normalize=False)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE
+from counterpoint.losses.blocks import Negatives
+from counterpoint.losses.loss import Loss
 from oracles.number_checks import assert_numbers
 
 KINDS = ["two-view", "cross-view", "same-view"]
@@ -27,17 +29,19 @@ def simplex(n: int) -> Tensor:
     return (left * sizes)[:, : n - 1]
 
 
-def descend(loss: InfoNCE, n: int, d: int, *, nonnegative: bool) -> float:
+def descend(loss: Loss, n: int, d: int, *, nonnegative: bool) -> float:
     """Loss after some Adam steps from a random start."""
     generator = torch.Generator().manual_seed(n * 100 + d)
     z = torch.randn(2, n, d, generator=generator, dtype=torch.float64).requires_grad_()
     optimizer = torch.optim.Adam([z], lr=0.2)
+    reached = math.nan
     for _ in range(80):
         optimizer.zero_grad()
         value = loss(*(z.square() if nonnegative else z))
         value.backward()
         optimizer.step()
-    return float(value.detach())
+        reached = float(value.detach())
+    return reached
 
 
 def test_the_simplex_is_one() -> None:
@@ -49,7 +53,7 @@ def test_the_simplex_is_one() -> None:
 
 
 @each_kind
-def test_the_number_of_negatives(kind: str) -> None:
+def test_the_number_of_negatives(kind: Negatives) -> None:
     for n in (2, 5):
         alpha = InfoNCE(negatives=kind).importance(torch.eye(n), torch.eye(n))
         assert (alpha > 0).sum(1).tolist() == [InfoNCE(negatives=kind).num_negatives(n)] * (2 * n)
@@ -58,7 +62,7 @@ def test_the_number_of_negatives(kind: str) -> None:
 @each_kind
 @each_epsilon
 @pytest.mark.parametrize("normalize", [True, False])
-def test_identical_embeddings_are_at_chance(kind: str, epsilon: float, normalize: bool) -> None:
+def test_identical_embeddings_are_at_chance(kind: Negatives, epsilon: float, normalize: bool) -> None:
     for n in (2, 3, 7):
         loss = InfoNCE(0.2, epsilon, kind, normalize)
         z = torch.tensor([[3.0, -4.0, 1.0]], dtype=torch.float64).expand(n, 3)
@@ -70,7 +74,7 @@ def test_identical_embeddings_are_at_chance(kind: str, epsilon: float, normalize
 @each_kind
 @each_epsilon
 @pytest.mark.parametrize("tau", [0.1, 1.0])
-def test_a_simplex_attains_the_floor(kind: str, epsilon: float, tau: float) -> None:
+def test_a_simplex_attains_the_floor(kind: Negatives, epsilon: float, tau: float) -> None:
     loss = InfoNCE(tau, epsilon, kind)
     for n in (2, 3, 6):
         assert_numbers([1.0, float(loss(simplex(n), simplex(n)))], [1.0, loss.floor(n)])
@@ -80,7 +84,7 @@ def test_a_simplex_attains_the_floor(kind: str, epsilon: float, tau: float) -> N
 @each_epsilon
 @pytest.mark.parametrize("tau", [0.1, 1.0])
 def test_an_orthonormal_basis_attains_the_floor_of_nonnegative_embeddings(
-    kind: str, epsilon: float, tau: float
+    kind: Negatives, epsilon: float, tau: float
 ) -> None:
     loss = InfoNCE(tau, epsilon, kind)
     for n in (2, 3, 6):
@@ -100,7 +104,7 @@ def test_an_orthonormal_basis_attains_the_floor_of_nonnegative_embeddings(
 )
 @settings(max_examples=100)
 def test_no_random_embedding_undercuts_the_floor(
-    *, n: int, d: int, seed: int, tau: float, epsilon: float, kind: str, is_aligned: bool
+    *, n: int, d: int, seed: int, tau: float, epsilon: float, kind: Negatives, is_aligned: bool
 ) -> None:
     z0, z1 = torch.randn(2, n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     z1 = z0 if is_aligned else z1
@@ -114,7 +118,7 @@ def test_no_random_embedding_undercuts_the_floor(
 @pytest.mark.parametrize("epsilon", [1.0, 0.0])
 @pytest.mark.parametrize("nonnegative", [False, True])
 @pytest.mark.sampled(3)
-def test_descent_comes_close_to_the_floor_and_no_further(kind: str, epsilon: float, nonnegative: bool) -> None:
+def test_descent_comes_close_to_the_floor_and_no_further(kind: Negatives, epsilon: float, nonnegative: bool) -> None:
     n = 4
     loss = InfoNCE(0.5, epsilon, kind)
     reached = descend(loss, n, n if nonnegative else n - 1, nonnegative=nonnegative)
@@ -123,14 +127,14 @@ def test_descent_comes_close_to_the_floor_and_no_further(kind: str, epsilon: flo
 
 
 @each_kind
-def test_too_few_dimensions_leave_a_gap(kind: str) -> None:
+def test_too_few_dimensions_leave_a_gap(kind: Negatives) -> None:
     """Four points on a circle are no simplex."""
     loss = InfoNCE(0.5, negatives=kind)
     assert descend(loss, 4, 2, nonnegative=False) > loss.floor(4) + 0.01
 
 
 @each_kind
-def test_raw_vectors_may_grow_until_only_epsilon_is_left(kind: str) -> None:
+def test_raw_vectors_may_grow_until_only_epsilon_is_left(kind: Negatives) -> None:
     for epsilon in (1.0, 0.3):
         loss = InfoNCE(0.5, epsilon, kind, normalize=False)
         far = 100 * simplex(3)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE
+from counterpoint.losses.blocks import Negatives
 from oracles import family_losses as oracle
 from oracles.number_checks import as_float64, assert_numbers
 from tolerances import assert_low_precision
@@ -25,7 +26,7 @@ def draw_views(n: int = 4, d: int = 3) -> tuple[Tensor, Tensor]:
 
 @each_kind
 @pytest.mark.parametrize("epsilon", [1.0, 0.0])
-def test_two_samples(kind: str, epsilon: float) -> None:
+def test_two_samples(kind: Negatives, epsilon: float) -> None:
     """By hand: views agree, the samples are orthogonal, so every gap is (0 - 1) / tau."""
     basis = torch.eye(2, dtype=torch.float64)
     num_negatives = 2 if kind == "two-view" else 1
@@ -34,7 +35,7 @@ def test_two_samples(kind: str, epsilon: float) -> None:
 
 
 @each_kind
-def test_duplicated_samples_keep_a_finite_gradient(kind: str) -> None:
+def test_duplicated_samples_keep_a_finite_gradient(kind: Negatives) -> None:
     """Two equal samples: each has a negative as close as its positive."""
     z = torch.tensor([[1.0, 2.0], [1.0, 2.0], [-2.0, 1.0]], dtype=torch.float64, requires_grad=True)
     loss = InfoNCE(0.5, negatives=kind)(z, z)
@@ -46,7 +47,7 @@ def test_duplicated_samples_keep_a_finite_gradient(kind: str) -> None:
 
 
 @each_kind
-def test_a_silent_row_has_cosine_zero_with_everything_and_gets_no_gradient(kind: str) -> None:
+def test_a_silent_row_has_cosine_zero_with_everything_and_gets_no_gradient(kind: Negatives) -> None:
     z0, z1 = draw_views()
     with torch.no_grad():
         z0[1] = 0.0
@@ -65,7 +66,7 @@ def test_a_silent_row_has_cosine_zero_with_everything_and_gets_no_gradient(kind:
 
 
 @each_kind
-def test_a_wholly_silent_batch_is_at_chance_without_gradient(kind: str) -> None:
+def test_a_wholly_silent_batch_is_at_chance_without_gradient(kind: Negatives) -> None:
     z = torch.zeros(3, 4, requires_grad=True)
     loss = InfoNCE(0.1, negatives=kind)
     value = loss(z, z)
@@ -78,7 +79,7 @@ def test_a_wholly_silent_batch_is_at_chance_without_gradient(kind: str) -> None:
 @each_kind
 @pytest.mark.parametrize("tau", [0.01, 100.0])
 @pytest.mark.parametrize("epsilon", [1.0, 0.0])
-def test_extreme_temperatures_keep_value_and_gradient(kind: str, tau: float, epsilon: float) -> None:
+def test_extreme_temperatures_keep_value_and_gradient(kind: Negatives, tau: float, epsilon: float) -> None:
     z0, z1 = draw_views()
     loss = InfoNCE(tau, epsilon, kind)(z0, z1)
     slopes = torch.stack(torch.autograd.grad(loss, (z0, z1)))
@@ -91,7 +92,7 @@ def test_extreme_temperatures_keep_value_and_gradient(kind: str, tau: float, eps
 
 
 @each_kind
-def test_long_raw_vectors_at_a_low_temperature_neither_overflow_nor_lose_the_gradient(kind: str) -> None:
+def test_long_raw_vectors_at_a_low_temperature_neither_overflow_nor_lose_the_gradient(kind: Negatives) -> None:
     """|z| = 1e3 and tau = 0.01 make exponents of 1e8; whole numbers keep them exact, so that the oracle can tell."""
     z0 = torch.tensor([[617.0, -283.0], [-412.0, 903.0], [155.0, 761.0]], dtype=torch.float64, requires_grad=True)
     z1 = torch.tensor([[-820.0, 441.0], [333.0, -699.0], [-58.0, -947.0]], dtype=torch.float64, requires_grad=True)
@@ -106,7 +107,7 @@ def test_long_raw_vectors_at_a_low_temperature_neither_overflow_nor_lose_the_gra
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @each_kind
-def test_half_precision_is_lifted_before_anything_is_computed(dtype: torch.dtype, kind: str) -> None:
+def test_half_precision_is_lifted_before_anything_is_computed(dtype: torch.dtype, kind: Negatives) -> None:
     z0, z1 = (z.detach().to(dtype).requires_grad_() for z in draw_views())
     infonce = InfoNCE(0.1, negatives=kind)
     loss = infonce(z0, z1)

@@ -3,6 +3,9 @@
 Other peers stand with their losses: DCLW, Barlow Twins, VICReg, SupCon, cross-modal and sigmoid.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from lightly.loss import DCLLoss, NTXentLoss
@@ -37,7 +40,7 @@ def draw_views(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     ids=["lightly-ntxent", "lightly-dcl", "lightly-dcl-as-infonce", "pml-ntxent"],
 )
 def test_value_and_gradients_are_the_peers(
-    ours: object, theirs: object, temperature: float, dtype: torch.dtype
+    ours: Callable[..., Any], theirs: Callable[..., Any], temperature: float, dtype: torch.dtype
 ) -> None:
     views = draw_views(dtype)
     loss, peer = ours(temperature=temperature), theirs(temperature=temperature)

@@ -3,6 +3,7 @@
 # N samples per view, D features
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -209,7 +210,7 @@ def test_bad_input_is_named(loss: Loss) -> None:
         (lambda: VICReg(variance_epsilon=-1), r"variance_epsilon must be > 0, got -1; bardes2022 uses 1e-4"),
     ],
 )
-def test_bad_settings_are_named(build: object, sentence: str) -> None:
+def test_bad_settings_are_named(build: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         build()
 

@@ -2,8 +2,6 @@
 
 # N samples, D features
 
-from functools import partial
-
 import pytest
 import torch
 from lightly.loss import NegativeCosineSimilarity
@@ -20,6 +18,7 @@ from whole_batch_checks import (
     rotation,
 )
 
+import derivatives
 from counterpoint.losses.loss import Part
 from counterpoint.losses.noncontrastive import FORMS, Form, Regression
 from oracles import whole_batch_losses as oracle
@@ -74,7 +73,7 @@ def test_both_derivatives_are_true(form: Form) -> None:
 @each_form
 def test_the_detached_target_is_a_constant_in_the_second_derivative(form: Form) -> None:
     z0, z1 = draw_views(3, 3)
-    hessian = torch.autograd.functional.hessian(lambda a: Regression(form, detach_target=False)(a, z1.detach()), z0)
+    hessian = derivatives.hessian(lambda a: Regression(form, detach_target=False)(a, z1.detach()), z0)
     blocks = torch.func.hessian(Regression(form), argnums=(0, 1))(z0.detach(), z1.detach())
     assert relative_error(blocks[0][0], hessian) < 1e-9
     assert not any(block.any() for block in (blocks[0][1], blocks[1][0], blocks[1][1]))
@@ -97,7 +96,8 @@ def test_duplicated_and_silent_samples(form: Form) -> None:
     z0, z1 = (z.detach() for z in draw_views())
     z0[1], z1[1] = z0[0], z1[0]
     z0[2], z1[3] = 0.0, 0.0
-    z0.requires_grad_(), z1.requires_grad_()
+    z0.requires_grad_()
+    z1.requires_grad_()
     value = Regression(form)(z0, z1)
     assert_numbers(value, complex(TRUTHS[form](z0.tolist(), z1.tolist())).real)
     slopes = gradients(value, z0, z1)[0]
@@ -137,7 +137,7 @@ def test_bad_input_is_named(form: Form) -> None:
 
 def test_an_unknown_form_is_named() -> None:
     with pytest.raises(ValueError, match="form must be one of cosine, squared, got 'l2'"):
-        partial(Regression, "l2")()
+        Regression("l2")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_whole_batch_is_taken_in_every_process() -> None:

@@ -21,6 +21,7 @@ from streamed_checks import (
     with_edges,
     with_parameters,
 )
+from torch import Tensor
 from whole_batch_checks import (
     Oracle,
     assert_bad_input_is_named,
@@ -47,8 +48,16 @@ each_unit = pytest.mark.parametrize("normalize", [True, False])
 
 
 def truth_of(loss: SigmoidPair) -> Oracle:
-    logs = [math.log(loss.scale.value), loss.bias if isinstance(loss.bias, float) else float(loss.bias.detach())]
+    bias = float(loss.bias.detach() if isinstance(loss.bias, Tensor) else loss.bias)
+    logs: list[float | complex] = [math.log(loss.scale.value), bias]
     return lambda z0, z1: oracle.sigmoid_pair(z0, z1, logs, loss.normalize)
+
+
+def learned(loss: SigmoidPair) -> tuple[Tensor, Tensor]:
+    """The logarithm of the scale, and the bias."""
+    assert loss.scale.log is not None
+    assert isinstance(loss.bias, Tensor)
+    return loss.scale.log, loss.bias
 
 
 @each_kernel
@@ -76,7 +85,7 @@ def test_scale_and_bias_get_their_gradients(kernel: str, start: tuple[float, flo
     with on_kernel(kernel):
         bias, log_scale = parameter_gradients(loss(z0, z1), loss)
     rows = z0.tolist(), z1.tolist()
-    logs = [float(x.detach()) for x in (loss.scale.log, loss.bias)]
+    logs = [float(x.detach()) for x in learned(loss)]
     expected = complex_step(lambda logs: complex(oracle.sigmoid_pair(*rows, logs, True)), logs)
     assert_numbers([log_scale, bias], expected, dtype=dtype)
 
@@ -91,8 +100,8 @@ def test_equal_to_open_clip(kernel: str, start: tuple[float, float], dtype: torc
     theirs = SigLipLoss()(F.normalize(z0), F.normalize(z1), scale.exp(), bias)
     *views, of_bias, of_scale = torch.autograd.grad(theirs, (z0, z1, bias, scale))
     with torch.no_grad():
-        loss.scale.log.copy_(scale)
-        loss.bias.copy_(bias)
+        for parameter, start_of_theirs in zip(learned(loss), (scale, bias), strict=True):
+            parameter.copy_(start_of_theirs)
     with on_kernel(kernel):
         ours, fixed = loss(z0, z1), SigmoidPair(*start, learnable=False)(z0, z1)
         assert_close(ours, theirs)
@@ -161,7 +170,7 @@ def test_no_tensor_of_all_pairs_is_made() -> None:
     z0, z1 = draw_views(60, 3)
     with on_kernel("tiled"), LargestResult() as largest:
         slopes = torch.autograd.grad(SigmoidPair()(z0, z1), (z0, z1), create_graph=True)
-        torch.autograd.grad(sum((slope * slope.detach()).sum() for slope in slopes), (z0, z1))
+        torch.autograd.grad(torch.stack([(slope * slope.detach()).sum() for slope in slopes]).sum(), (z0, z1))
     assert largest.num_elements <= 2 * 60 * 3
 
 
@@ -196,10 +205,9 @@ def test_where_negatives_prevail_gradient_descent_goes_below_the_simplex_but_not
     descent = torch.optim.Adam(z, lr=0.05)
     for _ in range(300):
         descent.zero_grad()
-        value = loss(*z)
-        value.backward()
+        loss(*z).backward()
         descent.step()
-    assert loss.floor(n) <= float(value.detach()) < float(loss(simplex(n), simplex(n)))
+    assert loss.floor(n) <= float(loss(*z).detach()) < float(loss(simplex(n), simplex(n)))
 
 
 def test_floors_of_dot_products() -> None:

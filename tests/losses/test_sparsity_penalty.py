@@ -156,9 +156,9 @@ def test_bad_settings_are_named() -> None:
         with pytest.raises(ValueError, match=rf"weight must be >= 0 and finite, got {weight}; ncl2024 uses 0\.01"):
             SparsityPenalty(Heard(), weight)
     with pytest.raises(TypeError, match=r"loss must be one of counterpoint\.losses, got Linear; build it first"):
-        SparsityPenalty(torch.nn.Linear(2, 2))
+        SparsityPenalty(torch.nn.Linear(2, 2))  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="got ABCMeta; build it first"):
-        SparsityPenalty(SpectralContrastive)
+        SparsityPenalty(SpectralContrastive)  # pyright: ignore[reportArgumentType]
 
 
 def test_the_card_names_both() -> None:

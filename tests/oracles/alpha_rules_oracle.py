@@ -5,7 +5,7 @@ A row holds the costs c_j = d_ij^2 of one anchor's negatives. Imports no tensor 
 
 import cmath
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 Number = float | complex
 Row = list[float]
@@ -118,7 +118,7 @@ def negatives_of(i: int, n: int, kind: str) -> list[int]:
     return [j for j in others if (j // n == i // n) == (kind == "same-view")]
 
 
-def half_square(a: list[Number], b: list[Number], normalize: bool) -> Number:
+def half_square(a: Sequence[Number], b: Sequence[Number], normalize: bool) -> Number:
     """d^2: 1 - cosine, with cosine 0 to a zero vector, or |a - b|^2 / 2. Analytic."""
     if not normalize:
         return sum((x - y) * (x - y) for x, y in zip(a, b, strict=True)) / 2
@@ -128,7 +128,7 @@ def half_square(a: list[Number], b: list[Number], normalize: bool) -> Number:
     return 1 - sum(x * y for x, y in zip(a, b, strict=True)) / (norms[0] * norms[1])
 
 
-def costs_of(vectors: list[list[Number]], i: int, kind: str, normalize: bool) -> tuple[list[Number], Number]:
+def costs_of(vectors: Sequence[Sequence[Number]], i: int, kind: str, normalize: bool) -> tuple[list[Number], Number]:
     """d_ij^2 for each negative, and d_i^2."""
     n = len(vectors) // 2
     row = [half_square(vectors[i], vectors[j], normalize) for j in negatives_of(i, n, kind)]

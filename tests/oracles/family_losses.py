@@ -7,7 +7,7 @@ a formula.
 
 import cmath
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Number = float | complex
@@ -23,12 +23,12 @@ def negatives_of(i: int, n: int, kind: str) -> list[int]:
     return {"two-view": others, "same-view": same_view, "cross-view": [j for j in others if j not in same_view]}[kind]
 
 
-def half_squared_distance(a: list[Number], b: list[Number]) -> Number:
+def half_squared_distance(a: Sequence[Number], b: Sequence[Number]) -> Number:
     """d^2 = |a - b|^2 / 2, analytic (no conjugate)."""
     return sum((x - y) * (x - y) for x, y in zip(a, b, strict=True)) / 2
 
 
-def on_the_sphere(z: list[Number]) -> list[Number]:
+def on_the_sphere(z: Sequence[Number]) -> Sequence[Number]:
     """z / |z|; a zero vector stays, whatever the direction of a step."""
     if not any(complex(x).real for x in z):
         return [0.0] * len(z)
@@ -36,12 +36,12 @@ def on_the_sphere(z: list[Number]) -> list[Number]:
     return [x / norm for x in z]
 
 
-def dot(a: list[Number], b: list[Number]) -> Number:
+def dot(a: Sequence[Number], b: Sequence[Number]) -> Number:
     """<a, b>, analytic."""
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def gaps(vectors: list[list[Number]], i: int, kind: str, *, by_cosine: bool = False) -> list[Number]:
+def gaps(vectors: Sequence[Sequence[Number]], i: int, kind: str, *, by_cosine: bool = False) -> list[Number]:
     """d_i^2 - d_ij^2 for every negative j of anchor i; of unit vectors cos_ij - cos_ii', as d^2 = 1 - cos."""
     n = len(vectors) // 2
     partner = (i + n) % (2 * n)

@@ -19,7 +19,7 @@ def unit(z: Matrix) -> Matrix:
 
 def covariance_singular_values(z: Matrix) -> Matrix:
     """directclr2022, Eq. 1 with the released code's np.cov (N - 1)."""
-    return np.linalg.svd(np.atleast_2d(np.cov(z.T)), compute_uv=False)
+    return np.linalg.svd(np.atleast_2d(np.cov(z.T)), compute_uv=False).astype(np.float64)
 
 
 def effective_rank(covariance_values: list[float]) -> float:

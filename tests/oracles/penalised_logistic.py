@@ -17,7 +17,7 @@ def fit(x: Matrix, is_second: Matrix, inverse_penalty: float) -> tuple[Matrix, f
     """Weights and intercept; the intercept is not penalised."""
     design = np.column_stack([x, np.ones(len(x))])
     penalty = np.diag([*[1.0] * x.shape[1], 0.0])
-    weights = np.zeros(design.shape[1])
+    weights, slope = np.zeros(design.shape[1]), np.full(design.shape[1], np.inf)
     for _ in range(50):
         share = 1 / (1 + np.exp(-design @ weights))
         slope = penalty @ weights + inverse_penalty * design.T @ (share - is_second)

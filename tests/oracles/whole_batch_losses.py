@@ -33,7 +33,7 @@ def relu(x: Number) -> Number:
 
 def direction(z: list[Number]) -> list[Number]:
     """z / |z|; zero stays zero."""
-    return on_the_sphere(z) if any(x != 0 for x in z) else z
+    return list(on_the_sphere(z)) if any(x != 0 for x in z) else z
 
 
 def barlow_twins(z0: Rows, z1: Rows, weight: float, epsilon: float) -> Number:
@@ -112,7 +112,9 @@ def mean_l1(z0: Rows, z1: Rows, normalize: bool) -> Number:
     return sum(x if x.real > 0 else -x for z in rows for x in z) / len(rows)
 
 
-def gradient(loss: Callable[[Rows, Rows], Number], z0: Rows, z1: Rows) -> list[Rows]:
+def gradient(
+    loss: Callable[[Rows, Rows], Number], z0: list[list[float]], z1: list[list[float]]
+) -> list[list[list[float]]]:
     """Gradients of ``loss(z0, z1)`` for both."""
     n, d = len(z0), len(z0[0])
 

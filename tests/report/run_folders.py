@@ -252,7 +252,7 @@ def concepts(samples: Samples, embedding: np.ndarray) -> list[dict[str, Any]]:
     return found
 
 
-def arrays(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def arrays(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
     generator = np.random.default_rng(5)
     stored = {f"spectrum/{name}": np.linalg.svd(np.cov(rows.T), compute_uv=False) for name, rows in places.items()}
     edges = np.linspace(-1, 1, 81)

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geom
 QUESTION = {"loss": "InfoNCE", "negatives": "512"}
 
 
-def solve(*shares: float, **settings: object) -> Geometry:
+def solve(*shares: float, **settings: Any) -> Geometry:
     return optimal_geometry(torch.tensor(shares, dtype=torch.float64), **settings)
 
 
@@ -38,8 +39,8 @@ def page(geometry: Geometry, **question: str) -> str:
 
 def spokes(drawing: str) -> list[tuple[float, float]]:
     """Ends of the spokes of the first drawing, from the centre, in radii."""
-    picture = re.search(r"<svg[^>]*plane.*?</svg>", drawing, re.DOTALL)[0]
-    x, y, radius = (float(re.search(rf'<circle[^>]* {name}="([\d.]+)"', picture)[1]) for name in ("cx", "cy", "r"))
+    picture = re.findall(r"<svg[^>]*plane.*?</svg>", drawing, re.DOTALL)[0]
+    x, y, radius = (float(re.findall(rf'<circle[^>]* {name}="([\d.]+)"', picture)[0]) for name in ("cx", "cy", "r"))
     ends = re.findall(r'<path d="M[\d.]+ [\d.]+L([\d.]+) ([\d.]+)" class="spoke', picture)
     return [((float(a) - x) / radius, (y - float(b)) / radius) for a, b in ends]
 
@@ -141,13 +142,14 @@ def test_a_line_of_the_phase_diagram_ends_where_the_minorities_merge() -> None:
     merging, apart = phase_line(diagram, 0, 1), phase_line(diagram, 0, 0)
     assert merging.x == pytest.approx([0.4, 0.6, 0.9002], abs=5e-5)
     assert merging.y[-1] == 1
-    assert -0.5 < merging.y[0] < merging.y[1] < 1
+    first, second = (height for height in merging.y[:2] if height is not None)
+    assert -0.5 < first < second < 1
     assert apart.x == pytest.approx([0.4, 0.6, 0.95, 0.99])
-    assert max(apart.y) < 1
+    assert all(height is not None and height < 1 for height in apart.y)
 
 
 def test_the_charts_of_all_temperatures_share_their_axes() -> None:
-    told = phase_section(phase_diagram([0.4, 0.9, 0.99], [1, math.inf], [0.2, 1.0])).content
+    told = str(phase_section(phase_diagram([0.4, 0.9, 0.99], [1, math.inf], [0.2, 1.0])).content)
     found = re.findall(r"<svg.*?</svg>", told, re.DOTALL)
     ticks = [re.findall(r'class="tick[^>]*>([^<]*)<', drawing) for drawing in found]
     assert len(found) == 4  # two temperatures, for a wide screen and for a phone
@@ -175,7 +177,7 @@ def test_of_many_classes_the_first_are_rebalanced_on_the_page() -> None:
     sampling = replace(plan.sampling, proportions_C=many, repeat_factors_C=many)
     weighting = replace(plan.weighting, anchor_weights_C=many, sample_weights_C=many, gram_CC=torch.eye(60))
     sampling = replace(sampling, geometry=replace(sampling.geometry, gram=torch.eye(60)))
-    told = rebalancing_section(replace(plan, sampling=sampling, weighting=weighting)).content
+    told = str(rebalancing_section(replace(plan, sampling=sampling, weighting=weighting)).content)
     assert "and 20 classes more" in told
     assert len(told) < 2_000_000
 
@@ -189,12 +191,11 @@ def test_nothing_asked_becomes_markup() -> None:
 
 def test_the_file_is_replaced_only_if_it_is_ours(tmp_path: Path) -> None:
     found = solve(0.5, 0.5)
-    options = {"question": QUESTION}
-    path = write_geometry(found, tmp_path / "a.html", **options)
+    path = write_geometry(found, tmp_path / "a.html", question=QUESTION)
     before = path.read_bytes()
-    assert write_geometry(found, path, **options).read_bytes() == before
+    assert write_geometry(found, path, question=QUESTION).read_bytes() == before
     path.write_text("mine")
     with pytest.raises(RunError, match="stays as it is"):
-        write_geometry(found, path, **options)
+        write_geometry(found, path, question=QUESTION)
     assert path.read_text() == "mine"
     assert math.isfinite(found.risk)

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -19,7 +20,7 @@ FLAGS = (
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
-def missing(reason: str) -> None:
+def missing(reason: str) -> NoReturn:
     """Skip with a reason, or fail where a browser is promised."""
     if os.environ.get("CI") and os.environ.get("COUNTERPOINT_REQUIRE_BROWSER") == "1":
         pytest.fail(reason)

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def test_a_run_still_running_says_how_far_it_is(make_run):
 def test_null_everywhere(make_run):
     folder = make_run()
 
-    def blank(value):
+    def blank(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: blank(child) for key, child in value.items()}
         return [blank(child) for child in value] if isinstance(value, list) else None
@@ -159,7 +160,8 @@ def test_constant_and_zero_curves(make_run):
     folder = make_run()
     line = {"epoch": 1, "loss": 0.0, "chance": 0.0, "floor": 0.0, "learning_rate": 0.0}
     (folder / "metrics.jsonl").write_text("".join(json.dumps({**line, "epoch": epoch}) + "\n" for epoch in range(5)))
-    np.savez(folder / "arrays.npz", **{"spectrum/embedding": np.zeros(8), "spectrum/representation": np.zeros(0)})
+    spectra: dict[str, Any] = {"spectrum/embedding": np.zeros(8), "spectrum/representation": np.zeros(0)}
+    np.savez(folder / "arrays.npz", **spectra)
     assert "nan" not in scan(report(folder)).text.lower().split()
 
 

@@ -1,6 +1,7 @@
 """A run folder is read whole, in part or not at all, and what is wrong with it is said in one line."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,15 @@ def test_numbers_arrive_as_written(make_run):
     folder = make_run()
     record = read(folder)
     stored = json.loads((folder / "findings.json").read_text())
-    assert record.place("embedding").effective_rank == stored["places"]["embedding"]["effective_rank"]
+    embedding = record.place("embedding")
+    assert embedding is not None
+    assert record.diagnosis is not None
+    assert record.evaluation is not None
+    assert embedding.effective_rank == stored["places"]["embedding"]["effective_rank"]
     assert [concept.dim for concept in record.diagnosis.concepts] == [concept["dim"] for concept in stored["concepts"]]
-    assert record.evaluation.row("representation", "knn").correct == 354
+    knn = record.evaluation.row("representation", "knn")
+    assert knn is not None
+    assert knn.correct == 354
     assert record.settings["optim.weight_decay"] == "0.0001"
     assert record.asked == {"data", "method", "epochs"}
     assert record.reasons["optim.learning_rate"] == "adamw default"
@@ -110,7 +117,8 @@ def test_not_a_number_and_infinity_read_as_missing(make_run):
 
 def test_spectra_are_sorted_and_finite(make_run):
     folder = make_run()
-    np.savez(folder / "arrays.npz", **{"spectrum/embedding": np.array([1.0, np.nan, 3.0, -1e-18])})
+    spectra: dict[str, Any] = {"spectrum/embedding": np.array([1.0, np.nan, 3.0, -1e-18])}
+    np.savez(folder / "arrays.npz", **spectra)
     assert read(folder).arrays.spectra["embedding"].tolist() == [3.0, 1.0, 0.0]
 
 
@@ -250,6 +258,7 @@ def test_a_dimension_without_a_class_is_shown_without_a_name(make_run):
     plan = PLANS[0]
     assert "no class beyond chance" in str(gallery_section([record], plan))
     assert 'class="class-name"' not in str(gallery_section([record], plan))
+    assert record.diagnosis is not None
     num_concepts = len(record.diagnosis.concepts)
     assert "none is at least 80" in concept_words(record)
     assert f"In {num_concepts} dimensions no class is more common than chance allows." in concept_words(record)

@@ -254,5 +254,5 @@ def test_numbers_stay_out_of_cells_that_are_too_small_and_large_matrices_are_thi
 def test_a_drawing_stays_within_its_width() -> None:
     for size in (1, 2, 3, 12, 64):
         panel = matrix(size) if size > 1 else MatrixPanel("m", [[1.0]], ["x" * 300], ["y" * 300])
-        width = float(re.search(r'viewBox="0 0 ([\d.]+)', heat_map(panel, 330.0))[1])
+        (width,) = map(float, re.findall(r'viewBox="0 0 ([\d.]+)', heat_map(panel, 330.0)))
         assert width <= 331

@@ -106,8 +106,8 @@ def test_columns_say_where_the_two_views_differ(tmp_path: Path, rng: np.random.G
     above = other[HEADER : HEADER + notes - 6]
     written = [(above[:, left : left + TILE] < 128).any() for left in (GAP, 2 * GAP + 102, 2 * GAP + 204)]
     assert written == [False, True, True]
-    columns = [above[:, left : left + TILE] for left in (2 * GAP + 102, 2 * GAP + 204)]
-    assert not np.array_equal(*columns)
+    first, second = (above[:, left : left + TILE] for left in (2 * GAP + 102, 2 * GAP + 204))
+    assert not np.array_equal(first, second)
     assert np.array_equal(other[HEADER + notes :, : 2 * TILE], alike[HEADER:, : 2 * TILE])  # view 1 is as it was
 
 

@@ -56,7 +56,7 @@ def test_a_method_decides_its_wiring(name: str) -> None:
     assert settings.projector.kind == method.projector
     assert settings.output.nonnegative == method.nonnegative
     resolution = resolved(method=name)
-    chosen = {"loss.negatives": (settings.loss.negatives, method.negatives)}
+    chosen: dict[str, tuple[object, object]] = {"loss.negatives": (settings.loss.negatives, method.negatives)}
     chosen["temperature"] = (settings.temperature, method.temperature)
     for path, (value, of_method) in chosen.items():
         assert value == ("auto" if path in resolution.idle else of_method)

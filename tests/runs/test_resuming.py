@@ -29,7 +29,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, num_steps: int) -> None:
     """Let Ctrl-C arrive during a step."""
     original, calls = JointEmbedding.forward, []
 
-    def forward(self: JointEmbedding, *views: Tensor) -> Tensor:
+    def forward(self: JointEmbedding, *views: Any) -> Tensor:
         calls.append(1)
         if len(calls) == num_steps:
             signal.raise_signal(signal.SIGINT)

@@ -259,7 +259,8 @@ def test_the_users_module_from_training_to_evaluation(tmp_path: Path, images: np
     assert answers[0].shape == (NUM_SAMPLES, 12)
     for answer in answers:
         assert_close(torch.from_numpy(answer), torch.from_numpy(answers[0]))
-    known = cp.Run(str(run.path), data=images, labels=labels, encoder=OwnNetwork())
+    as_text: Any = str(run.path)
+    known = cp.Run(as_text, data=images, labels=labels, encoder=OwnNetwork())
     evaluation = cp.evaluate(known, k=3, quiet=True)
     assert {row.features for row in evaluation.rows} == {"representation", "embedding", "pixels (PCA)"}
     assert evaluation.rows == cp.evaluate(run, k=3, quiet=True).rows
@@ -409,7 +410,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_recorded(
 ) -> None:
     original, calls = JointEmbedding.forward, []
 
-    def forward(self: JointEmbedding, *views: Tensor) -> Tensor:
+    def forward(self: JointEmbedding, *views: Any) -> Tensor:
         calls.append(1)
         return original(self, *views) * (float("nan") if len(calls) == 5 else 1.0)
 

@@ -242,7 +242,8 @@ def test_more_room_is_no_worse_for_non_negative_means() -> None:
 
 def test_shares_may_come_in_falling_order_from_numpy() -> None:
     shares = np.sort([0.2, 0.3, 0.5])[::-1]
-    assert float(optimal_geometry(shares, dimension=np.int64(2)).proportions[0]) == 0.5
+    plane: Any = np.int64(2)
+    assert float(optimal_geometry(shares, dimension=plane).proportions[0]) == 0.5
 
 
 def test_bad_arguments_are_refused() -> None:

@@ -1,0 +1,209 @@
+"""How many one-line faults the tests find: those of `make test` beside all but the slow ones.
+
+    python benchmarks/mutations.py                                # 160 faults over four packages: hours on two cores
+    python benchmarks/mutations.py --packages losses --number 40  # a part; parts with one --record add up
+    python benchmarks/mutations.py --show                         # the faults that would be drawn; nothing is run
+
+Each fault is put into a copy of the package. The tests that import the faulty file run first, then the others in the
+folder of its package, and where nothing fails, the thorough ones. Findings are kept in --record, and not made again
+while the faulty file stays as it is. Nothing is written in the repository. Exit code: 0; 1 if `make test` misses what
+the thorough tests find.
+
+Own code: mutmut and cosmic-ray know one set of tests, work within the repository and run all of it for each fault.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import Queue
+
+from faults import SOURCE, Fault, draw
+
+ROOT = SOURCE.parents[1]
+PACKAGES = ("losses", "kernels", "engine", "theory")
+TIERS = {"fast": "not slow and not thorough", "thorough": "thorough and not slow"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The test that failed in each tier; None: all passed, empty: not run, as a faster tier found the fault."""
+
+    fault: Fault
+    source: str
+    fast: str | None
+    thorough: str | None
+
+
+def tests_of(file: str) -> tuple[list[Path], list[Path]]:
+    """The tests that import a file or have its name, and the others of its package's folder."""
+    path = Path(file)
+    module = ".".join(("counterpoint", *path.with_suffix("").parts))
+    parent, _, stem = module.rpartition(".")
+    imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(parent)} import [^\n]*\b{stem}\b")
+    tests = sorted((ROOT / "tests" / path.parts[0]).rglob("test_*.py"))
+    near = [
+        test
+        for test in tests
+        if test.stem.startswith(f"test_{stem}") or imports.search(test.read_text(encoding="utf-8"))
+    ]
+    return near, [test for test in tests if test not in near]
+
+
+def first_failure(workplace: Path, tests: Sequence[Path], tier: str, limit: float) -> str | None:
+    """The first test that fails on the copy of the package in a folder; None if all pass."""
+    environment = {**os.environ, "PYTHONPATH": str(workplace), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
+    environment |= {"HYPOTHESIS_STORAGE_DIRECTORY": str(workplace / "hypothesis")}
+    words = ["-m", TIERS[tier], "-x", "--tb=no", "-p", "no:cacheprovider", f"--basetemp={workplace / 'files'}"]
+    said = workplace / "said.txt"
+    with said.open("w", encoding="utf-8") as output:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *words, *map(str, tests)],
+            cwd=ROOT,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            code = running.wait(limit)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with suppress(ProcessLookupError):  # its children, too
+                os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+    text = said.read_text(encoding="utf-8", errors="replace")
+    if code in (0, 5):  # 5: the tier has no test here
+        return None
+    if code not in (1, 2, None):
+        raise RuntimeError(f"pytest failed with exit code {code}:\n{text[-2000:]}")
+    failures = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+    return next(iter(failures), "the tests could not be collected" if code else f"no end within {limit:g} s")
+
+
+def examine(fault: Fault, workplace: Path, limit: float) -> Finding:
+    """Put a fault into the copy, see what finds it, and take it out again."""
+    near, far = tests_of(fault.file)
+    path = workplace / "counterpoint" / fault.file
+    whole = path.read_text(encoding="utf-8")
+    lines = whole.split("\n")
+    assert lines[fault.line - 1] == fault.before
+    lines[fault.line - 1] = fault.after
+    path.write_text("\n".join(lines), encoding="utf-8")
+    try:
+        fast = first_failure(workplace, [path, *near], "fast", limit)  # the file too, for its doctests
+        if fast is None and far:
+            fast = first_failure(workplace, far, "fast", limit)
+        thorough = first_failure(workplace, [*near, *far], "thorough", 3 * limit) if fast is None else ""
+    finally:
+        path.write_text(whole, encoding="utf-8")
+    return Finding(fault, source_of(fault), fast, thorough)
+
+
+def source_of(fault: Fault) -> str:
+    """A hash of the faulty file as it is in the repository."""
+    return hashlib.sha256((SOURCE / fault.file).read_bytes()).hexdigest()[:16]
+
+
+def recorded(path: Path) -> dict[Fault, Finding]:
+    """Findings so far, of files that have not changed since."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        entry = json.loads(line)
+        finding = Finding(Fault(**entry.pop("fault")), **entry)
+        if (SOURCE / finding.fault.file).exists() and source_of(finding.fault) == finding.source:
+            found[finding.fault] = finding
+    return found
+
+
+def run(faults: Sequence[Fault], arguments: argparse.Namespace) -> None:
+    """Examine faults, some at a time, and keep each finding at once."""
+    workplaces: Queue[Path] = Queue()
+
+    def check(package: str) -> None:
+        workplace = workplaces.get()
+        tests = sorted((ROOT / "tests" / package).rglob("test_*.py"))
+        failed = first_failure(workplace, tests, "fast", arguments.limit)
+        workplaces.put(workplace)
+        if failed is not None:
+            raise SystemExit(f"the tests of {package} fail without a fault: {failed}")
+
+    def keep(fault: Fault) -> None:
+        workplace = workplaces.get()
+        finding = examine(fault, workplace, arguments.limit)
+        workplaces.put(workplace)
+        with arguments.record.open("a", encoding="utf-8") as record:
+            record.write(json.dumps(asdict(finding)) + "\n")
+        said = finding.fast or finding.thorough or "not found"
+        print(f"{fault.file}:{fault.line}: {said}", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.workers) as pool:
+        for number in range(arguments.workers):
+            workplace = Path(folder) / str(number)
+            shutil.copytree(SOURCE, workplace / SOURCE.name, ignore=shutil.ignore_patterns("__pycache__"))
+            workplaces.put(workplace)
+        list(pool.map(check, sorted({fault.file.split("/")[0] for fault in faults})))
+        list(pool.map(keep, faults))
+
+
+def table(findings: Sequence[Finding]) -> str:
+    """Counts by package, then the faults that the fast tier does not find."""
+    lines = ["| package | faults | found by make test | found by all |", "|---|---:|---:|---:|"]
+    groups = {name: [f for f in findings if f.fault.file.startswith(f"{name}/")] for name in PACKAGES}
+    for name, group in [*groups.items(), ("all", findings)]:
+        by_fast = sum(finding.fast is not None for finding in group)
+        by_all = by_fast + sum(bool(finding.thorough) for finding in group)
+        if group:
+            lines.append(f"| {name} | {len(group)} | {by_fast} | {by_all} |")
+    for finding in findings:
+        if finding.fast is None:
+            fault, who = finding.fault, finding.thorough or "nothing"
+            lines += ["", f"{fault.file}:{fault.line}, found by {who}"]
+            lines += [f"    {line.strip()}" for line in (fault.before, fault.after)]
+    return "\n".join(lines)
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Arguments, or an error that says what to do."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=PACKAGES, help="where faults are put")
+    parser.add_argument("--number", type=int, default=40, help="faults in each package (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="which faults are drawn (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="faults examined at a time (default: %(default)s)")
+    parser.add_argument("--limit", type=float, default=900, help="seconds for a run of tests (default: %(default)s)")
+    record = Path(tempfile.gettempdir()) / "counterpoint-mutations.jsonl"
+    parser.add_argument("--record", type=Path, default=record, help="what was found so far (default: %(default)s)")
+    parser.add_argument("--show", action="store_true", help="print the faults and run nothing")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str]) -> int:
+    """Draw, run what is not recorded, print the table; 0 if the fast tier finds what all tests find, else 1."""
+    arguments = parse(words)
+    faults = [fault for package in arguments.packages for fault in draw(package, arguments.number, arguments.seed)]
+    if arguments.show:
+        print("\n".join(f"{f.file}:{f.line}\n    {f.before.strip()}\n    {f.after.strip()}" for f in faults))
+        return 0
+    known = recorded(arguments.record)
+    run([fault for fault in faults if fault not in known], arguments)
+    known = recorded(arguments.record)
+    findings = [known[fault] for fault in faults]
+    print(table(findings))
+    return int(any(finding.fast is None and finding.thorough for finding in findings))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
