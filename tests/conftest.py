@@ -11,6 +11,7 @@ import itertools
 import math
 import zlib
 from collections import defaultdict
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -41,9 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """One pool of ranks for the whole run; workers of a parallel run find it in their environment."""
     if not hasattr(config, "workerinput"):
-        pool = pool_of_ranks()
-        pool.__enter__()
-        config.add_cleanup(lambda: pool.__exit__(None, None, None))
+        pool = ExitStack()
+        pool.enter_context(pool_of_ranks())
+        config.add_cleanup(pool.close)
 
 
 @pytest.fixture(autouse=True)

@@ -184,7 +184,8 @@ def _answer(call: dict[str, Any]) -> bytes:
 
 def _call(module: str, function: str, folder: str, world_size: int, number: int) -> None:
     """Join the group, call the function, keep what it returns."""
-    store = dist.FileStore(str(Path(folder) / "store"), world_size)
+    path = str(Path(folder) / "store")
+    store = dist.FileStore(path, world_size)  # pyright: ignore[reportPrivateImportUsage]
     timeout = datetime.timedelta(seconds=SECONDS_FOR_A_COLLECTIVE)
     dist.init_process_group("gloo", store=store, rank=number, world_size=world_size, timeout=timeout)
     result = getattr(importlib.import_module(module), function)()

@@ -218,7 +218,7 @@ def test_a_run_without_a_whole_checkpoint_cannot_go_on(
         assert complaint in captured.err
     after = snapshot(world)
     assert {path for path in after if after[path] != before.get(path)} <= {"hollow/run.json"}  # that it was tried
-    assert cp.Run("hollow").folder.read_status().status == "interrupted"
+    assert cp.Run(Path("hollow")).folder.read_status().status == "interrupted"
 
 
 def test_the_world_is_sound(world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

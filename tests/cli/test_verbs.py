@@ -41,7 +41,7 @@ def test_train_prints_the_run_folder_last_and_progress_elsewhere(capsys: pytest.
     captured = capsys.readouterr()
     assert captured.out == "run\n"
     assert "30 negatives" in captured.err
-    status = cp.Run("run").folder.read_status()
+    status = cp.Run(Path("run")).folder.read_status()
     assert (status.method, status.seed, status.status) == ("ncl", 4, "finished")
 
 
@@ -202,7 +202,7 @@ def test_sigterm_saves_says_how_to_go_on_and_leaves_with_the_code_of_the_shell(
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", expected)
     assert main(["resume", "run", "-q"]) == 0
-    assert cp.Run("run").folder.read_status().status == "finished"
+    assert cp.Run(Path("run")).folder.read_status().status == "finished"
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(

@@ -21,7 +21,7 @@ from data.silent_progress import silent
 PACKS = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
-def open_data(path: Path, **settings: object) -> Source:
+def open_data(path: Path, **settings: Any) -> Source:
     return open_source(path, SourceSettings(**settings), progress=silent)
 
 

@@ -19,7 +19,7 @@ from data.silent_progress import silent
 NUM_IMAGES = 737_280
 
 
-def open_data(data: Any, **settings: object) -> Source:
+def open_data(data: Any, **settings: Any) -> Source:
     return open_source(data, SourceSettings(**settings), progress=silent)
 
 

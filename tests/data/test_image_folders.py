@@ -18,7 +18,7 @@ from data.silent_progress import silent
 FOLDERS = ("n01443537", "n01629819", "n02123045")
 
 
-def open_data(path: Path, **settings: object) -> Source:
+def open_data(path: Path, **settings: Any) -> Source:
     return open_source(path, SourceSettings(image_size=16, **settings), progress=silent)
 
 

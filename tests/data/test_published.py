@@ -25,7 +25,7 @@ SPLITS = {entry.name: tuple(entry.num_samples) for entry in PUBLISHED if isinsta
 EVERY_SPLIT = [(name, split) for name, splits in SPLITS.items() for split in splits]
 
 
-def open_set(name: str, root: Path, **settings: object) -> Source:
+def open_set(name: str, root: Path, **settings: Any) -> Source:
     return open_source(name, SourceSettings(root=str(root), **settings), progress=silent)
 
 

@@ -18,7 +18,7 @@ from data.silent_progress import silent
 arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra `search`)")
 
 
-def open_data(path: Path, **settings: object) -> Source:
+def open_data(path: Path, **settings: Any) -> Source:
     return open_source(path, SourceSettings(**settings), progress=silent)
 
 

@@ -323,6 +323,7 @@ def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> 
 def test_every_figure_of_every_finding_is_finite_and_every_sentence_ends() -> None:
     for _, faulty, *_ in FAULTS:
         for each in find(faulty):
+            assert each.measured is not None
             assert math.isfinite(each.measured)
             assert each.reference is None or math.isfinite(each.reference)
             assert each.text.endswith(".")

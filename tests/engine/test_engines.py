@@ -6,6 +6,7 @@ import pytest
 import torch
 from engine_methods import N, SmallMethod, build_method, optimizer_of, placement, views
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import TrainingError
@@ -117,7 +118,7 @@ def shares() -> Result:
     num_whole = sum(p.numel() for p in method.parameters())
     module = engine.setup(method, optimizer_of(method))
     step_of(engine, method, module, 0)
-    held = sum(p.to_local().numel() if hasattr(p, "to_local") else p.numel() for p in method.parameters())
+    held = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in method.parameters())
     with torch.no_grad():
         alone = method.backbone(views(0)[0])
     engine.backward(module(*views(1)))

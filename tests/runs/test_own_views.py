@@ -150,7 +150,7 @@ def test_resume_verify_and_diagnose_need_them_again(tmp_path: Path, capsys: pyte
     run = train(tmp_path / "run", epochs=3, engine={"checkpoint_every": 1})
     whole = weights_of(run)
     status = run.folder.read_status()
-    (run.path / "run.json").write_text(json.dumps({**status, "status": "interrupted"}), encoding="utf-8")
+    (run.path / "run.json").write_text(json.dumps({**status.written(), "status": "interrupted"}), encoding="utf-8")
     newest = sorted((run.path / "checkpoints").glob("step-*"))[-1]
     newest.rename(tmp_path / "taken")
     with pytest.raises(UsageError, match="trained with views of your own; pass them as views="):

@@ -66,7 +66,7 @@ def test_mid_epoch_and_at_an_epochs_end(tmp_path: Path, images: np.ndarray, monk
         assert not (path / "encoder.safetensors").exists()
         resumed = cp.resume(cp.Run(path, data=images), quiet=True)
         assert resumed.folder.read_status().status == "finished"
-        assert resumed.folder.read_status().seconds > status.seconds
+        assert (resumed.folder.read_status().seconds or 0.0) > (status.seconds or 0.0)
         assert_same_run(resumed, whole)
 
 
