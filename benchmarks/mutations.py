@@ -2,6 +2,7 @@
 
     python benchmarks/mutations.py                                # 160 faults over four packages: hours on two cores
     python benchmarks/mutations.py --packages losses --number 40  # a part; parts with one --record add up
+    python benchmarks/mutations.py --near                         # only tests that import the faulty file, in both tiers
     python benchmarks/mutations.py --show                         # the faults that would be drawn; nothing is run
 
 Each fault is put into a copy of the package. The tests that import the faulty file run first, then the others in the
@@ -94,9 +95,10 @@ def first_failure(workplace: Path, tests: Sequence[Path], tier: str, limit: floa
     return next(iter(failures), "the tests could not be collected" if code else f"no end within {limit:g} s")
 
 
-def examine(fault: Fault, workplace: Path, limit: float) -> Finding:
+def examine(fault: Fault, workplace: Path, limit: float, *, is_near: bool = False) -> Finding:
     """Put a fault into the copy, see what finds it, and take it out again."""
     near, far = tests_of(fault.file)
+    far = [] if is_near else far
     path = workplace / "counterpoint" / fault.file
     whole = path.read_text(encoding="utf-8")
     lines = whole.split("\n")
@@ -143,7 +145,7 @@ def run(faults: Sequence[Fault], arguments: argparse.Namespace) -> None:
 
     def keep(fault: Fault) -> None:
         workplace = workplaces.get()
-        finding = examine(fault, workplace, arguments.limit)
+        finding = examine(fault, workplace, arguments.limit, is_near=arguments.near)
         workplaces.put(workplace)
         with arguments.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps(asdict(finding)) + "\n")
@@ -155,7 +157,8 @@ def run(faults: Sequence[Fault], arguments: argparse.Namespace) -> None:
             workplace = Path(folder) / str(number)
             shutil.copytree(SOURCE, workplace / SOURCE.name, ignore=shutil.ignore_patterns("__pycache__"))
             workplaces.put(workplace)
-        list(pool.map(check, sorted({fault.file.split("/")[0] for fault in faults})))
+        if not arguments.near:
+            list(pool.map(check, sorted({fault.file.split("/")[0] for fault in faults})))
         list(pool.map(keep, faults))
 
 
@@ -186,6 +189,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=900, help="seconds for a run of tests (default: %(default)s)")
     record = Path(tempfile.gettempdir()) / "counterpoint-mutations.jsonl"
     parser.add_argument("--record", type=Path, default=record, help="what was found so far (default: %(default)s)")
+    parser.add_argument("--near", action="store_true", help="run only the tests that import the faulty file")
     parser.add_argument("--show", action="store_true", help="print the faults and run nothing")
     return parser.parse_args(words)
 

@@ -266,7 +266,8 @@ def hollow_packages(sources: dict[str, str]) -> list[str]:
         contents[str(Path(path).parent)].add(Path(path).name)
     offences = []
     for folder, names in contents.items():
-        if folder != "." and names == {"__init__.py"}:
+        holds_packages = any(other.startswith(f"{folder}/") for other in contents)
+        if folder != "." and names == {"__init__.py"} and not holds_packages:
             offences.append(f"{folder}/__init__.py:1: a package without a module")
         if "__init__.py" not in names:
             offences.append(f"{folder}: modules without __init__.py")
@@ -492,6 +493,7 @@ PACKAGES: list[tuple[PackageRule, dict[str, str], int]] = [
     (imported_twice, {"a.py": "import torchvision", "b.py": "import_module('torchvision')"}, 1),
     (hollow_packages, {"__init__.py": "", "a/__init__.py": "", "a/x.py": ""}, 0),
     (hollow_packages, {"__init__.py": "", "a/__init__.py": ""}, 1),
+    (hollow_packages, {"__init__.py": "", "a/__init__.py": "", "a/b/__init__.py": "", "a/b/x.py": ""}, 0),
     (hollow_packages, {"__init__.py": "", "a/x.py": ""}, 1),
 ]
 

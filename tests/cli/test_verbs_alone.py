@@ -93,7 +93,7 @@ def test_importing_the_package_loads_no_library() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("losses/__init__.py", {name: str(loss.__doc__).splitlines()[0] for name, loss in LOSSES.items()}),
+        ("losses", {name: str(loss.__doc__).splitlines()[0] for name, loss in LOSSES.items()}),
         ("diagnostics/findings.py", {name: str(check.__doc__).splitlines()[0] for name, check in CHECKS.items()}),
         ("nn/encoders.py", {name: entry.summary for name, entry in ENCODERS.items()}),
         ("data/sets", {name: source.summary for name, source in SOURCES.items() if name != "tiny-imagenet"}),

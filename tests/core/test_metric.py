@@ -43,9 +43,9 @@ def test_a_described_metric_says_that_it_computes_nothing() -> None:
 
 
 def test_two_metrics_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    modules = list(metrics._modules("diagnostics"))
-    monkeypatch.setattr(metrics, "_modules", lambda _: [*modules, modules[0]])
-    with pytest.raises(CounterpointError, match="a metric is already called"):
+    twice = 2 * metrics.loaded("diagnostics", "METRICS")
+    monkeypatch.setattr(metrics, "loaded", lambda *_: twice)
+    with pytest.raises(CounterpointError, match="two metrics of diagnostics are called"):
         loaded_metrics.__wrapped__("diagnostics")
 
 

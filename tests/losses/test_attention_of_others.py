@@ -15,8 +15,7 @@ from test_attention import draw_views, entropies
 from torch import Tensor
 
 from counterpoint.losses import alpha_energy, drawn_negatives
-from counterpoint.losses.alpha_rules import CATALOGUE as RULES
-from counterpoint.losses.alpha_rules import AlphaRule
+from counterpoint.losses.alpha_rules import RULES, AlphaRule
 from counterpoint.losses.attention import Attention
 from counterpoint.losses.bimodal import CrossModal
 from counterpoint.losses.binary import MIOv1, MIOv2, MIOv3

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
+from counterpoint.core.catalogues import held
 from counterpoint.core.errors import gone, nearest
 from counterpoint.core.ranks import read_ranks
 
@@ -164,15 +165,13 @@ def _by_last_word(flag: str, flags: Sequence[str]) -> str:
 
 def _verbs() -> Mapping[str, Verb]:
     """The modules of ``cli.verbs`` in the order of their ``PLACE``, read as text: importing them takes longer."""
-    found: dict[str, tuple[int, Verb]] = {}
-    for path in sorted(Path(__file__).with_name("verbs").glob("*_verb.py")):
-        place, summary = next(
-            ast.literal_eval(node.value)
-            for node in ast.parse(path.read_text(encoding="utf-8")).body
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "(PLACE, SUMMARY)"
-        )
-        found[path.stem.removesuffix("_verb")] = (place, Verb(summary, f"counterpoint.cli.verbs.{path.stem}"))
-    return {name: verb for name, (_, verb) in sorted(found.items(), key=lambda entry: entry[1][0])}
+    found = [(*ast.literal_eval(each.value), each.module) for each in held("cli/verbs", "PLACE, SUMMARY")]
+    return {_name_of(module): Verb(summary, module) for _, summary, module in sorted(found)}
+
+
+def _name_of(module: str) -> str:
+    """The verb of a module."""
+    return module.rpartition(".")[2].removesuffix("_verb")
 
 
 VERBS = _verbs()

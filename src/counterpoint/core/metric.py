@@ -5,13 +5,13 @@ reports, lists and glossaries read the records as text, since importing them wou
 """
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal
 
+from counterpoint.core.catalogues import held, loaded
 from counterpoint.core.errors import CounterpointError
 
 Unit = Literal["number", "share", "cosine"]
@@ -81,7 +81,8 @@ def described_metrics(package: str) -> Mapping[str, Metric]:
     >>> described_metrics("diagnostics")["alignment"].source
     'wang2020'
     """
-    calls = (call for _, calls in _modules(package) for call in calls)
+    tuples = [each.value for each in held(package, "METRICS")]
+    calls = [call for records in tuples if isinstance(records, ast.Tuple) for call in records.elts]
     return {metric.name: metric for metric in map(_described, calls)}
 
 
@@ -93,26 +94,14 @@ def loaded_metrics(package: str) -> Mapping[str, Metric]:
         CounterpointError: two metrics have one name.
     """
     found: dict[str, Metric] = {}
-    for module, _ in _modules(package):
-        for metric in import_module(module).METRICS:
-            if metric.name in found:
-                raise CounterpointError(f"{module}: a metric is already called {metric.name!r}; choose another name")
-            found[metric.name] = metric
+    for metric in itertools.chain(*loaded(package, "METRICS")):
+        if metric.name in found:
+            raise CounterpointError(f"two metrics of {package} are called {metric.name!r}; choose another name")
+        found[metric.name] = metric
     return found
 
 
-def _modules(package: str) -> Iterator[tuple[str, list[ast.Call]]]:
-    """The modules of a package that end with ``METRICS``, in the order of their names, and the records as code."""
-    for path in sorted((Path(__file__).parents[1] / package).glob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if "\nMETRICS" not in text:
-            continue
-        literal = ast.parse(text).body[-1]
-        assert isinstance(literal, ast.Assign | ast.AnnAssign)
-        assert isinstance(literal.value, ast.Tuple)
-        yield f"counterpoint.{package}.{path.stem}", [each for each in literal.value.elts if isinstance(each, ast.Call)]
-
-
-def _described(call: ast.Call) -> Metric:
+def _described(call: ast.expr) -> Metric:
     """A record from its code; all fields but ``measure`` are literals."""
+    assert isinstance(call, ast.Call)
     return Metric(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords if each.arg != "measure"})

@@ -5,17 +5,14 @@ forms of file or folder. A new source is a module there, and is found here.
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
-from pkgutil import iter_modules
-from types import ModuleType
 from typing import Any
 
 from counterpoint.core.array_layout import to_samples
+from counterpoint.core.catalogues import loaded
 from counterpoint.core.errors import UsageError, nearest
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data import formats, sets
 from counterpoint.data.formats.labels import number_labels
 from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, memory_source
 
@@ -104,18 +101,17 @@ def _known_forms() -> str:
     )
 
 
-def _modules() -> Iterator[ModuleType]:
-    """The modules of sets and formats, by their names."""
-    for package in (sets, formats):
-        for module in iter_modules(package.__path__, f"{package.__name__}."):
-            yield import_module(module.name)
+def _takes_the_rest(form: FileForm) -> bool:
+    """Whether a form takes whatever no other of its name does."""
+    return form.fits is None
 
 
+FOLDERS = ("data/sets", "data/formats")
 NAMED_SET = "a named set of files"
 NAMED_SET_READS = ("root", "max_bad", "altered")
 CATALOGUE: Mapping[str, NamedSource] = {
-    name: source for module in _modules() for name, source in getattr(module, "CATALOGUE", {}).items()
+    name: source for folder in FOLDERS for entries in loaded(folder, "CATALOGUE") for name, source in entries.items()
 }
 FORMS: tuple[FileForm, ...] = tuple(
-    sorted((form for module in _modules() for form in getattr(module, "FORMS", ())), key=lambda form: form.fits is None)
+    sorted((form for folder in FOLDERS for forms in loaded(folder, "FORMS") for form in forms), key=_takes_the_rest)
 )

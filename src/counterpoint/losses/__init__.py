@@ -5,20 +5,7 @@
 
 from collections.abc import Callable, Mapping
 
-from counterpoint.losses import (
-    bimodal,
-    binary,
-    cross_entropy,
-    family,
-    imbalanced,
-    importance,
-    infonce,
-    noncontrastive,
-    sigmoid_pair,
-    spectral,
-    supervised,
-    wrappers,
-)
+from counterpoint.core.catalogues import loaded
 from counterpoint.losses.alpha_rules import Direct, Entropy, FixedInverse, InversePower, Square
 from counterpoint.losses.attention import Attention
 from counterpoint.losses.bimodal import CrossModal
@@ -94,18 +81,7 @@ __all__ = [
 ]
 
 CATALOGUE: Mapping[str, Callable[..., Loss]] = {
-    **infonce.CATALOGUE,
-    **family.CATALOGUE,
-    **importance.CATALOGUE,
-    **binary.CATALOGUE,
-    **spectral.CATALOGUE,
-    **sigmoid_pair.CATALOGUE,
-    **supervised.CATALOGUE,
-    **imbalanced.CATALOGUE,
-    **bimodal.CATALOGUE,
-    **noncontrastive.CATALOGUE,
-    **cross_entropy.CATALOGUE,
-    **wrappers.CATALOGUE,
+    name: build for entries in loaded("losses", "CATALOGUE") for name, build in entries.items()
 }
 
 

@@ -338,7 +338,7 @@ def _check_epsilon(epsilon: float) -> None:
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}; 0 makes each row sum to 1")
 
 
-CATALOGUE: Mapping[str, Callable[..., AlphaRule]] = {
+RULES: Mapping[str, Callable[..., AlphaRule]] = {
     "entropy": Entropy,
     "inverse-power": InversePower,
     "square": Square,

@@ -6,7 +6,7 @@ from typing import Any
 
 from counterpoint.core.errors import nearest, unknown_name
 from counterpoint.losses import CATALOGUE
-from counterpoint.losses.alpha_rules import CATALOGUE as RULES
+from counterpoint.losses.alpha_rules import RULES
 from counterpoint.losses.loss import Loss
 
 SHARED = frozenset({"temperature", "epsilon", "negatives"})  # settings that are no options

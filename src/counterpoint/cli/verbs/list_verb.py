@@ -6,10 +6,9 @@ A catalogue is the literal mapping ``CATALOGUE`` of a module; each entry has a t
 import argparse
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from importlib import resources
-from importlib.resources.abc import Traversable
 
 from counterpoint.cli.parsers import Parser, terminal_width, two_columns
+from counterpoint.core.catalogues import Held, held
 from counterpoint.core.errors import unknown_name
 from counterpoint.core.metric import described_metrics
 from counterpoint.data.views.presets import PRESETS, ViewPlan
@@ -49,67 +48,27 @@ def _changes(plan: ViewPlan) -> str:
     return ", ".join(changed).replace("_", "-") or "views equal the sample"
 
 
-def catalogue_sentences(path: str) -> Mapping[str, str]:
+def catalogue_sentences(place: str) -> Mapping[str, str]:
     """A sentence for each name of a catalogue.
 
     Args:
-        path: of the module inside the package, such as ``nn/encoders.py``, or of a folder, whose modules are read in
-            the order of their names, those without a catalogue left out.
+        place: of the module inside the package, or of a folder of such modules.
 
     >>> catalogue_sentences("nn/encoders.py")["mlp"]
     'two hidden layers for vectors, width 256'
     """
-    *folders, name = path.split("/")
-    folder = resources.files("counterpoint").joinpath(*folders)
-    if name.endswith(".py"):
-        return dict(_entries(folder, name))
-    folder = folder.joinpath(name)
-    texts = {each.name: each.read_text(encoding="utf-8") for each in folder.iterdir() if each.name.endswith(".py")}
-    names = [name for name in sorted(texts) if "\nCATALOGUE: " in texts[name]]
-    return {key: text for name in names for key, text in _entries(folder, name)}
+    return {name: sentence for each in held(place, "CATALOGUE") for name, sentence in _entries(each)}
 
 
-def _entries(folder: Traversable, name: str) -> Iterator[tuple[str, str]]:
-    """Entries of the catalogue in a file, those taken over from other catalogues among them."""
-    tree = ast.parse(folder.joinpath(name).read_text(encoding="utf-8"))
-    defined = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    literal = _catalogue(tree)
-    for key, value in zip(literal.keys, literal.values, strict=True):
-        if key is None:  # ** of another catalogue
-            other = _other_module(value)
-            yield from _entries(_folder_of(other, tree), f"{other}.py")
-            continue
-        names = defined.get(value.id) if isinstance(value, ast.Name) else None
-        text = _first_text(value) if names is None else ast.get_docstring(names)
+def _entries(catalogue: Held) -> Iterator[tuple[str, str]]:
+    """The entries of one catalogue."""
+    defined = {node.name: node for node in catalogue.tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    assert isinstance(catalogue.value, ast.Dict)
+    for key, value in zip(catalogue.value.keys, catalogue.value.values, strict=True):
+        assert key is not None
+        documented = defined.get(value.id) if isinstance(value, ast.Name) else None
+        text = _first_text(value) if documented is None else ast.get_docstring(documented)
         yield ast.literal_eval(key), str(text).splitlines()[0]
-
-
-def _catalogue(tree: ast.Module) -> ast.Dict:
-    """The mapping that a module calls ``CATALOGUE``."""
-    found = (
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "CATALOGUE"
-    )
-    literal = next(found)
-    assert isinstance(literal, ast.Dict)
-    return literal
-
-
-def _other_module(value: ast.AST) -> str:
-    """The module whose ``CATALOGUE`` an expression mentions."""
-    return next(
-        node.value.id
-        for node in ast.walk(value)
-        if isinstance(node, ast.Attribute) and node.attr == "CATALOGUE" and isinstance(node.value, ast.Name)
-    )
-
-
-def _folder_of(module: str, tree: ast.Module) -> Traversable:
-    """Where the module lies that a file imports by this name; looked up by its path, since importing would load it."""
-    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
-    package = next(str(node.module) for node in imports if any(alias.name == module for alias in node.names))
-    return resources.files("counterpoint").joinpath(*package.split(".")[1:])
 
 
 def _first_text(value: ast.AST) -> str:
@@ -122,7 +81,7 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "data": lambda: {**catalogue_sentences("data/sets"), **catalogue_sentences("data/formats")},
     "methods": lambda: {name: f"{method.summary} ({method.source})" for name, method in METHODS.items()},
     "encoders": _encoders,
-    "losses": lambda: catalogue_sentences("losses/__init__.py"),
+    "losses": lambda: catalogue_sentences("losses"),
     "views": lambda: {name: _changes(plan) for name, plan in PRESETS.items()},
     "metrics": lambda: {
         metric.name: f"{metric.definition.partition('. ')[0].rstrip('.')} ({metric.source})"

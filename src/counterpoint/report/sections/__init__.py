@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from pathlib import Path
 
+from counterpoint.core.catalogues import loaded
 from counterpoint.report.markup import Markup
 from counterpoint.report.run_record import RunRecord
 
@@ -40,6 +39,4 @@ class Section:
 @cache
 def all_sections() -> tuple[Section, ...]:
     """The sections of this folder in their order."""
-    modules = sorted(path.stem for path in Path(__file__).parent.glob("*_section.py"))
-    found = [import_module(f"{__name__}.{module}").SECTION for module in modules]
-    return tuple(sorted(found, key=lambda section: section.place))
+    return tuple(sorted(loaded("report/sections", "SECTION"), key=lambda section: section.place))

@@ -1,0 +1,65 @@
+"""What the modules of a folder hold under one name: a new module is found by that, and stands in no list.
+
+Reading a module as text loads nothing. Importing most of them would load torch, which takes a second.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one module holds under the name.
+
+    Attributes:
+        module: its full name.
+        tree: its code.
+        value: what the name stands for, as code.
+    """
+
+    module: str
+    tree: ast.Module
+    value: ast.expr
+
+
+def held(folder: str, name: str) -> Iterator[Held]:
+    """Read the modules of a folder that assign a name at top level, in the order of their files.
+
+    Args:
+        folder: inside the package, such as ``data/formats``, or one module of it, such as ``nn/encoders.py``.
+        name: as the assignment begins, such as ``CATALOGUE``.
+
+    >>> [each.module for each in held("diagnostics", "METRICS")][0]
+    'counterpoint.diagnostics.alignment'
+    """
+    place = PACKAGE / folder
+    for path in [place] if place.suffix else sorted(place.glob("[!_]*.py")):
+        text = path.read_text(encoding="utf-8")
+        if f"\n{name}" not in text:  # parsing takes longer than reading
+            continue
+        tree = ast.parse(text)
+        for statement in tree.body:
+            if (value := _assigned(statement, name)) is not None:
+                yield Held(".".join(("counterpoint", *path.relative_to(PACKAGE).with_suffix("").parts)), tree, value)
+
+
+def loaded(folder: str, name: str) -> list[Any]:
+    """Import the modules of a folder that assign a name at top level, and return what it stands for in each."""
+    return [getattr(import_module(each.module), name) for each in held(folder, name)]
+
+
+def _assigned(statement: ast.stmt, name: str) -> ast.expr | None:
+    """What a statement gives to a name."""
+    if isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    elif isinstance(statement, ast.Assign):
+        targets = statement.targets
+    else:
+        return None
+    return statement.value if name in (ast.unparse(target).strip("()") for target in targets) else None
