@@ -2,7 +2,7 @@
 
     python benchmarks/mutations.py                                # 160 faults over four packages: hours on two cores
     python benchmarks/mutations.py --packages losses --number 40  # a part; parts with one --record add up
-    python benchmarks/mutations.py --near                         # only tests that import the faulty file, in both tiers
+    python benchmarks/mutations.py --near                         # only tests that import the faulty file
     python benchmarks/mutations.py --show                         # the faults that would be drawn; nothing is run
 
 Each fault is put into a copy of the package. The tests that import the faulty file run first, then the others in the
