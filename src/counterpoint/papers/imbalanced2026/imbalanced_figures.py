@@ -61,10 +61,12 @@ class Printed:
     trained: tuple[float, float, float]
 
 
+# section 7.1, matrices "CVX-package" (majority, minorities) and "Neural-Network" (trained)
 FIGURE_1: Mapping[str, Printed] = {
     "SCL": Printed(-0.6889, -0.0480, (-0.6884, -0.6910, -0.0485)),
     "UCL": Printed(-0.6284, -0.2105, (-0.6301, -0.6271, -0.2097)),
 }
+# section 7.2
 FIGURE_2: Mapping[str, Printed] = {
     "SCL": Printed(-1.0, 1.0, (-1.0, -1.0, 1.0)),
     "UCL": Printed(-1.0, 1.0, (-0.9997, -0.9997, 0.9999)),
@@ -110,6 +112,7 @@ def measure_outcome(setting: str, printed: Printed, taken: ClassSamples, embeddi
     means_CD = class_means(after_ND, taken.labels)
     variances = (within_class_variance(before_ND, taken.labels), within_class_variance(after_ND, taken.labels))
     optimum = optimal_geometry(shares_C, num_negatives=NUM_NEGATIVES, supervised=setting == "SCL")
+    # opposite to the mean the loss has no slope along the circle: such samples stay where they are and shorten the mean
     is_near_N = (after_ND * means_CD[taken.labels]).sum(1) > 0
     near_CD = class_means(after_ND[is_near_N], taken.labels[is_near_N])
     num_strays = int((~is_near_N).sum())
@@ -157,6 +160,7 @@ def _strays_note(outcome: Outcome) -> str:
 
 def _value_claim(what: str, printed: float, ours: float) -> Claim:
     """A value of the optimum beside the printed one."""
+    # printed values have four digits
     note = f"Agreement within {PRINTED_TOLERANCE}." if abs(printed - ours) > 1e-4 else ""
     return Claim(what, printed, ours, abs(printed - ours) <= PRINTED_TOLERANCE, note)
 
@@ -178,6 +182,7 @@ def distance_claim(scl: Outcome, ucl: Outcome) -> Claim:
     apart, printed = (
         [(2 - 2 * cosine) ** 0.5 for cosine in cosines]
         for cosines in (
+            # cosine of the two minorities
             (_corner(ucl.gram)[2], _corner(scl.gram)[2]),
             (ucl.printed.trained[2], scl.printed.trained[2]),
         )
@@ -242,6 +247,7 @@ def figure_1(run: FigureRun) -> Reproduction:
 
     The data are CIFAR-10 in any form that training takes, or other labelled samples; None is the bundled digits.
     """
+    # 1500, 750 and 750 samples in the paper
     taken, plan, outcomes = _experiment((2, 1, 1), FIGURE_1, run)
     claims = [claim for outcome in outcomes for claim in geometry_claims(outcome)]
     claims += [triangle_claim(outcome) for outcome in outcomes]
@@ -263,6 +269,7 @@ def figure_2(run: FigureRun) -> Reproduction:
 
     The data are CIFAR-10 in any form that training takes, or other labelled samples; None is the bundled digits.
     """
+    # 2700, 150 and 150 samples in the paper
     taken, plan, outcomes = _experiment((18, 1, 1), FIGURE_2, run)
     claims = [claim for outcome in outcomes for claim in geometry_claims(outcome)]
     return Reproduction(
@@ -328,6 +335,7 @@ def _cloud(title: str, z_ND: Tensor, taken: ClassSamples) -> PointPanel:
     series = []
     for number, name in enumerate(taken.class_names):
         points = z_ND[taken.labels == number]
+        # spread over the class, which may be in an order of its own; a fixed choice, as the figure is made again
         points = points[torch.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).long()]
         series.append(Series(name, points[:, 0].tolist(), points[:, 1].tolist()))
     return PointPanel(title, "first dimension", "second dimension", series)

@@ -25,10 +25,10 @@ from counterpoint.nn.heads import ProjectorDetails, build_projector
 Progress = Callable[[str], None]
 BUNDLED = "digits"
 CIFAR_CLASSES = ("bird", "automobile", "airplane")  # imbalanced2026, section 7.1: the majority first
-MOST_SAMPLES = 3000
-PLANE = 2
+MOST_SAMPLES = 3000  # section 7.1
+PLANE = 2  # C - 1, section 7.1
 HEAD = ProjectorDetails(norm="batch")
-HEAD_WIDTH = 512
+HEAD_WIDTH = 512  # the paper names no head; this is the one of HCL, the public code nearest to it
 BATCH_SIZE = 512  # or all samples, where there are fewer
 LEARNING_RATE = 1e-3  # of Adam at first; falls to zero along a cosine
 NUM_LINES = 5  # of progress per training
@@ -106,10 +106,12 @@ def take_classes(data: str | None, ratio: Sequence[int]) -> ClassSamples:
     is_cifar = set(CIFAR_CLASSES) <= set(source.class_names)
     names = CIFAR_CLASSES if is_cifar else source.class_names[: len(ratio)]
     members = [(source.labels == source.class_names.index(name)).nonzero()[:, 0] for name in names]
+    # size of the smallest class: limited by the sum over all, and by each class's own samples
     unit = min(MOST_SAMPLES // sum(ratio), *(len(m) // share for m, share in zip(members, ratio, strict=True)))
     if unit < 2:
         sizes = ", ".join(f"{len(m)} of {name}" for m, name in zip(members, names, strict=True))
         raise DataError(f"{source.name} has too few samples for classes in the ratio {tuple(ratio)}: {sizes}")
+    # the first of each class, as in 7.1, not a random draw
     chosen = torch.cat([m[: unit * share] for m, share in zip(members, ratio, strict=True)])
     labels_N = torch.repeat_interleave(torch.arange(len(ratio)), unit * torch.tensor(ratio))
     return ClassSamples(_standardised(source, chosen), labels_N, names, f"{len(chosen)} samples of {source.name}")
@@ -132,7 +134,9 @@ def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, pr
     samples = taken.samples.flatten(1) if plan.encoder == "mlp" else taken.samples
     network = _build(plan, tuple(samples.shape[1:]))
     before_ND = _embed(network, samples)
+    # Eq. 20, vectors in the unit ball (A5)
     loss = GeneralizedContrastive(plan.num_negatives, supervised, "ball", seed=plan.seed)
+    # all samples are shuffled anew in every epoch, which section 7 asks for (batch-shuffling, kini2024)
     order = EpochOrder(torch.arange(len(samples)), min(BATCH_SIZE, len(samples)), plan.seed)
     num_steps = plan.epochs * order.batches_per_epoch
     schedule = Schedule(LEARNING_RATE, num_steps, num_warmup=0)
@@ -155,6 +159,7 @@ def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, pr
 
 def _build(plan: PlanePlan, in_shape: tuple[int, ...]) -> nn.Module:
     """Encoder and head; the same weights for the same seed, whatever was drawn before."""
+    # the initialisation of torch knows the global generator only; it is put back afterwards
     with torch.random.fork_rng():
         torch.manual_seed(plan.seed)
         encoder = build_encoder(plan.encoder, in_shape)
@@ -175,4 +180,5 @@ def _standardised(source: Source, chosen: Tensor) -> Tensor:
     samples = to_unit_float(samples) if source.kind == "images" else samples
     axes = [axis for axis in range(samples.ndim) if axis != 1]
     deviation = samples.std(axes, correction=0, keepdim=True)
+    # a feature that is the same in all samples becomes 0
     return (samples - samples.mean(axes, keepdim=True)) / deviation.clamp(min=1e-6)

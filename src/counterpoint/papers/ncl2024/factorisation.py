@@ -74,6 +74,7 @@ def spectral_loss(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor | Non
     first_XK, second_YK = _both_features(pairs, first_XK, second_YK)
     score_XY = first_XK @ second_YK.T
     chance_XY = pairs.first_X.double()[:, None] * pairs.second_Y.double()
+    # Eq. 2; Eq. 11 for two encoders
     return -2 * (pairs.joint_XY * score_XY).sum() + (chance_XY * score_XY.square()).sum()
 
 
@@ -104,6 +105,7 @@ def factorisation_error(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor
     first_XK, second_YK = _both_features(pairs, first_XK, second_YK)
     scaled_XK = pairs.first_X.double().sqrt()[:, None] * first_XK
     scaled_YK = pairs.second_Y.double().sqrt()[:, None] * second_YK
+    # Eq. 3; Eq. 4 where f has no negative entry, Eq. 13 for two encoders
     return (pairs.normalised - scaled_XK @ scaled_YK.T).square().sum()
 
 
@@ -118,6 +120,7 @@ def constant(pairs: Cooccurrence) -> float:
     >>> constant(Cooccurrence(torch.full((2, 2), 0.25), torch.full((2,), 0.5), torch.full((2,), 0.5), True))
     1.0
     """
+    # B.1: what is left of the square where no feature enters
     return float(pairs.normalised.square().sum())
 
 
@@ -153,8 +156,10 @@ def least_error(pairs: Cooccurrence, num_features: int, *, num_encoders: int | N
     if num_encoders not in ((1, 2) if pairs.is_symmetric else (2,)):
         raise UsageError(f"num_encoders must be 2, or 1 where views are of one kind, got {num_encoders!r}")
     if num_encoders == 2:
+        # Eckart-Young: the best F G^T of rank k keeps the k largest singular values
         return float(torch.linalg.svdvals(pairs.normalised)[num_features:].square().sum())
     lambda_X = torch.linalg.eigvalsh(pairs.normalised).flip(0)
+    # F F^T has no negative eigenvalue: those of A-bar stay in the error
     kept_X = lambda_X.clamp(min=0.0)
     kept_X[num_features:] = 0.0
     return float((lambda_X - kept_X).square().sum())
@@ -187,6 +192,7 @@ def spectral_features(pairs: Cooccurrence, num_features: int) -> Factorisation:
     check_num_features(num_features)
     left_XR, sigma_R, right_YR = _factors(pairs)
     root_R = sigma_R.sqrt()
+    # f_i(x) = sqrt(sigma_i / P(x)) U_xi, so that F = U sqrt(sigma)
     first_XK = _to_width(left_XR * root_R / pairs.first_X.sqrt()[:, None], num_features)
     second_YK = _to_width(right_YR * root_R / pairs.second_Y.sqrt()[:, None], num_features)
     return evaluate_features(pairs, first_XK, None if pairs.is_symmetric else second_YK)
@@ -214,6 +220,7 @@ def source_features(model: LatentModel) -> Tensor:
     tensor([[2.0000, 0.0000],
             [0.0000, 1.1547]], dtype=torch.float64)
     """
+    # Eq. 8
     return model.posterior / model.prior_M.sqrt()
 
 
@@ -229,6 +236,7 @@ def second_moment(features_XK: Tensor, marginal_X: Tensor) -> Tensor:
             [0., 3.]], dtype=torch.float64)
     """
     features_XK = features_XK.double()
+    # Eq. 9 beside the diagonal
     return features_XK.T @ (marginal_X.double()[:, None] * features_XK)
 
 
@@ -248,6 +256,7 @@ def evaluate_features(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor |
     0.0
     """
     first_XK, second_YK = _both_features(pairs, first_XK, second_YK)
+    # one encoder only where both are the same tensor: the bound is then the higher one
     others = None if pairs.is_symmetric and second_YK is first_XK else second_YK
     error = float(factorisation_error(pairs, first_XK, others))
     bound = least_error(pairs, first_XK.shape[1], num_encoders=1 if others is None else 2)
@@ -286,11 +295,13 @@ def _factors(pairs: Cooccurrence) -> tuple[Tensor, Tensor, Tensor]:
         left_XR, sigma_R, right_RY = torch.linalg.svd(pairs.normalised, full_matrices=False)
         return left_XR, sigma_R, right_RY.T
     lambda_R, vectors_XR = torch.linalg.eigh(pairs.normalised)
+    # eigh sorts ascending
     vectors_XR = vectors_XR.flip(1)
     return vectors_XR, lambda_R.flip(0).clamp(min=0.0), vectors_XR
 
 
 def _to_width(features_XR: Tensor, num_features: int) -> Tensor:
     """Keep the first k features, or fill up with zeros."""
+    # zeros beyond the rank add nothing to F G^T
     kept_XK = features_XR[:, :num_features]
     return torch.nn.functional.pad(kept_XK, (0, num_features - kept_XK.shape[1]))

@@ -67,6 +67,7 @@ def unique_views(model: LatentModel) -> Tensor:
     [0, -1]
     """
     is_unique_XM = model.posterior >= 1 - CERTAIN
+    # -1 marks views of several sources, so that a source without a view of its own has no positive maximum
     chance_XM = torch.where(is_unique_XM, model.marginal[:, None], -1.0)
     largest_M, view_M = chance_XM.max(dim=0)
     return torch.where(largest_M > 0, view_M, -1)
@@ -96,6 +97,7 @@ def identifiability(model: LatentModel, num_features: int | None = None) -> Iden
     k = model.num_sources if num_features is None else num_features
     check_num_features(k)
     view_M = unique_views(model)
+    # A-bar = D^-1/2 V^T diag(P(c)) V D^-1/2 has the rank of V, whose singular values are not squared
     rank = int(torch.linalg.matrix_rank(model.views_MX))
     is_unique, reason = _judge(k, rank, view_M)
     return Identifiability(is_unique, view_M, rank, reason)
@@ -131,8 +133,10 @@ def unique_features(model: LatentModel, pairs: Cooccurrence) -> Factorisation:
     if not pairs.is_symmetric:
         raise UsageError("two kinds of views are scaled, too, not only turned; use nonnegative_features")
     spectral_XK = spectral_features(pairs, model.num_sources).first_XK
+    # rows of T^T: phi(x_c) has one live feature, so that its direction is the axis of c
     axis_MK = torch.nn.functional.normalize(spectral_XK[view_M], dim=1)
     turned_XM = spectral_XK @ axis_MK.T
+    # zeros that rounding has left, of either sign, are exact in phi
     noise = CERTAIN * float(turned_XM.abs().max()) * len(turned_XM)
     return evaluate_features(pairs, torch.where(turned_XM.abs() <= noise, 0.0, turned_XM))
 
@@ -178,8 +182,10 @@ def match_features(first_XK: Tensor, second_XK: Tensor, *, scaled: bool = False)
     first_XK, second_XK = first_XK.double(), second_XK.double()
     product_KK = first_XK.T @ second_XK
     length_K = second_XK.square().sum(dim=0)
+    # least squares for each pair of dimensions; a dimension of zeros is given scale 0
     scale_KK = product_KK / torch.where(length_K > 0, length_K, 1.0) if scaled else torch.ones_like(product_KK)
     own_K1 = first_XK.square().sum(dim=0)[:, None]
+    # |f_k - s g_l|^2 for all pairs, whose best assignment is P
     cost_KK = own_K1 - 2 * scale_KK * product_KK + scale_KK.square() * length_K
     rows, columns = linear_sum_assignment(cost_KK.numpy())
     order_K, scale_K = torch.from_numpy(np.asarray(columns)), scale_KK[rows, columns]
@@ -192,6 +198,7 @@ def _judge(num_features: int, rank: int, view_M: Tensor) -> tuple[bool | None, s
     """Whether features are unique, and why."""
     m = len(view_M)
     missing = (view_M < 0).nonzero().flatten().tolist()
+    # cos(t) phi_c and sin(t) phi_c for phi_c: no score changes, both are non-negative
     if num_features > m:
         return False, f"not unique: {num_features} features for {m} sources; any dimension may be split in two"
     if num_features < m:
@@ -259,6 +266,7 @@ def nonnegative_features(
     generator = torch.Generator().manual_seed(seed)
     limit = tolerance * float(pairs.normalised.square().sum())
     best, used = _descend(pairs, _start(pairs, num_features, generator)), 1
+    # the gap is to signed features: 0 certifies a global optimum, and further starts could only match it
     while best.gap > limit and used < num_starts:
         found, used = _descend(pairs, _start(pairs, num_features, generator)), used + 1
         best = min(best, found, key=lambda answer: answer.error)
@@ -270,13 +278,17 @@ def _start(pairs: Cooccurrence, num_features: int, generator: torch.Generator) -
     spectral = spectral_features(pairs, num_features)
     left_XK = pairs.first_X.sqrt()[:, None] * spectral.first_XK
     right_YK = pairs.second_Y.sqrt()[:, None] * spectral.second_YK
+    # one rotation for both encoders: F T (G T)^T = F G^T, so that turning costs no error
     both_ZK = left_XK if pairs.is_symmetric else torch.cat([left_XK, right_YK])
     random_KK = torch.randn(num_features, num_features, generator=generator, dtype=torch.float64)
+    # a random rotation: each start leads to a local optimum of its own
     turn_KK = torch.linalg.qr(random_KK).Q
     for _ in range(TURNS):
+        # huang2014: fit max(0, U T) by a rotation of U, in closed form (Procrustes)
         turned_KK = _polar(both_ZK.T @ (both_ZK @ turn_KK).clamp(min=0.0))
         change = float((turned_KK - turn_KK).abs().max())
         turn_KK = turned_KK
+        # only a start: the descent finishes what a few more turns would bring
         if change < 1e-10:
             break
     cut = 1e-6  # no entry begins at 0, where its gradient may vanish
@@ -300,15 +312,19 @@ def _descend(pairs: Cooccurrence, start: tuple[Tensor, Tensor]) -> Factorisation
         f_XK = flat[:size].reshape(shape)
         g_YK = f_XK if is_one else flat[size:].reshape(right_YK.shape)
         rest_XY = f_XK @ g_YK.T - target_XY
+        # of |F G^T - A|^2 for F and for G
         slopes = [2 * rest_XY @ g_YK, 2 * rest_XY.T @ f_XK]
         flat_slope = (slopes[0] + slopes[1]).ravel() if is_one else np.concatenate([s.ravel() for s in slopes])
         return float((rest_XY**2).sum()), flat_slope
 
     flat = left_XK.ravel() if is_one else np.concatenate([left_XK.ravel(), right_YK.ravel()])
+    # ftol 0: by default a decrease of 2e-9 ends the descent, far above what the certificate asks for
     options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "ftol": 0.0, "gtol": 1e-14, "maxcor": 30}
+    # bounds instead of a projection after the fact: entries may end at exactly 0
     found = minimize(
         error_and_slope, flat, jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * len(flat), options=options
     )
+    # back from F to f
     first_XK = torch.from_numpy(found.x[:size].reshape(shape)) / pairs.first_X.sqrt()[:, None]
     if is_one:
         return evaluate_features(pairs, first_XK)

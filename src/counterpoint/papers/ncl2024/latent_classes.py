@@ -61,6 +61,7 @@ class LatentModel:
         if bool(is_silent_X.any()):
             view = int(is_silent_X.nonzero()[0])
             raise UsageError(f"every view must occur, but view {view} has probability 0; leave its column out")
+        # the record is frozen; what it keeps sums to 1, whatever rounding its arguments had
         object.__setattr__(self, "prior_M", prior_M / prior_M.sum())
         object.__setattr__(self, "views_MX", views_MX / views_MX.sum(dim=1, keepdim=True))
 
@@ -78,6 +79,7 @@ class LatentModel:
     def posterior(self) -> Tensor:
         """P(c|x), (x, m): psi(x) of ncl2024, section 4.1, the ideal representation of a view."""
         joint_MX = self.prior_M[:, None] * self.views_MX
+        # divided by their own sum, not by P(x), which another order of operations rounds otherwise
         return (joint_MX / joint_MX.sum(dim=0)).T
 
     @property
@@ -163,6 +165,7 @@ def cooccurrence(model: LatentModel) -> Cooccurrence:
             [0.1250, 0.2500, 0.1250],
             [0.0000, 0.1250, 0.1250]], dtype=torch.float64)
     """
+    # Assumption 1
     joint_XX = (model.prior_M[:, None] * model.views_MX).T @ model.views_MX
     joint_XX = (joint_XX + joint_XX.T) / 2  # a product of matrices rounds its two triangles differently
     return Cooccurrence(joint_XX, model.marginal, model.marginal, is_symmetric=True)
@@ -190,6 +193,7 @@ def paired_cooccurrence(first: LatentModel, second: LatentModel) -> Cooccurrence
     """
     if not torch.equal(first.prior_M, second.prior_M):
         raise UsageError(f"both kinds must have the same sources, got P(c) = {first.prior_M} and {second.prior_M}")
+    # Appendix C: draws from one source, independent given it
     joint_XY = (first.prior_M[:, None] * first.views_MX).T @ second.views_MX
     return Cooccurrence(joint_XY, first.marginal, second.marginal, is_symmetric=False)
 
@@ -209,6 +213,7 @@ def group_members(group_M: Tensor, num_sources: int) -> Tensor:
             f"groups must be one whole number per source, shape ({num_sources},), got {tuple(group_M.shape)} of "
             f"{group_M.dtype}"
         )
+    # bincount refuses negative numbers with an error of its own
     counts_G = torch.bincount(group_M) if bool((group_M >= 0).all()) else torch.zeros(1)
     if bool((counts_G == 0).any()):
         raise UsageError(f"groups must be numbered from 0 without a gap, got {group_M.tolist()}")
@@ -295,6 +300,7 @@ def bayes_weights(model: LatentModel, label_M: Tensor) -> Tensor:
             [0.0000, 0.5000],
             [0.7071, 0.0000]], dtype=torch.float64)
     """
+    # Eq. 10, as in the main text: the indicator beside the root
     return model.prior_M.sqrt()[:, None] * group_members(label_M, model.num_sources).T
 
 
@@ -335,6 +341,7 @@ def classify(model: LatentModel, label_M: Tensor, features_XK: Tensor, weights_K
         )
     scores_XC = features_XK.double() @ weights_KC.double()
     predicted_X = scores_XC.argmax(dim=1)
+    # P(y^|x): the chance that the predicted label is right
     right_X = posterior_XC.gather(1, predicted_X[:, None]).squeeze(1)
     error = 1 - float(model.marginal @ right_X)
     bayes_error = 1 - float(model.marginal @ posterior_XC.amax(dim=1))

@@ -91,6 +91,7 @@ def figure_6(run: FigureRun) -> Reproduction:
                 run.data or "digits",
                 out=Path(folder) / name,
                 quiet=True,
+                # E.1: positives are samples of the same class
                 method="supcon",
                 seed=run.seed,
                 epochs=epochs,
@@ -122,6 +123,7 @@ def measure(z_ND: Tensor, labels_N: Tensor, split: Split) -> LearnedFeatures:
     tensor([0.5000, 0.5000], dtype=torch.float64)
     """
     z_ND = z_ND.double()
+    # classes of dimensions from other samples than the measured ones: else noise would count as agreement
     class_D = _class_of_dimensions(z_ND[split.train], labels_N[split.train])
     held_ND, held_labels_N = z_ND[split.held_out], labels_N[split.held_out].long()
     member_DC = torch.nn.functional.one_hot(class_D, int(labels_N.max()) + 1).double()
@@ -129,8 +131,10 @@ def measure(z_ND: Tensor, labels_N: Tensor, split: Split) -> LearnedFeatures:
     own_N = energy_NC.gather(1, held_labels_N[:, None]).squeeze(1) / energy_NC.sum(dim=1)
     return LearnedFeatures(
         activation_D=expected_activation(held_ND).sort(descending=True).values,
+        # split dimensions: the norm over those of a class does not depend on how they are split
         joined_C=energy_NC.sqrt().mean(dim=0).sort(descending=True).values,
         eigenvalues_D=torch.linalg.eigvalsh(held_ND.T @ held_ND / len(held_ND)).flip(0).clamp(min=0.0),
+        # nanmean: a ReLU may leave a vector of zeros, of no class
         own_share=float(own_N.nanmean()),
     )
 
@@ -146,6 +150,7 @@ def _measure_run(run: Run) -> LearnedFeatures:
 def _class_of_dimensions(z_ND: Tensor, labels_N: Tensor) -> Tensor:
     """The class that each dimension is for."""
     one_hot_NC = torch.nn.functional.one_hot(labels_N.long()).double()
+    # mean per class, so that a frequent class does not take every dimension
     energy_DC = z_ND.square().T @ one_hot_NC / one_hot_NC.sum(dim=0)
     return energy_DC.argmax(dim=1)
 
@@ -237,6 +242,7 @@ def _activation_panel(signed: LearnedFeatures, non_negative: LearnedFeatures) ->
 def _spectrum_panel(signed: LearnedFeatures, non_negative: LearnedFeatures) -> LinePanel:
     """Fig. 6b, with what theory expects of balanced classes."""
     count = signed.num_classes
+    # unit vectors: eigenvalues sum to 1, and balanced classes make them equal
     simplex, orthogonal = (torch.full((size,), 1 / size) for size in (count - 1, count))
     return LinePanel(
         f"{SHOWN} largest eigenvalues",

@@ -102,10 +102,12 @@ def collapse_bounds(
     Corollary 7 states 0.9438, which it proves: the sufficient condition (59) holds from a majority share of 0.9438 on
     """
     _check(num_classes, num_negatives, temperature)
+    # A.17: Delta_2 = 1 / (2 tau sqrt(k)), so that 1 / (gamma sqrt(k) Delta_2) = 2 tau / gamma in all three bounds
     gamma = 2 * (num_classes - 1) / (num_classes - 2)  # Lemma 10
     contrast = math.exp(2 / temperature)  # e^2 in the paper
     is_paper = temperature == 1
     if supervised:
+        # tau delta_k, all negatives being of other classes, is 1 / (1 + E) for every k
         share = _share(2 / (gamma * (1 + contrast)))  # Eq. 59
         return CollapseBounds(num_classes, num_negatives, True, temperature, share if is_paper else None, share, share)
     return CollapseBounds(
@@ -136,6 +138,7 @@ def corollary_6(num_classes: int, *, temperature: float = 1.0) -> float:
     """
     gamma = 2 * (num_classes - 1) / (num_classes - 2)
     s = 1 / (4 * gamma * (1 + 3 * math.exp(2 / temperature)))
+    # the root without 1 - beta^2, which loses digits of a small s
     return 1 + s - math.sqrt(s * (2 + s))
 
 
@@ -180,6 +183,7 @@ def condition_18(share: float, num_classes: int, *, num_negatives: float = math.
         mean = (1 - share) / (2 * contrast - (contrast - 1) * (1 - share))
     else:
         mean = _mean_delta(math.log(share / (1 - share)), _log_terms(int(num_negatives), contrast))
+    # (18), with temperature * mean in place of the mean: tau cancels
     return _share(mean * (num_classes - 2) / (num_classes - 1))  # 2 / gamma
 
 
@@ -194,6 +198,7 @@ def _least_share(gamma: float, contrast: float, num_negatives: float) -> float |
         return log_odds + math.log(2 / gamma * _mean_delta(log_odds, log_terms_K))
 
     # E[delta | E_1] <= delta_k = 1 / (1 + E), and >= delta_1
+    # bracket: the log-odds at which either makes (18) an equality; for k = 1 they are one number, hence 1e-9 more
     nearest = math.log(gamma / 2 * (1 + contrast))
     farthest = math.log(gamma / 2 * (2 * num_negatives * contrast - contrast + 1))
     return _sigmoid(root_between(excess, nearest - 1e-9, farthest + 1e-9, tolerance=1e-13))
@@ -206,7 +211,9 @@ def _log_terms(num_negatives: int, contrast: float) -> NDArray[np.float64]:
     )
 
     l_K = np.arange(1.0, num_negatives + 1)
+    # logarithms: binomial terms of many negatives leave float64
     log_choose_K = gammaln(num_negatives + 1) - gammaln(l_K + 1) - gammaln(num_negatives - l_K + 1)
+    # g(l) of A.17, with E for its e^2
     log_delta_K = np.log(l_K) - np.log(2 * num_negatives * contrast - (contrast - 1) * l_K)
     return np.stack([l_K, log_choose_K, log_delta_K])
 
@@ -214,6 +221,7 @@ def _log_terms(num_negatives: int, contrast: float) -> NDArray[np.float64]:
 def _mean_delta(log_odds: float, log_terms: NDArray[np.float64]) -> float:
     """Temperature times E[delta | E_1], from the log-odds of the majority: shares next to 1 keep their digits."""
     l_K, log_choose_K, log_delta_K = log_terms
+    # log lambda_1 and log(1 - lambda_1), neither as 1 less the other
     k, log_major, log_minor = l_K[-1], -math.log1p(math.exp(-log_odds)), -float(np.logaddexp(0.0, log_odds))
     log_binomial_K = log_choose_K + (k - l_K) * log_major + l_K * log_minor
     opposite = log_minor + k * log_major  # a minority anchor, all negatives of the majority

@@ -62,6 +62,7 @@ def membership(num_classes: int, group: Sequence[int]) -> Tensor:
     if len(places) < 2 or len(set(places)) < len(places) or places[0] < 0 or places[-1] >= num_classes:
         raise UsageError(f"group must name 2 or more different classes, 0 to {num_classes - 1}, got {list(group)}")
     first, members = places[0], set(places)
+    # a group is known by its first member
     label_C = torch.tensor([first if c in members else c for c in range(num_classes)])
     return (label_C[:, None] == label_C.unique()[None, :]).double()
 
@@ -77,6 +78,7 @@ def merged_optimum(risk: Risk, group: Sequence[int]) -> Tensor:
         UsageError: as ``membership``.
     """
     merged = MergedRisk(risk, membership(risk.num_classes, group))
+    # nothing to choose: all cosines are 1
     if merged.num_classes == 1:
         return torch.ones(risk.num_classes, risk.num_classes, dtype=torch.float64)
     if merged.num_classes == 2:
@@ -143,6 +145,7 @@ class MergedMinorities:
     def least_eigenvalue(self) -> float:
         """Least eigenvalue of Z over its largest in size."""
         minorities = self.num_classes - 1
+        # Z on span(e_1, the sum of the minorities), in its orthonormal basis
         corner, across = -minorities * self.cosine * self.cross, math.sqrt(minorities) * self.cross
         together = self.own + (self.num_classes - 2) * self.between
         block = torch.tensor([[corner, across], [across, together]], dtype=torch.float64)
@@ -160,12 +163,14 @@ class MergedMinorities:
 def merged_minorities(log_odds: float, num_classes: int, setting: RiskSetting) -> MergedMinorities:
     """The best geometry with merged minorities, at the log-odds of the majority."""
     major, minor = one_majority(log_odds, num_classes)[:2].tolist()
+    # Three classes: the majority, one minority as the anchor of all, and the other minorities, which are no anchors.
     rest = minor * (num_classes - 2)
     proportions_C = torch.tensor([major, minor, rest], dtype=torch.float64)
     anchor_weights_C = torch.tensor([major, minor + rest, 0.0], dtype=torch.float64)
     risk = setting.risk(proportions_C, anchor_weights_C)
     gram_CC = merged_optimum(risk, (1, 2))
     gradient_CC = risk.at(gram_CC).gradient_CC
+    # (C - 1) G_1m and (C - 1) G_mm', back to C classes
     cross, between = gradient_CC[0, 1] + gradient_CC[0, 2], 2 * gradient_CC[1, 2] / (num_classes - 2)
     return MergedMinorities(num_classes, float(gram_CC[0, 1]), float(cross), float(between))
 

@@ -171,6 +171,7 @@ def _one_majority(
         raise UsageError(f"classes must be >= 3 or a path of proportions, got {num_classes}; two classes must merge")
     if minority is not None:
         raise UsageError("minority must be None with a number of classes: all but the first are equal; pass a path")
+    # log-odds of 1/C: all classes are equal
     low, high = (-math.log(num_classes - 1), MAX_LOG_ODDS)
     if bracket is not None:
         low, high = map(share_log_odds, _checked_bracket(bracket))
@@ -205,6 +206,7 @@ def _crossing(margin: Callable[[float], float], low: float, high: float, place: 
             f"no crossing between {place(low)} and {place(high)}: the minority classes are {side} at both ends; "
             "widen the bracket, or take another path"
         )
+    # one root is taken: the signs at the ends say that there is one, not that there is no other
     return root_between(margin, low, high, tolerance=ROOT_TOLERANCE)
 
 
@@ -225,6 +227,8 @@ def _merged(setting: RiskSetting, proportions_C: Tensor, group: Sequence[int]) -
                 f"minority classes must be equal in proportion with negatives of other classes, got {shares.tolist()}; "
                 "with negatives of any class (supervised=False) only their sum matters"
             )
+        # Negatives of any class: merged classes are one class to the loss, so that equal shares of the same sum have
+        # the same threshold; only for equal classes is the margin an eigenvalue of Z.
         proportions_C = proportions_C.clone()
         proportions_C[members] = shares.mean()
     risk = setting.risk(proportions_C)
@@ -235,6 +239,7 @@ def _merged(setting: RiskSetting, proportions_C: Tensor, group: Sequence[int]) -
 def _bounds(setting: RiskSetting, num_classes: int) -> CollapseBounds | None:
     """The paper's conditions, for the losses that they are about."""
     record = PAPER if setting.loss is None else setting.loss.class_level()
+    # Eq. 23: log(1 + mean over k), gaps without margin; scale is 1 / tau
     is_mean = isinstance(record, LogOfSum) and record.is_mean and record.epsilon == 1 and not record.margin
     if not is_mean or 1 / record.scale < MIN_TEMPERATURE:
         return None

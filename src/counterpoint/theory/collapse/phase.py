@@ -173,10 +173,13 @@ def minority_optimum(risk: ClassRisk) -> Optimum:
         """S'(a) / (2 (C-1)), scaled by its terms."""
         gradient_CC = risk.at(curve(cosine, num_classes)).gradient_CC
         cross, between = float(gradient_CC[0, 1]), float(gradient_CC[1, 2])
+        # relative to its terms, which at low temperatures are both too small for an absolute tolerance
         size = abs(cross) + (num_classes - 1) * abs(between)
         return (cross + (num_classes - 1) * cosine * between) / size if size > 0 else 0.0
 
+    # S is convex along the curve (convex and increasing in A, and b is convex in a): rising at -1, it is least there
     is_merged = slope(-1.0) >= 0
+    # Without a change of sign the loss is none that grows with each cosine, and the certificate refuses the answer.
     cosine = -1.0 if is_merged or slope(0.0) <= 0 else root_between(slope, -1.0, 0.0, tolerance=ROOT_TOLERANCE)
     gram_CC = curve(cosine, num_classes)
     at = risk.at(gram_CC)
@@ -197,6 +200,7 @@ def curve(cosine: float, num_classes: int) -> Tensor:
             [-0.5000, -0.5000,  1.0000]], dtype=torch.float64)
     """
     between = (cosine**2 * (num_classes - 1) - 1) / (num_classes - 2)  # Eq. 49
+    # Eq. 43
     gram_CC = torch.full((num_classes, num_classes), between, dtype=torch.float64)
     gram_CC[0, :], gram_CC[:, 0] = cosine, cosine
     return gram_CC.fill_diagonal_(1.0)

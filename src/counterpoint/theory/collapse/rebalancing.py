@@ -227,12 +227,14 @@ def _sampling_plan(proportions_C: Tensor, setting: RiskSetting, allowed: float) 
         geometry = setting.optimum(q_C)
         return SamplingPlan(exponent, q_C, q_C / proportions_C, geometry, simplex_deviation(geometry.gram))
 
+    # equal classes: the simplex for every loss that grows with each cosine (Corollary 5)
     equal = plan(0.0)
     if equal.deviation > allowed:
         raise UsageError(
             f"the optimum of this loss is {equal.deviation:.3g} from the simplex even with equal classes: no sampling "
             "brings it there; take a loss that grows with each cosine, such as InfoNCE"
         )
+    # the deviation is above what is allowed at 1 (the caller has tried) and not at 0
     exponent = root_between(lambda gamma: plan(gamma).deviation - allowed, 0.0, 1.0, tolerance=EXPONENT_TOLERANCE)
     found = plan(exponent)
     while found.deviation > allowed:  # Brent's root may be on the far side
@@ -265,6 +267,7 @@ def _weighting_plan(proportions_C: Tensor, setting: RiskSetting) -> WeightingPla
     if is_exact:
         return plan(1.0)
     plans = [plan(step / NUM_MIXTURES) for step in range(NUM_MIXTURES + 1)]
+    # a deviation without certificate may be that of no optimum
     return min(plans, key=lambda tried: (not tried.is_certified, tried.deviation))
 
 
@@ -286,12 +289,15 @@ def _simplex_weights(risk: ClassRisk) -> tuple[Tensor, float]:
     if num_classes == 2:  # two vectors are opposite whatever the weights
         return risk.anchor_weights_C, 0.0
     simplex_CC = torch.full((num_classes, num_classes), -1 / (num_classes - 1), dtype=torch.float64).fill_diagonal_(1.0)
+    # h / 2, by rows, without the weights of anchors, which are sought
     h_CC = risk.rows.at(simplex_CC).slope_CC.clone().fill_diagonal_(0.0) / 2
     length_C = h_CC.square().sum(1).sqrt()
     if not bool(length_C.any()):
         return risk.anchor_weights_C, 0.0
+    # a class whose slopes are all zero is a column of zeros, of any length
     length_C = torch.where(length_C > 0, length_C, 1.0)
     scaled_CC = h_CC / length_C[:, None]
+    # B^T B = L L^T with scaled columns: |L^T x - L^-1 B^T 1| has the minimiser of |B x - 1| in C rows instead of P
     factor_CC = torch.linalg.cholesky(scaled_CC * scaled_CC.T + torch.eye(num_classes, dtype=torch.float64))
     target_C = torch.linalg.solve_triangular(factor_CC, scaled_CC.sum(1)[:, None], upper=False)[:, 0]
     from scipy.optimize import nnls  # deferred: SciPy's optimisers take as long to load as the rest of the theory
@@ -302,6 +308,7 @@ def _simplex_weights(risk: ClassRisk) -> tuple[Tensor, float]:
     weights_C = torch.from_numpy(x_C) / length_C
     pairs_CC = weights_C[:, None] * h_CC
     residual_CC = (pairs_CC + pairs_CC.T - 1).fill_diagonal_(0.0)
+    # the equations were solved for c = 1; weights of sum 1 have another c
     return weights_C / weights_C.sum(), float(residual_CC.abs().max())
 
 

@@ -59,10 +59,12 @@ def risk_setting(loss: Loss | None, num_negatives: float | None, supervised: boo
     >>> risk_setting(None, None, False).num_negatives
     inf
     """
+    # any proportions will do: whether a risk is convex depends on the loss alone
     risk = class_risk(torch.full((3,), 1 / 3, dtype=torch.float64), loss=loss, num_negatives=num_negatives)
     if not risk.is_convex:
         raise UsageError(f"{risk.name} has no convex class-level risk, so that no answer is certain; take hardness 0")
     record = PAPER if loss is None else loss.class_level()
+    # as class_risk takes it
     own = math.inf if record.num_negatives is None else record.num_negatives
     return RiskSetting(loss, own if num_negatives is None else num_negatives, supervised or record.supervised)
 

@@ -108,11 +108,13 @@ def train_features(loss: Loss, labels_N: Tensor, dimension: int, training: Featu
     start_ND = torch.randn(len(labels_N), dimension, dtype=torch.float64, generator=generator)
     free_ND = (unit_rows(start_ND) if training.lengths == "sphere" else START_LENGTH * start_ND).requires_grad_()
     optimiser = torch.optim.Adam([free_ND], lr=training.learning_rate)
+    # every epoch has as many batches as the first
     num_steps = training.epochs * len(epoch_batches(labels_N, training, 0))
     batches = (batch for epoch in range(training.epochs) for batch in epoch_batches(labels_N, training, epoch))
     for step, batch_B in enumerate(batches):
         optimiser.param_groups[0]["lr"] = training.learning_rate * (1 + math.cos(math.pi * step / num_steps)) / 2
         value = _batch_loss(loss, bound(free_ND[batch_B]), labels_N[batch_B], step, training, generator)
+        # features and loss from before the step
         if step % max(1, num_steps // NUM_RECORDS) == 0:
             yield Snapshot(step, value.item(), bound(free_ND.detach()))
         optimiser.zero_grad()
@@ -146,8 +148,11 @@ def _batch_loss(
     loss: Loss, z_BD: Tensor, labels_B: Tensor, step: int, training: FeatureTraining, generator: torch.Generator
 ) -> Tensor:
     """The loss of a batch, each sample beside its positive, in units of the loss's radius."""
+    # theory has unit vectors, the loss its own length
     z_BD = vector_radius(loss) * z_BD
+    # the draws of negatives follow from seed and step
     numbered = {"step": step} if isinstance(loss, GeneralizedContrastive) else {}
+    # no labels: with them the class's other samples could be positives, too
     if training.positives == "itself":
         return loss(z_BD, z_BD, **numbered)
     return loss(z_BD, z_BD[class_partners(labels_B, generator)], labels_B, **numbered)
@@ -177,6 +182,7 @@ def class_partners(labels_B: Tensor, generator: torch.Generator) -> Tensor:
     """
     shuffled_B = torch.randperm(len(labels_B), generator=generator)
     partner_B = torch.empty_like(shuffled_B)
+    # the i-th place of a class, by position, is given its i-th member in the random order
     partner_B[torch.argsort(labels_B, stable=True)] = shuffled_B[torch.argsort(labels_B[shuffled_B], stable=True)]
     return partner_B
 
@@ -201,5 +207,7 @@ def _spread_classes(order_N: Tensor, labels_N: Tensor) -> Tensor:
     counts_C = torch.bincount(labels_N)
     by_class_N = order_N[torch.argsort(labels_N[order_N], stable=True)]
     class_N = labels_N[by_class_N]
+    # place within the class: position less the number of samples of earlier classes
     rank_N = torch.arange(len(order_N)) - (counts_C.cumsum(0) - counts_C)[class_N]
+    # the i-th of n samples (from 0) stands at (i + 1/2) / n of the epoch
     return by_class_N[torch.argsort((rank_N + 0.5) / counts_C[class_N], stable=True)]

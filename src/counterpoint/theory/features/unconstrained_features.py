@@ -166,6 +166,7 @@ def simulate_features(
     _check_supervised(loss, supervised, training)
     labels_N = _class_labels(check_proportions(proportions), training.num_samples)
     dimension = _dimension(dimension, int(labels_N.max()) + 1)
+    # the optimum of the whole numbers of samples, which may differ from the proportions asked for
     shares_C = torch.bincount(labels_N).double() / len(labels_N)
     negatives = {"loss": loss, "num_negatives": num_negatives, "supervised": supervised}
     optimum = optimal_geometry(shares_C, dimension=dimension, **negatives)
@@ -184,6 +185,7 @@ def simulate_features(
         variance=history[-1].variance,
         deviation=history[-1].deviation,
         loss=history[-1].loss,
+        # with 1 on the diagonal A + diag(1 - |mu_i|^2) is a correlation matrix: the bound holds for short means, too
         risk=class_risk(shares_C, **negatives).value(gram_CC),
         optimum=optimum,
         history=history,
@@ -231,6 +233,7 @@ def _measure(snapshot: Snapshot, labels_N: Tensor, optimum: Geometry) -> Feature
 
 def _paper_loss(num_negatives: float | None, supervised: bool, training: FeatureTraining) -> GeneralizedContrastive:
     """Eq. 20 with as many draws as asked for."""
+    # the mean over all samples of the batch is what that over infinitely many draws comes to
     num_draws = None if num_negatives is None or math.isinf(num_negatives) else int(num_negatives)
     return GeneralizedContrastive(num_draws, supervised, training.lengths, seed=training.seed)
 

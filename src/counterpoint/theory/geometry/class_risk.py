@@ -73,6 +73,7 @@ class ClassRisk:
         Raises:
             ValueError: not a finite symmetric matrix of this size.
         """
+        # Eq. 14, and Eq. 10 for infinitely many negatives
         return float(self.anchor_weights_C @ self.rows.value(self._checked(gram_CC)))
 
     def at(self, gram_CC: Tensor) -> RiskAt:
@@ -95,6 +96,7 @@ class ClassRisk:
             return self, 0.0
         assert isinstance(self.rows, SeparableRows)
         record = replace(self.rows.record, repel=smooth_hinge(width), is_smooth=True)
+        # the rounded hinge is farthest above the sharp one at its corner, by 3/16 of the width
         slack = self.rows.factor * float(self.anchor_weights_C.sum()) * 3 * width / 16
         return replace(self, rows=replace(self.rows, record=record), is_smooth=True), slack
 
@@ -108,6 +110,7 @@ class ClassRisk:
             raise NonFiniteError("gram must be finite, but holds NaN or infinity")
         if float((gram_CC - gram_CC.mT).abs().max()) > SYMMETRY_TOLERANCE:
             raise UsageError("gram must be symmetric; take (gram + gram.T) / 2")
+        # a copy: the matrix may be the caller's own
         return gram_CC.clone().fill_diagonal_(1.0)
 
 
@@ -161,9 +164,11 @@ def negative_weights(proportions_C: Tensor, *, supervised: bool) -> Tensor:
             [0.6667, 0.3333, 0.0000]])
     """
     weights_CC = proportions_C.expand(len(proportions_C), -1).clone()
+    # Eq. 3 (UCL): labels of negatives are independent of the anchor's
     if not supervised:
         return weights_CC
     weights_CC.fill_diagonal_(0.0)
+    # Eq. 5 (SCL); rows are divided by their sum, as 1 - lambda_i loses digits of rare classes beside a large one
     return weights_CC / weights_CC.sum(1, keepdim=True)
 
 
@@ -204,6 +209,8 @@ def _risk(record: ClassLevel, weights_CC: Tensor, anchor_weights_C: Tensor, k: f
             is_strictly_convex=record.is_strictly_convex,
             is_smooth=record.is_smooth,
         )
+    # Weights that grow with the terms raise their mean (Chebyshev's sum inequality): the risk without weights is
+    # nowhere above.
     if record.hardness:
         plain = _risk(record.plain, weights_CC, anchor_weights_C, k)
         rows = LogMeanRows(record, weights_CC) if math.isinf(k) else hard_sum_rows(record, weights_CC, int(k))
@@ -278,6 +285,7 @@ def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Ten
     if abs(total - 1) > SUM_TOLERANCE:
         offer = _few(proportions_C / total)
         raise UsageError(f"proportions must sum to 1, got {total:g}; divided by their sum they are {offer}")
+    # proportions in float32 sum to 1 to about 1e-7 only
     return proportions_C / total
 
 

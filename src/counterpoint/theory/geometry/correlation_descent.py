@@ -48,6 +48,7 @@ class Point:
         Where no force is left (the spectral loss), of what a change of its cosines by 1 % would bring.
         """
         forces_C = self.at.gradient_CC.abs().sum(dim=1)
+        # the least number keeps a flat risk, whose slope is 0 too, from 0 / 0
         size_C = (forces_C + 0.01 * self.at.curvature_diagonal_CC.abs().sum(dim=1)).clamp_min(1e-300)
         return float((self.slope_CR.norm(dim=1) / (2 * size_C)).max())
 
@@ -97,12 +98,15 @@ def descend(risk: Callable[[Tensor], RiskAt], factor_CR: Tensor, *, slope: float
         The last point; check its ``relative_slope``.
     """
     point, radius = point_at(risk, factor_CR), 1.0
+    # twice the distance of the farthest two factors, 2 sqrt(C)
     largest_radius = 4 * math.sqrt(len(factor_CR))
     for iteration in range(_MOST_STEPS):
         if point.relative_slope <= slope:
             return Descent(point, iteration)
         step = _trust_region_step(point, radius)
         trial = point_at(risk, point.factor_CR + step.step_CR)
+        # The error of a value, by the size of what cancels in it. On both sides of the ratio it gives agreement 1 to
+        # changes that are too small for the value to tell, so that steps go on while the slope still falls.
         rounding = 10 * _EPSILON * max(abs(point.at.value), float(point.multipliers_C.abs().sum()))
         agreement = (point.at.value - trial.at.value + rounding) / (rounding - step.model_change)
         if -step.model_change < 0.01 * rounding and trial.relative_slope >= point.relative_slope:
@@ -111,6 +115,7 @@ def descend(risk: Callable[[Tensor], RiskAt], factor_CR: Tensor, *, slope: float
             radius = 0.25 * min(radius, step.length)
         elif agreement > 0.75 and step.is_cut:
             radius = min(2 * radius, largest_radius)
+        # else the point stays, and the next step is sought in a smaller region
         if agreement > 0.05:
             point = _with_fewer_columns(risk, trial)
     return Descent(point, _MOST_STEPS)
@@ -119,16 +124,19 @@ def descend(risk: Callable[[Tensor], RiskAt], factor_CR: Tensor, *, slope: float
 def _trust_region_step(point: Point, radius: float) -> _Step:
     """Minimise the quadratic model within the radius by conjugate gradients (Steihaug and Toint)."""
     scale_C1 = _preconditioner(point)
+    # H times the step is summed up beside the step: the model's value then takes no product of its own
     step_CR, product_CR = torch.zeros_like(point.factor_CR), torch.zeros_like(point.factor_CR)
     residual_CR = point.slope_CR
     solved_CR = residual_CR / scale_C1
     direction_CR = -solved_CR
     energy = first_energy = _dot(residual_CR, solved_CR)
+    # Forcing term min(0.1, slope), squared as energies are: far away a rough step will do, near by Newton's rate stays.
     target = first_energy * min(0.1, point.relative_slope) ** 2
     for _ in range(_MOST_PRODUCTS):
         curved_CR = _hessian_product(point, direction_CR)
         curvature = _dot(direction_CR, curved_CR)
         length = energy / curvature if curvature > 0 else math.inf
+        # Negative curvature, or the border lies nearer than the next iterate: this direction is followed to the border.
         if curvature <= 0 or float((step_CR + length * direction_CR).norm()) >= radius:
             length = _to_border(step_CR, direction_CR, radius)
             step_CR, product_CR = step_CR + length * direction_CR, product_CR + length * curved_CR
@@ -148,14 +156,18 @@ def _hessian_product(point: Point, change_CR: Tensor) -> Tensor:
     factor_CR, at = point.factor_CR, point.at
     gram_change_CC = change_CR @ factor_CR.T
     gram_change_CC = gram_change_CC + gram_change_CC.T
+    # 2 v_i . change_i vanishes for a tangent but for rounding
     gram_change_CC.fill_diagonal_(0.0)
     product_CR = at.gradient_CC @ change_CR + point.multipliers_C[:, None] * change_CR
     product_CR = 2 * (product_CR + at.curvature(gram_change_CC) @ factor_CR)
+    # back into the tangent space: no part along a row of V
     return product_CR - (product_CR * factor_CR).sum(dim=1, keepdim=True) * factor_CR
 
 
 def _preconditioner(point: Point) -> Tensor:
     """Mean curvature of each row, from its multiplier and the diagonal of the risk's Hessian; (C, 1), positive."""
+    # The Hessian of row i along a unit tangent t is 2 (y_i + sum_j H_ij (v_j . t)^2); of the R - 1 directions of t the
+    # mean square of v_j . t is (1 - a_ij^2) / (R - 1).
     spread_CC = point.at.curvature_diagonal_CC * (1 - point.gram_CC.square())
     scale_C = point.multipliers_C.abs() + spread_CC.sum(dim=1) / max(point.factor_CR.shape[1] - 1, 1)
     return 2 * scale_C.clamp_min(1e-12 * float(scale_C.max()) + 1e-300)[:, None]
@@ -164,6 +176,7 @@ def _preconditioner(point: Point) -> Tensor:
 def _to_border(step_CR: Tensor, direction_CR: Tensor, radius: float) -> float:
     """How far to go along a direction to reach the border of the region."""
     along, length = _dot(step_CR, direction_CR), _dot(direction_CR, direction_CR)
+    # positive root of |step + t direction| = radius
     missing = max(radius**2 - _dot(step_CR, step_CR), 0.0)
     return (-along + math.sqrt(along**2 + length * missing)) / length
 
@@ -176,6 +189,7 @@ def _model(point: Point, step_CR: Tensor, product_CR: Tensor) -> float:
 def _with_fewer_columns(risk: Callable[[Tensor], RiskAt], point: Point) -> Point:
     """Drop directions that no class uses any more, after turning the factor to its principal axes."""
     num_columns = point.factor_CR.shape[1]
+    # squares of the singular values, ascending
     squares_R, axes_RR = torch.linalg.eigh(point.factor_CR.T @ point.factor_CR)
     is_used_R = squares_R > (_KEEP**2) * squares_R[-1]
     if int(is_used_R.sum()) == num_columns:

@@ -90,14 +90,17 @@ def certify(at: RiskAt, gram_CC: Tensor) -> Certificate:
     largest = max(float(y_C.max()), float(gradient_CC.abs().max()))
     if largest == 0:  # a flat risk
         return Certificate(at.value, y_C, max(abs(at.value), torch.finfo(y_C.dtype).tiny), 0.0)
+    # y_i is a diagonal entry of Z, so that one below 0 certifies nothing; a tiny one costs the bound little
     y_C = y_C.clamp_min(_SMALLEST_SHARE * largest)
     root_C = y_C.sqrt()
+    # Z = D^1/2 (D^-1/2 G D^-1/2 + I) D^1/2 has the signs of the inner matrix's eigenvalues
     scaled_CC = gradient_CC / root_C[:, None] / root_C[None, :]
     eigenvalues_C = torch.linalg.eigvalsh(scaled_CC)
     rounding = 4 * torch.finfo(y_C.dtype).eps * float(eigenvalues_C.abs().max())
     stretch = max(0.0, rounding - float(eigenvalues_C[0]) - 1)
     y_C = (1 + stretch) * y_C
     scale = max(abs(at.value), abs(first_order))
+    # S(A) - <G, A> - sum y, at most S(A) + <G, B - A> for every correlation matrix B
     return Certificate(at.value + first_order - float(y_C.sum()), y_C, scale, stretch)
 
 
@@ -146,8 +149,10 @@ def finish_on_face(risk: Callable[[Tensor], RiskAt], gram_CC: Tensor) -> FaceFin
     """
     at, log_z_C = risk(gram_CC), None
     for iteration in range(_MOST_STEPS):
+        # z > 0 asks for G > 0 off the diagonal, and the unknowns are scaled by the diagonal of H
         if not (_is_positive(at.gradient_CC) and _is_positive(at.curvature_diagonal_CC)):
             return None
+        # log z as the unknown keeps z > 0 in every step
         log_z_C = _nearest_log_z(at.gradient_CC) if log_z_C is None else log_z_C
         residual = _residual_of(at.gradient_CC, gram_CC, log_z_C.exp())
         if residual.size <= _ROUNDING:
@@ -157,8 +162,10 @@ def finish_on_face(risk: Callable[[Tensor], RiskAt], gram_CC: Tensor) -> FaceFin
             return None
         gram_change_CC, log_z_change_C = step
         farthest = max(float(gram_change_CC.abs().max()), float(log_z_change_C.abs().max()) / _FARTHEST)
+        # damped far away: a cosine changes by at most 1; near the solution the whole step is taken
         length = 1.0 / max(1.0, farthest)
         gram_CC, log_z_C = gram_CC + length * gram_change_CC, log_z_C + length * log_z_change_C
+        # no cosine is above 1: Newton's method has left for somewhere else
         if float(gram_CC.abs().max()) > 3:
             return None
         at = risk(gram_CC)
@@ -176,6 +183,7 @@ def _nearest_log_z(gradient_CC: Tensor) -> Tensor:
     num_classes = len(gradient_CC)
     sums_C = gradient_CC.clone().fill_diagonal_(1.0).log().sum(dim=1)  # (C - 2) log z_i + sum_j log z_j
     total = float(sums_C.sum()) / (2 * (num_classes - 1))
+    # two classes have one equation, z_1 z_2 = G_12: both get the same z
     return (sums_C - total) / (num_classes - 2) if num_classes > 2 else 0.5 * sums_C
 
 
@@ -200,9 +208,12 @@ def _newton_step(at: RiskAt, gram_CC: Tensor, z_C: Tensor, residual: _Residual) 
     """
     num_classes, outer_CC = len(z_C), residual.outer_CC
     diagonal_CC = at.curvature_diagonal_CC
+    # 0 on the diagonal of A, which is no unknown
     scale_CC = torch.where(diagonal_CC > 0, diagonal_CC, torch.inf).rsqrt()
     weight_CC = (outer_CC * scale_CC).square()
+    # Eliminating X by H's diagonal leaves 2 sum_j (z_i z_j)^2 (w_i + w_j) / H_ij beside the block 2 z_i A_ij z_j.
     schur_CC = 2 * (torch.diag(weight_CC.sum(dim=1)) + weight_CC + gram_CC * torch.outer(z_C, z_C))
+    # no exception: a failure only says that the method does not apply here
     lower_CC, failed = torch.linalg.cholesky_ex(schur_CC)
     if int(failed):
         return None
@@ -227,6 +238,9 @@ def _newton_step(at: RiskAt, gram_CC: Tensor, z_C: Tensor, residual: _Residual) 
     size = num_classes**2 + num_classes
     operator = LinearOperator((size, size), multiply, dtype=float)  # pyright: ignore[reportCallIssue]
     right = scale(-residual.pairs_CC, 2 * z_C * residual.means_C)
+    # MINRES, as the system is symmetric but indefinite: -H above, a positive block below. The tolerance falls with the
+    # residual (inexact Newton): far away a rough step will do.
     unknowns, _ = minres(operator, right, rtol=1e-2 * min(1.0, residual.size), maxiter=_MOST_PRODUCTS)
     change_CC, w_C = unscale(unknowns)
+    # pairs (i, j) and (j, i) are two unknowns, which rounding lets differ
     return 0.5 * (change_CC + change_CC.T), w_C

@@ -93,8 +93,10 @@ def minimise_over_correlations(
     is_whole = most_columns >= risk.num_classes - 1
     factor_CR = _first_factor(risk.num_classes, most_columns) if start is None else start
     best = _Best(risk.at, tolerance)
+    # mild imbalance ends here, without a descent
     if is_whole and best.offer_finish(factor_CR @ factor_CR.T):
         return best.solution()
+    # Rough descents first: they show which columns vanish or are missing, and make the later ones short.
     for slope in _SLOPES:
         is_done = best.offer(descend(risk.at, factor_CR[:, :most_columns], slope=slope))
         is_done = is_done or (is_whole and best.offer_finish(best.point.gram_CC))
@@ -128,6 +130,7 @@ def simplex(num_classes: int) -> Tensor:
     below_RC = torch.tril(torch.ones(num_classes, num_classes, dtype=torch.float64), -1)[1:]
     index_R1 = torch.arange(1, num_classes, dtype=torch.float64)[:, None]
     basis_RC = (below_RC - index_R1 * rows_RC) / (index_R1 * (index_R1 + 1)).sqrt()
+    # rows of C - 1 orthonormal columns have squared length (C - 1) / C
     return basis_RC.T * (num_classes / (num_classes - 1)) ** 0.5
 
 
@@ -136,6 +139,7 @@ def _first_factor(num_classes: int, num_columns: int) -> Tensor:
     factor_CR = simplex(num_classes)
     if num_columns >= factor_CR.shape[1]:
         return factor_CR
+    # Helmert's first columns are 0 for the last classes; random ones leave every row a direction.
     generator = torch.Generator().manual_seed(0)
     directions_RR = torch.randn(factor_CR.shape[1], num_columns, generator=generator, dtype=torch.float64)
     return factor_CR @ directions_RR
@@ -186,13 +190,16 @@ class _Best:
         """Add the columns along which the dual matrix is negative; None where there are none or no room."""
         point = self.point
         room = most_columns - point.factor_CR.shape[1]
+        # Z has its meaning at a stationary point only.
         if room <= 0 or point.relative_slope > 1e-3:
             return None
         dual_CC = point.at.gradient_CC + torch.diag(point.multipliers_C)
         values_C, vectors_CC = torch.linalg.eigh(dual_CC)
+        # Along e with e' Z e < 0 the risk falls, to second order, where classes move by e into a new dimension.
         num_new = min(room, int((values_C < -1e-12 * values_C.abs().max()).sum()))
         if num_new == 0:
             return None
+        # not from 0, where the slope along a new column vanishes
         return torch.cat([point.factor_CR, 0.1 * vectors_CC[:, :num_new]], dim=1)
 
     def solution(self) -> Solution:
@@ -204,6 +211,7 @@ class _Best:
             point.gram_CC,
             turned_CR,
             point.at.value,
+            # rounding may put the bound above the value
             min(self.lower_bound, point.at.value),
             self.scale,
             self.iterations,
@@ -213,7 +221,9 @@ class _Best:
     def _take(self, point: Point) -> None:
         """Keep the point if it is better, and the bound if it is."""
         certificate: Certificate = certify(point.at, point.gram_CC)
+        # a bound holds whichever point it came from
         self.lower_bound = max(self.lower_bound, certificate.lower_bound)
+        # Where rounding cannot tell two values apart, the later point has the smaller slope as a rule.
         if self._point is None or point.at.value <= self._point.at.value + _ROUNDING * abs(point.at.value):
             self._point, self.scale, self.stretch = point, certificate.scale, certificate.stretch
 

@@ -97,6 +97,7 @@ def solve_nonnegative(risk: ClassRisk, dimension: int) -> Found:
     orthonormal_CC = torch.eye(risk.num_classes, dtype=torch.float64)
     convex = risk.lower or risk
     at = convex.at(orthonormal_CC)
+    # S(A) >= S(I) + <G, A - I> >= S(I): neither G nor A - I has an entry below 0
     is_bound = bool((at.gradient_CC >= 0).all())
     bound, scale = (at.value if is_bound else -math.inf), max(abs(at.value), torch.finfo(torch.float64).tiny)
     if dimension >= risk.num_classes and is_bound and risk.is_convex:
@@ -106,6 +107,7 @@ def solve_nonnegative(risk: ClassRisk, dimension: int) -> Found:
     generator = np.random.default_rng(0)
     tries = [_descend_nonnegative(smooth.at, generator.random((risk.num_classes, columns))) for _ in range(_NUM_STARTS)]
     if columns == risk.num_classes:
+        # so that C columns never end above orthonormal means
         tries.append(orthonormal_CC)
     best = min(tries, key=lambda factor_CR: risk.value(factor_CR @ factor_CR.T))
     status = (
@@ -159,10 +161,12 @@ def merge_what_coincides(risk: ClassRisk, solution: Solution, tolerance: float) 
     """The exact solution in which nearly equal class means are equal, if the certificate prefers it."""
     groups_C = coinciding(solution.gram_CC, NEARLY_ONE)
     num_groups = int(groups_C.max()) + 1
+    # all coincide, or none do: no smaller problem to solve
     if num_groups in (1, risk.num_classes):
         return solution
     members_CM = torch.nn.functional.one_hot(groups_C, num_groups).double()
     merged = MergedRisk(risk, members_CM)
+    # solved further than asked: the full certificate's stretch must come out below 1e-9
     small = minimise_over_correlations(merged, tolerance=min(tolerance, 1e-12))
     gram_CC = merged.expand(small.gram_CC)
     at = risk.at(gram_CC)
@@ -190,6 +194,7 @@ def coinciding(gram_CC: Tensor, cosine: float) -> Tensor:
     """
     first_C = (gram_CC >= cosine).to(torch.int8).argmax(dim=1)  # the first class that is near
     for _ in range(len(first_C)):
+        # follows the chain of first near classes to its end; each round doubles the part that is followed
         further_C = first_C[first_C]
         if torch.equal(further_C, first_C):
             break
@@ -203,11 +208,14 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Found:
     best_CR, scale = factor_CR, 1.0
     for width in _WIDTHS:
         smooth, slack = risk.smoothed(width)
+        # from the answer of the wider corner
         descent = descend(smooth.at, factor_CR, slope=_CORNER_SLOPE)
         factor_CR, iterations = descent.point.factor_CR, iterations + descent.iterations
         gram_CC, at = descent.point.gram_CC, descent.point.at
+        # The slopes of the rounded hinge belong to lines nowhere above the sharp one: the bound is the sharp risk's.
         tangent = _tangent_value(smooth, gram_CC)
         bound = max(bound, certify(replace(at, value=tangent), gram_CC).lower_bound)
+        # slack / width is 3/16 of all weights, a unit of the hinge: where all margins are kept the risk itself is 0
         if risk.value(gram_CC) < value:
             best_CR, value, scale = factor_CR, risk.value(gram_CC), max(abs(risk.value(gram_CC)), slack / width)
         if value - bound <= tolerance * scale:
@@ -221,6 +229,7 @@ def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
     assert isinstance(smooth.rows, SeparableRows)
     record = smooth.rows.record
     u_CC = record.scale * (gram_CC - float(record.is_gap)) + record.margin
+    # f r q'(u): the slope for a cosine has the factor scale
     slope_CC = smooth.rows.at(gram_CC).slope_CC / record.scale
     return float(smooth.anchor_weights_C @ (slope_CC * u_CC).sum(dim=1))
 
@@ -265,6 +274,7 @@ def _descend_nonnegative(risk: Callable[[Tensor], RiskAt], start_CR: np.ndarray)
     def value_and_slope(entries: np.ndarray) -> tuple[float, np.ndarray]:
         factor_CR, length_C1 = unit(entries)
         at = risk(factor_CR @ factor_CR.T)
+        # chain rule through v / |v|: the part along v drops out
         slope_CR = 2 * at.gradient_CC @ factor_CR
         slope_CR = (slope_CR - (slope_CR * factor_CR).sum(1, keepdim=True) * factor_CR) / length_C1
         return at.value, slope_CR.flatten().numpy()

@@ -95,6 +95,7 @@ class LogSumIntegral:
     @cached_property
     def node_weights(self) -> Tensor:
         """Step of the rule, times exp(-epsilon s)."""
+        # ds / s is the step of v = log s
         return STEP * torch.exp(-self.epsilon * self.nodes)
 
     @cached_property
@@ -128,8 +129,11 @@ class LogSumIntegral:
         k, x_BC, r_BC = self.num_terms, x_CC[rows], self.weights_CC[rows]
         values_BMC = self.basis.values(x_BC)
         log_p_BQ = self.basis.log_mean(r_BC, x_BC, values_BMC)
+        # m_i, the mean of the sum
         mean_B1 = k * (r_BC * x_BC).sum(1, keepdim=True)
+        # expm1, as both powers are near 1 at the first nodes, where their difference is of the order of s^2
         bracket_BQ = torch.expm1(-mean_B1 * self.nodes) - torch.expm1(k * log_p_BQ)
+        # log(epsilon) is left out; whoever asks adds it as an offset
         at_mean_B = torch.log1p(mean_B1[:, 0] / self.epsilon) if self.epsilon else mean_B1[:, 0].log()
         value_B = at_mean_B + bracket_BQ @ self.node_weights
         return _Block(rows, x_BC, values_BMC, log_p_BQ, mean_B1, value_B)
@@ -139,9 +143,13 @@ class LogSumIntegral:
         k, s_Q, w_Q = self.num_terms, self.nodes, self.node_weights
         kr_BC, total_B1 = k * self.weights_CC[block.rows], self.epsilon + block.mean_B1
         at_mean_BQ = w_Q * s_Q * torch.exp(-block.mean_B1 * s_Q)
+        # Derivatives for m of log(epsilon + m) and of exp(-s m): 0 together, but for the part of the integral left of
+        # the first node. The integral of P^(k-1) below lacks the same part, which this returns.
         first_B1 = 1 / total_B1 - at_mean_BQ.sum(1, keepdim=True)
         second_B1 = (at_mean_BQ @ s_Q)[:, None] - total_B1**-2
+        # d/dx_j of -P^k: k r_j s exp(-s x_j) P^(k-1), the basis giving exp(-s x_j)
         once_BQ = w_Q * s_Q * torch.exp((k - 1) * block.log_p_BQ)
+        # d2/dx_j dx_l: -k (k-1) r_j r_l s^2 exp(-s (x_j + x_l)) P^(k-2), written with k r_j and k r_l; k = 1 has none
         pairs_BQ = (1 - 1 / k) * w_Q * s_Q**2 * torch.exp(max(k - 2, 0) * block.log_p_BQ)
         slope_BC = kr_BC * (first_B1 + combined(block.values_BMC, once_BQ @ self.basis.coefficients_QM))
         own_BC = -kr_BC * combined(block.values_BMC, (once_BQ * s_Q) @ self.basis.coefficients_QM)
@@ -190,6 +198,7 @@ class BlockHessian:
         """See ``RowHessian``."""
         values_BMC = self.basis.values(self.x_BC) if self.values_BMC is None else self.values_BMC
         weighted_BC = self.kr_BC * direction_CC
+        # the sum over l first, at each node: no row ever has its C x C matrix
         dot_BQ = row_sums(values_BMC, weighted_BC) @ self.basis.coefficients_QM.T
         joint_BC = combined(values_BMC, (self.pairs_BQ * dot_BQ) @ self.basis.coefficients_QM)
         return self.own_BC * direction_CC + self.kr_BC * (self.second_B1 * weighted_BC.sum(1, keepdim=True) - joint_BC)
@@ -222,9 +231,11 @@ class ChebyshevBasis:
         order_M = torch.arange(self.length, dtype=s_Q.dtype)
         angle_M = math.pi * (order_M + 0.5) / self.length
         to_series_MM = (2.0 / self.length) * torch.outer(order_M, angle_M).cos()  # discrete cosine transform
+        # the constant term counts half
         to_series_MM[0] /= 2
         x_M = self.middle + self.half * angle_M.cos()
         exponent_QM = -torch.outer(s_Q, x_M)
+        # interpolation points lie inside the bounds, so that x > 0 also where low is 0
         self._chord_QM = (torch.expm1(exponent_QM) / x_M) @ to_series_MM.T
         self._squares_QM = torch.exp(2 * exponent_QM) @ to_series_MM.T
         self.coefficients_QM = torch.exp(exponent_QM) @ to_series_MM.T
@@ -246,6 +257,7 @@ class ChebyshevBasis:
         (exp(-s x) - 1) / x has its own series, so that small x keep all their digits.
         """
         less_one_BQ = row_sums(values_BMC, weights_BC * x_BC) @ self._chord_QM.T
+        # P > 0 is an invariant that the rounding of a series may break where P is tiny
         return torch.log1p(less_one_BQ.clamp(min=EPSILON - 1))
 
     def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
@@ -314,6 +326,7 @@ def series_length(half_width: float) -> int:
         return LONGEST_SERIES**2
     from scipy.special import ive  # deferred: SciPy's special functions take as long to load as the rest of the theory
 
+    # ive is I_n(z) exp(-z) and does not overflow
     sizes = 2 * ive(np.arange(4 * LONGEST_SERIES), half_width)
     return int(np.count_nonzero(sizes > NEGLIGIBLE))
 
@@ -321,5 +334,6 @@ def series_length(half_width: float) -> int:
 def integration_nodes(num_terms: int, epsilon: float, low: float, high: float) -> Tensor:
     """Values of s for a sum of k terms between two bounds, from where the integrand begins to where it has vanished."""
     first, last = BEGINNING / (epsilon + num_terms * high), VANISHED / (epsilon + num_terms * low)
+    # steps are equal in log s
     num_nodes = max(1, math.ceil(math.log(last / first) / STEP))
     return torch.exp(math.log(first) + STEP * torch.arange(num_nodes + 1, dtype=torch.float64))

@@ -150,6 +150,7 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
         )
     if not isinstance(tolerance, Real) or not 0 < tolerance < math.inf:
         raise UsageError(f"tolerance must be > 0, got {tolerance!r}; 1e-8 is common")
+    # threads would wait for each other longer than operations of this size take
     with one_thread(is_wanted=num_classes < MANY_CLASSES):
         risk = class_risk(proportions_C, loss=loss, num_negatives=num_negatives, supervised=supervised)
         found = _solve(
@@ -175,8 +176,10 @@ def _geometry(
     risk: ClassRisk, found: Found, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
 ) -> Geometry:
     """The record."""
+    # cosines in [-1, 1] and 1 on the diagonal, whatever rounding says
     gram_CC = (found.factor_CR @ found.factor_CR.T).clamp(-1, 1).fill_diagonal_(1.0)
     gram_CC = 0.5 * (gram_CC + gram_CC.T)
+    # Theorem 2: columns of U sqrt(Sigma), the longest axis first, then zeros
     eigenvalues_C, axes_CC = torch.linalg.eigh(gram_CC)
     rank = int((eigenvalues_C > _VANISHES * eigenvalues_C[-1]).sum())
     means_RC = (axes_CC * eigenvalues_C.clamp_min(0).sqrt()).T.flip(0)[: rank if dimension is None else int(dimension)]
@@ -187,6 +190,7 @@ def _geometry(
     if found.is_global:
         at = risk.at(gram_CC)
         y_C = multipliers(at.gradient_CC, gram_CC)
+        # KKT for |mu_i|^2 <= 1: the multiplier of the length, y_i less the own slope, must not be negative
         is_collapsed = bool((at.own_slope_C <= y_C + 1e-9 * float(y_C.abs().max())).all())
     status = f"{found.status}; {_SPREAD}" if is_collapsed is False else found.status
     return Geometry(

@@ -52,6 +52,7 @@ class ExpectedLog:
         """With derivatives for cosines, by the chain rule."""
         x_CC, first_CC, second_CC = (self._terms(gram_CC, order) for order in range(3))
         at, sign = self.integral.at(x_CC), self.sign
+        # second derivative of f(x(a)): f'' x'_j x'_l for all pairs, and f' x'' on the diagonal alone
         bend_CC = at.slope_CC * second_CC
         diagonal_CC = at.diagonal_CC * first_CC**2 + bend_CC
         hessian = _ChainHessian(sign, first_CC, bend_CC, at.hessian)
@@ -96,6 +97,7 @@ def log_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> Lo
 
     Source: imbalanced2026, Eq. 14.
     """
+    # w as an exponent
     weight = -math.log(num_negatives) if record.is_mean else 0.0
     summands = [Exponential(weight + record.margin, record.scale)]
     log, offset = _expected_log(summands, record.epsilon, weights_CC, num_negatives)
@@ -108,6 +110,7 @@ def hard_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> L
     It is the difference of two expectations: of :math:`\log \sum_t (\epsilon e^{\beta u_t} + W e^{(1+\beta) u_t})`, a
     single sum of independent terms, and of the logarithm of the denominator.
     """
+    # epsilon + W a / b = (epsilon b + W a) / b, with a and b the two sums
     beta, weight = record.hardness, 0.0 if record.is_mean else math.log(num_negatives)
     blunt = Exponential(beta * record.margin, beta * record.scale)
     above = [Exponential(weight + (1 + beta) * record.margin, (1 + beta) * record.scale)]
@@ -123,6 +126,7 @@ def _expected_log(
 ) -> tuple[ExpectedLog, float]:
     """An expectation in the unit of its largest ingredient, and what it leaves out."""
     unit = offset = max(each.level for each in summands)
+    # the unit is the largest of epsilon and the terms, so that no exponential overflows
     if epsilon:
         offset = math.log(epsilon)
         unit = max(unit, offset)
@@ -133,6 +137,7 @@ def _expected_log(
             "leave float64 below; use num_negatives=math.inf"
         )
     scaled = [Exponential(each.level - unit, each.rate) for each in summands]
+    # bounds of a term: a - 1 is between -2 and 0
     low, high = (sum(math.exp(each.level - drop * each.rate) for each in scaled) for drop in (2, 0))
     return ExpectedLog(sign, scaled, LogSumIntegral(weights_CC, num_negatives, epsilon, low, high)), offset
 

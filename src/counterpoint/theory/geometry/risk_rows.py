@@ -115,8 +115,10 @@ class SeparableRows:
         slope_CC = weight_CC * record.repel.slope(u_CC)
         curvature_CC = weight_CC * record.scale * record.repel.curvature(u_CC)
         if record.is_gap:
+            # a gap has the positive's length in every term
             length_slope_C = gap_length_slope(slope_CC)
         else:
+            # scores of positives and of collisions are |mu_i|^2 itself
             length_slope_C = self.attract * record.attract_slope + slope_CC.diagonal()
         return RowsAt(self.value(gram_CC), slope_CC, curvature_CC, _DiagonalHessian(curvature_CC), length_slope_C)
 
@@ -151,12 +153,14 @@ class LogMeanRows:
     def value(self, gram_CC: Tensor) -> Tensor:
         """See ``Rows``."""
         record, u_CC = self.record, log_terms(self.record, gram_CC)
+        # l_i, the logarithm of the expectation
         level_C = self._tilted(u_CC, 1 + record.hardness).logsumexp(1)
         if record.hardness:
             level_C = level_C - self._tilted(u_CC, record.hardness).logsumexp(1)
         if not self.epsilon:
             return record.factor * level_C
         offset = math.log(self.epsilon)
+        # Eq. 10 has epsilon 1; softplus does not overflow, nor does it lose a small sum beside that 1
         return record.factor * (offset + softplus(level_C - offset))
 
     def at(self, gram_CC: Tensor) -> RowsAt:
@@ -168,6 +172,7 @@ class LogMeanRows:
         if beta:
             blunt_CC = self._tilted(u_CC, beta)
             q_CC, level_C = beta * blunt_CC.softmax(1), level_C - blunt_CC.logsumexp(1)
+        # share of the negatives in epsilon + e^l: the derivative of softplus
         share_C1 = torch.ones_like(level_C)[:, None]
         if self.epsilon:
             share_C1 = torch.sigmoid(level_C - math.log(self.epsilon))[:, None]
@@ -178,6 +183,7 @@ class LogMeanRows:
 
     def _tilted(self, u_CC: Tensor, power: float) -> Tensor:
         """Add log r to a power of the terms."""
+        # log 0 = -inf for classes that are no negatives: their shares become 0
         return self.weights_CC.log() + power * u_CC
 
 
@@ -244,4 +250,5 @@ def _row_dot(x_CC: Tensor, v_CC: Tensor) -> Tensor:
 
 def _between_classes(matrix_CC: Tensor) -> Tensor:
     """Symmetric part without diagonal."""
+    # a_ij and a_ji are one variable, and a_ii is none
     return (0.5 * (matrix_CC + matrix_CC.mT)).fill_diagonal_(0.0)
