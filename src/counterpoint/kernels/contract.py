@@ -60,8 +60,8 @@ class ScoreTerms:
     anchors_ND: Tensor
     keys_MD: Tensor | None  # None: the anchors are the keys
     scale: Tensor  # shape (), usually 1 / temperature
-    row_own_N: Tensor | None = None
-    row_other_M: Tensor | None = None
+    row_own_N: Tensor | None = None  # c_i
+    row_other_M: Tensor | None = None  # b_j
     column_own_M: Tensor | None = None
     column_other_N: Tensor | None = None
 
@@ -88,7 +88,7 @@ class PairMask:
         is_ragged: some anchors exclude fewer keys than others; -1 stands for none.
     """
 
-    excluded_NE: Tensor | None = None
+    excluded_NE: Tensor | None = None  # distinct: `linear` subtracts each of them
     anchor_labels_N: Tensor | None = None
     key_labels_M: Tensor | None = None
     keeps_same_label: bool = False
@@ -190,12 +190,15 @@ def _sigmoid_slope(u: Tensor) -> Tensor:
 
 def _sigmoid_curvature(u: Tensor) -> Tensor:
     """Second derivative of the logistic sigmoid."""
+    # The last factor is 1 - 2 sigmoid(u), from both tails.
     return _sigmoid_slope(u) * (torch.sigmoid(-u) - torch.sigmoid(u))
 
 
+# Slope and curvature are taken at u - h, h the log-sum-exp: they are softmax weights, at most 1.
 EXPONENTIAL = PairFunction("exp", torch.exp, torch.exp, torch.exp, in_log_domain=True)
 IDENTITY = PairFunction("identity", identity, torch.ones_like, torch.zeros_like)
 SQUARE = PairFunction("square", torch.square, _twice, _two)
+# The second derivative at the kink, which does not exist, is taken to be 0 as well.
 HINGE = PairFunction("hinge", torch.relu, _is_positive, torch.zeros_like)
 SIGMOID = PairFunction("sigmoid", torch.sigmoid, _sigmoid_slope, _sigmoid_curvature)
 SOFTPLUS = PairFunction("softplus", softplus, torch.sigmoid, _sigmoid_slope)

@@ -17,6 +17,7 @@ from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, Pe
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     """See ``contract.PairKernel.reduce``; differentiable."""
     terms = scores.terms
+    # The scale multiplies n x d numbers here; on the products it would take another pass over n x m.
     product_NM = (terms.scale * terms.anchors_ND) @ scores.keys_MD.mT
     rows_N = _reading(_with_bias(product_NM, terms.row_own_N, terms.row_other_M), scores.mask, psi, dim=1)
     if not scores.is_two_way:
@@ -34,6 +35,7 @@ def row_scores(scores: PairScores) -> Tensor:
 
 def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
     """See ``contract.PairKernel.gradient``."""
+    # The given statistic is not needed: autograd computes it anew.
     return _as_terms(scores, torch.func.grad(_weighted_total(scores, psi, weight))(_given(scores.terms)))
 
 
@@ -50,6 +52,7 @@ def gradient_tangent(
     scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
 ) -> ScoreTerms:
     """See ``contract.PairKernel.gradient_tangent``."""
+    # Forward over reverse: a Hessian-vector product, without the Hessian.
     slope = torch.func.grad(_weighted_total(scores, psi, weight))
     return _as_terms(scores, torch.func.jvp(slope, (_given(scores.terms),), (_given(tangent),))[1])
 
@@ -71,6 +74,7 @@ def left_out(mask: PairMask, like_NM: Tensor) -> Tensor | None:
 
 def without(mask: PairMask, values_NM: Tensor, value: float) -> Tensor:
     """The values with another one at the pairs that do not count; differentiable, not in place."""
+    # The usual case (own vector, own positive): without -1 among them, indices need no boolean matrix.
     if mask.excluded_NE is not None and mask.anchor_labels_N is None and not mask.is_ragged:
         return values_NM.scatter(1, mask.excluded_NE, value)
     is_out_NM = left_out(mask, values_NM)
@@ -82,6 +86,7 @@ def _reading(u_NM: Tensor, mask: PairMask, psi: PairFunction, *, dim: int) -> Te
     if psi.in_log_domain:
         return torch.logsumexp(without(mask, u_NM, float("-inf")), dim=dim)
     # A pair that does not count must not reach psi at all: 0 times an infinite slope is NaN.
+    # The second filling is for psi with psi(0) other than 0, such as softplus, log 2.
     return without(mask, psi.value(without(mask, u_NM, 0.0)), 0.0).sum(dim)
 
 

@@ -69,9 +69,12 @@ def reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel | None = No
     Returns:
         One number per anchor (row), and per key where scores are read both ways.
     """
+    # The choice of a kernel, threads and launches cannot be traced.
     if kernel is None and torch.compiler.is_compiling():
         return _reduce_anyhow(scores, psi, compiled.reduce)
+    # Chosen once: backward takes the kernel of forward, whatever `select.use` says by then.
     kernel = select(scores, psi).kernel if kernel is None else kernel
+    # Autocast would round the products in the kernel, and the scale (1 / temperature) multiplies their error.
     if torch.is_autocast_enabled(scores.terms.anchors_ND.device.type):
         with without_autocast([scores.terms.anchors_ND.device.type]):
             return reduce(scores, psi, kernel)
@@ -80,6 +83,8 @@ def reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel | None = No
 
 def _reduce_anyhow(scores: PairScores, psi: PairFunction, function: Callable[..., PerAnchor]) -> PerAnchor:
     """The statistic by a given function, which need not see what an anchor adds to all its scores where psi is exp."""
+    # Without row_own_N (a queue's negated positives, for example) scores of unit vectors are bounded, and kernels
+    # take one exponential per pair for both readings.
     if psi.in_log_domain:
         return _with_own(function(_without_own(scores), psi), scores.terms)
     return function(scores, psi)
@@ -117,6 +122,7 @@ class PerSlice(torch.autograd.Function):
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Apply the operation to each slice and stack the results."""
+        # Kernels know no batch dimension: each slice is a call of its own.
         slices = []
         for index in range(info.batch_size):
             chosen = [
@@ -150,6 +156,7 @@ class Statistic(PerSlice):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep what its derivatives are made of."""
         ctx.problem, *flat = inputs
+        # The output is saved as well: it is the h of the weights, so that backward need not reduce again.
         saved = (*flat, *(output if isinstance(output, tuple) else (output,)))
         ctx.save_for_backward(*saved)
         ctx.save_for_forward(*saved)
@@ -164,7 +171,7 @@ class Statistic(PerSlice):
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
         """Push forward, as the table above says."""
         flat, statistic = split(ctx.saved_tensors)
-        tangent = filled(tangents[1:], flat)
+        tangent = filled(tangents[1:], flat)  # the first belongs to the problem
         return StatisticTangent.apply(ctx.problem, *flat, *statistic, *tangent)
 
 
@@ -223,6 +230,7 @@ class Gradient(PerSlice):
         direction = filled(tangents[1 : 1 + NUM_TERMS], flat)
         moved = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
         moved_weight = tangents[1 + NUM_TERMS + len(statistic) :]
+        # G is linear in g: with g held, G(x, g') is zero.
         if all(w is None for w in moved_weight):
             return moved
         added = Gradient.apply(ctx.problem, *flat, *statistic, *filled(moved_weight, weight))
@@ -248,6 +256,7 @@ class GradientTangent(PerSlice):
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
         """Linear in the direction, and symmetric; for anything else a third derivative would be needed."""
         num_moved = sum(value is not None for value in ctx.saved_tensors[-NUM_TERMS:])  # one function per tensor
+        # All but the direction: if backward goes on to one of those, it asks for a third derivative.
         if any(_is_wanted(function) for function, _ in ctx.next_functions[:-num_moved]):
             raise RuntimeError(_NO_THIRD)
         held = ctx.saved_tensors[:-NUM_TERMS]
@@ -312,6 +321,7 @@ def _split_weight(problem: Problem, saved: Any) -> tuple[Any, Any, Any]:
 
 def written_out(inputs: Flat) -> Flat:
     """Inputs as kernels may write to what they make of them: autograd's symbolic zeros become numbers."""
+    # The older vmap behind these options does not call PerSlice.vmap; kernels would get its wrappers.
     if any(value is not None and is_legacy_batchedtensor(value) for value in inputs):
         raise RuntimeError("pair kernels do not take is_grads_batched or vectorize=True; use torch.func instead")
     return tuple(value.clone() if value is not None and value._is_zerotensor() else value for value in inputs)

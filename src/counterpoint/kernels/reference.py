@@ -27,6 +27,7 @@ def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight
     for reading, r, g in zip(_readings(scores), statistic.both(), weight.both(), strict=True):
         for (i, j), u in reading.scores.items():
             own = reading.own(i, j)
+            # w_ij = g_i psi'(u_ij - h_i)
             gradients.add(reading, (i, j), float(g[own]) * _scalar(psi.slope, u - _shift(psi, r, own)))
     return gradients.as_terms()
 
@@ -57,7 +58,9 @@ def gradient_tangent(
         for (i, j), u in reading.scores.items():
             own = reading.own(i, j)
             v = u - _shift(psi, r, own)
+            # In the log domain h_i is r_i, which moves along: v'_ij = u'_ij - r'_i.
             change = move[i, j] - (float(dr[own]) if psi.in_log_domain else 0.0)
+            # Product rule on w_ij times vectors: w'_ij = g_i psi''(v_ij) v'_ij, then w_ij with the vectors' change.
             gradients.add(reading, (i, j), float(g[own]) * _scalar(psi.curvature, v) * change)
             gradients.add_products(tangent, (i, j), float(g[own]) * _scalar(psi.slope, v))
     return gradients.as_terms()
@@ -90,6 +93,7 @@ class _Gradients:
     def add(self, reading: _Reading, pair: Pair, weight: float) -> None:
         """One pair of weight w_ij."""
         (i, j), terms = pair, self.scores.terms
+        # A pair pulls at its anchor and at its key; where the anchors are the keys, both go into one sum.
         self._add_row("anchors_ND", i, weight * float(terms.scale) * self.scores.keys_MD[j].double())
         self._add_row(
             "anchors_ND" if self.scores.is_self else "keys_MD",
@@ -163,6 +167,7 @@ def _pairs(scores: PairScores) -> Iterator[Pair]:
 
 def _counts(mask: PairMask, i: int, j: int) -> bool:
     """Whether a pair counts."""
+    # No key has the number -1, which stands for none.
     if mask.excluded_NE is not None and j in mask.excluded_NE[i].tolist():
         return False
     if mask.anchor_labels_N is None or mask.key_labels_M is None:
@@ -177,6 +182,7 @@ def _statistic(reading: _Reading, psi: PairFunction) -> Tensor:
         per_anchor[reading.own(i, j)].append(u)
     if psi.in_log_domain:
         return torch.tensor([_log_sum_exp(row) for row in per_anchor], dtype=torch.float64)
+    # fsum rounds once, so that the error of the definition does not grow with the number of keys.
     return torch.tensor([math.fsum(_scalar(psi.value, u) for u in row) for row in per_anchor], dtype=torch.float64)
 
 
@@ -185,6 +191,7 @@ def _log_sum_exp(row: list[float]) -> float:
     if not row:
         return -math.inf
     top = max(row)
+    # Relative to the largest: exp itself overflows above 709.
     return top + math.log(math.fsum(math.exp(u - top) for u in row))
 
 

@@ -24,6 +24,7 @@ DENSE_PAIRS = 512 * 512  # up to this many pairs a matrix fits the cache, and fe
 # How float32 products are made on a GPU follows torch.set_float32_matmul_precision.
 FUSED = {"highest": "triton", "high": "triton-tf32", "medium": "triton-bf16"}
 FUSED_HALF = {torch.bfloat16: "triton-bf16", torch.float16: "triton-fp16"}
+# A constant of its own, so that tests can let the interpreter run programs on the CPU.
 PROGRAM_DEVICES = ("cuda",)
 MOST_DENSE_PAIRS = 8192 * 8192  # stands in for a program that does not start: 256 MiB a matrix in float32
 
@@ -38,6 +39,7 @@ CATALOGUE: Mapping[str, PairKernel] = {
     "triton-fp16": triton_pairs.TritonPairs("fp16"),
 }
 
+# Context variables: what one thread asks for or records holds in that thread only.
 _forced: ContextVar[str | None] = ContextVar("counterpoint_kernel", default=None)
 
 _inputs: ContextVar[torch.dtype | None] = ContextVar("counterpoint_input_dtype", default=None)
@@ -120,6 +122,7 @@ def _choose(scores: PairScores, psi: PairFunction) -> Choice:
         raise ValueError(f"kernel linear is for psi = identity, got {psi.name}; leave the choice to select")
     if name is not None:
         return Choice(name, "asked for", is_asked_for=True)
+    # By value, not by identity: a loss that was pickled or copied holds a copy of psi.
     if psi == IDENTITY:
         return Choice("linear", "psi is linear: sums of keys suffice")
     num_pairs, device = len(scores.terms.anchors_ND) * len(scores.keys_MD), scores.terms.anchors_ND.device
@@ -132,6 +135,7 @@ def _choose(scores: PairScores, psi: PairFunction) -> Choice:
         return Choice("tiled", f"{num_pairs:,} pairs on cuda; no fused program: {reason}")
     precision, inputs = torch.get_float32_matmul_precision(), _inputs.get()
     name, why = FUSED[precision], f"float32 products as for {precision!r}"
+    # Losses lift half precision to float32; the products may be made in what the inputs came in.
     if inputs in FUSED_HALF and scores.terms.anchors_ND.dtype == torch.float32:
         short = str(inputs).removeprefix("torch.")
         name, why = FUSED_HALF[inputs], f"products in {short}, as the inputs; sums in float32"
@@ -152,6 +156,7 @@ def note(choice: Choice) -> Choice:
 def recording() -> Iterator[list[Choice]]:
     """Collect the distinct choices made inside the block."""
     record: list[Choice] = []
+    # Enclosing blocks go on recording: a choice is told to each of them.
     token = _records.set((*_records.get(), record))
     try:
         yield record

@@ -57,7 +57,7 @@ class Method:
     nonnegative: str = "none"
     d0_share: float | None = None
     negatives: str = "two-view"
-    temperature: float = 0.2
+    temperature: float = 0.2  # ncl2024's code, for SimCLR and NCL
     momentum: float | None = None
     queue_size: int | None = None
     predictor_share: float | None = None
@@ -65,6 +65,7 @@ class Method:
 
     def features_for(self, width: int) -> int:
         """Dimensions of the embedding for an encoder of some width."""
+        # At least 2: in one dimension unit vectors are signs.
         return self.features if self.features_share is None else max(2, round(self.features_share * width))
 
     def hidden_for(self, width: int, features: int) -> int:
@@ -171,7 +172,7 @@ CATALOGUE: Mapping[str, Method] = {
         source="khosla2020",
         loss="supcon",
         hidden_share=1.0,  # 2048-2048-128 for ResNet-50
-        temperature=0.1,
+        temperature=0.1,  # khosla2020's
         needs_labels=True,
     ),
     "cross-modal": Method(

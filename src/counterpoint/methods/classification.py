@@ -59,14 +59,17 @@ class Classification(Method):
         if labels is None:
             raise ValueError("labels must be given: a supervised method learns from nothing else")
         encoder = (self.backbone, self.projector)
+        # Labelled or not, all samples pass the encoder: its BatchNorm has the statistics of the batch.
         projected = encode_views(*encoder, (view0, view1), self.chunks, is_apart=self.is_apart)
         z0, z1 = to_embedding(self.output_map, projected).chunk(2)
         known_N = (labels >= 0).nonzero().flatten()
+        # Before any return: ranks without a label take part in the collective, too.
         num_known = sum_over_ranks(torch.tensor([float(len(known_N))], device=z0.device)).squeeze()
         if len(known_N) == 0:
             return self._nothing(z0, z1)
         # A rank's share of the mean over all ranks' known samples; the mean over ranks adds the shares up.
         share = world_size() * len(known_N) / num_known.to(z0.dtype)
+        # A single sample twice has the same mean; the share above counts it once.
         rows = at_least_two(known_N)
         return share * self.loss(z0[rows], z1[rows], labels[rows])
 

@@ -166,12 +166,14 @@ class GradientCache(nn.Module):
 
         # Of even sizes: a small rest would have poor statistics, and a rest of one none.
         chunks = x.tensor_split(max(1, -(-len(x) // self.chunk_size)))
+        # Non-reentrant: second derivatives, and samples that need no gradient themselves, work as they are.
         return torch.cat([checkpoint(self.encoder, c, use_reentrant=False, context_fn=contexts) for c in chunks])
 
 
 def _batch_dependent_layers(encoder: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
     """Names and layers whose output for a sample depends on the other samples of its batch."""
     for name, module in encoder.named_modules():
+        # Without running statistics evaluation, too, takes those of the batch.
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             yield name, module
 
@@ -186,6 +188,7 @@ class _StatisticsKept(AbstractContextManager[None]):
         self._norms = norms
         self._kept: list[dict[str, Tensor]] = []
 
+    # The originals come back on leaving: what was counted in between is dropped with the copies.
     def __enter__(self) -> None:
         self._kept = [dict(norm.named_buffers()) for norm in self._norms]
         for norm, buffers in zip(self._norms, self._kept, strict=True):

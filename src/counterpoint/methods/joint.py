@@ -92,6 +92,7 @@ class TwoTowers(Method):
 
     def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``; the loss is computed in full precision. Labels are not looked at."""
+        # The encoders work in the precision of autocast, output map and loss in float32 at least.
         projected0 = encode(self.backbone, self.projector, view0, self.chunks)
         projected1 = encode(self.second_backbone, self.second_projector, view1, self.chunks)
         z0, z1 = (to_embedding(self.output_map, p) for p in (projected0, projected1))
@@ -133,16 +134,20 @@ def loss_across_ranks(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None 
     >>> loss_across_ranks(InfoNCE(), z, z) == InfoNCE()(z, z)
     tensor(True)
     """
+    # By step, not by a generator: resumed runs and all ranks draw the same.
     drawn = {"step": step} if loss.draws_by_step else {}
     if world_size() == 1:
         return loss(z0, z1, labels, **drawn)
     _check_stackable(z0, z1)
     if labels is not None:
         check_labels(labels, len(z0))
+    # Before the gather, which wants equal shapes on all ranks.
     check_equal_batches(z0, labels)
     own = own_rows(len(z0))
+    # (n, 2, d): rows of both views travel together, and come back in the order of ranks.
     z0_all, z1_all = gather_rows(torch.stack([z0, z1], dim=1)).unbind(1)
     labels_all = None if labels is None else gather_rows(labels)
+    # All samples are keys, this rank's rows are anchors; merge_columns adds what other ranks' anchors give a key.
     return loss(z0_all, z1_all, labels_all, part=Part(own.start, own.stop, merge_columns), **drawn)
 
 
@@ -155,6 +160,7 @@ def each_unknown_its_own(labels_N: Tensor) -> Tensor:
     >>> each_unknown_its_own(torch.tensor([3, -1, 0, -1])).tolist()
     [3, -2, 0, -4]
     """
+    # Numbered over all ranks: unknown samples of two ranks are two classes.
     place_N = torch.arange(len(labels_N), device=labels_N.device) + own_rows(len(labels_N)).start
     return torch.where(labels_N < 0, -1 - place_N.to(labels_N.dtype), labels_N)
 

@@ -55,6 +55,7 @@ class Predictive(Method):
             raise ValueError(f"target.momentum must be between 0 and 1, got {momentum}; grill2020 uses 0.996")
         self.backbone, self.projector, self.output_map = backbone, head.projector, head.output_map
         self.predictor = predictor
+        # SimSiam has one encoder: its targets are the encoder's own embeddings, detached.
         has_copy = momentum is not None
         self.target_backbone = MomentumCopy(backbone) if has_copy else None
         self.target_projector = MomentumCopy(head.projector) if has_copy else None
@@ -67,9 +68,11 @@ class Predictive(Method):
 
         A mean over samples: ranks need not know each other's, and the mean of their means is that of all.
         """
+        # One pass per view, unlike SimCLR: BatchNorm then has the statistics of one view.
         projected0, projected1 = (encode(self.backbone, self.projector, view, self.chunks) for view in (view0, view1))
         predictions = [to_embedding(self.output_map, self.predictor(p)) for p in (projected0, projected1)]
         targets = self._targets((view0, view1), (projected0, projected1))
+        # grill2020, section 3.1: both directions added; chen2021, Eq. 4: their mean.
         both_directions = self._one_way(predictions[0], targets[1]) + self._one_way(predictions[1], targets[0])
         return both_directions if self.loss.form == "squared" else both_directions / 2
 
@@ -80,6 +83,7 @@ class Predictive(Method):
         momentum = rising_momentum(self.momentum, progress)
         assert self.target_backbone is not None
         assert self.target_projector is not None
+        # The predictor has no copy (grill2020, section 3.1): targets are projections.
         self.target_backbone.follow(self.backbone, momentum)
         self.target_projector.follow(self.projector, momentum)
 
@@ -91,7 +95,7 @@ class Predictive(Method):
     def _targets(self, views: tuple[Tensor, Tensor], projected: tuple[Tensor, Tensor]) -> list[Tensor]:
         """What the predictions of the other view should be."""
         if self.target_backbone is None or self.target_projector is None:
-            return [to_embedding(self.output_map, p.detach()) for p in projected]
+            return [to_embedding(self.output_map, p.detach()) for p in projected]  # chen2021, Eq. 3
         copied = (encode(self.target_backbone, self.target_projector, view, self.chunks) for view in views)
         return [to_embedding(self.output_map, p) for p in copied]
 

@@ -69,6 +69,7 @@ class QueueContrast(Loss):
             raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}; 1 is InfoNCE, 0 is DCL")
         self.temperature, self.epsilon = temperature, epsilon
         source = generator or torch.Generator().manual_seed(0)
+        # A normalised Gaussian vector is uniform on the sphere.
         first_KD = torch.randn(num_keys, num_features, generator=source, device=source.device)
         self.register_buffer("queue_KD", F.normalize(first_KD, dim=1))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
@@ -80,12 +81,14 @@ class QueueContrast(Loss):
         if part is not None:
             query_ND, key_ND = query_ND[part.first : part.last], key_ND[part.first : part.last]
         key_ND, scale = key_ND.detach(), query_ND.new_tensor(1 / self.temperature)
+        # u_ij = (cos(q_i, k_j) - cos(q_i, k_i)) / tau: the own key joins as what the query adds to all its scores.
         minus_own_N = -scale * (query_ND * key_ND).sum(1)
         # A copy: the queue moves on before the backward pass.
         queue_KD = self.queue_KD.to(query_ND.dtype, copy=True)
         log_sum_N = reduce(PairScores(ScoreTerms(query_ND, queue_KD, scale, minus_own_N)), EXPONENTIAL).rows_N
         if self.epsilon == 0:
             return log_sum_N.mean()
+        # log(epsilon + e^r) = log epsilon + softplus(r - log epsilon).
         level = math.log(self.epsilon)
         return level + F.softplus(log_sum_N - level, threshold=math.inf).mean()
 
@@ -98,9 +101,11 @@ class QueueContrast(Loss):
         """
         num_keys = len(self.queue_KD)
         last_ND = keys_ND[-num_keys:]
+        # Keys that are left out move the place on, as if each had been put in.
         start = self.pointer + (len(keys_ND) - len(last_ND))
         place_N = (start + torch.arange(len(last_ND), device=start.device)) % num_keys
         self.queue_KD[place_N] = unit_rows(last_ND.detach()).to(self.queue_KD.dtype)
+        # In place: the pointer is a buffer, and part of the state.
         self.pointer.copy_((self.pointer + len(keys_ND)) % num_keys)
 
     def num_negatives(self, n: int) -> int:
@@ -165,6 +170,7 @@ class MomentumQueue(Method):
             key_ND = to_embedding(self.output_map, projected)
         all_keys_MD = gather_rows(key_ND) if self.training else key_ND  # before a loss that may raise on one rank alone
         loss = self.loss(at_least_two(query_ND), at_least_two(key_ND))
+        # After the loss: this batch's keys are positives now, and negatives from the next batch on.
         if self.training:
             self.loss.enqueue(all_keys_MD)
         return loss

@@ -100,6 +100,7 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
     try:
         method = WIRINGS[entry.wiring](settings, entry, parts)
     except (TypeError, ValueError) as error:
+        # These name a setting, or the encoder, themselves.
         prefix = (
             "" if str(error).startswith(("target.", "projector.", "the encoder", "encoder ")) else f"loss.name {name}: "
         )
@@ -151,12 +152,14 @@ def _loss(settings: TrainSettings, entry: Entry, parts: MethodParts, further: Ma
     if name == CUSTOM:
         if parts.loss is None:
             raise ValueError("this run was trained with a loss of your own; pass it as loss=, or name it again")
+        # The user's own loss stays as it is.
         return copy.deepcopy(parts.loss)
     common = {
         "temperature": entry.temperature if settings.temperature == "auto" else float(settings.temperature),
         "epsilon": asked.epsilon,
         "negatives": entry.negatives if asked.negatives == "auto" else asked.negatives,
     }
+    # Later ones win: the method's options, the user's, what the wiring knows.
     options = (dict(entry.options) if name == entry.loss else {}) | asked.options | dict(further or {})
     loss = build_loss(name, common, options)
     if loss.uses_labels and not parts.num_classes:
@@ -176,13 +179,14 @@ def _queue(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Momentu
     _loss(settings, entry, parts)  # refuses what the plain loss refuses
     given: dict[str, Any] = {
         "temperature": entry.temperature if settings.temperature == "auto" else settings.temperature,
-        "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,
+        "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,  # DCL: the positive is no part of the denominator
     }
     unusable = set(asked.options) - set(given)
     if unusable:
         raise ValueError(f"with a queue it takes temperature and epsilon only, got {', '.join(sorted(unusable))}")
     generator = torch.Generator().manual_seed(_seed(parts, QUEUE_SEED))
     size = _chosen(settings.target.queue_size, entry.queue_size)
+    # Options of the loss go before the general settings.
     given.update(asked.options)
     loss = QueueContrast(int(size), parts.embedding_dims, **given, generator=generator)
     momentum = float(_chosen(settings.target.momentum, entry.momentum))
@@ -212,6 +216,7 @@ def _cross_modal(settings: TrainSettings, entry: Entry, parts: MethodParts) -> T
             "catalogue; choose one with --encoder"
         )
     with torch.random.fork_rng():
+        # Whatever was drawn before: the second tower follows from the seed alone.
         torch.manual_seed(_seed(parts, SECOND_SEED))
         backbone = build_encoder(name, shape, settings.stem)
         width = feature_width(backbone, shape)
@@ -242,6 +247,7 @@ def _chunks(settings: TrainSettings) -> Chunks | None:
 
 def _check_chunks(settings: TrainSettings, method: Wiring) -> Wiring:
     """Require encoders that can work in chunks, before the first step does; the predictor sees the whole batch."""
+    # MoCo's and BYOL's copies are among the children: they encode in chunks as well.
     encoders = nn.ModuleDict({name: child for name, child in method.named_children() if name != "predictor"})
     norm = next(batch_norm_layers(encoders), None)
     if norm is not None and settings.engine.chunk_size != "none" and not settings.engine.chunk_norm:

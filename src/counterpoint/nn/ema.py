@@ -59,8 +59,10 @@ class MomentumCopy(nn.Module):
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be between 0 and 1, got {momentum}; 0.99 to 0.999 are common")
         ours, theirs = list(self.module.parameters()), list(source.parameters())
-        if ours:
+        if ours:  # foreach operations refuse empty lists: nn.Identity, for example
+            # xi + (1 - m) (theta - xi): he2020, Eq. 2
             lerp_(ours, theirs, 1 - momentum)
+        # Running statistics are averages already, and the number of batches is a whole number: neither is averaged.
         for own, other in zip(self.module.buffers(), source.buffers(), strict=True):
             own.copy_(other)
 

@@ -45,6 +45,7 @@ def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
     channels, height, width = in_shape
     options: dict[str, Any] = {"num_classes": 0, "in_chans": channels}
     try:
+        # Transformers need the size of the images, as their position embeddings have it.
         return timm.create_model(name, img_size=(height, width), **options)
     except TypeError:
         return timm.create_model(name, **options)  # convolutional models take any size and no such argument
@@ -65,6 +66,7 @@ class ConvNet(nn.Sequential):
     """
 
     def __init__(self, in_channels: int, side: int) -> None:
+        # 28 px: 1, 32 px: 2, 64 px: 4
         strides = (max(1, side // CONVNET_MAP_SIDE), 2, 2, 2)
         layers: list[nn.Module] = []
         for width_in, width, stride in zip((in_channels, *CONVNET_WIDTHS), CONVNET_WIDTHS, strides, strict=False):
@@ -149,6 +151,7 @@ def check_encoder_name(name: str) -> None:
 
 def initial_encoder(name: str, in_shape: Shape, seed: int, stem: str = "auto") -> nn.Module:
     """The untrained encoder of a run: the same weights for the same seed, whatever was drawn before."""
+    # The caller's random numbers go on as if nothing had been drawn.
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build_encoder(name, in_shape, stem)
@@ -176,6 +179,7 @@ def with_pooling(module: nn.Module, in_shape: Shape) -> nn.Module:
         UsageError: the module cannot take the samples, or returns something other than vectors, maps or tokens.
     """
     shape = _dry_run(module, in_shape)
+    # Axes to average, by the number of axes: vectors, tokens (n, t, c), maps (n, c, h, w).
     axes = {2: None, 3: (1,), 4: (2, 3)}
     if len(shape) not in axes or shape[0] != 2:
         raise UsageError(f"the encoder must return (samples, features), got shape {tuple(shape)} for 2 samples")
@@ -191,6 +195,7 @@ def feature_width(module: nn.Module, in_shape: Shape) -> int:
 def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
     """Output shape for two blank samples; leaves the module's mode and statistics as they were."""
     was_training = module.training
+    # Blank samples must not enter running statistics.
     module.eval()
     try:
         parameter = next(module.parameters(), torch.empty(0))

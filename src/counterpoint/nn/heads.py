@@ -84,6 +84,7 @@ def build_projector(
     if kind == "none":
         return nn.Identity()
     if kind == "linear":
+        # Without bias, as the linear projectors of directclr2022's code and of radford2021.
         return nn.Linear(width, features, bias=False)
     if kind == "low-rank":
         return LowRank(width, _rank(width, details.rank))
@@ -143,6 +144,7 @@ class LowRank(nn.Module):
 
     def __init__(self, width: int, rank: int) -> None:
         super().__init__()
+        # Q of a Gaussian matrix: a random subspace, uniform over all of rank R.
         columns_DR, upper_RR = torch.linalg.qr(torch.randn(width, rank))
         # The sign makes the subspace's basis uniform over all orthonormal ones, whatever LAPACK's convention.
         self.register_buffer("rows_RD", (columns_DR * upper_RR.diagonal().sign()).T.contiguous())
@@ -186,6 +188,7 @@ def build_predictor(features: int, hidden: int) -> nn.Sequential:
     >>> sum(p.numel() for p in build_predictor(3, 2).parameters())  # 3 x 2, norm 2 + 2, 2 x 3 and 3 biases
     19
     """
+    # chen2021, section 3: neither BatchNorm nor ReLU after the last layer.
     return perceptron([features, hidden, features], has_norm=True)
 
 
@@ -210,9 +213,12 @@ class OutputMap(nn.Module):
 
     def forward(self, projected_ND: Tensor) -> Tensor:
         """Map (n, d) to (n, d0 or d)."""
+        # directclr2022, section 6.2: z = r[0 : d0]
         z = projected_ND if self.d0 is None else projected_ND[:, : self.d0]
+        # ncl2024, Eq. 6
         if self.nonnegative != "none":
             z = NONNEGATIVE[self.nonnegative](z)
+        # Length last, as the parts before it change it; a row of silent features stays zero.
         return unit_rows(z) if self.normalize else z
 
 
@@ -231,6 +237,7 @@ class _ReluGelu(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
+        # ncl2024, Eq. 7, in closed form: the paper adds GELU and subtracts its detached value.
         return x.clamp(min=0)
 
     @staticmethod
@@ -242,6 +249,7 @@ class _ReluGelu(torch.autograd.Function):
         (x,) = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
         normal_cdf = 0.5 * (1 + torch.erf(x * 0.5**0.5))
         normal_pdf = torch.exp(-0.5 * x.square()) * (0.5 / torch.pi) ** 0.5
+        # Derivative of x Phi(x), which GELU is: Phi(x) + x phi(x)
         return grad_outputs[0] * (normal_cdf + x * normal_pdf)
 
 

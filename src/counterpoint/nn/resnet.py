@@ -54,6 +54,7 @@ class ResNet(nn.Module):
         for stage, count in enumerate(blocks_per_stage):
             width = first_width * 2**stage
             for place in range(count):
+                # he2016, Table 1: the first block of each stage but the first halves the map.
                 stride = 2 if stage > 0 and place == 0 else 1
                 blocks.append(ResidualBlock(width_in, width, stride, expansion))
                 width_in = width * expansion
@@ -73,16 +74,20 @@ class ResidualBlock(nn.Module):
         if expansion == 1:
             sizes = [(width_in, width, 3, stride), (width, width_out, 3, 1)]
         else:
+            # Differs from he2016, where the first 1 x 1 convolution has the stride and drops three of four places: here
+            # the 3 x 3 one has it, as in torchvision, and sees them all.
             sizes = [(width_in, width, 1, 1), (width, width, 3, stride), (width, width_out, 1, 1)]
         layers: list[nn.Module] = []
         for before, after, kernel, step in sizes:
             layers += [
+                # No bias: the norm that follows would subtract it.
                 nn.Conv2d(before, after, kernel, step, kernel // 2, bias=False),
                 nn.BatchNorm2d(after),
                 nn.ReLU(),
             ]
         self.residual = nn.Sequential(*layers[:-1])  # the last ReLU comes after the sum
         self.shortcut: nn.Module = nn.Identity()
+        # he2016, section 3.3, option B: a projection where sizes differ, the identity elsewhere.
         if stride != 1 or width_in != width_out:
             self.shortcut = nn.Sequential(
                 nn.Conv2d(width_in, width_out, 1, stride, bias=False), nn.BatchNorm2d(width_out)

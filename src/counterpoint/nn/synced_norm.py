@@ -48,12 +48,14 @@ class SyncedBatchNorm(_BatchNorm):
     """
 
     def __init__(self, layer: _BatchNorm) -> None:
+        # On the meta device: nothing is allocated for what the layer's own tensors replace below.
         super().__init__(1, layer.eps, layer.momentum, layer.affine, layer.track_running_stats, device="meta")
         self.num_features = layer.num_features
         for name in ("weight", "bias"):
             setattr(self, name, getattr(layer, name))
         for name, buffer in layer.named_buffers(recurse=False):
             setattr(self, name, buffer)
+        # Members of timm's layer: dropout and activation.
         for name, child in layer.named_children():
             self.add_module(name, child)
         self.train(layer.training)
@@ -91,6 +93,7 @@ class SyncedBatchNorm(_BatchNorm):
         momentum = self.momentum
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
+            # Without momentum, torch's cumulative average: 1 / number of batches.
             momentum = 1.0 / float(self.num_batches_tracked) if momentum is None else momentum
         self.running_mean.lerp_(mean_C.to(self.running_mean.dtype), float(momentum or 0.0))
         self.running_var.lerp_(var_C.to(self.running_var.dtype), float(momentum or 0.0))
@@ -107,7 +110,9 @@ class _Synced(Function):
         ctx: Any, x: Tensor, weight_C: Tensor | None, bias_C: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         mean_C, var_C, count = _shared_statistics(x)
+        # In evaluation mode (False): normalised by the statistics given, which are those of all ranks.
         output, *_ = torch.native_batch_norm(x, weight_C, bias_C, mean_C, var_C, False, 0.0, eps)
+        # n / (n - 1) with the n of all ranks: torch's running variance is the unbiased one.
         unbiased_C = var_C * (count / (count - 1.0))
         ctx.save_for_backward(x, weight_C, mean_C, var_C, count)
         ctx.eps = eps
@@ -124,6 +129,7 @@ class _Synced(Function):
         _, slope_C, sum_C = torch.ops.aten.native_batch_norm_backward(
             gradient, x, unit_C, mean_C, var_C, none, none, False, ctx.eps, [False, True, True]
         )
+        # dx = gamma / sigma (g - sum(g) / n - xhat sum(g xhat) / n), sums and n over all ranks.
         input_gradient = None
         if ctx.needs_input_grad[0]:
             total_slope_C, total_sum_C = sum_over_ranks(torch.cat([slope_C, sum_C])).chunk(2)
@@ -136,6 +142,7 @@ class _Synced(Function):
             wide = torch.addcmul(constant, x - mean, by_x).addcmul_(gradient.to(mean_C.dtype), scale)
             input_gradient = wide.to(x.dtype)
         wanted = ctx.needs_input_grad
+        # Weight and bias get this rank's sums: gradients of parameters are averaged over ranks afterwards.
         return input_gradient, slope_C if wanted[1] else None, sum_C if wanted[2] else None, None
 
 
@@ -154,10 +161,12 @@ def _shared_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if world_size() == 1:
         return mean_C, var_C, count
     num_channels = len(mean_C)
+    # All three in one collective, which costs its latency once.
     gathered = gather_rows(torch.cat([mean_C, var_C, count])[None])
     means_WC, vars_WC, counts_W1 = gathered.split([num_channels, num_channels, 1], dim=1)
     count = counts_W1.sum(0)
     share_W1 = counts_W1 / count
+    # Merged as above: means first, then variances around the common mean, without squares of large means.
     mean_C = (share_W1 * means_WC).sum(0)
     var_C = (share_W1 * (vars_WC + (means_WC - mean_C).square())).sum(0)
     return mean_C, var_C, count
@@ -192,6 +201,7 @@ def replace_norms(module: nn.Module) -> nn.Module:
                 f"layer {name} ({type(layer).__name__}) normalises over the batch in its own way, which cannot be "
                 "synced over ranks; train in one process, or use GroupNorm or LayerNorm"
             )
+    # One replacement per layer: a layer that stands in two places stays one.
     replaced = {layer: SyncedBatchNorm(layer) for layer in layers.values()}
     for parent in list(module.modules()):
         for name, child in list(parent._modules.items()):  # named_children leaves out a layer's second place

@@ -130,6 +130,7 @@ class Encoder(nn.Module):
     @torch.no_grad()
     def of_views(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Representation and embedding of input that is already prepared, such as views; CPU tensors."""
+        # A backbone without parameters runs where the mean is.
         device = next(self.backbone.parameters(), self.mean).device
         r = self.backbone(views.to(device))
         return r.cpu(), self.output_map(self.projector(r)).cpu()
@@ -163,13 +164,16 @@ def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:
                 f"this encoder takes {channels} channel(s), got {images_NCHW.shape[1]}; convert the images to "
                 f"grey levels"
             )
+        # A view: grey levels take no more memory in several channels.
         images_NCHW = images_NCHW.expand(-1, channels, -1, -1)
     if images_NCHW.shape[2:] == (height, width):
         return images_NCHW
+    # A network for pictures that are not square gets the whole picture, scaled along each axis.
     if height == width:
         side = min(images_NCHW.shape[2:])
         top, left = (images_NCHW.shape[2] - side) // 2, (images_NCHW.shape[3] - side) // 2
         images_NCHW = images_NCHW[:, :, top : top + side, left : left + side]
+    # antialias: without it, shrinking would skip pixels.
     return F.interpolate(images_NCHW, (height, width), mode="bilinear", antialias=True, align_corners=False)
 
 
@@ -203,6 +207,7 @@ def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tens
     if weights is None:
         weights = {f"{part}.{name}": value for part in parts for name, value in parts[part].state_dict().items()}
     chosen = {name: value for name, value in weights.items() if name.split(".", 1)[0] in parts}
+    # Weights first, then the card with their hash: a run that ends in between is not taken for saved.
     write_atomically(folder.weights, lambda path: write_tensors(path, chosen))
     card = asdict(encoder.card)
     if encoder.card.stem == "small":
@@ -272,7 +277,7 @@ def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
         format_version, digest = values.pop("format"), values.pop("weights_sha256")
         if format_version != CARD_FORMAT:
             raise RunError(f"{folder.encoder_card} has format {format_version}; this version reads {CARD_FORMAT}")
-        for name in ("in_shape", "mean", "std"):
+        for name in ("in_shape", "mean", "std"):  # JSON has lists only
             values[name] = tuple(values[name])
         return EncoderCard(**values), digest
     except (KeyError, TypeError, AttributeError) as error:

@@ -18,6 +18,7 @@ from counterpoint.kernels.contract import NUM_TERMS, PairFunction, PairMask, Pai
 from counterpoint.kernels.cpu import linear
 from counterpoint.kernels.select import DENSE_PAIRS, select
 
+# An operator takes tensors, numbers and texts: psi travels by its name.
 BY_NAME = {f.name: f for f in vars(contract).values() if isinstance(f, PairFunction)}
 
 
@@ -45,6 +46,7 @@ def _unpacked(tensors: Sequence[Tensor], flags: Sequence[bool]) -> PairScores:
     return PairScores(ScoreTerms(*given[:NUM_TERMS]), PairMask(*given[NUM_TERMS:], *flags[:2]), flags[2])
 
 
+# So many pairs (above DENSE_PAIRS) have no empty term: the shape is free to stand for None.
 def _is_nothing(value: Tensor) -> bool:
     return value.shape == (0,)
 
@@ -74,11 +76,13 @@ def _own(value: Tensor | None, scores: PairScores) -> Tensor:
 @_statistic.register_fake
 def _(tensors: Sequence[Tensor], flags: Sequence[bool], psi: str) -> tuple[Tensor, Tensor]:
     anchors_ND, keys_MD = tensors[:2]
+    # flags[2] is `is_two_way`: column statistics, or none.
     return anchors_ND.new_empty(len(anchors_ND)), anchors_ND.new_empty(len(keys_MD) if flags[2] else 0)
 
 
 @_gradient.register_fake
 def _(tensors: Sequence[Tensor], *_: Any) -> list[Tensor]:
+    # An absent term has the gradient of its stand-in, which has no numbers either.
     return [term.new_empty(term.shape) for term in tensors[:NUM_TERMS]]
 
 
@@ -92,6 +96,7 @@ def _pull_back(ctx: Any, *weights: Tensor) -> tuple[Any, ...]:
     """Gradient of the weighted statistics for each term."""
     *tensors, rows_N, columns_M = ctx.saved_tensors
     found = torch.ops.counterpoint.pair_gradient(tensors, *ctx.how, [rows_N, columns_M], list(weights))
+    # Indices and labels have no gradient.
     return [*found, *(None for _ in tensors[NUM_TERMS:])], None, None
 
 

@@ -39,6 +39,7 @@ def reduce_total(scores: PairScores, psi: PairFunction, weight: float) -> Tensor
     assert not psi.in_log_domain
     kernel = None if torch.compiler.is_compiling() else select(scores, psi).kernel
     needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in scores.terms.flat())
+    # Of all kernels only tiles have such a pass; _Total has no forward mode, which transforms may ask for.
     if kernel is None or kernel is not tiled or not needs_gradient or is_transformed():
         result = reduce(scores, psi, kernel)
         total = result.rows_N.sum()
@@ -68,6 +69,7 @@ class _TotalGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, problem: Problem, weight: float, upstream: Tensor, *tensors: Tensor | None) -> Any:
         ctx.problem, ctx.weight = problem, weight
+        # The kept gradient itself is not saved again: its derivatives are made of the terms.
         ctx.save_for_backward(upstream, *tensors[:NUM_TERMS])
         return tuple(None if kept is None else upstream * kept for kept in tensors[NUM_TERMS:])
 
@@ -76,6 +78,7 @@ class _TotalGradient(torch.autograd.Function):
         upstream, *flat = ctx.saved_tensors
         direction = filled(direction, tuple(flat))
         statistic = _no_statistics(ctx.problem, flat)
+        # Of upstream * G(x, g): G'(x, upstream g) v for the terms, <G(x, g), v> = g sum_i (r'(x) v)_i for upstream.
         weights = [(ctx.weight * upstream).expand_as(zeros) for zeros in statistic]
         for_terms = GradientTangent.apply(ctx.problem, *flat, *statistic, *weights, *direction)
         for_upstream = None

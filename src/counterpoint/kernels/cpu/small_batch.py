@@ -61,6 +61,7 @@ class Shortcut(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         """The gradient, differentiable in turn where that is asked for."""
+        # Gradients are recorded in backward under create_graph only.
         if not torch.is_grad_enabled():
             return None, *ctx.route.gradient(upstream[0], *ctx.saved_tensors[ctx.num_inputs :])
         # Nodes of their own stop the inner pass here: one input may be a function of the other.
@@ -80,9 +81,11 @@ def ordinary_lengths(vectors_VD: Tensor) -> Tensor | None:
 
     With lengths the shortcut is taken, which is noted as the choice of a kernel is; without, the general route.
     """
+    # Split over threads, operations as small as these would wait for the other cores.
     with alone():
         length_V1 = torch.linalg.vector_norm(vectors_VD, dim=-1, keepdim=True)
         shortest, longest = torch.aminmax(length_V1)
+    # NaN fails every comparison: asked like this, it takes the general route, which names it.
     if not (ORDINARY_LENGTHS[0] < shortest.item() and longest.item() < ORDINARY_LENGTHS[1]):
         return None
     note(SMALL_BATCH)
@@ -122,6 +125,7 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
     """
     if not is_small(4 * len(z0) ** 2):
         return None
+    # A copy, which may be divided in place.
     both_VD = torch.cat([z0.detach(), z1.detach()])
     length_V1 = ordinary_lengths(both_VD)
     if length_V1 is None:
@@ -161,13 +165,17 @@ class TwoViews:
             exp_VV = unit_VD.new_empty(num_vectors, num_vectors)
 
         def work(rows: slice) -> tuple[Tensor, Tensor]:
+            # Scores, which their exponentials overwrite.
             u_HV = torch.mm(own_rows(scaled_VD, rows), unit_VD.t(), out=own_rows(exp_VV, rows))
+            # The positive's score, read before its place is filled.
             own_H = _of_partners(u_HV, rows)
             if is_bounded:
                 _leave_out(u_HV.exp_(), rows, 0.0)
             else:
                 top_H = _leave_out(u_HV, rows, -torch.inf).amax(1)
+                # Sum and positive are both relative to the largest score: it cancels in the statistic.
                 own_H -= top_H
+                # The clamp lifts minus infinity as well, hence the second filling.
                 _leave_out(u_HV.sub_(top_H[:, None]).clamp_(min=LEAST_SCORE).exp_(), rows, 0.0)
             sum_H = u_HV.sum(1)
             statistic_H = torch.log(sum_H).sub_(own_H)
@@ -175,6 +183,7 @@ class TwoViews:
                 statistic_H += loss.margin
             return sum_H, statistic_H
 
+        # Two parts: no block holds rows of both views, so that its positives lie on one diagonal.
         found = each_block(blocks(num_vectors, 2), work, exp_VV.numel() * unit_VD.shape[1])
         sum_V, statistic_V = (joined(list(parts)) for parts in zip(*found, strict=True))
         value = loss.phi_of_log(statistic_V).sum().mul_(self.weight)
@@ -189,18 +198,23 @@ class TwoViews:
             weight_V, size = weight_V * size, None
         else:
             weight_V, size = _of_largest(weight_V, size)
+        # Weight of a negative: w_ij = factor_i e_ij; of the positive: minus their sum. Both views of a sample
+        # have each other for a positive, so that the two sums add up.
         factor_V, pull_N = weight_V / sum_V, weight_V.view(2, -1).sum(0)
 
         def work(rows: slice) -> Tensor:
             exp_HV, unit_HD = own_rows(exp_VV, rows), own_rows(unit_VD, rows)
             factor_H1 = own_rows(factor_V, rows)[:, None]
             if is_bounded:
+                # e_ij = e_ji: one exponential for both readings of a pair.
                 weight_HV = torch.add(factor_H1, factor_V).mul_(exp_HV)
             else:
+                # Each row has a reference of its own: e_ij and e_ji differ.
                 weight_HV = (exp_VV[:, rows].t() * factor_V).addcmul_(exp_HV, factor_H1)
             first = rows.start % len(pull_N)
             _partners(weight_HV, rows).sub_(pull_N[first : first + len(weight_HV)])
             along_HD = torch.mm(weight_HV, scaled_VD)
+            # Chain rule of x / |x|: nothing along the unit vector, the rest over the length.
             take_radial(along_HD, unit_HD)
             along_HD.div_(own_rows(self.length_V1, rows))
             return along_HD if size is None else along_HD.mul_(size)

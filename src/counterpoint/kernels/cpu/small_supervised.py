@@ -78,12 +78,14 @@ class OneSet:
             scaled_MD = self.scale * z_MD
             kept_MM, is_positive_MM = z_MD.new_empty(2, num_vectors, num_vectors)
             num_M = self.counts_C.sub(1).to(z_MD.dtype).index_select(0, class_M)
+            # No anchor at all: loss 0, not 0 / 0.
             num_anchors = num_M.count_nonzero().clamp(min=1)
 
         def work(rows: slice) -> tuple[Tensor, ...]:
             score_HM = torch.mm(own_rows(scaled_MD, rows), z_MD.t(), out=own_rows(kept_MM, rows))
             class_H1, is_positive_HM = own_rows(class_M, rows)[:, None], own_rows(is_positive_MM, rows)
             num_H = own_rows(num_M, rows)
+            # 1 or 0 in the dtype of the scores, as sums and products need it; no vector is its own positive.
             torch.eq(class_H1, class_M, out=is_positive_HM).diagonal(rows.start).zero_()
             attraction_H = (is_positive_HM * score_HM).sum(1)
             score_HM.diagonal(rows.start).fill_(nowhere)
@@ -94,11 +96,12 @@ class OneSet:
                 log_sum_H = sum_H.log()
             else:
                 sum_H = log_sum_H = score_HM.logsumexp(1)
+            # Log-sum-exp less the mean score of the positives; 0 / 0 without any, which _with_few puts right.
             loss_H, pull_H = log_sum_H.addcdiv(attraction_H, num_H, value=-1), num_H.reciprocal()
             if self.has_few:
                 loss_H, pull_H, sum_H = _with_few(loss_H, sum_H, attraction_H, num_H, is_bounded=is_bounded)
             if not is_bounded:
-                score_HM.sub_(sum_H[:, None])
+                score_HM.sub_(sum_H[:, None])  # log p_ij
             return loss_H, pull_H, sum_H
 
         found = each_block(blocks(num_vectors), work, kept_MM.numel() * z_MD.shape[1])
@@ -113,9 +116,11 @@ class OneSet:
         share_MM, factor_M, pull_M1 = kept_MM, sum_M.reciprocal(), pull_M[:, None]
         size_M1 = upstream / size_M1
         if not is_bounded:
+            # Not in place: backward may run again on what was kept.
             share_MM = torch.empty_like(kept_MM)
 
             def exponentials(rows: slice) -> None:
+                # What the clamp lifts, e^-75 = 2.7e-33, falls below the threshold and becomes an exact zero.
                 share_HM = torch.clamp(own_rows(kept_MM, rows), min=LEAST_LOG, out=own_rows(share_MM, rows)).exp_()
                 F.threshold(share_HM, LEAST_SHARE, 0.0, inplace=True)
 
@@ -124,6 +129,7 @@ class OneSet:
         def work(rows: slice) -> Tensor:
             z_HD, share_HM = own_rows(z_MD, rows), own_rows(share_MM, rows)
             if is_bounded:
+                # e_ij = e_ji, as scores have no reference per row.
                 weight_HM = torch.add(own_rows(factor_M, rows)[:, None], factor_M).mul_(share_HM)
             else:
                 weight_HM = share_HM + share_MM[:, rows].t()
@@ -155,10 +161,13 @@ def _with_few(
     is_only_H = num_H == 1
     if is_bounded:
         log_sum_H, total_H = sum_H.log(), sum_H + attraction_H.exp()
+        # 1 - p of an only positive, as the others' share: no digits are lost where p is near 1.
         left_H = sum_H / total_H
     else:
         log_sum_H, total_H = sum_H, sum_H.logaddexp(attraction_H)
         left_H = (sum_H - total_H).exp()
+    # log(1 + e^{r_i})
     loss_H = torch.where(is_only_H, F.softplus(log_sum_H - attraction_H), loss_H).masked_fill(num_H == 0, 0.0)
     pull_H = torch.where(is_only_H, left_H, num_H.reciprocal()).masked_fill(num_H == 0, 0.0)
+    # Divided by an infinite sum, all shares of an anchor without positives are 0.
     return loss_H, pull_H, torch.where(is_only_H, total_H, sum_H).masked_fill(num_H == 0, torch.inf)

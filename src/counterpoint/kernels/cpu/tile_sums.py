@@ -14,6 +14,7 @@ from counterpoint.core.numerics import by_rows
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.cpu.tiles import Tile, moved_keys
 
+# Smaller exponents are lifted to -60; e^-60 = 9e-27 is below the least weight and becomes an exact zero.
 LEAST_EXPONENT = -60.0
 LEAST_WEIGHT = 1e-26  # above e^-60
 
@@ -97,6 +98,7 @@ class LogSums:
     def add(self, own: slice, u_OK: Tensor) -> None:
         """Take in a tile, which is overwritten."""
         old_O = self.top_N[own]
+        # Running reference: the sum so far is taken from the old largest score to the new one.
         new_O = torch.maximum(old_O, u_OK.amax(1))
         shift_O = torch.where(new_O == float("-inf"), 0.0, new_O)  # an anchor without any key so far
         self.sum_N[own] = self.sum_N[own] * torch.exp(old_O - shift_O) + exp_(u_OK.sub_(shift_O[:, None])).sum(1)
@@ -142,6 +144,7 @@ class TermSums:
     def result(self, factor: Tensor | float = 1.0) -> ScoreTerms:
         """The gradient, times a factor where there are no biases."""
         anchors_ND, keys_ND, anchors_MD = self.scores.terms.anchors_ND, self.weighted_keys_ND, self.weighted_anchors_MD
+        # dL/ds = sum w_ij <a_i, k_j> = <A, w K>, before those sums are multiplied by s.
         scale = half_if_self(self.scores) * factor * dot(anchors_ND, keys_ND)
         for sums in (keys_ND, anchors_MD):
             if sums is not None:
@@ -169,6 +172,7 @@ class TermTangentSums:
 
     def add_products(self, tile: Tile, weight_HW: Tensor, change_HW: Tensor) -> None:
         """Take in the total weight of a tile and its change."""
+        # changed = w' K + w K', held = w K, and the same for the keys.
         add_both_ways(*self.changed, self.scores, tile, change_HW)
         add_both_ways(*self.changed, self.moved, tile, weight_HW)
         add_both_ways(*self.held, self.scores, tile, weight_HW)
@@ -177,10 +181,11 @@ class TermTangentSums:
         """The change of the gradient."""
         terms, tangent = self.scores.terms, self.tangent
         (changed_ND, changed_MD), (held_ND, held_MD) = self.changed, self.held
+        # <A, w K>' = <A, (w K)'> + <A', w K>
         scale = dot(terms.anchors_ND, changed_ND) + dot(tangent.anchors_ND, held_ND)
         for changed, held in ((changed_ND, held_ND), (changed_MD, held_MD)):
             if changed is not None and held is not None:
-                scale_rows(changed, terms.scale, plus=(held, tangent.scale))
+                scale_rows(changed, terms.scale, plus=(held, tangent.scale))  # (s w K)' = s (w K)' + s' w K
         return ScoreTerms(changed_ND, changed_MD, scale * half_if_self(self.scores), **self.biases)
 
     def _zeros(self) -> tuple[Tensor, Tensor | None]:
@@ -192,6 +197,7 @@ def dot(left_ND: Tensor, right_ND: Tensor) -> Tensor:
     """Inner product of two matrices, the same bits for any number of threads."""
     parts: dict[int, Tensor] = {}
     by_rows(left_ND, lambda rows: parts.update({rows.start: (left_ND[rows] * right_ND[rows]).sum()}))
+    # Threads finish in any order; the parts are added in the order of their rows.
     return torch.stack([parts[start] for start in sorted(parts)]).sum()
 
 
@@ -213,7 +219,7 @@ def half_if_self(scores: PairScores) -> float:
 
 def empty_biases(scores: PairScores) -> dict[str, Tensor | None]:
     """Zeros for each bias that the scores have."""
-    names = [field.name for field in fields(ScoreTerms)][3:]
+    names = [field.name for field in fields(ScoreTerms)][3:]  # all but anchors, keys and scale
     terms = scores.terms
     return {name: None if getattr(terms, name) is None else torch.zeros_like(getattr(terms, name)) for name in names}
 
@@ -234,6 +240,7 @@ def add_both_ways(
 ) -> None:
     """Add w K to the anchors and w^T A to the keys; where they are the same, off the diagonal only."""
     to_anchors_ND[tile.rows].addmm_(weight_HW, scores.keys_MD[tile.columns])
+    # The total of a tile on the diagonal holds w + w^T already.
     if tile.is_on_diagonal:
         return
     (to_anchors_ND if to_keys_MD is None else to_keys_MD)[tile.columns].addmm_(

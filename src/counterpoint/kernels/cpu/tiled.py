@@ -45,6 +45,7 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     def add(tile: Tile) -> None:
         prepare(tile, psi)
         for reading in counted_readings(scores, tile):
+            # A copy for each reading, which overwrites it.
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
             if not psi.in_log_domain:
@@ -66,6 +67,7 @@ def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight
     def add(tile: Tile) -> None:
         prepare(tile, psi)
         total_HW = tile.buffer("total")
+        # Both readings, on the diagonal too: products need w + w^T there, and add_biases takes each pair once.
         for index, reading in enumerate(readings(scores)):
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
@@ -82,6 +84,7 @@ def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight
 def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> tuple[Tensor, ScoreTerms]:
     """Weighted total g sum_i r_i and its gradient in one pass, for a psi that is summed."""
     tiles, sums = Tiles(scores), TermSums(scores)
+    # One total per block of rows, to which its tiles add in turn: the same bits for any number of threads.
     totals = {rows.start: scores.terms.anchors_ND.new_zeros((), dtype=torch.float64) for rows in tiles.rows}
 
     def add(tile: Tile) -> None:
@@ -98,6 +101,7 @@ def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> 
         sums.add_products(tile, total_HW)
 
     tiles.each(add)
+    # In the order of rows, in which the dictionary was filled.
     total = torch.stack(list(totals.values())).sum()
     return (weight * total).to(scores.terms.anchors_ND.dtype), sums.result()
 
@@ -115,6 +119,7 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
             slope_OK = exp_(v_OK) if psi.in_log_domain else psi.slope(v_OK)
             slope_HW = tile.mask.filled(reading.orient(slope_OK), 0.0)
+            # A copy: biases of the tangent differ between readings.
             change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
             sums[reading.statistic].add(reading.own(tile), change_OK.mul_(reading.orient(slope_HW)))
 
@@ -127,6 +132,7 @@ def gradient_tangent(
     scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
 ) -> ScoreTerms:
     """See ``contract.PairKernel.gradient_tangent``: two passes, as the statistic of an exponential moves too."""
+    # Pass one: r', as v' = u' - r' in the log domain.
     moved_statistic = reduce_tangent(scores, psi, statistic, tangent) if psi.in_log_domain else None
     sums = TermTangentSums(scores, tangent)
 
@@ -137,11 +143,13 @@ def gradient_tangent(
         for reading in readings(scores):
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
+            # A copy: the exponential is made in place, and the slope needs v again.
             curvature_HW = _weighted(reading, tile, psi, psi.curvature, v_OK.clone(), weight)
             slopes_HW += _weighted(reading, tile, psi, psi.slope, v_OK, weight)
             change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
             if moved_statistic is not None:
                 change_OK -= _of(moved_statistic, reading)[reading.own(tile), None]
+            # w' = g psi''(v) v'
             change_OK *= reading.orient(curvature_HW)
             add_biases(sums.biases, reading, tile, change_OK)
             changes_HW += reading.orient(change_OK)
@@ -194,11 +202,12 @@ def _common_reference(scores: PairScores) -> float | None:
         return None
     first, last = _longest(terms.anchors_ND), _longest(scores.keys_MD)
     bound = abs(float(terms.scale) * first * last)
-    return bound if 2 * bound < limit else None
+    return bound if 2 * bound < limit else None  # exp(u - B) is at least exp(-2 B)
 
 
 def _log_sums(scores: PairScores, reference: float) -> PerAnchor:
     """Log-sum-exp per anchor."""
+    # One sum of exponentials per statistic, all relative to B.
     counts = [len(scores.terms.anchors_ND), len(scores.keys_MD)][: 1 + scores.is_two_way]
     sums = [scores.terms.anchors_ND.new_zeros(count) for count in counts]
 
@@ -208,6 +217,7 @@ def _log_sums(scores: PairScores, reference: float) -> PerAnchor:
             sums[reading.statistic][reading.own(tile)] += reading.orient(exp_HW).sum(1)
 
     Tiles(scores).each(add)
+    # log 0 is minus infinity: the statistic of an anchor without keys.
     return PerAnchor(*(torch.log(s) + reference for s in sums))
 
 
@@ -216,6 +226,7 @@ def _log_sums_gradient(scores: PairScores, statistic: PerAnchor, weight: PerAnch
     sums = TermSums(scores)
     size = _size(weight)  # taken out: exp(B - r) may be near the largest number already
     row_N = _factor(statistic.rows_N, weight.rows_N / size, reference)
+    # e_ij = e_ji where anchors are keys: both readings weigh (row_i + row_j) e_ij.
     column_M = row_N if scores.is_self else None
     if statistic.columns_M is not None and weight.columns_M is not None:
         column_M = _factor(statistic.columns_M, weight.columns_M / size, reference)

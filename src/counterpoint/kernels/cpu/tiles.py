@@ -89,6 +89,7 @@ class Tiles:
         self.scores = scores
         self.size = size or tile_size(scores)
         self.rows = _cuts(len(scores.terms.anchors_ND), self.size[0])
+        # The same cuts for both, so that a tile on the diagonal holds the pairs of a block with itself.
         self.columns = self.rows if scores.is_self else _cuts(len(scores.keys_MD), self.size[1])
 
     def each(self, work: Callable[[Tile], None]) -> None:
@@ -123,6 +124,7 @@ class Tiles:
         anchors_HD, keys_WD = self.scores.terms.anchors_ND[rows], self.scores.keys_MD[columns]
         product_HW = space.buffer("product", len(anchors_HD), len(keys_WD))
         scale = float(self.scores.terms.scale)
+        # With beta = 0 what the buffer held is not read, NaN included.
         torch.addmm(product_HW, anchors_HD, keys_WD.mT, beta=0, alpha=scale, out=product_HW)
         is_on_diagonal = self.scores.is_self and rows == columns
         return Tile(rows, columns, product_HW, _mask_of(self.scores.mask, rows, columns), is_on_diagonal, space)
@@ -133,6 +135,7 @@ class Tiles:
             return _tournament(len(self.rows))
         is_tall = len(self.rows) > len(self.columns)
         few, many = sorted((len(self.rows), len(self.columns)))
+        # Along the diagonals of the matrix of blocks: the next few tiles share neither rows nor columns.
         pairs = [(a, (a + shift) % many) for shift in range(many) for a in range(few)]
         return [(b, a) for a, b in pairs] if is_tall else pairs
 
@@ -150,7 +153,9 @@ def _tournament(count: int) -> list[Place]:
     """Each block with itself, then every two once, in rounds in which a block meets at most one other."""
     places, ring = [(block, block) for block in range(count)], count - 1 + count % 2
     for turn in range(ring):
+        # Circle method: in each round the blocks turn + step and turn - step meet.
         places += [((turn + step) % ring, (turn - step) % ring) for step in range(1, (ring + 1) // 2)]
+        # An even count leaves one block outside the ring, which meets the one that is left over.
         if ring < count:
             places.append((turn, ring))
     return [(min(place), max(place)) for place in places]
@@ -167,6 +172,7 @@ def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile, out_HW:
     s, ds = float(scores.terms.scale), float(tangent.scale)
     anchors_HD, keys_WD = scores.terms.anchors_ND[tile.rows], scores.keys_MD[tile.columns]
     moved_anchors_HD, moved_keys_WD = tangent.anchors_ND[tile.rows], moved_keys(scores, tangent)[tile.columns]
+    # The first two summands share the keys: one product for both.
     left_HD = ds * anchors_HD + s * moved_anchors_HD
     torch.mm(left_HD, keys_WD.mT, out=out_HW)
     return out_HW.addmm_(anchors_HD, moved_keys_WD.mT, alpha=s)
@@ -184,6 +190,7 @@ def _mask_of(mask: PairMask, rows: slice, columns: slice) -> TileMask:
     index, is_out_HW = None, None
     if mask.excluded_NE is not None:
         excluded_HE = mask.excluded_NE[rows]
+        # -1 lies in no tile.
         row_K, slot_K = ((excluded_HE >= columns.start) & (excluded_HE < columns.stop)).nonzero(as_tuple=True)
         if len(row_K):
             index = row_K, excluded_HE[row_K, slot_K] - columns.start

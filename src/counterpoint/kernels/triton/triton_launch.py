@@ -65,6 +65,7 @@ class Program:
             chunk=self.shape.chunk,
             all_features=padded(vectors_CD.shape[1]),
             num_excluded=num_excluded,
+            # A power of two, as tl.arange wants it; 1 where nothing is excluded.
             padded_excluded=1 << max(num_excluded - 1, 0).bit_length(),
             is_excluded_by_owner=self.is_excluded_by_owner,
             keeps_same_label=self.keeps_same_label,
@@ -78,6 +79,7 @@ class Program:
     def run(self, function: Any, grid: tuple[int, int], pairs: Pairs, out: Any) -> None:
         """Launch on the device that holds the vectors."""
         device = pairs.owner.vectors_CD.device
+        # Triton launches on the current device, which need not be that of the vectors.
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             function[grid](
                 pairs,
@@ -100,9 +102,11 @@ def statistics(pairs: Pairs, program: Program) -> tuple[Tensor, Tensor | None]:
     per_owner_SO = new_empty(num_spans, num_owners)
     per_other_K: Tensor | None = None
     step = num_blocks
+    # The neutral element of the merge: places that no block writes to add nothing.
     nothing = float("-inf") if program.psi == "exp" else 0.0
     if pairs.second is not None:
         per_other_K = pairs.factor.new_full((num_others,), nothing)
+        # As many blocks in a launch as PARTIAL_BYTES holds rows of column statistics, one for each.
         step = max(1, PARTIAL_BYTES // max(1, num_others * per_owner_SO.element_size()))
     for first_block in range(0, num_blocks, max(step, 1)):
         size = min(step, num_blocks - first_block)
@@ -139,7 +143,7 @@ def gradients(pairs: Pairs, program: Program, *, wants_first: bool, wants_second
         second_SO=new_empty(num_spans, num_owners) if wants_second else None,
         span=span,
     )
-    if num_blocks:
+    if num_blocks:  # an empty grid cannot be launched
         program.run(programs.gradients, (num_blocks, num_spans), pairs, out)
     return Sums(*(None if part is None else _added(part) for part in out[:4]))  # pyright: ignore[reportArgumentType]
 
@@ -167,6 +171,7 @@ class SlabSums:
         """Go through all slabs."""
         height, width = self._slab_size()
         size = min(height, self.pairs.owner.num) * min(width, self.pairs.other.num)
+        # In the dtype of the vectors: the matrix library multiplies two of a kind.
         buffer = self.pairs.owner.vectors_CD.new_empty(size)
         for top in range(0, self.pairs.owner.num, height):
             rows = slice(top, min(top + height, self.pairs.owner.num))
@@ -182,6 +187,7 @@ class SlabSums:
         height = self._slab_size()[0]
         for top in range(0, self.pairs.owner.num, height):
             rows = slice(top, top + height)
+            # sum_ij w_ij <o_i, k_j> = <O, w K>, of sums that are there already.
             total = total + (self.pairs.owner.vectors_CD[rows].to(total.dtype) * self.to_owners_OD[rows]).sum()
         return total
 
@@ -190,6 +196,7 @@ class SlabSums:
         part, shape = cut(self.pairs, rows, columns), self.program.shape
         grid = -(-part.owner.num // shape.block_owner), -(-part.other.num // shape.block_other)
         new_empty = self.pairs.factor.new_empty
+        # One row per tile and no atomic sums: they are added up below in a fixed order.
         sums = [new_empty(grid[1 - axis], (part.owner, part.other)[axis].num) for axis in (0, 1, 0, 1)]
         self.program.run(programs.slab_weights, grid, part, SlabOut(slab_HW, *sums))
         self.to_owners_OD[rows] += _product(slab_HW, part.other.vectors_CD, self.to_owners_OD.dtype)
@@ -243,6 +250,7 @@ def _product(weight_HW: Tensor, vectors_WD: Tensor, dtype: torch.dtype) -> Tenso
     """Matrix product with sums in ``dtype``."""
     if weight_HW.dtype == dtype:
         return weight_HW @ vectors_WD
+    # Half-precision factors with float32 sums; torch takes out_dtype on CUDA only.
     if weight_HW.device.type == "cuda":
         return torch.mm(weight_HW, vectors_WD, out_dtype=dtype)
     return weight_HW.to(dtype) @ vectors_WD.to(dtype)
@@ -258,6 +266,7 @@ def _grid(pairs: Pairs, shape: Shape, numbers_per_owner: int, *, is_triangle: bo
     bytes_per_span = max(1, pairs.owner.num * numbers_per_owner * pairs.factor.element_size())
     most = max(1, min(num_other_blocks, PARTIAL_BYTES // bytes_per_span))
     num_full = -(-num_blocks // 2) if is_triangle else num_blocks
+    # Spans of whole tiles, as even as can be; the last one may be shorter.
     span = -(-num_other_blocks // _num_spans(num_full, most, _processors(pairs.factor.device)))
     return num_blocks, span * shape.block_other, -(-num_other_blocks // span)
 
@@ -267,6 +276,7 @@ def _num_spans(num_blocks: int, most: int, num_processors: int) -> int:
 
     def busy(num_spans: int) -> float:
         num_programs = max(1, num_blocks * num_spans)
+        # Programs run in waves, one per processor; in the last wave some may be idle.
         return num_programs / (-(-num_programs // num_processors) * num_processors)
 
     candidates = range(1, min(most, 2 * num_processors) + 1)

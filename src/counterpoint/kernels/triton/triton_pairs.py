@@ -51,7 +51,7 @@ from counterpoint.kernels.triton.triton_records import (
 
 PRECISIONS = ("tf32x3", "bf16x6", "ieee", "tf32", "bf16", "fp16")
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-MOST_EXCLUDED = 16
+MOST_EXCLUDED = 16  # programs unroll a comparison for each
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 KNOWN = (
     contract.EXPONENTIAL,
@@ -131,6 +131,7 @@ class TritonPairs:
         self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms
     ) -> PerAnchor:
         """See ``contract.PairKernel.reduce_tangent``; computed by ``tiled``."""
+        # In float32 at least: tiles compute in the dtype that they are given.
         scores, statistic, tangent = _widened(scores), _widened(statistic), _widened(tangent)
         return tiled.reduce_tangent(scores, psi, statistic, tangent)
 
@@ -159,6 +160,7 @@ gradient_tangent = DEFAULT.gradient_tangent
 def _in_registers(launch: ModuleType, pairs: Pairs, program: Any, scores: PairScores) -> dict[str, Tensor | None]:
     """Unscaled gradient by name: one program per side."""
     terms = scores.terms
+    # Where anchors are keys the second direction is the first one flipped: its own sums belong to row_other_M.
     second = terms.row_other_M if scores.is_self else terms.column_other_N
     rows = launch.gradients(pairs, program, wants_first=terms.row_own_N is not None, wants_second=second is not None)
     sums = {"anchors_ND": rows.total_OD, "scale": rows.products_O.sum(), "row_own_N": rows.first_O}
@@ -166,6 +168,7 @@ def _in_registers(launch: ModuleType, pairs: Pairs, program: Any, scores: PairSc
         return sums | {"row_other_M": rows.second_O, "scale": 0.5 * sums["scale"]}  # each pair is there twice
     columns = launch.gradients(
         from_the_keys(pairs),
+        # The rows of excluded indices are still the anchors', which are the others now.
         replace(program, is_excluded_by_owner=False),
         wants_first=terms.row_other_M is not None,
         wants_second=terms.column_own_M is not None,
@@ -191,6 +194,7 @@ def _as_terms(scores: PairScores, sums: dict[str, Tensor | None], largest: Tenso
         if value is None:
             continue
         if name in ("anchors_ND", "keys_MD"):
+            # Once per vector, after the sums, instead of once per pair.
             value.mul_(scores.terms.scale.to(value.device))
         if largest is not None:
             value.mul_(largest)
@@ -211,6 +215,7 @@ def _normalised(weight: PerAnchor, psi: PairFunction, dtype: torch.dtype) -> tup
     if dtype != torch.float16 and not psi.in_log_domain:
         return None, weight
     given = [value.to(accumulator(dtype)) for value in (weight.rows_N, weight.columns_M) if value is not None]
+    # An empty side has no largest number.
     largest = torch.stack([value.abs().amax() for value in given if len(value)] or [given[0].new_ones(())]).amax()
     largest = torch.where(largest > 0, largest, 1.0)
     return largest, PerAnchor(*(value / largest for value in given))
@@ -243,7 +248,7 @@ def _device_problem(device: torch.device) -> str | None:
         return "triton must be installed, found none"
     if device.type == "cuda":
         capability = torch.cuda.get_device_capability(device)
-        if capability < (8, 0):
+        if capability < (8, 0):  # bfloat16 and TF32 came with 8.0
             return f"compute capability must be at least 8.0, got {capability}"
         shared = _shared_memory(device)
         if shared < LEAST_SHARED:

@@ -35,6 +35,7 @@ def statistics(pairs, out, tiling: tl.constexpr):
     if tiling.is_triangle:
         tl.static_assert(tiling.block_owner % tiling.block_other == 0)  # tiles of all blocks and spans are the same
         start = tl.maximum(start, first_owner)
+    # Loaded once for the whole span, if one chunk holds all features.
     own_OD = load_vectors(pairs.owner, o_O, 0, tiling.chunk, tiling)
     top_O = tl.full((tiling.block_owner,), float("-inf"), tiling.accumulator)
     sum_O = tl.zeros((tiling.block_owner,), tiling.accumulator)
@@ -49,9 +50,12 @@ def statistics(pairs, out, tiling: tl.constexpr):
         if pairs.second is not None:
             is_new_K = k_K < pairs.other.num
             if tiling.is_triangle:
+                # Others of the own block have these owners among their own already.
                 is_new_K = is_new_K & (k_K >= first_owner + tiling.block_owner)
+            # A row per block instead of an atomic sum: rows are merged in a fixed order.
             place = tl.program_id(0).to(tl.int64) * pairs.other.num
             tl.store(out.per_other_BK + place + k_K, across_K, mask=is_new_K)
+    # From units of ln 2, in which exp2 and log2 work, to natural logarithms.
     result_O = (top_O + tl.log2(sum_O)) * LN_2 if tiling.psi == "exp" else sum_O
     place = tl.program_id(1).to(tl.int64) * pairs.owner.num
     tl.store(out.per_owner_SO + place + o_O, result_O, mask=o_O < pairs.owner.num)
@@ -75,7 +79,7 @@ def taken_in(product_OK, top_O, sum_O, pairs, index_OK, tiling: tl.constexpr):
         if bound < LARGEST_BOUND:
             exp_OK = tl.exp2(product_OK - bound)
             sum_O += tl.sum(exp_OK, 1)
-            top_O = tl.zeros_like(top_O) + bound
+            top_O = tl.zeros_like(top_O) + bound  # the bound in place of the largest score
             if pairs.second is not None:
                 across_K = (bound + tl.log2(tl.sum(exp_OK, 0))) * LN_2
         else:
@@ -132,12 +136,15 @@ def gradients(pairs, out, tiling: tl.constexpr):
             if out.second_SO is not None:
                 second_O += tl.sum(more_OK, 1)
             weight_OK += more_OK
+        # Matrix units take two factors of one dtype; the total stays in the accumulator's.
         total_OD = dot(weight_OK.to(other_KD.dtype), other_KD, total_OD, tiling)
     is_owner_O = o_O < pairs.owner.num
+    # From here on places in arrays that have a row of owners per span.
     o_O = tl.program_id(1).to(tl.int64) * pairs.owner.num + o_O
     d_D = tl.arange(0, tiling.all_features)
     is_inside_OD = is_owner_O[:, None] & (d_D < tiling.num_features)[None, :]
     tl.store(out.total_SOD + o_O[:, None] * tiling.num_features + d_D[None, :], total_OD, mask=is_inside_OD)
+    # <o_i, sum_k w_ik k>: the owner's part of the slope in the scale.
     tl.store(out.products_SO + o_O, tl.sum(total_OD * own_OD.to(total_OD.dtype), 1), mask=is_owner_O)
     if out.first_SO is not None:
         tl.store(out.first_SO + o_O, first_O, mask=is_owner_O)

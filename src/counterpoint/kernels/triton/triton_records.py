@@ -109,6 +109,7 @@ class Shape(NamedTuple):
 # any of the tiles. These are chosen so that nothing spills on 9.0; tests compile them for the others.
 LEAST_SHARED = 101_376
 AMPLE_SHARED = 166_912
+# Without matrix units: ieee float32, and float64.
 _SCALAR_UNITS = {torch.float32: Shape(128, 64, 16, 8, 2), torch.float64: Shape(64, 64, 16, 8, 2)}
 _SMALL_PRODUCTS = {4: Shape(128, 64, 64, 8, 2), 2: Shape(128, 128, 256, 8, 2)}  # by bytes per number
 _LARGE_PRODUCTS = {4: Shape(128, 64, 32, 8, 3), 2: Shape(128, 128, 64, 8, 3)}
@@ -120,7 +121,7 @@ def holds_gradient(num_features: int, dtype: torch.dtype, precision: str) -> boo
     """Registers hold a tile's gradient sums; without matrix units, the matrix library is faster at any size."""
     if dtype == torch.float64 or (dtype == torch.float32 and precision == "ieee"):
         return False
-    return num_features <= _LARGE_GRADIENTS[dtype.itemsize].chunk * (4 if dtype == torch.float32 else 1)
+    return num_features <= _LARGE_GRADIENTS[dtype.itemsize].chunk * (4 if dtype == torch.float32 else 1)  # 128 or 256
 
 
 def product_shape(num_features: int, dtype: torch.dtype, precision: str, shared: int) -> Shape:
@@ -128,6 +129,7 @@ def product_shape(num_features: int, dtype: torch.dtype, precision: str, shared:
     if dtype == torch.float64 or (dtype == torch.float32 and precision == "ieee"):
         return _SCALAR_UNITS[dtype]
     small = _SMALL_PRODUCTS[dtype.itemsize]
+    # On cards with 99 KiB a tile of 256 features in bfloat16 would ask for 132,096 bytes.
     if shared < AMPLE_SHARED:
         small = small._replace(chunk=min(small.chunk, 128))
     return _fitted(small if num_features <= small.chunk else _LARGE_PRODUCTS[dtype.itemsize], num_features)
@@ -180,6 +182,7 @@ def as_pairs(
     keys_MD = owner.vectors_CD if scores.is_self else _vectors(scores.keys_MD, dtype)
     other = Side(keys_MD, len(keys_MD), _contiguous(labels_M))
     excluded_NE = None if mask.excluded_NE is None else mask.excluded_NE.to(torch.int32).contiguous()
+    # e^u = 2^(u / ln 2): 1 / ln 2 joins the scale and costs no product per pair.
     factor = (terms.scale.to(owner.vectors_CD.device, prepared.dtype) * unit).reshape(())
     bound = _bound(terms, owner.vectors_CD, other.vectors_CD, factor) if psi.in_log_domain else None
     rows = prepared.direction(terms.row_own_N, terms.row_other_M, psi, _at(given, 0))
@@ -215,6 +218,7 @@ def _bound(terms: ScoreTerms, owner_ND: Tensor, other_MD: Tensor, factor: Tensor
     if any(bias is not None for bias in terms.flat()[3:]) or not len(owner_ND) or not len(other_MD):
         return None
     sides = (owner_ND,) if other_MD is owner_ND else (owner_ND, other_MD)
+    # In the accumulator's dtype: the square of 256 overflows float16.
     longest = [torch.linalg.vector_norm(side, dim=1, dtype=factor.dtype).amax() for side in sides]
     return (factor * longest[0] * longest[-1]).abs()
 
@@ -235,6 +239,7 @@ class _Prepared:
             statistic, weight = (value.to(self.dtype) for value in given)
             if psi.in_log_domain:
                 shift = torch.where(statistic == float("-inf"), 0.0, statistic)  # an anchor without keys
+                # v = u - h: what an owner adds to all its scores takes the statistic in.
                 own = -shift if own is None else own - shift
             weight = weight.contiguous()
         own, other = (None if value is None else (value * self.unit).contiguous() for value in (own, other))

@@ -39,6 +39,7 @@ def dot(left, right, total, tiling: tl.constexpr):
 def load_vectors(side, index_C, first_feature, size: tl.constexpr, tiling: tl.constexpr):
     """Some features of vectors of one side; zeros outside."""
     d_D = first_feature + tl.arange(0, size)
+    # Offsets in 64 bits: 4 million vectors of 512 features pass 2^31.
     pointers_CD = side.vectors_CD + index_C.to(tl.int64)[:, None] * tiling.num_features + d_D[None, :]
     is_inside_CD = (index_C < side.num)[:, None]
     if tiling.num_features % size != 0:
@@ -67,6 +68,7 @@ def products_at_hand(own_OD, other_KD, tiling: tl.constexpr):
 @jit
 def counted(product_OK, pairs, o_O, k_K, tiling: tl.constexpr):
     """Products times the factor; minus infinity at pairs that do not count. Most tiles have none and skip the test."""
+    # The scale joins the sums, not the vectors: their rounding would be multiplied by 1 / temperature.
     u_OK = product_OK * tl.load(pairs.factor)
     if needs_mask(pairs, o_O, k_K, tiling):
         u_OK = tl.where(left_out(pairs, o_O, k_K, tiling), float("-inf"), u_OK)
@@ -78,7 +80,7 @@ def needs_mask(pairs, o_O, k_K, tiling: tl.constexpr):
     """Some pair of the tile may not count."""
     is_on_edge = (tl.max(o_O, 0) >= pairs.owner.num) | (tl.max(k_K, 0) >= pairs.other.num)
     if pairs.owner.labels_C is not None:
-        is_on_edge = is_on_edge | True
+        is_on_edge = is_on_edge | True  # a pair of labels may be out in any tile
     if tiling.num_excluded > 0:
         e_E = tl.arange(0, tiling.padded_excluded)
         if tiling.is_excluded_by_owner:
@@ -88,6 +90,7 @@ def needs_mask(pairs, o_O, k_K, tiling: tl.constexpr):
         is_given_CE = (index_C < count)[:, None] & (e_E < tiling.num_excluded)[None, :]
         pointers_CE = pairs.excluded_CE + index_C.to(tl.int64)[:, None] * tiling.num_excluded + e_E[None, :]
         excluded_CE = tl.load(pointers_CE, mask=is_given_CE, other=-1)
+        # Some excluded index lies between the tile's first and last.
         is_near_CE = (excluded_CE >= tl.min(against_C, 0)) & (excluded_CE <= tl.max(against_C, 0))
         is_on_edge = is_on_edge | (tl.max(tl.max(is_near_CE.to(tl.int32), 1), 0) > 0)
     return is_on_edge
@@ -101,6 +104,7 @@ def left_out(pairs, o_O, k_K, tiling: tl.constexpr):
         owner_O = tl.load(pairs.owner.labels_C + o_O, mask=o_O < pairs.owner.num, other=0)
         other_K = tl.load(pairs.other.labels_C + k_K, mask=k_K < pairs.other.num, other=0)
         is_same_OK = owner_O[:, None] == other_K[None, :]
+        # Equal labels are out, or, where only those are kept, unequal ones.
         is_out_OK = is_out_OK | (is_same_OK != tiling.keeps_same_label)
     for e in tl.static_range(tiling.num_excluded):
         if tiling.is_excluded_by_owner:
@@ -141,6 +145,7 @@ def pair_weights(product_OK, pairs, index_OK, tiling: tl.constexpr):
     both weights.
     """
     o_O, k_K = index_OK
+    # Both names have to exist before a branch that is decided on the device.
     first_OK = product_OK
     second_OK = product_OK
     if pairs.bound is None:
@@ -150,6 +155,7 @@ def pair_weights(product_OK, pairs, index_OK, tiling: tl.constexpr):
     else:
         bound = tl.load(pairs.bound)
         if bound < LARGEST_BOUND:
+            # One exponential for both directions; 2^-inf = 0 leaves pairs out.
             exp_OK = tl.exp2(product_OK - bound)
             first_OK = exp_OK * bounded_factor(pairs.first, pairs, o_O, k_K, bound)
             if pairs.second is not None:
@@ -178,13 +184,14 @@ def bounded_factor(direction, pairs, o_O, k_K, bound):
 def value(u, tiling: tl.constexpr):
     """Psi, for those that are summed."""
     if tiling.psi == "softplus":
+        # No exponential of a positive number, hence no overflow.
         return tl.maximum(u, 0.0) + log1p(tl.exp(-tl.abs(u)), tiling)
     elif tiling.psi == "sigmoid":
         return sigmoid(u)
     elif tiling.psi == "hinge":
         return tl.maximum(u, 0.0)
     elif tiling.psi == "square":
-        return tl.where(u == float("-inf"), 0.0, u * u)
+        return tl.where(u == float("-inf"), 0.0, u * u)  # the square of what does not count would be infinite
     else:
         tl.static_assert(tiling.psi == "identity")
         return tl.where(u == float("-inf"), 0.0, u)
@@ -198,6 +205,7 @@ def slope(u, tiling: tl.constexpr):
     elif tiling.psi == "softplus":
         return sigmoid(u)
     elif tiling.psi == "sigmoid":
+        # The slope is even in u: of -|u|, so that nothing overflows.
         tail = tl.exp(-tl.abs(u))
         return tail / ((1.0 + tail) * (1.0 + tail))
     elif tiling.psi == "hinge":
@@ -219,6 +227,7 @@ def sigmoid(u):
 @jit
 def log1p(x, tiling: tl.constexpr):
     r"""Logarithm of 1 + x for x in [0, 1], :math:`2 \operatorname{artanh}(z)` of z = x / (2 + x), to full precision."""
+    # 2 (z + z^3 / 3 + z^5 / 5 + ...) by Horner's rule, the last term first; z^2 <= 1/9.
     z = x / (2.0 + x)
     num_terms: tl.constexpr = 17 if tiling.accumulator == tl.float64 else 8  # z is at most 1/3
     series = tl.zeros(x.shape, x.dtype)
