@@ -119,7 +119,7 @@ class OnlineKNN:
 @contextmanager
 def _unchanged(method: nn.Module) -> Iterator[None]:
     """Give every part its mode back, and torch's generators their state, as an encoder in eval mode may draw."""
-    # Part by part, since not all need be in one mode: ``method.train()`` would wake those that are in eval.
+    # Part by part, since not all need be in one mode: ``method.train()`` would set them all.
     modes = {part: part.training for part in method.modules()}
     device = _device(method)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
