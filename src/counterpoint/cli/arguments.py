@@ -32,6 +32,7 @@ def add_settings(parser: argparse.ArgumentParser, sections: Sequence[str] | None
             continue
         title = SECTION_TITLES[top] if "." in path else "main settings"
         group = groups.setdefault(title, parser.add_argument_group(title))
+        # Text, and None where it was not given: values are read and checked as those of the YAML file are.
         group.add_argument(f"--{path.replace('_', '-')}", dest=path, metavar="X", default=None, help=_help(field))
 
 
@@ -59,6 +60,7 @@ def _value(path: str, field: FieldInfo, text: str) -> Any:
     """Read a flag's text as YAML would be read, unless the setting is text anyway."""
     if field.annotation in TEXT_ONLY:
         return text
+    # --views.crop-scale 0.2,1 without brackets, which a shell would treat as a pattern.
     if "pair" in expectation(field) and "," in text and not text.startswith("["):
         text = f"[{text}]"
     return parse_yaml(text, f"command line: {path}")
@@ -69,4 +71,5 @@ def _help(field: FieldInfo) -> str:
     default = "" if field.default in (None, "auto") else f"; default {field.default}"
     allowed = "" if field.annotation in TEXT_ONLY else f" ({expectation(field)}{default})"
     allowed = allowed or (f" ({default.removeprefix('; ')})" if default else "")
+    # argparse formats help texts with %.
     return f"{field.description}{allowed}".replace("%", "%%")

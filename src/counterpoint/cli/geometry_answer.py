@@ -128,6 +128,7 @@ def matrix_lines(title: str, matrix_CC: Tensor, decimals: int) -> list[str]:
     rows = matrix_CC.tolist()
     lines = [f"{title:<7}" + "".join(f"{column + 1:>{CELL}}" for column in shown)]
     for row in shown:
+        # + 0.0: a rounded -0.00001 would print as -0.0000.
         cells = (f"{round(rows[row][column], decimals) + 0.0:>{CELL}.{decimals}f}" for column in shown)
         lines.append(f"{row + 1:<7}{''.join(cells)}")
     if num_classes > MAX_PRINTED:
@@ -291,6 +292,7 @@ def _check_together(flags: argparse.Namespace) -> None:
 def _is_given(flags: argparse.Namespace, flag: str) -> bool:
     """Whether a flag that has no default was on the command line."""
     value = getattr(flags, flag.removeprefix("--").replace("-", "_"))
+    # Not by truth: --deviation 0 is given.
     return value is not None and value is not False
 
 
@@ -333,6 +335,7 @@ def _phases(flags: argparse.Namespace, asked: Question) -> PhaseDiagram:
     given = [options["temperature"]] if "temperature" in options else []
     numbers = [] if asked.num_negatives is None else [asked.num_negatives]
     num_shares = NUM_SHARES if num_classes <= MANY_CLASSES else NUM_SHARES_OF_MANY
+    # sigmoid(-log(C - 1)) = 1 / C; evenly spaced in the log odds, shares crowd towards 1, where minorities merge.
     log_odds_T = torch.linspace(-math.log(num_classes - 1), LARGEST_LOG_ODDS, num_shares, dtype=torch.float64)
     return phase_diagram(
         log_odds_T.sigmoid(),

@@ -42,6 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except CounterpointError as error:
         return _complain(f"counterpoint {name}", error, FAILED if isinstance(error, TrainingError) else USAGE)
     except BrokenPipeError as error:
+        # Else the interpreter flushes standard output once more as it ends, and complains of the same pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if name in ("train", "resume"):  # some other pipe: a run that is broken off has failed
             return _complain(f"counterpoint {name}", error, FAILED)
@@ -66,6 +67,7 @@ def keep_freed_memory() -> bool:
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
         return False
+    # No block is mapped on its own, and the heap is never given back to the system.
     return bool(libc.mallopt(M_MMAP_MAX, 0)) and bool(libc.mallopt(M_TRIM_THRESHOLD, NEVER))
 
 

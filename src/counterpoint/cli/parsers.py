@@ -25,6 +25,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", _Filled)
+        # No abbreviations: --epoch would change its meaning with the next flag that begins so.
         super().__init__(*args, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:

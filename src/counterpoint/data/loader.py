@@ -38,6 +38,7 @@ class Positions(Sampler[list[int]]):
     """The lists of positions that are handed to the workers next."""
 
     def __init__(self) -> None:
+        # Set before each epoch: torch's loader reads its sampler anew at each ``iter``, while its workers live on.
         self.lists: list[list[int]] = []
 
     def __len__(self) -> int:
@@ -59,6 +60,7 @@ class FetchedBatches(Dataset[tuple[Tensor, ...]]):
     def fetch(self, ids_B: Tensor) -> tuple[Tensor, ...]:
         """The samples at some positions, from each store."""
         return tuple(
+            # A tensor may lie on the GPU, where a list of its numbers would have to be waited for.
             store.fetch(ids_B) if isinstance(store, MemoryStore) else store.fetch(ids_B.tolist())
             for store in self._stores
         )
@@ -67,6 +69,7 @@ class FetchedBatches(Dataset[tuple[Tensor, ...]]):
         try:
             return self.fetch(torch.tensor(positions, dtype=torch.int64))
         except CounterpointError as error:
+            # As a value: torch would raise the error again with a page of the worker's trace as its text.
             return Failure(type(error), str(error), "")
         except Exception as error:
             return Failure(None, f"{type(error).__name__}: {first_line(error)}", traceback.format_exc())
@@ -144,6 +147,7 @@ def _raise(failure: Failure) -> NoReturn:
     if failure.kind is not None:
         raise failure.kind(failure.text)
     error = RuntimeError(f"in a loader process: {failure.text}")
+    # A trace cannot be pickled; its text shows below this error.
     error.add_note(failure.trace)
     raise error
 
@@ -208,6 +212,7 @@ class Destination:
         >>> Destination(rank=1, world_size=2, parts=2).share(torch.arange(8)[None])
         tensor([[2, 3, 6, 7]])
         """
+        # (S, B) as (S, parts, ranks, width): of each sub-batch this rank's columns.
         num_steps = len(ids_SB)
         width = ids_SB.shape[1] // (self.parts * self.world_size)
         shared = ids_SB.reshape(num_steps, self.parts, self.world_size, width)[:, :, self.rank]
@@ -267,7 +272,9 @@ class BatchLoader:
             DataError: a sample cannot be read or is not what was indexed; from a worker as from here.
         """
         ids_SB = self._destination.share(self.order.batches(epoch)[first_batch:])
+        # The random numbers' counter takes ids of two 32-bit words: room for the position and, above it, the repeat.
         streams_SB = ids_SB | self._destination.share(self.order.repeats(epoch)[first_batch:]) << REPEAT_BIT
+        # Once for the whole epoch: a copy for each batch would wait for the device each time.
         near_SB = ids_SB.to(self._destination.device)
         if self._workers is None:
             fetched = (self._stores.fetch(ids_B) for ids_B in (near_SB if self._is_resident else ids_SB))
@@ -298,6 +305,7 @@ def _bring_near(stores: list[MemoryStore], device: torch.device) -> _Nearby:
     if device.type != "cuda":
         return _Nearby(list(stores), {})
     needed = sum(store.samples.nbytes for store in stores)
+    # The driver's figure: what other processes hold is not free.
     free = torch.cuda.mem_get_info(device)[0]
     room = f"{free / 2**30:.1f} GiB are free, of which samples may take {DEVICE_SHARE:.0%}"
     if needed > DEVICE_SHARE * free:
@@ -320,6 +328,7 @@ def _moved(tensor: Tensor, device: torch.device) -> Tensor:
         return tensor
     if tensor.device.type == "cuda":
         return tensor.to(device)
+    # From memory that is not pinned the process would wait for the copy, whatever non_blocking says.
     pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
     return pinned.to(device, non_blocking=True)
 

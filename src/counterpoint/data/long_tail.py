@@ -68,6 +68,7 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
     counts = class_counts_for(sizes, settings, class_names)
     kept = [_first_of(positions_T[labels_N[positions_T] == number], count) for number, count in enumerate(counts)]
     num_unlabelled = int((labels_N[positions_T] < 0).sum())
+    # In the source's order again: which samples are kept, not how they were found, decides the epochs' order.
     return Thinned(torch.cat(kept).sort().values, counts, num_unlabelled)
 
 
@@ -115,7 +116,9 @@ def class_counts_for(sizes: Sequence[int], settings: SourceSettings, class_names
                 f"source.imbalance: class {name!r} has no sample to train on; leave the class out of the data"
             )
     shares = _shares(len(sizes), settings)
+    # n_max: the class that is shortest of samples for its share bounds all others.
     largest = min(size / share for size, share in zip(sizes, shares, strict=True))
+    # cao2019's code: int(img_max * imb_factor ** (c / (C - 1))), with ratio = 1 / imb_factor.
     counts = tuple(math.floor(math.floor(largest + ROUNDING) * share * (1 + ROUNDING)) for share in shares)
     for name, size, count in zip(class_names, sizes, counts, strict=True):
         if count < 1:
@@ -129,7 +132,9 @@ def class_counts_for(sizes: Sequence[int], settings: SourceSettings, class_names
 def _shares(num_classes: int, settings: SourceSettings) -> list[float]:
     """Size of each class as a share of the largest."""
     if settings.imbalance == "step":
+        # Differs from cao2019's code for odd C: there the last class is dropped.
         return [1.0 if 2 * number < num_classes else 1 / settings.imbalance_ratio for number in range(num_classes)]
+    # max: a single class is its own largest.
     return [settings.imbalance_ratio ** (-number / max(1, num_classes - 1)) for number in range(num_classes)]
 
 
@@ -155,4 +160,5 @@ def _explicit(sizes: Sequence[int], settings: SourceSettings, class_names: Seque
 def _first_of(members: Tensor, count: int) -> Tensor:
     """The first samples of a class's fixed random order, a function of their positions alone."""
     keys = words(TAIL_SEED, 0, members, PURPOSE_TAIL, 2)
+    # 32 + 31 = 63 bits: the sign of an int64 stays clear. Ties are all but impossible; stable breaks them by position.
     return members[torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)[:count]]

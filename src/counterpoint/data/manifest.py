@@ -104,9 +104,12 @@ def cache_folder() -> Path:
 def manifest_path(name: str, files: Sequence[Path], variant: str = "") -> Path:
     """Where the manifest of a source lies in the cache: it follows the source's name, place and way of reading."""
     if os.path.exists(name):
+        # A path says where the data are.
         identity, above = os.path.abspath(name), ""
     else:
+        # A named set: the same name below another root is another set of files.
         identity, above = name, os.path.commonpath([os.path.abspath(file.parent) for file in files])
+    # fsencode: names of files need not be valid UTF-8. No path holds \0, so that parts stay apart.
     key = hashlib.sha256(os.fsencode(f"{identity}\0{above}\0{variant}")).hexdigest()[:32]
     return cache_folder() / "manifests" / f"{key}.jsonl"
 
@@ -116,6 +119,7 @@ def stamp_of(file: str) -> FileStamp:
     try:
         state = os.stat(file)
     except OSError:
+        # A file that comes back later has another stamp, and is read.
         return FileStamp(-1, -1)
     return FileStamp(state.st_size, state.st_mtime_ns)
 
@@ -138,6 +142,7 @@ def write_manifest(path: Path, manifest: Manifest) -> str:
     """Write a manifest to the cache; returns a complaint when the cache cannot be written, else nothing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Two processes may index the same data at once: each replaces the whole file, and none reads half of one.
         write_atomically(path, lambda temporary: _write_lines(temporary, manifest))
     except (OSError, RunError) as error:
         reason = error.strerror if isinstance(error, OSError) else (error.__cause__ or error)
@@ -150,6 +155,7 @@ def _write_lines(path: Path, manifest: Manifest) -> None:
     digest = hashlib.sha256()
     with path.open("wb") as stream:
         for value in _lines(manifest):
+            # ASCII escapes: a surrogate from a file name that is no UTF-8 survives, and no line break is inside a line.
             line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
             digest.update(line)
             stream.write(line)
@@ -166,6 +172,7 @@ def _lines(manifest: Manifest) -> Iterator[Any]:
         "remarks": len(manifest.remarks),
         "columns": COLUMNS,
     }
+    # A shard of 10,000 samples has its path written once.
     numbers = {file: number for number, file in enumerate(manifest.stamps)}
     for file, stamp in manifest.stamps.items():
         yield [file, stamp.size, stamp.mtime_ns]
@@ -178,6 +185,7 @@ def _lines(manifest: Manifest) -> Iterator[Any]:
 def _parse(content: bytes) -> Manifest:
     """Manifest from its bytes; ValueError and the like for anything else."""
     body, _, last = content.rstrip(b"\n").rpartition(b"\n")
+    # Before anything else is believed: one flipped bit anywhere, or a lost line, is found here.
     if json.loads(last)["sha256"] != hashlib.sha256(body + b"\n").hexdigest():
         raise ValueError("hash")
     lines = body.split(b"\n")
@@ -185,6 +193,7 @@ def _parse(content: bytes) -> Manifest:
     if (header["format"], header["version"], header["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
         raise ValueError("header")
     values = iter(json.loads(line) for line in lines[1:])
+    # One iterator over all lines: files, then samples; what is left are the remarks.
     files = list(islice(values, header["files"]))
     stamps = {str(file): FileStamp(int(size), int(mtime_ns)) for file, size, mtime_ns in files}
     names = tuple(stamps)
@@ -201,5 +210,6 @@ def _row(values: list[Any], files: Sequence[str]) -> Row:
     if row["status"] not in STATUSES or not isinstance(row["name"], str) or not isinstance(row["hash"], str):
         raise ValueError("row")
     row["file"] = files[row["file"]]
+    # JSON knows lists only; a tuple compares equal to what an image says.
     row["label_at"] = tuple(row["label_at"]) if row["label_at"] else None
     return Row(**row)

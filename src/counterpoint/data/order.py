@@ -40,10 +40,13 @@ def split_source(num_samples: int, labels_N: Tensor | None, share: float) -> Spl
     groups = torch.zeros(num_samples, dtype=torch.int64) if labels_N is None else labels_N
     held_out: list[Tensor] = []
     for group in groups.unique().tolist():
+        # In random order; the first of them are held out, so that a larger share holds out these and more.
         members = rank[groups[rank] == group]
         count = round(share * len(members))
         if share > 0 and len(members) > 1:
+            # Share 0.2 of three samples rounds to 1, of two to 0: one is held out all the same.
             count = min(max(count, 1), len(members) - 1)
+        # Without a class a sample cannot be a query, and it can be trained on.
         held_out.append(members[: 0 if group == -1 else count])
     is_held_out = torch.zeros(num_samples, dtype=torch.bool)
     is_held_out[torch.cat(held_out)] = True
@@ -127,10 +130,12 @@ class BalancedOrder:
     def batches(self, epoch: int) -> Tensor:
         """Source positions, shape (batches, batch size)."""
         _, sizes = self.labels.unique(return_counts=True)
+        # One tensor of positions per class, ascending in each.
         classes = self.positions[torch.argsort(self.labels, stable=True)].split(sizes.tolist())
         places = torch.empty(self.batches_per_epoch * self.batch_size, dtype=torch.int64)
         turn = random_order(self.seed, epoch, len(classes), purpose=PURPOSE_TURN)[: len(places)]
         for first, number in enumerate(turn.tolist()):
+            # Every C-th place: any run of consecutive places has all classes, give or take one.
             mine = torch.arange(first, len(places), len(classes))
             places[mine] = self._draws(epoch, classes[number], (mine // self.batch_size).numpy())
         return places.reshape(self.batches_per_epoch, self.batch_size)
@@ -138,6 +143,7 @@ class BalancedOrder:
     def repeats(self, epoch: int) -> Tensor:
         """How often the sample of each place came before, so that it can be given other views each time."""
         places = self.batches(epoch).flatten().numpy()
+        # Stable: equal samples stay in the order of their places, so that the rank within a group is the count so far.
         by_sample = np.argsort(places, kind="stable")
         _, first, num_draws = np.unique(places[by_sample], return_index=True, return_counts=True)
         repeats = np.empty(len(places), dtype=np.int64)
@@ -147,12 +153,16 @@ class BalancedOrder:
     def _draws(self, epoch: int, members: Tensor, batch_P: np.ndarray) -> Tensor:
         """The members of one class that fill its places, whose batches are given in ascending order."""
         num_rounds = -(-len(batch_P) // len(members))
+        # 63 random bits per member and round; a member's own draws do not depend on the others of its class.
         keys = words(self.seed, epoch, members, PURPOSE_ROUND, 2 * num_rounds).numpy().reshape(len(members), -1, 2)
+        # Row r is the order of round r: every member once.
         rounds_RM = np.argsort((keys[..., 0] << 31) | (keys[..., 1] >> 1), axis=0, kind="stable").T
         drawn = np.empty(rounds_RM.size, dtype=np.int64)
         for number, round_M in enumerate(rounds_RM):
+            # Invariant: drawn[:here] are whole rounds, each member equally often.
             here = number * len(members)
             begun = np.searchsorted(batch_P, batch_P[here])  # where the batch began that this round goes on with
+            # How often the batch in which this round begins has each member already.
             uses_M = np.bincount(drawn[begun:here], minlength=len(members))
             drawn[here : here + len(members)] = round_M[np.argsort(uses_M[round_M], kind="stable")]  # the unused first
         return members[torch.from_numpy(drawn[: len(batch_P)])]

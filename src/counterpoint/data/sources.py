@@ -70,6 +70,7 @@ def form_of(data: str | None) -> str | None:
     path = Path(os.path.expanduser(data))
     forms = _forms_by_name(path) if os.path.exists(path) else []
     for place, form in enumerate(forms):
+        # Nothing is opened where all forms that are left have one name: .npz is "an archive" whatever is in it.
         is_only_name = all(other.name == form.name for other in forms[place:])
         if is_only_name or form.fits is None or form.fits(path):
             return form.name
@@ -112,6 +113,7 @@ NAMED_SET_READS = ("root", "max_bad", "altered")
 CATALOGUE: Mapping[str, NamedSource] = {
     name: source for folder in FOLDERS for entries in loaded(folder, "CATALOGUE") for name, source in entries.items()
 }
+# Sorting is stable; forms that look inside come before those that take whatever is left.
 FORMS: tuple[FileForm, ...] = tuple(
     sorted((form for folder in FOLDERS for forms in loaded(folder, "FORMS") for form in forms), key=_takes_the_rest)
 )

@@ -57,6 +57,7 @@ def read_bytes(image: Located) -> bytes:
     except FileNotFoundError:
         raise FileNotFoundError(NOT_THERE) from None
     except OSError as error:
+        # Without the path, which the caller names in its own way.
         raise OSError(error.strerror or str(error)) from None
 
 
@@ -138,14 +139,17 @@ class FileStore:
     def _sample(self, position: int) -> Tensor:
         """One verified and decoded sample."""
         image = self.images[position]
+        # Only in a glance (``indexed_images``): everywhere else each sample was read once.
         if not self.hashes[position]:
             return self._unread_sample(image)
+        # A member of a shard, or a row of a table, is named with its file.
         where = image.name if image.path.as_posix().endswith(image.name) else f"{image.name} in {image.path}"
         remedy = "bring it back as it was, or start again with --source.altered skip or reindex"
         try:
             content = self.read(image)
         except (OSError, ValueError) as error:
             raise DataError(f"{where} can no longer be read ({first_line(error)}); {remedy}") from None
+        # Before decoding: a damaged JPEG may decode to other pixels without an error.
         if content_hash(content) != self.hashes[position]:
             raise DataError(f"the content of {where} changed since it was indexed; {remedy}")
         try:

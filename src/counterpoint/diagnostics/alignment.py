@@ -29,6 +29,7 @@ def alignment(z0_ND: Tensor, z1_ND: Tensor) -> float:
     check_features(z0_ND, "z0", min_rows=1)
     check_features(z1_ND, "z1", min_rows=1)
     _check_same_shape(z0_ND, z1_ND)
+    # wang2020, section 4.1, with alpha = 2.
     return float((unit_rows(z0_ND.double()) - unit_rows(z1_ND.double())).square().sum(dim=1).mean())
 
 
@@ -59,6 +60,7 @@ def mean_cosine(z_ND: Tensor) -> float:
     """
     check_features(z_ND, "z")
     unit = unit_rows(z_ND.double())
+    # |sum|^2 - sum|.|^2 is the sum over all ordered pairs, without forming any of them.
     num_samples = len(unit)
     return float((unit.sum(dim=0).square().sum() - unit.square().sum()) / (num_samples * (num_samples - 1)))
 
@@ -85,6 +87,7 @@ def cosine_histogram(z0_ND: Tensor, z1_ND: Tensor) -> CosineHistogram:
     check_features(z0_ND, "z0")
     check_features(z1_ND, "z1")
     _check_same_shape(z0_ND, z1_ND)
+    # Clamped: rounding carries a cosine beyond 1, and ``histogram`` drops what lies outside its edges.
     positive = (unit_rows(z0_ND.double()) * unit_rows(z1_ND.double())).sum(dim=1).clamp(-1.0, 1.0)
     negative = _pair_cosines(z0_ND).clamp(-1.0, 1.0)
     edges = torch.linspace(-1.0, 1.0, NUM_BINS + 1, dtype=torch.float64)
@@ -95,12 +98,14 @@ def cosine_histogram(z0_ND: Tensor, z1_ND: Tensor) -> CosineHistogram:
 def _pair_cosines(z_ND: Tensor) -> Tensor:
     """Cosines of all pairs of different samples, 1-D."""
     unit = _compared(z_ND)
+    # Each pair once, none with itself.
     first, second = torch.triu_indices(len(unit), len(unit), offset=1)
     return (unit @ unit.T)[first, second]
 
 
 def _compared(z_ND: Tensor) -> Tensor:
     """Unit-length features of the samples whose pairs are counted."""
+    # Evenly spaced: the first ones of a folder are often all of one class.
     chosen = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MAX_PAIR_SAMPLES)).long()
     return unit_rows(z_ND[chosen].double())
 

@@ -25,6 +25,7 @@ def sparsity(z_ND: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> float:
     >>> sparsity(torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]]))
     0.5
     """
+    # ncl2024, Fig. 3b, with its level of 1e-5.
     return 1.0 - float(is_active(z_ND, threshold).double().mean())
 
 
@@ -81,18 +82,22 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     active_ND, labels_N = is_active(z_ND, threshold)[known], labels_N[known].long()
     num_classes = int(labels_N.max()) + 1 if len(labels_N) else 1  # without labels, one class that nobody is in
     one_hot_NC = torch.nn.functional.one_hot(labels_N, num_classes).double()
+    # Counts as a product; whole numbers are exact in float64.
     counts_DC = active_ND.double().T @ one_hot_NC
     total_D = counts_DC.sum(dim=1)
+    # ncl2024, Fig. 3a, per dimension; 0 / 0 = NaN where nothing activates it, which ``is_live`` takes out below.
     share_D, class_D = (counts_DC / total_D[:, None]).max(dim=1)
     is_live = total_D > 0
     base_rate_C = one_hot_NC.sum(dim=0) / max(len(one_hot_NC), 1)
     chance_D = _chance_of_at_least(counts_DC.gather(1, class_D[:, None])[:, 0], total_D, base_rate_C[class_D])
+    # Bonferroni: each of the live dimensions could have been named after each of the classes.
     is_named_D = is_live & (chance_D * max(int(is_live.sum()), 1) * len(base_rate_C) < NAMING_LEVEL)
     return Purity(torch.where(is_live, share_D, float("nan")), torch.where(is_live, class_D, -1), is_named_D)
 
 
 def _chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Tensor:
     """Chance of so many samples of a class, or more, among ``total_D`` that are drawn at its rate in all samples."""
+    # P(X >= x) of a binomial is the regularised incomplete beta function I_p(x, n - x + 1).
     chance_D = torch.from_numpy(betainc(counts_D.numpy(), (total_D - counts_D + 1).numpy(), rate_D.numpy()))
     return torch.where(counts_D > 0, chance_D, 1.0)
 
@@ -109,7 +114,9 @@ def feature_correlation(z_ND: Tensor) -> float:
     0.0
     """
     check_features(z_ND, "z")
+    # Rows first, as in ncl2024's training log; its Fig. 3c scales columns alone.
     columns_DN = unit_rows(unit_rows(z_ND.double()).T)
+    # A silent column has no direction: its cosines of 0 would flatter the mean.
     columns_LN = columns_DN[columns_DN.abs().sum(dim=1) > 0]
     num_live = len(columns_LN)
     if num_live < 2:
@@ -121,6 +128,7 @@ def feature_correlation(z_ND: Tensor) -> float:
 def expected_activation(z_ND: Tensor) -> Tensor:
     """Mean absolute value per dimension of the unit-length features, (d,): ncl2024's ranking (section 5.2)."""
     check_features(z_ND, "z", min_rows=1)
+    # EA of ncl2024, section 5.1; absolute values where a code has signs, as in its appendix G.2.
     return unit_rows(z_ND).abs().mean(dim=0)
 
 
@@ -159,6 +167,7 @@ def top_concepts(
     unit_ND, active_ND = unit_rows(z_ND), is_active(z_ND, threshold)
     expected_D, fires_D = expected_activation(z_ND), active_ND.double().mean(dim=0)
     concepts = []
+    # Stable sorts: equal dimensions and equal samples come in their own order, on every machine.
     for dim in expected_D.argsort(descending=True, stable=True)[:num_concepts].tolist():
         active = active_ND[:, dim].nonzero()[:, 0]
         if len(active) == 0:

@@ -42,6 +42,7 @@ class Measurements(Record):
         """The figure of a metric."""
         if name.startswith("_"):
             raise AttributeError(name)  # of pydantic, perhaps before there are figures
+        # Called only where there is no such field, hence for figures.
         if name in self.figures:
             return self.figures[name]
         raise AttributeError(f"no metric is called {name!r}{nearest(name, self.figures)}")
@@ -96,5 +97,6 @@ def gain_accuracies(rows: Sequence[EvaluationRow]) -> tuple[Accuracy | None, Acc
         if value is not None and low is not None and high is not None
     ]
     learned = next((each for each in accuracies if each.name == REPRESENTATION), None)
+    # Baselines are the features that training did not make.
     others = [each for each in accuracies if each.name not in (REPRESENTATION, EMBEDDING)]
     return learned, max(others, key=lambda each: each.value, default=None)

@@ -138,7 +138,7 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
         rows: of the evaluation; none where there is none.
     """
     learned, baseline = gain_accuracies(rows)
-    gain = check_gain(Evidence({}, learned=learned, baseline=baseline))
+    gain = check_gain(Evidence({}, learned=learned, baseline=baseline))  # a check that looks at no place
     known = [*(each for each in findings.findings if each.name != "gain"), *filter(None, [gain])]
     order = list(CATALOGUE)
 
@@ -207,7 +207,7 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
 def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     """Does the embedding use its dimensions?"""
     embedding = evidence.places[EMBEDDING]
-    share = embedding.effective_rank / max(embedding.rank_ceiling, 1.0)
+    share = embedding.effective_rank / max(embedding.rank_ceiling, 1.0)  # few samples cannot fill all dimensions
     level: Level = "severe" if share < VERY_LOW_RANK_SHARE else "warning" if share < LOW_RANK_SHARE else "good"
     if evidence.is_nonnegative and level == "warning":
         level = "note"  # clusters on few non-negative axes are what the method is for
@@ -237,7 +237,7 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
     trained, untrained = evidence.places.get(REPRESENTATION), evidence.places.get(UNTRAINED)
     if trained is None or untrained is None:
         return None
-    is_lost = trained.effective_rank < LOST_RANK_SHARE * untrained.effective_rank
+    is_lost = trained.effective_rank < LOST_RANK_SHARE * untrained.effective_rank  # data and architecture bound both
     return Finding(
         name="representation-rank",
         level="warning" if is_lost else "good",
@@ -263,7 +263,7 @@ def check_alignment(evidence: Evidence) -> Finding | None:
     embedding = evidence.places[EMBEDDING]
     if embedding.positive_cosine is None:
         return None
-    gap = embedding.positive_cosine - embedding.negative_cosine
+    gap = embedding.positive_cosine - embedding.negative_cosine  # after a ReLU no cosine is below 0
     is_weak = gap < CLOSE_COSINES
     return Finding(
         name="alignment",
@@ -290,7 +290,7 @@ def check_loss(evidence: Evidence) -> Finding | None:
         return None
     if evidence.chance <= evidence.floor:  # full collapse is the lowest loss: BYOL, SimSiam
         return None
-    share = (evidence.chance - evidence.loss) / (evidence.chance - evidence.floor)
+    share = (evidence.chance - evidence.loss) / (evidence.chance - evidence.floor)  # 0 at chance, 1 at the floor
     is_at_chance = share < CHANCE_SHARE
     return Finding(
         name="loss-at-chance",
@@ -340,7 +340,7 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
 
 def check_gain(evidence: Evidence) -> Finding | None:
     """Did learning help, compared with not learning?"""
-    learned, baseline = evidence.learned, evidence.baseline
+    learned, baseline = evidence.learned, evidence.baseline  # both None without an evaluation
     if learned is None or baseline is None:
         return None
     level: Level = "good" if learned.low > baseline.high else "warning" if learned.high < baseline.low else "note"

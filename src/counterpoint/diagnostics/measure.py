@@ -68,9 +68,11 @@ def measure_place(
         lambda: covariance_spectrum(z_ND, normalize=True),
         lambda: cosine_histogram(*views) if views is not None else None,
     ]
+    # What several metrics look at is computed once, and before them.
     spectrum_D, cosines = side_by_side(lambda measure: measure(), arrays)
     subject = Subject(z_ND, views, labels, threshold, spectrum_D, cosines)
     values = side_by_side(lambda metric: metric.measure(subject), CATALOGUE.values())
+    # JSON has no NaN, and None is what a reader checks for.
     figures = {name: None if math.isnan(value) else value for name, value in zip(CATALOGUE, values, strict=True)}
     counts = {"num_samples": len(z_ND), "num_dims": z_ND.shape[1]}
     return Place(Measurements.model_validate({**counts, **figures}), spectrum_D, cosines)

@@ -34,11 +34,13 @@ def covariance_spectrum(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
     z_ND = z_ND.double()
     z_ND = unit_rows(z_ND) if normalize else z_ND
     centred_ND = z_ND - z_ND.mean(dim=0)
+    # Differs from directclr2022, Eq. 1, which divides by N: the authors' code takes numpy.cov, with N - 1.
     covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
     lambda_D = torch.linalg.eigvalsh(covariance_DD).flip(0)  # symmetric and >= 0: eigenvalues are singular values
     # Rounding errs by about eps of the largest eigenvalue, and of the squared mean's eps where all samples coincide.
     eps, size = torch.finfo(torch.float64).eps, float(z_ND.square().sum(dim=1).mean())
     noise = len(lambda_D) * eps * max(float(lambda_D[0]), eps * size)
+    # Eigenvalues at the level of rounding, some negative, would each add a little to the effective rank.
     return torch.where(lambda_D > noise, lambda_D, 0.0)
 
 
@@ -64,7 +66,9 @@ def effective_rank(spectrum_K: Tensor) -> float:
     total = float(sigma_K.sum())
     if total == 0:
         return 0.0
+    # roy2007, definition 1.
     p_K = sigma_K / total
+    # xlogy: 0 log 0 = 0.
     return float(torch.exp(-torch.special.xlogy(p_K, p_K).sum()))
 
 
@@ -74,6 +78,7 @@ def isotropic_rank(num_samples: int, num_dims: int, *, normalize: bool = False) 
     Drawn once with a fixed seed, from at most ``REFERENCE_SAMPLES`` samples.
     """
     generator = torch.Generator().manual_seed(0)
+    # More for many dimensions: a reference of fewer samples than dimensions would be too low.
     rows = min(num_samples, max(REFERENCE_SAMPLES, 2 * num_dims))
     z_ND = torch.randn(rows, num_dims, generator=generator)
     return effective_rank(covariance_spectrum(z_ND, normalize=normalize))

@@ -50,6 +50,7 @@ def extract_beside(
         advance()
         return outputs
 
+    # None first: the other work is one long piece, which should not begin when the short ones are done.
     done, *parts = with_encoder(encoder, work, [None, *torch.arange(len(source)).split(PIECE)])
     return Features(torch.cat([r for r, _ in parts]).float(), torch.cat([z for _, z in parts]).float()), done
 
@@ -63,6 +64,7 @@ def with_encoder(encoder: Encoder, work: Callable[[Any], Any], pieces: Iterable[
 def _is_of_torch(module: nn.Module) -> bool:
     """Several threads may call it: a layer of torch, whose evaluation keeps nothing of a pass, as torch made it."""
     is_plain = type(module).__module__.startswith("torch.nn.") and "forward" not in vars(module)
+    # A hook is the user's own code, which may keep something of a pass.
     return is_plain and not (module._forward_hooks or module._forward_pre_hooks)
 
 
@@ -84,6 +86,7 @@ def untrained_encoder(backbone: nn.Module, encoder: Encoder, source: Source, tra
         train: positions of the training samples.
     """
     prepared = [encoder.prepare(samples) for samples in raw_chunks(source, train)]
+    # Its representation alone is used; an untrained projector is no baseline of anything.
     card = replace(encoder.card, projector="none", nonnegative="none", d0=None)
     return Encoder(card, calibrate_norms(copy.deepcopy(backbone), prepared), nn.Identity())
 
@@ -95,7 +98,9 @@ def input_components(source: Source, train: Tensor) -> tuple[Tensor, int]:
         Scores (n, k) and k, at most ``PCA_DIMS``; the components are fitted on the training samples.
     """
     flat = torch.cat([_flat(samples, source) for samples in raw_chunks(source)]).numpy()
+    # n centred samples span at most n - 1 directions.
     num_components = min(PCA_DIMS, flat.shape[1], len(train) - 1)
+    # Randomised, but with a fixed seed: the same figure for the same data.
     pca = PCA(num_components, svd_solver="randomized" if flat.shape[1] > 512 else "full", random_state=0)
     pca.fit(flat[train.numpy()])
     return torch.from_numpy(pca.transform(flat)).float(), num_components
@@ -115,8 +120,10 @@ def calibrate_norms(backbone: nn.Module, inputs: list[Tensor]) -> nn.Module:
         norm.reset_running_stats()
         norm.momentum = None  # a plain average over the chunks
     backbone.train()
+    # Dropout in train mode draws; the caller's random numbers stay where they are.
     with torch.no_grad(), torch.random.fork_rng():
         for chunk in inputs:
+            # BatchNorm refuses to train on one vector, which has no variance.
             if len(chunk) > 1:
                 backbone(chunk)
     return backbone.eval()

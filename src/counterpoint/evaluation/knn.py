@@ -57,13 +57,16 @@ def knn_predict(
     num_classes = int(labels_N.max()) + 1
 
     def vote(queries: Tensor) -> Tensor:
+        # (Q, N) for a chunk of the queries only: 60,000 x 10,000 cosines at once would take 2.4 GB.
         similarity_QK, neighbours_QK = (queries @ bank_ND.T).topk(k, dim=1)
         votes_QC = queries.new_zeros(len(queries), num_classes)
         # Measured from the nearest neighbour's cosine, so that votes vanish at no temperature; this changes no ranking.
         nearest_Q1 = similarity_QK[:, :1]
         votes_QC.scatter_add_(1, labels_N[neighbours_QK], torch.exp((similarity_QK - nearest_Q1) / temperature))
+        # The first of equal votes, which is the smaller class number.
         return votes_QC.argmax(dim=1)
 
+    # Chunks are fixed, not cut by the number of threads: all numbers of threads give the same bits.
     return torch.cat(side_by_side(vote, unit_rows(queries_QD).split(QUERY_CHUNK)))
 
 

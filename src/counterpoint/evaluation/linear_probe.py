@@ -48,6 +48,7 @@ def probe_predict(
     check_positive(inverse_penalty, "inverse_penalty")
     if len(labels_N.unique()) < 2:
         raise ValueError("a linear probe needs samples of at least 2 classes")
+    # One pipeline: queries are standardised by the training samples' moments.
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=inverse_penalty, max_iter=MAX_ITERATIONS))
     with one_thread(), settled():
         probe.fit(train_ND.numpy(), labels_N.numpy())
@@ -61,6 +62,7 @@ def settled() -> Iterator[None]:
     Filters belong to the process. Threads that probe side by side are therefore started within one such block, and
     their own change nothing.
     """
+    # ``catch_warnings`` puts back what it found; of threads that overlap, that may be another thread's filter.
     if any(entry[0] == "ignore" and entry[2] is ConvergenceWarning for entry in warnings.filters):
         yield
         return

@@ -56,6 +56,7 @@ class OnlineKNN:
     def __post_init__(self) -> None:
         """Refuse what could not be measured."""
         num_bank, num_queries = len(self.bank), len(self.queries)
+        # Before training, not at the end of its first epoch.
         num_classes = len(self._labels[self.bank].unique())
         if num_bank < NEIGHBOURS or num_queries < MIN_QUERIES or num_classes < 2:
             raise UsageError(
@@ -76,10 +77,12 @@ class OnlineKNN:
 
     def __call__(self, moment: EpochEnd) -> Mapping[str, float]:
         """``knn20`` in an epoch that is measured, else nothing."""
+        # The last epoch is measured in any case, so that a run's last figure is of its final weights.
         if moment.epoch % self.every != 0 and not moment.is_last:
             return {}
         backbone = moment.method.backbone
         assert isinstance(backbone, nn.Module)
+        # The average takes the place of the weights within the block; both blocks put back what they found.
         weights = nullcontext() if self.average is None else self.average.applied(moment.method)
         with _unchanged(moment.method), weights:
             return {FIGURE: self._accuracy(backbone.eval())}
@@ -95,6 +98,7 @@ class OnlineKNN:
         """Float32 representations of some samples, on the CPU."""
         device = _device(backbone)
         prepared = (self.encoder.prepare(samples) for samples in raw_chunks(self.source, positions))
+        # Chunk by chunk to the CPU: the device holds one chunk's features beside what training needs.
         return torch.cat([backbone(samples.to(device)).float().cpu() for samples in prepared])
 
     @property
@@ -108,12 +112,14 @@ class OnlineKNN:
         known = positions[self._labels[positions] >= 0]
         if len(known) <= MAX_SAMPLES:
             return known
+        # SPLIT_SEED, not the run's: curves of several runs are measured on the same samples.
         return known[random_order(SPLIT_SEED, VIEW_EPOCH, len(known))[:MAX_SAMPLES]].sort().values
 
 
 @contextmanager
 def _unchanged(method: nn.Module) -> Iterator[None]:
     """Give every part its mode back, and torch's generators their state, as an encoder in eval mode may draw."""
+    # Part by part, since not all need be in one mode: ``method.train()`` would set them all.
     modes = {part: part.training for part in method.modules()}
     device = _device(method)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -141,6 +141,7 @@ def _place_apart(trained: TrainedRun) -> Path:
     """Where an evaluation on other samples, or by other labels, goes: one file for each content."""
     source, folder = trained.source, trained.folder.other_evaluations
     folder.mkdir(exist_ok=True)
+    # Names of data come from the user and may be paths; the fingerprint keeps apart what is called alike.
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(source.name).stem)[:60] or "data"
     return folder / f"{stem}-{source.fingerprint[:8]}.json"
 
@@ -175,6 +176,7 @@ def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tu
             advance(f"{row.features}, {row.protocol}: {metric.written(row.outcome.value)}")
             return row
 
+        # Probes take longer than votes: begun last, one of them would run alone while the other threads wait.
         longest_first = sorted(range(len(tasks)), key=lambda place: tasks[place][1].name == KNN)
         rows = dict(zip(longest_first, side_by_side(figure, longest_first), strict=True))
     return tuple(rows[place] for place in range(len(tasks)))
@@ -184,9 +186,11 @@ def _all_features(trained: TrainedRun, reporter: Reporter) -> list[_FeatureSet]:
     """Features of the run and of its baselines."""
     source, train = trained.source, trained.split.train
     with reporter.bar(f"representations of {len(source):,} samples", num_pieces(source)) as advance:
+        # The components need no encoder; one thread fits them while the others pass samples.
         own, raw = extract_beside(trained.encoder, source, lambda: input_components(source, train), advance)
     found = [_FeatureSet("representation", own.representation, {}), _FeatureSet("embedding", own.embedding, {})]
     backbone = untrained_backbone(trained.settings, trained.encoder)
+    # None for a user's own module, which the run cannot build anew.
     if backbone is not None:
         with reporter.bar("the same of the untrained encoder", num_pieces(source)) as advance:
             untrained = extract(untrained_encoder(backbone, trained.encoder, source, train), source, advance)
@@ -200,6 +204,7 @@ def _row(features: _FeatureSet, metric: Metric, trained: TrainedRun, protocol: _
     """One metric on one set of features."""
     labels, bank, queries = trained.source.labels, protocol.bank, protocol.queries
     assert labels is not None
+    # Bank and queries are the same for all features, so that their figures can be compared.
     known = features.values[bank], labels[bank], features.values[queries], labels[queries]
     score = metric.measure(Labelled(*known, k=protocol.k, temperature=protocol.temperature))
     return Row(features.name, metric.name, {**score.settings, **features.about}, score.outcome)
@@ -213,6 +218,7 @@ def _labelled_positions(trained: TrainedRun) -> tuple[Tensor, Tensor]:
             f"{trained.source.name} has no labels, and accuracy needs them; give --labels FILE (.csv or .npy), "
             "or use `counterpoint diagnose`, which needs none"
         )
+    # An unknown label (-1) can neither vote nor be right.
     bank, queries = (part[labels[part] >= 0] for part in (trained.split.train, trained.split.held_out))
     if len(queries) < MIN_QUERIES or len(labels[bank].unique()) < 2:
         raise DataError(
@@ -227,6 +233,7 @@ def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[
     """What a reader must know about the samples."""
     held_out, status = float(trained.settings.source.holdout), trained.folder.read_status()
     seen = (status.split_fingerprint, status.data_fingerprint)
+    # Other labels give another split, whose held-out part may have been trained on; the record must not hide it.
     is_other = seen != (trained.split.fingerprint, trained.source.fingerprint)
     share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
     if not trained.is_own_data:

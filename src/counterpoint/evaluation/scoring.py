@@ -65,6 +65,7 @@ def wilson(correct: int, total: int) -> Proportion:
     if not 0 <= correct <= total or total < 1:
         raise ValueError(f"correct must lie between 0 and total >= 1, got {correct} of {total}")
     share = correct / total
+    # wilson1927: both ends solve (p - x)^2 = z^2 x (1 - x) / n.
     spread = Z_95 * math.sqrt(share * (1 - share) / total + Z_95**2 / (4 * total**2))
     centre, scale = share + Z_95**2 / (2 * total), 1 + Z_95**2 / total
     low = (centre - spread) / scale if correct > 0 else 0.0  # exactly: the ends must hold the share

@@ -70,6 +70,7 @@ class TrainedRun:
 def read_resolved(folder: RunFolder) -> TrainSettings:
     """Settings of a run with every ``auto`` filled in."""
     values = read_yaml_mapping(folder.resolved)
+    # resolved.yaml also says why each setting is what it is.
     values.pop("reasons", None)
     return build(TrainSettings, _with_later_settings(values), str(folder.resolved))
 
@@ -106,23 +107,28 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
     is_array, is_asked = settings.data == ARRAY, data is not None or labels is not None
     is_own_data = data is None or (isinstance(data, str | Path) and str(data) == settings.data)
     if data is None:
+        # An array is not in the run folder; the record of a training in this process may still have it.
         data = known.data if is_array else settings.data
         labels = known.labels if is_array and labels is None else labels
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
     asked = _source_settings(settings, trained.card, labels, is_own_data=is_own_data)
+    # A file of labels goes into the settings instead (``_source_settings``).
     in_memory = None if isinstance(labels, str | Path) else labels
     source = open_source(data, asked, labels=in_memory, progress=reporter.bar)
     name_skipped(source, reporter)
     began = status.data_fingerprint or source.fingerprint
     if source.fingerprint != began and not is_own_data and not isinstance(data, str | Path):
         own = _own_array(data, known.labels, began)
+        # Labels that were given count, even where the samples turn out to be the run's own.
         is_own_data, source = own is not None, own if own is not None and labels is None else source
     is_own_data |= source.fingerprint == began
+    # The same function as before training: the same samples and labels give the same split.
     split = split_source(len(source), source.labels, float(settings.source.holdout) or DEFAULT_HOLDOUT)
     if is_own_data:  # what long-tailed training left out is left out of the bank, too
         positions = thin(split.train, source.labels, settings.source, source.class_names).positions
         split = Split(positions, split.held_out)
+    # Then labels that are given later contradict nothing, and what they show belongs into the record.
     had_no_labels = status.class_counts == ()
     is_as_it_was = source.fingerprint == began or had_no_labels or not (is_array or is_asked)
     own_views = None if known.views is None else as_views(known.views)
@@ -133,6 +139,7 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
 
 def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
     """The run's own samples, with the labels that it had, where an array's content is theirs."""
+    # The fingerprint covers the labels, and these may have been given or not.
     for labels in [None] if own_labels is None or len(own_labels) != len(data) else [None, own_labels]:
         source = open_source(data, SourceSettings(), labels=labels, progress=Reporter(quiet=True).bar)
         if source.fingerprint == began:

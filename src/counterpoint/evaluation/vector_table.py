@@ -46,12 +46,14 @@ def read_table(path: Path) -> Table:
     Raises:
         DataError: damaged, or without vectors.
     """
+    # The checks below hold for every form of file.
     names, labels, vectors_ND = READERS[path.suffix](path)
     if vectors_ND.ndim != 2 or vectors_ND.dtype.kind not in "fiu" or 0 in vectors_ND.shape:
         raise DataError(f"{path} must hold vectors (n, d), got {vectors_ND.dtype} of shape {vectors_ND.shape}")
     for what, column in (("names", names), ("labels", labels)):
         if len(column) not in (0, len(vectors_ND)):
             raise DataError(f"{path} holds {len(column)} {what} for {len(vectors_ND)} vectors")
+    # .npz and .csv write an unknown label as empty text, Parquet as null.
     known = tuple(str(label) if label not in (None, "") else None for label in labels)
     places = tuple(map(str, names)) or tuple(map(str, range(len(vectors_ND))))
     return Table(places, vectors_ND.astype(np.float32), known if any(known) else None, path=path)
@@ -77,6 +79,7 @@ def _read_csv(path: Path) -> Columns:
     """Columns name, label, v0 ..."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
+            # [[]]: an empty file has an empty header, which is then refused.
             header, *rows = list(csv.reader(stream)) or [[]]
         if header[:2] != ["name", "label"] or len(header) < 3:
             raise DataError(f"{path} must have the columns name, label, v0 ..., as `counterpoint embed` writes them")
@@ -103,6 +106,7 @@ def _write_npz(table: Table, path: Path) -> None:
     arrays: dict[str, np.ndarray] = {"names": np.array(table.names), "vectors": table.vectors}
     if table.labels is not None:
         arrays["labels"] = np.array([label if label is not None else "" for label in table.labels])
+    # A stream, since NumPy would add .npz to a path that ends otherwise, such as that of a temporary file.
     with path.open("wb") as stream:
         np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
 
@@ -114,6 +118,7 @@ def _write_csv(table: Table, path: Path) -> None:
         writer.writerow(["name", "label", *(f"v{i}" for i in range(table.vectors.shape[1]))])
         for i, name in enumerate(table.names):
             label = table.labels[i] if table.labels is not None else ""
+            # Nine digits give every float32 back exactly.
             writer.writerow([_as_text(name), _as_text(label or ""), *(f"{value:.9g}" for value in table.vectors[i])])
 
 
@@ -128,6 +133,7 @@ def _as_text(cell: str) -> str:
 
 
 def _from_text(cell: str) -> str:
+    # Only a quote that ``_as_text`` could have set: 'tis stays.
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA_STARTS) else cell
 
 

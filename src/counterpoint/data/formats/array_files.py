@@ -24,6 +24,7 @@ from counterpoint.data.stores import Located, MemoryStore
 SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
 LABEL_KEYS = ("labels", "y", "targets")
 VIEW_KEYS = ("view0", "view1")
+# Two arrays of an archive that belong together, row by row; the first of these pairs that is there is taken.
 KEY_PAIRS = (VIEW_KEYS, ("x0", "x1"), ("images", "captions"))
 PACK_KEYS = ("jpeg", "offsets")
 SIDES = range(8, 1025)  # what source.image_size can be
@@ -67,6 +68,7 @@ def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceS
 def _labels(arrays: Mapping[str, np.ndarray], num_samples: int, settings: SourceSettings) -> Labels | None:
     """Labels as asked: the file's own, none, or another file's."""
     own = next((arrays[name] for name in LABEL_KEYS if name in arrays), None)
+    # A .csv of labels names rows by their number.
     names = [str(number) for number in range(num_samples)]
     return labels_as_asked(settings.labels, names, lambda: None if own is None else number_labels(own, num_samples))
 
@@ -89,11 +91,13 @@ def _paired(path: Path, keys: tuple[str, str], arrays: Mapping[str, np.ndarray],
             f"{path}: view0 and view1 must have one shape, got {tuple(samples.shape)} and {tuple(others.shape)}"
         )
     source = memory_source(str(path), samples, labels)
+    # Kept as the first array is: images as bytes, vectors as they are.
     others = (others if others.ndim == 2 else to_bytes(others)).contiguous()
     return replace(
         source,
         second=MemoryStore(others),
         second_shape=tuple(others.shape[1:]),
+        # Of both arrays: other captions of the same images are other data.
         fingerprint=fingerprint([source.fingerprint.encode(), others.numpy()], labels),
     )
 
@@ -130,6 +134,7 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
             images than allowed.
     """
     refuse_split(str(path), settings.split)
+    # ``class_names`` is not among them: it may hold Python objects, which would be refused (see ``_class_names``).
     arrays = read_npz(path, (*PACK_KEYS, "labels"))
     content, offsets = arrays["jpeg"], arrays["offsets"]
     if content.dtype != np.uint8 or content.ndim != 1:
@@ -144,11 +149,13 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     names = _class_names(path, numbers)
 
     def rule(good: Sequence[Located]) -> Labels | None:
+        # Bad images are left out of the source, and their labels with them.
         known = [int(image.label) for image in good if image.label is not None]
         return Labels(torch.tensor(known, dtype=torch.int64), names) if known else None
 
     asked = settings
     if settings.image_size == "auto" and (side := _common_side(images, reader)):
+        # Left at auto they would be resampled: to a multiple of 8, at most 64 px.
         asked = settings.model_copy(update={"image_size": side})
     return open_listing(str(path), Listing(images, read=reader, label=rule), asked, progress)
 
@@ -161,6 +168,7 @@ def _check_offsets(path: Path, offsets: np.ndarray, num_bytes: int) -> None:
         )
     if int(offsets[0]) != 0 or int(offsets[-1]) != num_bytes:
         raise DataError(f"{path}: offsets must run from 0 to {num_bytes}, got {offsets[0]} to {offsets[-1]}")
+    # Compared, not subtracted: differences of unsigned offsets would wrap around to large ones.
     falls = (offsets[1:] <= offsets[:-1]).nonzero()[0]
     if len(falls):
         raise DataError(
@@ -198,6 +206,7 @@ def _common_side(images: Sequence[Located], reader: PackReader) -> int | None:
     """The side of all images, if they are square and equal."""
     sizes = (read_size(reader(image)) for image in images)
     known = (size for size in sizes if size is not None)
+    # Generators: reading ends at the first picture of another size; damaged ones are judged later.
     first = next(known, None)
     if first is None or first.height != first.width or first.height not in SIDES:
         return None

@@ -25,6 +25,7 @@ STATE_CARD = "state.json"
 SAMPLE_KINDS: Sequence[ColumnKind] = ("image", "bytes", "vector")  # in the order in which they are looked for
 SAMPLE_NAMES = ("image", "img", "picture", "jpg", "png", "webp", "vector", "embedding", "features")
 LABEL_NAMES = ("label", "labels", "class", "target", "fine_label", "cls")
+# One sample of a compressed table costs the unpacking of its row group; above this it is worth a note.
 SLOW_CHUNK_BYTES = 8 << 20
 
 
@@ -76,8 +77,10 @@ def table_files(path: Path, split: str) -> list[Path]:
         if split == "auto" and "train" not in names:
             raise UsageError(f"{path} has the parts {', '.join(names) or 'none'}; choose one with --source.split")
         part = "train" if split == "auto" else choose_split(str(path), tuple(names), split)
+        # .name: a card that says ../elsewhere leads to no file outside the folder.
         return table_files(path / Path(part).name, "auto")
     refuse_split(str(path), split)
+    # Hugging Face's shuffle and filter leave the rows where they are and save a list of their numbers beside them.
     if (path / STATE_CARD).is_file() and _card(path / STATE_CARD).get("_indices_data_files"):
         raise DataError(f"{path} is a selection of rows; save it again after dataset.flatten_indices()")
     files = sorted(path.glob("*.arrow"))
@@ -97,6 +100,7 @@ class Table:
     def __call__(self, image: Located) -> bytes:
         """The bytes of one row's image."""
         value = self.files[str(image.path)].cell(self.samples, image.offset)
+        # Hugging Face's struct: {"bytes": ..., "path": ...}, of which one may be None.
         if isinstance(value, dict):
             elsewhere = value.get("path")
             value = value.get("bytes")
@@ -122,6 +126,7 @@ class Table:
 
     def names(self, file: TableFile) -> list[str]:
         """Names of a file's rows."""
+        # Row 7 of two files is two samples.
         prefix = "" if len(self.files) == 1 else f"{file.path.name}:"
         return [f"{prefix}{row}" for row in range(len(file))]
 
@@ -134,8 +139,10 @@ class Table:
     def numbered(self, images: Sequence[Located]) -> Labels | None:
         """Class numbers; those of the table where it names its classes."""
         labels = own_labels(images)
+        # Two classes of one name cannot be told apart by the labels' text.
         if labels is None or not self.class_names or len(set(self.class_names)) < len(self.class_names):
             return labels
+        # All classes of the table, also those of which no row is there: numbers are then the same in every part.
         numbers = {name: number for number, name in enumerate(self.class_names)}
         numbers_N = [-1 if image.label is None else numbers[image.label] for image in images]
         return Labels(torch.tensor(numbers_N, dtype=torch.int64), self.class_names)
@@ -161,6 +168,7 @@ def _sample_column(path: Path, schema: Schema, settings: SourceSettings) -> str:
         return settings.image_column
     for kind in SAMPLE_KINDS:
         columns = [name for name, each in schema.kinds.items() if each == kind]
+        # Several columns of one kind are ambiguous (left_eye, right_eye), unless one has a usual name.
         usual = [name for name in columns if name.lower() in SAMPLE_NAMES]
         if len(columns) == 1 or usual:
             return usual[0] if usual else columns[0]
@@ -192,6 +200,7 @@ def _label_text(value: Any, class_names: Sequence[str]) -> str | None:
     """A cell as label; numbers below 0 and beyond the names are none."""
     if value is None or not class_names or not isinstance(value, int):
         return None if value is None else str(value)
+    # Below 0: -1 is Hugging Face's label of unlabelled test parts; Python would count it from the end.
     return class_names[value] if 0 <= value < len(class_names) else None
 
 

@@ -54,10 +54,12 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     images: list[Path] = []
     others: list[Path] = []
     for directory, folders, files in os.walk(folder):
+        # In place: os.walk goes on with what this list then holds.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         paths = [Path(directory) / name for name in files if not name.startswith(".")]
         images += [path for path in paths if path.suffix.lower() in SUFFIXES]
         others += [path for path in paths if path.suffix.lower() not in SUFFIXES]
+    # The order in which a file system lists files is its own; samples must be numbered alike everywhere.
     return sorted(images), sorted(others)
 
 
@@ -72,8 +74,10 @@ def decode(encoded: Encoded) -> Image.Image:
     """
     try:
         with Image.open(_stream(encoded), formats=FORMATS) as image:
+            # Pillow only warns between its limit and twice that, and raises above.
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
+            # Opening reads the header alone; damage among the pixels shows here.
             image.load()
             return _to_rgb(ImageOps.exif_transpose(image))
     except UnidentifiedImageError:
@@ -133,8 +137,10 @@ def _stream(encoded: Encoded) -> Path | io.BytesIO:
 def _to_rgb(image: Image.Image) -> Image.Image:
     """Convert any mode to RGB."""
     if image.mode in SIXTEEN_BIT_MODES:
+        # Pillow's own conversion cuts 16-bit levels at 255 instead of scaling them: 257 = 65535 / 255.
         values = np.asarray(image).astype(np.float64)
         return Image.fromarray((values / 257.0).round().clip(0, 255).astype(np.uint8)).convert("RGB")
+    # A palette image has its transparent entry in ``info``, not in its mode.
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         paper = Image.new("RGBA", rgba.size, (255, 255, 255, 255))

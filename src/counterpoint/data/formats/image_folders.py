@@ -49,6 +49,7 @@ def open_splits(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     listing = _find(path, split)
     if not listing.images:
         raise DataError(f"no images in {path / split} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
+    # A split that was asked for belongs to the name: its index in the cache is one of its own.
     name = str(path) if settings.split == "auto" else str(path / split)
     source = open_listing(name, listing, settings, progress)
     notes = {"source.split": f"{split}, of {', '.join(splits)}"} if settings.split == "auto" else {}
@@ -84,6 +85,7 @@ def _find(path: Path, split: str) -> Listing:
     """Every image of a split with its class: its folder below the split, or what the annotations say."""
     files, others = list_files(path / split)
     annotations = path / split / ANNOTATIONS
+    # Tiny ImageNet's val has all images in one folder, and their classes in a table.
     classes = _annotated(annotations) if annotations.is_file() else None
     images = [
         Located(
@@ -101,6 +103,7 @@ def _find(path: Path, split: str) -> Listing:
 
 def _class_of(inside: Path) -> str | None:
     """The first folder below the split."""
+    # Tiny ImageNet: train/CLASS/images/x.JPEG has a class, test/images/x.JPEG has none.
     return inside.parts[0] if len(inside.parts) > 1 and inside.parts[0] != "images" else None
 
 
@@ -122,12 +125,14 @@ def _words(path: Path) -> dict[str, str]:
     file = next((path / name for name in NAME_FILES if (path / name).is_file()), None)
     if file is None:
         return {}
+    # words.txt has a tab after the folder's name, ImageNet's synset mapping a blank.
     pairs = [line.replace("\t", " ", 1).partition(" ") for line in _lines(file)]
     return {folder: words.strip() for folder, _, words in pairs if words.strip()}
 
 
 def _spelled_out(folders: Sequence[str], words: Mapping[str, str]) -> tuple[str, ...]:
     """Class names for people: the first word of each, with the folder's name where two classes share it."""
+    # ImageNet has "crane" twice: a bird and a machine.
     names = [words.get(folder, folder).split(",")[0] for folder in folders]
     return tuple(
         name if names.count(name) == 1 else f"{name} ({folder})" for name, folder in zip(names, folders, strict=True)
@@ -150,6 +155,7 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     if not files:
         raise DataError(f"no images in {path} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
     images = [Located(file.relative_to(path).as_posix(), file) for file in files]
+    # The file of labels may lie in the folder; it is no file that was left out.
     others = [other for other in others if other.resolve() != Path(settings.labels).resolve()]
     ignored = [Skipped(other.relative_to(path).as_posix(), "no image suffix") for other in others]
 
@@ -183,6 +189,7 @@ def _from_text(path: Path) -> list[Located]:
 def _from_csv(path: Path, settings: SourceSettings) -> list[Located]:
     """One image per row below the header; an empty label is none."""
     try:
+        # strict: a quote that is never closed would otherwise swallow the rest of the file as one cell.
         rows = [row for row in csv.reader(io.StringIO(_text(path)), strict=True) if row]
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as a table: {error}") from None
@@ -196,6 +203,7 @@ def _from_csv(path: Path, settings: SourceSettings) -> list[Located]:
             f"name it with --source.image-column"
         )
     label = _column(path, header, settings.label_column, LABEL_COLUMNS, "source.label_column")
+    # Counted with the header, which is row 1.
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header) or not row[image].strip():
             raise DataError(f"{path}: row {number} must have {len(header)} cells and a path, got {len(row)} cells")
@@ -214,12 +222,14 @@ def _column(path: Path, header: Sequence[str], asked: str, known: Sequence[str],
 
 def _located(path: Path, name: str, label: str | None) -> Located:
     """The image of one entry."""
+    # Lists written on Windows have backslashes; an absolute path stays itself when it is joined.
     return Located(name.replace("\\", "/"), path.parent / name.replace("\\", "/"), label=label or None)
 
 
 def _text(path: Path) -> str:
     """The file as text."""
     try:
+        # utf-8-sig: spreadsheets put a byte order mark before the first column's name.
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as text: {first_line(error)}") from None

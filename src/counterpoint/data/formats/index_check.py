@@ -52,6 +52,7 @@ UNREAD = Examined(0, "", 0, 0)  # taken for good, without a hash
 
 def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known:
     """Set an earlier manifest beside the files as they are now."""
+    # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
     now = {file: stamp_of(file) for file in dict.fromkeys(abspath(image.path) for image in images)}
     if manifest is None:
         return Known({}, {}, now)
@@ -80,6 +81,7 @@ def judge(image: Located, known: Row | None, found: Examined, altered: Altered) 
     A sample that was indexed before must have the same bytes and label, unless it is to be indexed anew; one that was
     bad before was never trained on and may change.
     """
+    # A file that is gone is missing, not altered: it counts as bad.
     is_free = known is None or known.status == "bad" or altered == "reindex" or found.reason == NOT_THERE
     change = "" if known is None or is_free else _change(image, known, found)
     row = Row(
@@ -98,6 +100,7 @@ def judge(image: Located, known: Row | None, found: Examined, altered: Altered) 
     )
     if known is None or not change:
         return row
+    # The hash that was indexed stays on record: bytes brought back as they were are good again.
     return replace(known, id=None, status="altered", reason=change, offset=image.offset)
 
 
@@ -128,6 +131,7 @@ def named(skipped: Sequence[Skipped]) -> str:
 
 def _change(image: Located, known: Row, found: Examined) -> str:
     """How a sample differs from its row; nothing when it does not."""
+    # Without a hash nothing could be read; bytes that were read are compared even where they do not decode.
     if not found.hash:
         return f"can no longer be read: {found.reason}"
     if found.hash != known.hash:

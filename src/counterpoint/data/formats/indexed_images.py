@@ -34,6 +34,7 @@ from counterpoint.data.stores import FileStore, Located, MemoryStore, Read, read
 MEMORY_BUDGET_BYTES = 2 << 30  # images that fit when decoded are kept in memory
 LARGEST_AUTO_SIDE = 64
 NOTE = "source.manifest"
+# Not an argument: openers of every form lie between who looks and ``open_listing``.
 _IS_GLANCE = ContextVar("_IS_GLANCE", default=False)
 
 
@@ -98,16 +99,20 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     side, notes = settings.image_size, {}
     if side == "auto":
         side, notes["source.image_size"] = _choose_side(images, known, listing.read)
+    # Pictures are decoded once, into their places of one tensor; a list of tensors would need the memory twice.
     pixels = None if _IS_GLANCE.get() else _memory_for(len(images), side)
     rows = _index(listing, known, settings, progress, pixels)
     if settings.altered == "refuse":
         refuse_altered(name, rows)
     lost = [Skipped(remark.name, remark.reason) for remark in listing.remarks if remark.is_lost]
     others = [Skipped(remark.name, remark.reason) for remark in listing.remarks if not remark.is_lost]
+    # Altered samples that are left out count as bad ones, and so do members of a shard that are lost.
     bad = [Skipped(row.name, row.reason) for row in rows if row.status != "ok"] + lost
     _check_share_of_bad(name, bad, len(rows) + len(lost), settings.max_bad)
+    # A shard without any image has remarks only, and is to be known again, too.
     stamps = {**{remark.file: stamp_of(remark.file) for remark in listing.remarks}, **known.now}
     manifest = Manifest(tuple(rows), stamps, tuple(listing.remarks))
+    # What is in the cache already is not written again.
     is_kept = manifest == cached.manifest or _IS_GLANCE.get()
     complaint = "" if is_kept else write_manifest(path, manifest)
     changes = "" if cached.manifest is None else _changes(rows, known)
@@ -117,6 +122,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     good = [(image, row) for image, row in zip(images, rows, strict=True) if row.status == "ok"]
     names = tuple(image.name for image, _ in good)
     labels = labels_as_asked(settings.labels, names, lambda: listing.label([image for image, _ in good]))
+    # Hashes stand for the content: the fingerprint of a large set needs no second pass over its bytes.
     parts = [b"%d\0" % side, *(fsencode(row.name) + bytes.fromhex(row.hash) for _, row in good)]
     if pixels is None:
         store = FileStore(tuple(image for image, _ in good), tuple(row.hash for _, row in good), side, listing.read)
@@ -141,7 +147,9 @@ def _index(
     def row_of(number: int) -> Row:
         image = listing.images[number]
         row = known.unchanged(image)
+        # A bad image has no pixels, and its file did not change: it is not tried again.
         if row is not None and (row.status == "bad" or pixels_N is None) and not is_renewed(row):
+            # Labels by folder or list are not part of the file, and are taken as they are now.
             return replace(row, label=image.label)
         if is_glance:
             return judge(image, None, UNREAD, settings.altered)
@@ -153,6 +161,7 @@ def _index(
         return judge(image, known.row(image), examine(image, listing.read, keep), settings.altered)
 
     def is_renewed(row: Row) -> bool:
+        # An altered row keeps the earlier hash; to be taken as it is now it is read again, though its stamp is known.
         return settings.altered == "reindex" and row.status != "ok"
 
     is_glance, num_images = _IS_GLANCE.get(), len(listing.images)
@@ -161,6 +170,7 @@ def _index(
     else:
         with progress(f"reading {num_images} images", num_images) as advance:
             rows = map_files(row_of, range(num_images), advance)
+    # Positions count the good images only.
     ids = iter(range(num_images))
     return [replace(row, id=next(ids) if row.status == "ok" else None) for row in rows]
 
@@ -214,6 +224,7 @@ def _check_share_of_bad(name: str, bad: Sequence[Skipped], num_images: int, max_
     if len(bad) < num_images and share <= max_bad:
         return
     remedy = (
+        # Rounded up, so that the share named is always enough.
         f"allow them with --source.max-bad {min(1.0, np.ceil(share * 100) / 100):g}"
         if len(bad) < num_images
         else "nothing is left to train on"

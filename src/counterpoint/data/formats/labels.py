@@ -34,10 +34,12 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.ndim != 1 or len(array) != num_samples:
         raise DataError(f"labels must be one per sample: {num_samples} samples, but labels have shape {array.shape}")
+    # Whole numbers that were saved as floats are classes 0, 1, ..., not "0.0".
     if array.dtype.kind == "f" and np.all(np.isfinite(array)) and np.all(array == np.round(array)):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iubUSO":
         raise DataError(f"labels must be whole numbers or text, got dtype {array.dtype}")
+    # As text, lists of mixed types have an order.
     names, numbers = np.unique(array.astype(str) if array.dtype.kind in "OUS" else array, return_inverse=True)
     return Labels(torch.from_numpy(numbers.astype(np.int64)), tuple(str(name) for name in names))
 
@@ -45,6 +47,7 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
 def labels_from_folders(names: Sequence[str]) -> Labels | None:
     """Take the first folder of each relative file name as its label, if all files lie in at least two folders."""
     tops = [name.split("/", 1)[0] if "/" in name else None for name in names]
+    # A file beside the folders, or all files below one folder: then folders do not name classes.
     if None in tops or len(set(tops)) < 2:
         return None
     return number_labels([str(top) for top in tops], len(names))
@@ -63,6 +66,7 @@ def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
     by_name = _read_rows(path)
     bases = [name.rsplit("/", 1)[-1] for name in names]
     given = [
+        # a/1.jpg and b/1.jpg: the base name alone says too little.
         by_name.get(name, by_name.get(base) if bases.count(base) == 1 else None)
         for name, base in zip(names, bases, strict=True)
     ]
@@ -82,6 +86,7 @@ def number_known(values: Sequence[str | int | None]) -> Labels:
     """
     given = [label for label in values if label is not None]
     known = number_labels(given, len(given))
+    # Unknown ones stay at -1; they take no part in the numbering.
     numbers_N = torch.full((len(values),), -1, dtype=torch.int64)
     numbers_N[torch.tensor([label is not None for label in values])] = known.numbers
     return Labels(numbers_N, known.class_names)
@@ -90,6 +95,7 @@ def number_known(values: Sequence[str | int | None]) -> Labels:
 def _read_rows(path: Path) -> dict[str, str]:
     """File name to label."""
     try:
+        # utf-8-sig: spreadsheets put a byte order mark before the first column's name.
         with path.open(newline="", encoding="utf-8-sig") as stream:
             rows = [row for row in csv.reader(stream) if row]
     except FileNotFoundError:
@@ -137,5 +143,6 @@ def own_labels(images: Sequence[Located]) -> Labels | None:
     known = [label for label in labels if label is not None]
     if not known:
         return None
+    # "007" is a name, since 7 would not give it back; "²" is a digit to ``isdigit`` but no number to ``int``.
     is_whole = all(label.isascii() and label.isdigit() and str(int(label)) == label for label in known)
     return number_known([int(label) if is_whole and label else label for label in labels])

@@ -77,6 +77,7 @@ def holds_objects(path: Path, key: str) -> bool:
         DataError: the archive or the header is damaged.
     """
     with _readable(path), zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as stream:
+        # Not by ``read_header``, which refuses objects.
         return _parse_header(stream).dtype.hasobject
 
 
@@ -119,6 +120,7 @@ def read_header(stream: IO[bytes], num_bytes: int) -> ArrayHeader:
     header = _parse_header(stream)
     if header.dtype.hasobject:
         raise ValueError("it holds Python objects, which are never unpickled")
+    # Two negative lengths have a positive product.
     if any(length < 0 for length in header.shape) or header.num_bytes != num_bytes - stream.tell():
         raise ValueError(f"an array of shape {header.shape} does not fit its {num_bytes:,} bytes")
     return header
@@ -127,6 +129,7 @@ def read_header(stream: IO[bytes], num_bytes: int) -> ArrayHeader:
 def _parse_header(stream: IO[bytes]) -> ArrayHeader:
     """Header as it is written; NumPy parses it as a literal and runs nothing."""
     version = np.lib.format.read_magic(stream)
+    # Version 3 differs from 2 in the encoding of field names only, which plain arrays do not have.
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, is_fortran, dtype = read(stream)
     return ArrayHeader(shape, dtype, is_fortran)
@@ -134,6 +137,7 @@ def _parse_header(stream: IO[bytes]) -> ArrayHeader:
 
 def _read_rest(stream: IO[bytes], header: ArrayHeader) -> np.ndarray:
     """The array behind a header; writable."""
+    # A bytearray, since an array over ``bytes`` is read-only, and torch warns of those.
     content = bytearray(stream.read())
     if len(content) != header.num_bytes:
         raise ValueError(f"{len(content):,} bytes where {header.num_bytes:,} should be")

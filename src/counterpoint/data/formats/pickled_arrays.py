@@ -87,6 +87,7 @@ def _follow(content: bytes) -> Any:
         if opcode.name in VALUES:
             machine.stack.append(argument)
             continue
+        # What is in neither table is refused: INST, OBJ, NEWOBJ, EXT1, PERSID and whatever comes with later protocols.
         step = STEPS.get(opcode.name)
         if step is None:
             raise ValueError(f"step {opcode.name} has no place in plain data")
@@ -140,6 +141,7 @@ def _tuple(count: int) -> Callable[[_Machine, Any], None]:
 
 
 def _name(machine: _Machine, text: str) -> None:
+    # GLOBAL's argument is "module name", with a blank.
     module, _, name = text.replace(" ", ".").rpartition(".")
     full = f"{module}.{name}"
     if full not in CALLS and full not in CLASSES:
@@ -154,6 +156,7 @@ def _named_by_stack(machine: _Machine, _: Any) -> None:
 
 def _reduce(machine: _Machine, _: Any) -> None:
     arguments, name = machine.pop(), machine.pop()
+    # CLASSES may be named, as arguments, but not called.
     if not isinstance(name, _Name) or name.text not in CALLS or not isinstance(arguments, tuple):
         raise ValueError("a file may call nothing")
     machine.stack.append(CALLS[name.text](arguments))
@@ -164,6 +167,7 @@ def _build(machine: _Machine, _: Any) -> None:
     state = machine.pop()
     if isinstance(machine.stack[-1], _TypeCode):
         return
+    # ndarray.__setstate__: version, shape, type, order, bytes.
     _, shape, code, is_fortran, raw = state
     machine.top(_Bytes).array = _array(raw, shape, code, order="F" if is_fortran else "C")
 
@@ -194,6 +198,7 @@ def _array(raw: Any, shape: Any, code: Any, *, order: Any) -> np.ndarray:
     raw = raw.encode("latin-1") if isinstance(raw, str) else raw  # Python 2 wrote bytes as text
     if not isinstance(code, _TypeCode) or code.code not in BYTE_CODES:
         raise ValueError("an array of something else than bytes")
+    # type(...) is int: True is an int, too. The product is Python's, which does not overflow.
     if not all(type(length) is int and length >= 0 for length in shape) or math.prod(shape) != len(raw):
         raise ValueError(f"an array of shape {_short(shape)} with {len(raw):,} bytes")
     return np.frombuffer(raw, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
@@ -258,6 +263,7 @@ STEPS: Mapping[str, Callable[[_Machine, Any], None]] = {
     "SETITEMS": lambda machine, _: _set_items(machine, machine.pop_group()),
     "BINPUT": lambda machine, place: machine.memory.__setitem__(place, machine.stack[-1]),
     "LONG_BINPUT": lambda machine, place: machine.memory.__setitem__(place, machine.stack[-1]),
+    # MEMOIZE (protocol 4) numbers places by itself, in the order of use.
     "MEMOIZE": lambda machine, _: machine.memory.__setitem__(len(machine.memory), machine.stack[-1]),
     "BINGET": lambda machine, place: machine.stack.append(machine.memory[place]),
     "LONG_BINGET": lambda machine, place: machine.stack.append(machine.memory[place]),
@@ -268,6 +274,7 @@ STEPS: Mapping[str, Callable[[_Machine, Any], None]] = {
 }
 CLASSES = frozenset({"numpy.ndarray"})
 CALLS: Mapping[str, Callable[[tuple[Any, ...]], Any]] = {
+    # Under both names: NumPy 2 renamed numpy.core to numpy._core.
     "numpy.core.multiarray._reconstruct": _new_array,
     "numpy._core.multiarray._reconstruct": _new_array,
     "numpy.core.numeric._frombuffer": _from_buffer,

@@ -16,7 +16,9 @@ MAX_EXTENSION = 1 << 20  # of a long name or a pax header
 END_BYTES = 2 * BLOCK  # an archive ends with two blocks of zeros
 MAGIC, MAGIC_AT = b"ustar", 257
 CHECKSUM = slice(148, 156)
+# GNU's long name and long link; pax headers for one member and for all.
 EXTENSIONS = (b"L", b"K", b"x", b"g")
+# \0 is what tar wrote before POSIX, 7 a "contiguous" file.
 FILE_TYPES = (b"0", b"\0", b"7")
 FOLDER_TYPE = b"5"
 REFUSED_TYPES = {
@@ -86,15 +88,20 @@ def members_of(path: Path) -> Iterator[Member | Unreadable]:
     with path.open("rb") as stream:
         end = os.fstat(stream.fileno()).st_size
         while place < end:
+            # Invariant: a header should begin at ``place``, and ``extension`` is what the blocks before said of it.
             block = _read(stream, place, BLOCK)
             header = parse_header(block)
             if header is None:
+                # From the next byte, not the next block: lost or inserted bytes shift all that follows.
                 following = _next_header(stream, place + 1, end)
                 is_empty = not any(any(chunk) for chunk in _chunks(stream, place, following))
+                # Zeros to the end of the file are the end mark and its padding; before another header they are a gap.
                 is_ended = is_empty and following == end and end - place >= END_BYTES
                 yield from () if is_ended else (_gap(block, place, following, is_empty=is_empty),)
+                # A long name before the gap belongs to a member that is lost.
                 place, extension = following, Extension()
             elif header.kind in EXTENSIONS:
+                # Bounded: the size in a damaged header may be any number.
                 extension = _extend(extension, header, _read(stream, place + BLOCK, min(header.size, MAX_EXTENSION)))
                 place += BLOCK + _padded(header.size)
             else:
@@ -110,6 +117,7 @@ def parse_header(block: bytes) -> Header | None:
     """Read one header block; None when its checksum or its numbers are not right."""
     if len(block) < BLOCK:
         return None
+    # Offsets are those of POSIX ustar: name 0, size 124, checksum 148, type 156, magic 257, prefix 345.
     total = sum(block) - sum(block[CHECKSUM]) + 8 * ord(" ")  # the checksum counts itself as blanks
     try:
         if total != _number(block[CHECKSUM]):
@@ -118,6 +126,7 @@ def parse_header(block: bytes) -> Header | None:
     except ValueError:
         return None
     name, prefix = _text(block[:100]), _text(block[345:500])
+    # GNU's own magic is "ustar  "; there times stand where POSIX has the prefix.
     is_posix = block[MAGIC_AT : MAGIC_AT + 6] == b"ustar\0"
     return Header(f"{prefix}/{name}" if prefix and is_posix else name, size, block[156:157])
 
@@ -153,6 +162,7 @@ def _gap(block: bytes, place: int, following: int, *, is_empty: bool) -> Unreada
     """Name what lies where a header should be."""
     reach = f"bytes {place} to {following}"
     if is_empty:
+        # Two blocks or more may be the end mark of an archive to which another was joined; fewer were a header.
         return Unreadable(
             reach, "zeros, where a member may have been", is_damage=True, is_lost=following - place < END_BYTES
         )
@@ -181,6 +191,7 @@ def _pax_fields(content: bytes) -> dict[str, str]:
     fields = {}
     while content:
         digits, _, rest = content.partition(b" ")
+        # A length counts its own digits and the blank; less is damage, and 0 would not advance the loop.
         if not digits.isdigit() or len(digits) > 7 or int(digits) <= len(digits) + 1:
             break
         line, content = rest[: int(digits) - len(digits) - 1], content[int(digits) :]
@@ -191,6 +202,7 @@ def _pax_fields(content: bytes) -> dict[str, str]:
 
 def _next_header(stream: BinaryIO, start: int, end: int) -> int:
     """Where the next valid header begins, at any byte; the end of the file when there is none."""
+    # A header that begins in a chunk has its magic word in the same chunk or in the overlap.
     overlap = MAGIC_AT + len(MAGIC)
     place = start
     while place < end:
@@ -198,6 +210,7 @@ def _next_header(stream: BinaryIO, start: int, end: int) -> int:
         found = chunk.find(MAGIC)
         while found >= 0:
             begin = place + found - MAGIC_AT
+            # The word may stand in an image by chance; the checksum then does not fit.
             if begin >= start and parse_header(_read(stream, begin, BLOCK)) is not None:
                 return begin
             found = chunk.find(MAGIC, found + 1)
@@ -219,6 +232,7 @@ def _read(stream: BinaryIO, place: int, size: int) -> bytes:
 
 def _number(field: bytes) -> int:
     """An octal number, or a binary one where its first bit is set."""
+    # Sizes from 8 GiB on do not fit eleven octal digits.
     if field[:1] == b"\x80":
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0") or b"0"

@@ -66,6 +66,7 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     with progress(f"indexing {len(files)} shards", len(files)) as advance:
         for file in files:
             prefix = "" if file == path else f"{file.relative_to(path).as_posix()}/"
+            # Absolute, as the manifest has them: the same shard is known from another working directory.
             layouts.append(_layout(Path(os.path.abspath(file)), prefix, settings, earlier))
             advance()
     images = [image for layout in layouts for image in layout.images]
@@ -73,6 +74,7 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     if not images:
         first = f" ({remarks[0].name}: {remarks[0].reason})" if remarks else ""
         raise DataError(f"no images in the shards of {path}{first}")
+    # The label's field decides which labels are read, hence each field has an index of its own.
     listing = Listing(images, remarks=remarks, label=_labels, cached=cached, variant=variant)
     source = open_listing(str(path), listing, settings, progress)
     if settings.labels == "auto" and source.labels is None and own_labels(images) is not None:
@@ -90,8 +92,10 @@ def _layout(path: Path, prefix: str, settings: SourceSettings, earlier: dict[str
     if stamp == known.stamp and not known.is_damaged:
         return known
     if stamp.size == known.stamp.size:
+        # Places hold; labels are read anew, so that a change of one is noticed (``index_check.judge``).
         images = tuple(reread_label(image, settings.label_column) for image in known.images)
         return ShardLayout(images, known.remarks, stamp)
+    # Of another size: written anew, or cut off.
     layout = scan_shard(path, prefix, settings.label_column, stamp)
     return with_missing(layout, known) if layout.is_damaged else layout
 
@@ -99,6 +103,7 @@ def _layout(path: Path, prefix: str, settings: SourceSettings, earlier: dict[str
 def _labels(images: Sequence[Located]) -> Labels | None:
     """Labels of the samples; texts that hardly ever repeat are captions."""
     labels = own_labels(images)
+    # Only .txt can be captions: a .cls is a class even where no two samples share one.
     is_text = any(image.label_at is not None and image.label_at[2] == TEXT_KIND for image in images)
     if labels is None or (is_text and len(labels.class_names) > CAPTION_SHARE * len(images)):
         return None
@@ -136,6 +141,7 @@ def scan_shard(path: Path, prefix: str, label_field: str, stamp: FileStamp) -> S
     images: list[Located] = []
     for members in samples.values():
         suffixes = [suffix for suffix in members if _is_image(suffix)]
+        # A sample is its first image; further ones of the key, and keys without an image, are named as left out.
         spare = members if not suffixes else suffixes[1:]
         reason = "no image has this key" if not suffixes else f"its key's image is {members[suffixes[0]].name}"
         unreadable += [Unreadable(members[suffix].name, reason) for suffix in spare]
@@ -151,6 +157,7 @@ def earlier_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
         return {}
     images: dict[str, list[Located]] = defaultdict(list)
     remarks: dict[str, list[Remark]] = defaultdict(list)
+    # These count as damaged: their labels are read anew even where the stamp is the same.
     altered = {row.file for row in manifest.rows if row.status == "altered"}
     for row in manifest.rows:
         images[row.file].append(Located(row.name, Path(row.file), row.offset, row.size, row.label, row.label_at))
@@ -180,6 +187,7 @@ def reread_label(image: Located, label_field: str) -> Located:
 def _put(member: Member, samples: Mapping[str, dict[str, Member]]) -> Unreadable | None:
     """Add a member to the sample of its key; a hidden one is passed over."""
     key, suffix = split_key(member.name)
+    # A base name that begins with a dot has an empty key: a/.DS_Store.
     if key.endswith("/") or not key:
         return None
     if suffix in samples[key]:
@@ -217,6 +225,7 @@ def _read_label(place: Located, kind: int, label_field: str) -> str | None:
         text = read_bytes(place).decode("utf-8").strip()
         if LABEL_KINDS[kind] == "json":
             text = _field(json.loads(text), label_field)
+    # RecursionError: JSON that is nested thousands deep.
     except (OSError, ValueError, RecursionError):
         return None
     return text if text and text.isprintable() else None
@@ -227,6 +236,7 @@ def _field(value: object, label_field: str) -> str:
     if isinstance(value, dict):
         names = LABEL_FIELDS if label_field == "auto" else (label_field,)
         value = next((value[name] for name in names if name in value), "")
+    # True is an int, and no class.
     return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
 
 

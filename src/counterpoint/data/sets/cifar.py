@@ -13,6 +13,7 @@ from counterpoint.data.source import NamedSource
 
 SIDE = 32
 NUM_PIXELS = 3 * SIDE * SIDE
+# A pickled number may have any length; one beyond int64 would end in an OverflowError.
 LARGEST = 1 << 31  # that a file may call a class number
 
 
@@ -58,6 +59,7 @@ CIFAR100 = CifarFiles(
     meta=("meta", "fine_label_names"),
     names="fine_label_names.txt",
     num_classes=100,
+    # Coarse labels (20 superclasses) are the file's other list, and the first label byte of the binary version.
     label_key="fine_labels",
     num_label_bytes=2,
 )
@@ -97,6 +99,7 @@ def _python_part(path: Path, files: CifarFiles, hint: str) -> tuple[np.ndarray, 
     if not isinstance(labels, list) or not all(type(label) is int and abs(label) <= LARGEST for label in labels):
         raise DataError(f"{path}: {files.label_key!r} must be a list of class numbers")
     numbers = fitting_labels(path, np.array(labels, dtype=np.int64), len(rows), files.num_classes)
+    # A row is 1024 red, 1024 green and 1024 blue values, each plane row by row.
     return rows.reshape(-1, 3, SIDE, SIDE), numbers
 
 

@@ -26,6 +26,7 @@ def open_digits(settings: SourceSettings, progress: Progress) -> Source:
     """Open the handwritten digits that ship with scikit-learn: 1,797 grey images of 8 x 8 pixels with labels."""
     from sklearn.datasets import load_digits  # deferred: scikit-learn's data sets take half a second to import
 
+    # Settings are refused before the data are loaded.
     refuse_split("digits", settings.split)
     fixed_labels("digits", None, settings)
     pixels, target = load_digits(return_X_y=True)
@@ -46,6 +47,7 @@ def read_mnist(root: Path, folder: str, split: str, class_names: tuple[str, ...]
     Raises:
         DataError: a file is missing, damaged, or of another size than its header says.
     """
+    # As torchvision lays the files out.
     raw, start = root / folder / "raw", {"train": "train", "test": "t10k"}[split]
     images_NHW = _read_idx(raw / f"{start}-images-idx3-ubyte", 3, hint)
     path = raw / f"{start}-labels-idx1-ubyte"
@@ -57,6 +59,7 @@ def _read_idx(path: Path, num_axes: int, hint: str) -> np.ndarray:
     """Array of bytes behind an idx header: two zeros, type, number of axes, then each length (big-endian)."""
     packed = path.with_name(f"{path.name}.gz")
     is_packed = not path.is_file() and packed.is_file()
+    # The unpacked file wins where both are there.
     path = packed if is_packed else path
     content = read_bytes(path, hint)
     if is_packed:
@@ -74,11 +77,13 @@ def _inflate(content: bytes, path: Path) -> bytes:
     """Unpack gzip, up to a number of bytes, so that a small file cannot fill the memory."""
     unpacker = zlib.decompressobj(wbits=31)  # 31: a gzip header around the data
     try:
+        # One byte more than is allowed tells too large from just fitting.
         unpacked = unpacker.decompress(content, MAX_IDX_BYTES + 1)
     except zlib.error as error:
         raise DataError(f"{path} cannot be unpacked: {first_line(error)}") from None
     if len(unpacked) > MAX_IDX_BYTES:
         raise DataError(f"{path} unpacks to more than {MAX_IDX_BYTES:,} bytes")
+    # decompress gives what it has of a file that ends early, without an error.
     if not unpacker.eof:
         raise DataError(f"{path} is cut off")
     return unpacked

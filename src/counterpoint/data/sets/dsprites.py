@@ -62,6 +62,7 @@ class BitStore:
     def fetch(self, positions: Sequence[int]) -> Tensor:
         """See ``Store.fetch``."""
         rows = self.bits[torch.as_tensor(positions, dtype=torch.int64)]
+        # packbits puts the first of eight pixels into the highest bit.
         shifts = torch.arange(7, -1, -1, dtype=torch.uint8)
         return ((rows[:, :, None] >> shifts) & 1).mul_(255).reshape(-1, 1, SIDE, SIDE)
 
@@ -82,9 +83,11 @@ class SpriteStore:
     def fetch(self, positions: Sequence[int]) -> Tensor:
         """See ``Store.fetch``."""
         factors = factors_at(torch.as_tensor(positions, dtype=torch.int64))
+        # The order of ``render_tiles``: shape, scale, orientation, the last fastest.
         tile_N = (factors[:, 0] * GRID[1] + factors[:, 1]) * GRID[2] + factors[:, 2]
         along_S = torch.arange(self.tiles.shape[1])
         images = torch.zeros(len(factors), 1, SIDE, SIDE, dtype=torch.uint8)
+        # A position is the tile's upper left corner: 31 + 33 = 64, so that no tile leaves the image.
         rows = factors[:, 4, None, None] + along_S[:, None]
         columns = factors[:, 3, None, None] + along_S[None, :]
         images[torch.arange(len(factors))[:, None, None], 0, rows, columns] = self.tiles[tile_N]
@@ -108,6 +111,7 @@ def render_tiles() -> Tensor:
     angle_T11 = (turn % num_turns).double()[:, None, None] * (2.0 * math.pi / num_turns)
     along = torch.arange(-RADIUS, RADIUS + 1, dtype=torch.float64)
     x, y = along[None, None, :] - OFFSET[0], OFFSET[1] - along[None, :, None]  # upwards
+    # Pixels are turned and scaled back to the upright shape, of which the outline is known.
     cos, sin = torch.cos(angle_T11), torch.sin(angle_T11)
     u, v = (x * cos + y * sin) / scale_T11, (y * cos - x * sin) / scale_T11
     outlines = torch.stack([_square(u, v), _ellipse(u, v), _heart(u, v)])
@@ -137,6 +141,7 @@ def open_rendered(settings: SourceSettings, progress: Progress) -> Source:
     choose_split("dsprites-rendered", ("train",), settings.split)
     store = SpriteStore(render_tiles())
     factors = factors_at(torch.arange(len(store)))
+    # Tiles and factors stand for all images: these follow from both.
     return _source("dsprites-rendered", store, factors, [store.tiles], settings)
 
 
@@ -183,6 +188,7 @@ def _read_factors(path: Path) -> Tensor:
     if classes is None or classes.ndim != 2 or classes.shape[1] != 1 + len(GRID) or classes.dtype.kind not in "iu":
         found = "none" if classes is None else f"{classes.dtype} of shape {classes.shape}"
         raise DataError(f"{path}: latents_classes must be whole numbers of shape (n, 6), got {found}")
+    # The first latent, the colour, has one value.
     if not len(classes) or (classes < 0).any() or (classes >= (1, *GRID)).any():
         raise DataError(f"{path}: latents_classes must lie below {(1, *GRID)} in every row")
     return torch.from_numpy(classes[:, 1:].astype(np.int64))
@@ -200,6 +206,7 @@ def _read_bits(path: Path, stream: IO[bytes], header: ArrayHeader, progress: Pro
             if len(content) != (stop - start) * SIDE * SIDE:
                 raise DataError(f"{path} ends after image {start + len(content) // SIDE**2} of {num_images}")
             pixels = np.frombuffer(content, dtype=np.uint8).reshape(stop - start, -1)
+            # packbits takes anything but 0 for 1, and would hide another kind of image.
             if pixels.max() > 1:
                 raise DataError(f"{path}: imgs must be 0 or 1, got {pixels.max()} in images {start} to {stop - 1}")
             bits[start:stop] = np.packbits(pixels, axis=1)

@@ -80,9 +80,11 @@ class PublishedSet:
         """
         split = choose_split(self.name, tuple(self.num_samples), settings.split)
         fixed_labels(self.name, None, settings)  # refuses labels from elsewhere before anything is read
+        # A choice that was made for the user is recorded; the user's own is a setting.
         notes = {"source.split": f"{split}, the first part of the set"} if settings.split == "auto" else {}
         with progress(f"reading {self.name}, {split}", 1) as advance:
             found = self.read(root_folder(settings), split, self._hint(split, settings))
+            # A note, not an error: a part of a set, for a test, is data, too.
             if len(found.numbers) != self.num_samples[split]:
                 published = self.num_samples[split]
                 notes["data"] = f"{len(found.numbers):,} samples; the published split has {published:,}"
@@ -104,6 +106,7 @@ def _source(name: str, images: np.ndarray | LargeImages, labels: Labels | None, 
     """Source in memory, or over the set's own files where it is too large for that."""
     if isinstance(images, np.ndarray):
         return memory_source(name, torch.from_numpy(images), labels, notes=notes)
+    # STL-10: train and test fit into memory, the unlabelled part does not.
     shape = tuple(images.fetch([0]).shape[1:])
     if len(images) * int(np.prod(shape)) <= MEMORY_BUDGET_BYTES:
         return memory_source(name, images.fetch(range(len(images))), labels, notes=notes)

@@ -48,6 +48,7 @@ class PlaneFile:
 
     def raw(self) -> np.ndarray:
         """The file as an array (n, c, w, h) that is read where it is used."""
+        # Column by column: the width is the slower of the two axes of a plane.
         channels, height, width = STL10_SHAPE
         return np.memmap(self.path, dtype=np.uint8, mode="r", shape=(self.num_images, channels, width, height))
 
@@ -69,6 +70,7 @@ class PlaneStore:
         for file in self.files:
             here = (asked >= start) & (asked < start + file.num_images)
             if here.any():
+                # (n, c, w, h) to (n, c, h, w). Only the pages of the images asked for are read.
                 samples[here] = file.raw()[asked[here] - start].transpose(0, 1, 3, 2)
             start += file.num_images
         return torch.from_numpy(samples)
@@ -91,6 +93,7 @@ def find_stl10(root: Path, split: str, hint: str) -> RawSet:
         file = _plane_file(folder / f"{part}_X.bin", hint)
         files.append(file)
         if part == "unlabeled":
+            # No file of labels belongs to this part.
             numbers.append(np.full(file.num_images, -1, dtype=np.int64))
         else:
             numbers.append(_stl10_labels(folder / f"{part}_y.bin", file.num_images, hint))

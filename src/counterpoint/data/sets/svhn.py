@@ -38,6 +38,7 @@ def read_svhn(root: Path, split: str, hint: str) -> RawSet:
         raise DataError(f"{path}: X must be bytes of shape (32, 32, 3, n), got {images_HWCN.shape}")
     if not digits.size or not np.isin(digits, np.arange(1, 11)).all():
         raise DataError(f"{path}: y must be digits 1 to 10, got {digits.dtype} of shape {digits.shape}")
+    # 10 % 10 = 0: the class number is the digit.
     numbers = fitting_labels(path, digits.reshape(-1).astype(np.int64) % 10, images_HWCN.shape[3], 10)
     return RawSet(np.ascontiguousarray(images_HWCN.transpose(3, 2, 0, 1)), numbers, tuple("0123456789"))
 
@@ -109,6 +110,7 @@ def _elements(content: memoryview, order: str, *, is_top: bool = False) -> Itera
         if start + size > len(content):
             raise ValueError(f"cut off: an element of {size:,} bytes where {len(content) - start:,} are left")
         yield _Element(kind, content[start : start + size])
+        # A small element takes 8 bytes in all; a packed one at the top is followed at once; others fill up to 8.
         place = start + (4 if start == place + 4 else size if is_top and kind == PACKED else -(-size // 8) * 8)
 
 
@@ -117,6 +119,7 @@ def _unpacked(element: _Element, order: str) -> _Element:
     if element.kind != PACKED:
         return element
     unpacker = zlib.decompressobj()
+    # Bounded: a megabyte of zeros, packed, is a kilobyte.
     content = unpacker.decompress(element.content, MAX_UNPACKED)
     if not unpacker.eof:
         raise ValueError("a packed element is cut off or too large")
@@ -129,6 +132,7 @@ def _unpacked(element: _Element, order: str) -> _Element:
 def _array(content: memoryview, order: str, names: Collection[str]) -> dict[str, np.ndarray]:
     """An array by its name, if it is wanted."""
     elements = _elements(content, order)
+    # The format fixes the order: flags, lengths of the axes, name, values.
     flags, lengths, name = (next(elements, None) for _ in range(3))
     if flags is None or lengths is None or name is None or len(flags.content) != 8:
         raise ValueError("an array without flags, lengths or name")
@@ -139,6 +143,7 @@ def _array(content: memoryview, order: str, names: Collection[str]) -> dict[str,
     if values is None or values.kind not in VALUE_TYPES or struct.unpack_from(f"{order}I", flags.content)[0] & COMPLEX:
         raise ValueError(f"{text} is not an array of numbers")
     shape = np.frombuffer(lengths.content, dtype=f"{order}i4").tolist()
+    # The type of the stored values may be smaller than that of the array: MATLAB saves whole doubles as bytes.
     array = np.frombuffer(values.content, dtype=f"{order}{VALUE_TYPES[values.kind]}")
     if len(shape) > MAX_AXES or any(length < 0 for length in shape) or math.prod(shape) != len(array):
         raise ValueError(f"{text} has {len(array):,} values, which do not fill its shape")

@@ -53,10 +53,13 @@ def draw_jitter(uniforms_B5: Tensor, strength: float, saturation: float = 1.0) -
         strength: factors lie in 1 +- strength, hue moves by up to strength / 4 of the circle.
         saturation: share of the strength that saturation gets.
     """
+    # Brightness, contrast, saturation, hue.
     reach_4 = strength * torch.tensor([1.0, 1.0, saturation, HUE_SHARE])
     change_B4 = reach_4 * (2.0 * uniforms_B5[:, :4] - 1.0)
+    # One of 24 orders; of the three blends alone there are 6, each with 4 places for the hue.
     order_B = (uniforms_B5[:, 4] * len(ORDERS)).long()
     number_B3 = BLENDS[order_B]
+    # A blend is f x + (1 - f) y, with f = 1 + change: y is black, the mean luma or the luma.
     rest_B3 = -change_B4.gather(1, number_B3)
     return Jitter(
         factor_B3=1.0 - rest_B3,
@@ -79,6 +82,7 @@ def colour_jitter(images_BCHW: Tensor, jitter: Jitter) -> Tensor:
         images_BCHW: values in [0, 1]; grey images keep to brightness and contrast.
         jitter: what the images drew, ``hue_place_B`` on the CPU.
     """
+    # At each place: the blend before it, for all images, then the hue of those whose turn it is.
     for place in range(4):
         if place > 0:
             numbers = (jitter.factor_B3, jitter.of_luma_B3, jitter.of_mean_B3)
@@ -95,6 +99,7 @@ def blend(images_BCHW: Tensor, factor_B: Tensor, of_luma_B: Tensor, of_mean_B: T
     # In two steps: the mean of one large image at once is split over threads and rounds differently from a batch's.
     mean_B111 = luma.mean(dim=2, keepdim=True).mean(dim=3, keepdim=True)
     luma.mul_(for_images(of_luma_B, luma)).add_(mean_B111.mul_(for_images(of_mean_B, luma)))
+    # One clamp after each blend, as torchvision: the next change starts from valid colours.
     return images_BCHW.mul_(for_images(factor_B, luma)).add_(luma).clamp_(0.0, 1.0)
 
 
@@ -110,16 +115,20 @@ def turn_hue(images_B3HW: Tensor, primary_B3: Tensor) -> Tensor:
     value = torch.maximum(torch.maximum(red, green), blue)
     low = torch.minimum(torch.minimum(red, green), blue)
     chroma = value - low
+    # A grey pixel has 0 / LEAST_CHROMA + 2 in place of NaN: a hue that its chroma of 0 makes harmless.
     distance = (green + blue).sub_(red).sub_(value).div_(chroma.clamp(min=LEAST_CHROMA)).add_(2.0)
     hue = torch.copysign(distance, green - blue)
     primary_B3 = primary_B3.to(images_B3HW.device, non_blocking=True)
+    # The image itself is overwritten from here on: hue, chroma and low hold all that is needed of it.
     turned = torch.sub(hue[:, None], primary_B3[:, :, None, None], out=images_B3HW).abs_().sub_(3.0).abs_()
+    # m + c * (clamp(x, 1, 2) - 1), with the - 1 taken into m - c.
     turned.clamp_(1.0, 2.0).mul_(chroma[:, None]).add_(low.sub_(chroma)[:, None])
     return images_B3HW
 
 
 def to_grey(images_BCHW: Tensor) -> Tensor:
     """Luma, repeated over the channels; grey images stay as they are."""
+    # A view of one channel: what receives it copies.
     return _luma(images_BCHW).expand_as(images_BCHW)
 
 
@@ -131,6 +140,7 @@ def solarize(images_BCHW: Tensor) -> Tensor:
 def _luma(images_BCHW: Tensor) -> Tensor:
     """Weighted sum of the channels, (b, 1, h, w)."""
     if images_BCHW.shape[1] == 1:
+        # A copy, since ``blend`` changes the luma in place.
         return images_BCHW.clone()
     red, green, blue = images_BCHW.split(1, dim=1)
     # Products and sums as operations of their own: a fused one may round differently at the end of a vector register.
@@ -157,6 +167,7 @@ def change_rows(images_BCHW: Tensor, is_chosen_B: Tensor, change: Change) -> Non
         if changed is not part:
             part.copy_(changed)
         return
+    # The change gets its rows on the CPU, where parameters lie; the images are picked on their device.
     there_R = rows_R.to(images_BCHW.device, non_blocking=True)
     images_BCHW.index_copy_(0, there_R, change(images_BCHW.index_select(0, there_R), rows_R).contiguous())
 

@@ -95,6 +95,7 @@ def decide(plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple
     low, high = plan.blur_sigma
     return Decisions(
         crop=_crop(plan, uniforms_BK[:, CROP], is_flipped_B, size) if is_cropped else None,
+        # A crop flips while it resamples; no image is flipped twice.
         is_flipped_B=torch.zeros_like(is_flipped_B) if is_cropped else is_flipped_B,
         is_moved_B=uniforms_BK[:, AFFINE] < plan.affine,
         maps_B23=_maps(plan, uniforms_BK[:, AFFINE_NUMBERS], size),
@@ -128,6 +129,7 @@ def _crop(plan: ViewPlan, uniforms_BK: Tensor, is_flipped_B: Tensor, size: tuple
 
 def _maps(plan: ViewPlan, uniforms_B6: Tensor, size: tuple[int, int]) -> Tensor:
     """Random rotation, shift, zoom and shear."""
+    # The six numbers: angle, shift (x, y), zoom, shear (x, y).
     signed = 2.0 * uniforms_B6 - 1.0
     zoom_B = plan.zoom[0] + (plan.zoom[1] - plan.zoom[0]) * uniforms_B6[:, 3]
     angle_B, shear_B2 = math.radians(plan.rotate) * signed[:, 0], math.radians(plan.shear) * signed[:, 4:6]
@@ -170,8 +172,10 @@ class ViewDrawer:
             second: what view 1 is drawn from, where the data come in pairs of one shape; of another shape (caption
                 vectors) it is view 1 as it is, in float32.
         """
+        # Captions are vectors, and stay as they are.
         if second is not None and second.shape != samples.shape:
             return self._ready_views(samples, ids_B, epoch, torch.zeros_like(ids_B)), second.to(torch.float32)
+        # Both views in one call, which has twice the work for the same number of operations.
         both = torch.cat([samples, samples if second is None else second])
         view_2B = torch.arange(2, device=ids_B.device).repeat_interleave(len(ids_B))
         first, last = self._ready_views(both, torch.cat([ids_B, ids_B]), epoch, view_2B).chunk(2)
@@ -199,6 +203,7 @@ class ViewDrawer:
             return views if finish is None else finish(views)
         ids_B, view_B = ids_B.cpu(), view_B.cpu()
 
+        # Each image's view follows from its own draws, so that parts of a batch can be drawn by several threads.
         def draw(rows: slice) -> Tensor:
             uniforms_BK = uniform(self.seed, epoch, ids_B[rows], PURPOSE_VIEW + view_B[rows], NUM_DRAWS)
             return image_views(samples[rows], plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish)
@@ -210,12 +215,14 @@ class ViewDrawer:
         """Add noise in units of each feature's deviation, then set some features to their mean; always a new tensor."""
         num_features = samples_BD.shape[1]
         mean, std = self._moments(samples_BD)
+        # A copy even of float32: the noise is added in place.
         views_BD = samples_BD.to(torch.float32, copy=True)
         if plan.noise > 0:
             noise_BD = normal(self.seed, epoch, ids_B, PURPOSE_NOISE + view_B, num_features)
             views_BD += plan.noise * std * noise_BD
         if plan.dropout > 0:
             kept_BD = uniform(self.seed, epoch, ids_B, PURPOSE_DROPOUT + view_B, num_features) >= plan.dropout
+            # The mean, which standardising turns into 0.
             views_BD = torch.where(kept_BD, views_BD, mean)
         return views_BD
 
@@ -242,14 +249,17 @@ def image_views(
     """
     if is_second_B is None:
         is_second_B = torch.zeros(len(uniforms_BK), dtype=torch.bool)
+    # Written chunk by chunk: what the changes need beside it is of a chunk's size.
     views = torch.empty(samples_BCHW.shape, dtype=torch.float32, device=samples_BCHW.device)
     chunk = CPU_CHUNK if views.device.type == "cpu" else DEVICE_CHUNK
     size = max(1, chunk // max(1, math.prod(views.shape[1:])))
     decisions = decide(plan, uniforms_BK, is_second_B, (views.shape[2], views.shape[3]))
+    # Images whose hue turns at the same place become neighbours, which ``change_rows`` changes without a copy.
     order_B = _order(decisions, len(views), size)
     decisions = rows_of(decisions, order_B)
     for start in range(0, len(views), size):
         rows = slice(start, start + size)
+        # A chunk's images are sorted among themselves, and written back in their own order.
         local_B = order_B[rows] - start
         there_B, back_B = (order.to(views.device, non_blocking=True) for order in (local_B, local_B.argsort()))
         images = to_unit_float(samples_BCHW[rows].index_select(0, there_B))
@@ -269,6 +279,7 @@ def _change(images_BCHW: Tensor, decisions: Decisions, plan: ViewPlan) -> Tensor
     if decisions.crop is not None:
         images_BCHW = apply_crop(images_BCHW, decisions.crop).clamp_(0.0, 1.0)  # bicubic weights may be negative
     sigma_B, maps_B23, jitter = decisions.sigma_B, decisions.maps_B23, decisions.jitter
+    # simclr2020's order (crop, flip, jitter, grey, blur), then grill2020's solarising; affine maps go with the flips.
     changes: tuple[tuple[Tensor, Change], ...] = (
         (decisions.is_flipped_B, lambda part, rows: part.flip(3)),
         (decisions.is_moved_B, lambda part, rows: affine(part, rows_of(maps_B23, rows), plan.fill)),

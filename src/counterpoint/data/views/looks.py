@@ -56,6 +56,7 @@ class Looks:
 
 def sample_pictures(source: Source) -> Pictures:
     """The same few pictures of a source in every run on it."""
+    # Not the run's seed: the preset that is chosen must not differ between runs on the same data.
     ids = random_order(SAMPLE_SEED, 0, len(source), purpose=PURPOSE_SPLIT)[:NUM_SAMPLED]
     return Pictures(ids, source.store.fetch(ids.tolist()))
 
@@ -73,14 +74,17 @@ def look(pixels_NCHW: Tensor) -> Looks | None:
     """
     levels_NCP = to_bytes(pixels_NCHW).flatten(2).to(torch.int64)
     darkest_N, lightest_N = levels_NCP.amin(dim=(1, 2)), levels_NCP.amax(dim=(1, 2))
+    # Blank pictures say nothing of the others.
     levels_NCP = levels_NCP[lightest_N - darkest_N > BLANK_RANGE]
     if not len(levels_NCP):
         return None
+    # Channels that differ by no more than a lossy file's noise have no colour.
     is_coloured_NP = levels_NCP.amax(dim=1) - levels_NCP.amin(dim=1) > NOISE
     is_grey_N = is_coloured_NP.sum(dim=1) <= COLOURED_PIXELS * is_coloured_NP.shape[1]
     grey_NP = levels_NCP.sum(dim=1) // levels_NCP.shape[1]
     counts_NL = torch.zeros(len(grey_NP), NUM_LEVELS, dtype=torch.int64)
     counts_NL.scatter_add_(1, grey_NP, torch.ones_like(grey_NP))
+    # Sliding sum: pixels within NOISE levels of each grey.
     near_NL = torch.nn.functional.pad(counts_NL, (NOISE, NOISE)).unfold(1, 2 * NOISE + 1, 1).sum(dim=2)
     most_N = near_NL.amax(dim=1)
     return Looks(
@@ -126,11 +130,13 @@ def count_blank_views(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int) 
         plan: how views are drawn.
         seed: the run's.
     """
+    # Twice the limit: where a picture is itself nearly blank, blank views are not the crops' fault.
     shows_N = _contrast(to_unit_float(pictures.pixels)) >= 2 * BLANK
     ids_N, pixels = pictures.ids[shows_N], pictures.pixels[shows_N]
     if not len(ids_N):
         return BlankViews(0, 0)
     channels = pixels.shape[1]
+    # Mean 0 and deviation 1: contrast is measured on pixels, not on standardised values.
     drawer = ViewDrawer(plan, torch.zeros(channels), torch.ones(channels), seed)
     views = [view for epoch in range(NUM_EPOCHS) for view in drawer.two_views(pixels, ids_N, epoch)]
     return BlankViews(sum(int((_contrast(view) < BLANK).sum()) for view in views), len(views) * len(ids_N))

@@ -87,6 +87,7 @@ class OwnViews:
         Raises:
             UsageError: the function fails, or what it returns are no views.
         """
+        # A copy: a function that changes its argument must not change the data.
         given = to_unit_float(samples).clone() if samples.ndim == 4 else samples.to(torch.float32, copy=True)
         shape = tuple(given.shape)
         devices = [samples.device] if samples.is_cuda else []
@@ -109,6 +110,7 @@ class OwnViews:
     def draw_each(self, samples: Tensor, seed: int, epoch: int, ids_N: Tensor, view_N: Tensor) -> Tensor:
         """One view of each sample, which may be of different numbers; on the samples' device."""
         views = torch.empty(samples.shape, dtype=torch.float32, device=samples.device)
+        # The function draws one view at a time, as it may treat the two differently.
         for view in view_N.unique().tolist():
             rows = (view_N == view).nonzero()[:, 0].to(samples.device)
             draws = Draws(seed, epoch, ids_N[view_N == view], view, samples.device)
@@ -126,9 +128,11 @@ class OwnViews:
         for view in (0, 1):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(1)  # what follows torch's own generator shows
+                # Both calls should agree in the last sample, whatever is beside it and whatever torch's own draws are.
                 together = self.draw(samples, Draws(0, 0, ids_N, view, samples.device))
                 torch.manual_seed(2)
                 alone = self.draw(samples[-1:], Draws(0, 0, ids_N[-1:], view, samples.device))
+            # Not bit for bit: an operation may round differently in another batch size, and no harm is done.
             if not torch.allclose(together[-1:], alone, rtol=1e-3, atol=1e-4):
                 raise UsageError(
                     f"views {self.name}: a sample's view changes with the samples beside it or from call to call; take "

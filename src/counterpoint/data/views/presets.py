@@ -102,6 +102,7 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
         ("blur_sigma", plan.blur_sigma, 0.0, math.inf),
         ("zoom", plan.zoom, 0.0, math.inf),
     ):
+        # low > 0: there is no view of area 0 or zoom 0, and a blur divides by its sigma.
         if not smallest < low <= high <= largest:
             allowed = f"0 < lowest <= highest{' <= 1' if largest == 1 else ''}"
             raise UsageError(f"views.{name} must be a pair with {allowed}, got [{low:g}, {high:g}]")

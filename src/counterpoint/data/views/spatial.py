@@ -58,18 +58,23 @@ def random_crop_boxes(uniforms_BK: Tensor, height: int, width: int, scale: tuple
     Returns:
         int64 (b, 4): top, left, height, width; the first of ten tries that fits, else the largest box of a legal ratio.
     """
+    # All ten tries of every image at once; torchvision draws them until one fits.
     area_BT = height * width * (scale[0] + (scale[1] - scale[0]) * uniforms_BK[:, :NUM_TRIES])
     low, high = (math.log(ratio) for ratio in ASPECT_RATIO)
+    # Uniform in the logarithm: 3:4 is as likely as 4:3.
     ratio_BT = torch.exp(low + (high - low) * uniforms_BK[:, NUM_TRIES : 2 * NUM_TRIES])
     widths_BT = torch.sqrt(area_BT * ratio_BT).round().long()
     heights_BT = torch.sqrt(area_BT / ratio_BT).round().long()
     fits_BT = (widths_BT >= 1) & (widths_BT <= width) & (heights_BT >= 1) & (heights_BT <= height)
+    # Of equal values argmax gives the first; where no try fits it is replaced below.
     first_B1 = fits_BT.to(torch.int64).argmax(dim=1, keepdim=True)
     box_height, box_width = (sizes.gather(1, first_B1)[:, 0] for sizes in (heights_BT, widths_BT))
+    # torchvision puts this box in the middle, here its place is drawn; of a square image both take the whole.
     fallback_ratio = min(max(width / height, ASPECT_RATIO[0]), ASPECT_RATIO[1])
     has_fit = fits_BT.any(dim=1)
     box_height = torch.where(has_fit, box_height, min(height, round(width / fallback_ratio)))
     box_width = torch.where(has_fit, box_width, min(width, round(height * fallback_ratio)))
+    # With u <= 1 - 2**-24 a float32 product u * n stays below n, so that the box stays inside.
     top = (uniforms_BK[:, -2] * (height - box_height + 1)).long()
     left = (uniforms_BK[:, -1] * (width - box_width + 1)).long()
     return torch.stack([top, left, box_height, box_width], dim=1)
@@ -90,6 +95,7 @@ def plan_crop(
     rows = _taps(boxes_B4[:, 0], boxes_B4[:, 2], size[0], interpolation)
     columns = _taps(boxes_B4[:, 1], boxes_B4[:, 3], size[1], interpolation)
     place_BKS, weight_BKS = (
+        # A flip is the columns' taps in reverse order; it costs no pass over the image.
         torch.where(is_flipped_B[:, None, None], values.flip(2), values)
         for values in (columns.place_BKS, columns.weight_BKS)
     )
@@ -105,10 +111,12 @@ def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpola
     """Taps of a resize of [start, start + length) to ``size`` >= length pixels, those outside the box left out."""
     offset_K1 = torch.tensor(OFFSETS[interpolation])[:, None]
     length_B11 = length_B[:, None, None]
+    # Pixel centres lie at halves: output j comes from (j + 1/2) * length / size - 1/2.
     centre_B1S = (torch.arange(size) + 0.5) * (length_B11.to(torch.float32) / size) - 0.5
     base_B1S = centre_B1S.floor()
     pixel_BKS = base_B1S.long() + offset_K1
     weight_BKS = _kernel((offset_K1 - (centre_B1S - base_B1S)).abs(), interpolation)
+    # As Pillow: taps outside the box get no weight, the others are scaled to sum 1. Clamped places exist, at least.
     weight_BKS = weight_BKS * ((pixel_BKS >= 0) & (pixel_BKS < length_B11))
     place_BKS = start_B[:, None, None] + torch.minimum(pixel_BKS.clamp(min=0), length_B11 - 1)
     return Taps(place_BKS, weight_BKS / weight_BKS.sum(dim=1, keepdim=True))
@@ -118,6 +126,7 @@ def _kernel(distance: Tensor, interpolation: Interpolation) -> Tensor:
     """Weight of a pixel at some distance (keys1981, Eq. 4 and 15)."""
     if interpolation == "bilinear":
         return (1.0 - distance).clamp(min=0.0)
+    # In Horner's form, of distances in [0, 1] and in [1, 2]; 0 beyond.
     near = ((CUBIC + 2) * distance - (CUBIC + 3)) * distance.square() + 1
     far = CUBIC * (((distance - 5) * distance + 8) * distance - 4)
     return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
@@ -126,6 +135,7 @@ def _kernel(distance: Tensor, interpolation: Interpolation) -> Tensor:
 def _resample_rows(images_BCHW: Tensor, taps: Taps) -> Tensor:
     """Each output row as a weighted sum of a few input rows."""
     num_images, num_channels, height, width = images_BCHW.shape
+    # All rows of all images as one list, so that one index_select per tap serves the batch.
     rows = images_BCHW.reshape(-1, width)
     first_BC1 = (torch.arange(num_images * num_channels) * height).reshape(num_images, num_channels, 1)
     place_KN = (first_BC1 + taps.place_BKS.transpose(0, 1)[:, :, None]).flatten(1).to(rows.device, non_blocking=True)
@@ -177,13 +187,16 @@ def affine_maps(angle_B: Tensor, shift_B2: Tensor, zoom_B: Tensor, shear_B2: Ten
     """
     height, width = size
     cos, sin = torch.cos(angle_B), torch.sin(angle_B)
+    # y points down: this turns counter-clockwise on the screen.
     rotation = torch.stack([torch.stack([cos, sin], 1), torch.stack([-sin, cos], 1)], 1)
     one = torch.ones_like(angle_B)
     shear = torch.stack(
         [torch.stack([one, torch.tan(shear_B2[:, 0])], 1), torch.stack([torch.tan(shear_B2[:, 1]), one], 1)], 1
     )
     forward_B22 = zoom_B[:, None, None] * _product(rotation, shear)
+    # Units of half the side differ between x and y where the image is not square.
     inverse_B22 = _inverse(forward_B22) * angle_B.new_tensor([[1.0, height / width], [width / height, 1.0]])
+    # x_in = A^-1 (x_out - shift); a share of the side is twice as many half sides.
     offset_B2 = -(inverse_B22 * (2.0 * shift_B2)[:, None, :]).sum(2)
     return torch.cat([inverse_B22, offset_B2[:, :, None]], dim=2)
 
@@ -203,9 +216,11 @@ def gaussian_blur(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float) ->
 def _blur_axis(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float, axis: int) -> Tensor:
     """Weighted sum of shifted copies, those at equal distance together."""
     size = images_BCHW.shape[axis]
+    # One radius for the batch; weights beyond an image's own 4 sigma are 0. Mirroring needs radius < size.
     radius = min(size - 1, max(1, math.ceil(BLUR_REACH * largest_sigma)))
     ratio_BO = torch.arange(radius + 1) / sigma_B[:, None]
     weight_BO = torch.exp(-0.5 * ratio_BO.square()) * (ratio_BO <= BLUR_REACH)
+    # Each distance but 0 stands for two pixels.
     weight_BO = weight_BO / (weight_BO[:, :1] + 2.0 * weight_BO[:, 1:].sum(dim=1, keepdim=True))
     weight_BO = weight_BO.to(images_BCHW.device, non_blocking=True)
     margins = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
