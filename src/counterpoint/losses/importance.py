@@ -141,7 +141,7 @@ class AlphaCL(Loss):
         if not self.pairing.normalize or row_sum is None:
             return -math.inf
         if self.pairing.negatives == "cross-view" and not row_sum.is_constant and not nonnegative:
-            return -2.0 * row_sum.most
+            return -2.0 * row_sum.most  # opposite views: costs to the other view reach 2
         return row_sum.most * self.pairing.least_mean_gap(n, nonnegative=nonnegative)
 
     def _problem(

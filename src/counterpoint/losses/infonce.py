@@ -147,6 +147,7 @@ class DCLW(Loss):
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=True)
+        # The second-view anchors of a part are those of the same samples: one slice serves both.
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
         # Of all n samples also for a part: the weights are a softmax over the whole batch.
         positive_N = (z0 * z1).sum(1)

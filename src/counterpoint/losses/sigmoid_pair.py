@@ -106,6 +106,7 @@ class SigmoidPair(Loss):
         with torch.no_grad():
             scores = self._scores_of(z0, z1)
             alpha = z0.new_zeros(2 * n, 2 * n)
+            # Own pairs score minus infinity here: their sigmoid is 0.
             alpha[:n, n:] = scores.terms.scale * torch.sigmoid(dense.row_scores(scores))
         return alpha
 
@@ -216,6 +217,7 @@ class _AllPairs:
 
         def work(rows: slice) -> Tensor:
             u_HN = torch.addmm(bias, own_rows(scaled_ND, rows), y_ND.t(), out=own_rows(u_NN, rows))
+            # The own pair of row h of the block stands in column rows.start + h.
             u_HN.diagonal(rows.start).neg_()
             return softplus(u_HN).sum(1)
 
@@ -225,6 +227,7 @@ class _AllPairs:
     def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
         scale, x_ND, y_ND, u_NN = kept
         size, weight_NN = upstream / len(x_ND), torch.empty_like(u_NN)
+        # The way back through t z / |z|; the part along z is taken out by ``_tangential``.
         factors, rows_of_all = scale * size / self.lengths, blocks(len(x_ND))
 
         def of_first(rows: slice) -> tuple[Tensor, Tensor, Tensor]:

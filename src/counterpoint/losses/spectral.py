@@ -63,6 +63,7 @@ class SpectralContrastive(Loss):
         """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         if self.mu is not None:
+            # Without the ball orthogonal vectors could lower the loss for ever by growing.
             z0, z1 = into_ball(z0, math.sqrt(self.mu)), into_ball(z1, math.sqrt(self.mu))
         # Eq. 2, its second term as the mean over i != j.
         own_N = (z0 * z1).sum(dim=1)

@@ -92,6 +92,7 @@ class HardNegatives(Loss):
         # (1 + beta) p - beta q, over tau: what log xi changes by with a gap.
         slopes_MM = self._log_sum(1 + self.beta).importance(z0, z1) - self._log_sum(self.beta).importance(z0, z1)
         z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.loss.pairing.normalize)
+        # d phi / d log xi, which d log xi / d gap is multiplied with.
         phi_slope_A = torch.func.grad(lambda log_xi: self._phi(log_xi).sum())(self._log_xi(z0, z1, None))
         slopes_MM[: len(phi_slope_A)] *= phi_slope_A[:, None]  # rows beyond the anchors are zero
         return slopes_MM
