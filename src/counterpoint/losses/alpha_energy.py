@@ -24,7 +24,7 @@ from counterpoint.losses.given_derivatives import first_order
 from counterpoint.losses.inputs import can_read, require
 
 BLOCK_PAIRS = 1 << 20  # pairs of one block: a rule keeps a few tensors of this size
-MIN_BLOCK_ROWS = 32
+MIN_BLOCK_ROWS = 32  # takes over beyond 2^15 keys: products of fewer rows are slow
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class EnergyProblem:
         if not self.streams:
             yield Block(slice(0, 2 * n), slice(0, 2 * n))
             return
+        # One view at a time: the positives of a block, and its keys in any pairing, are then one slice each.
         for start in (0, n):
             other = n - start
             same_view, cross_view = slice(start, start + n), slice(other, other + n)
@@ -76,17 +77,21 @@ class EnergyProblem:
         anchors_BD, keys_MD, positives_BD = z_VD[block.rows], z_VD[block.keys], self._positives(z_VD, block.rows)
         product_BM = anchors_BD @ keys_MD.mT
         if self.pairing.normalize:
+            # |a - k|^2 / 2 of unit vectors; a zero row is at 1 from all others: its cosines are 0.
             cost_BM, own_B = 1 - product_BM, _at_least_zero(1 - (anchors_BD * positives_BD).sum(1))
         else:
             half_B, half_M = 0.5 * anchors_BD.square().sum(1), 0.5 * keys_MD.square().sum(1)
             cost_BM = half_B[:, None] + half_M - product_BM
+            # From differences, which keep their digits where views agree; for all pairs they would need B M D numbers.
             own_B = 0.5 * (anchors_BD - positives_BD).square().sum(1)
+        # An infinite cost gives weight 0 under every rule.
         return _at_least_zero(cost_BM).masked_fill(self._left_out(block, z_VD.device), math.inf), own_B
 
     def alpha(self, cost_BM: Tensor, own_B: Tensor, block: Block) -> Tensor:
         """The rule's weights, zero for anchors that are not our own."""
         alpha_BM = self.rule(cost_BM, own_B)
         _check_weights(alpha_BM, block, self.rule)
+        # Blocks hold own anchors only; a rule that needs all pairs at once has weighed the others' rows, too.
         if self.streams or self.own == (0, self.num_samples):
             return alpha_BM
         sample_B = torch.arange(2 * self.num_samples, device=cost_BM.device) % self.num_samples
@@ -95,6 +100,7 @@ class EnergyProblem:
 
     def partners(self, z_VD: Tensor) -> Tensor:
         """Each vector's positive, or what belongs to it."""
+        # A swap of the two halves: its own inverse, hence its own transpose.
         return z_VD.roll(self.num_samples, 0)
 
     def _positives(self, z_VD: Tensor, rows: slice) -> Tensor:
@@ -115,7 +121,9 @@ class EnergyProblem:
         """True where a key does not repel an anchor."""
         row_B, key_M = (torch.arange(part.start, part.stop, device=device) for part in (block.rows, block.keys))
         n = self.num_samples
+        # The anchor itself and its positive. Differs from Eq. 12, which prints the sum over all j.
         is_out_BM = (row_B % n)[:, None] == key_M % n
+        # The keys of a streamed block are those of the right view already.
         if self.streams or self.pairing.negatives == "two-view":
             return is_out_BM
         is_same_BM = (row_B // n)[:, None] == key_M // n
@@ -125,6 +133,7 @@ class EnergyProblem:
 def held_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
     """The energy with alpha held fixed, in memory of one block; its second derivative raises."""
     if torch.compiler.is_compiling():  # which sees through no function with a forward mode of its own
+        # Value and slope at once: the sum is 0, and linear in the vectors with the gradient as its slope.
         held_VD = z_VD.detach()
         energy, gradient_VD = _Energy.forward(held_VD, problem)
         return energy + (gradient_VD * (z_VD - held_VD)).sum()
@@ -136,6 +145,7 @@ class _Energy(torch.autograd.Function):
 
     @staticmethod
     def forward(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor]:
+        # Eq. 3 and 5 of alphacl2022 with sg(alpha): only inner products and squares are differentiated.
         gradient_VD, row_sum_V, column_sum_V = _weighted_sums(z_VD, problem)
         # <a, k> - <a, p>; the positive receives its share from the anchor it belongs to.
         s_V1 = row_sum_V[:, None]
@@ -147,6 +157,7 @@ class _Energy(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, EnergyProblem], output: tuple[Tensor, Tensor]) -> None:
+        # The second output is what backward and jvp work with; callers see the first only.
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(inputs[0], output[1])
         ctx.save_for_forward(inputs[0], output[1])
@@ -183,6 +194,8 @@ def _weighted_sums(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor
         for_keys_VD[block.keys].addmm_(alpha_BM.mT, z_VD[block.rows])
         column_sum_V[block.keys] += alpha_BM.sum(0)
 
+    # ``weigh`` writes to the rows of its block, which no other block has; all blocks add to the same keys, in a fixed
+    # order, so that the bits do not depend on the number of threads.
     in_order(problem.blocks(), weigh, add, is_parallel=can_read(z_VD) and not is_transformed())
     return for_rows_VD.add_(for_keys_VD), row_sum_V, column_sum_V
 
@@ -200,6 +213,7 @@ def differentiable_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
     if len(blocks) == 1 or num_pairs <= BLOCK_PAIRS:
         total = torch.stack([_block_energy(z_VD, problem, block) for block in blocks]).sum()
     else:
+        # The reentrant form does not work with torch.autograd.grad, by which second derivatives are taken.
         parts = [checkpoint(_block_energy, z_VD, problem, block, use_reentrant=False) for block in blocks]
         total = torch.stack(parts).sum()  # pyright: ignore[reportArgumentType]
     return total / problem.num_anchors
@@ -209,16 +223,19 @@ def _block_energy(z_VD: Tensor, problem: EnergyProblem, block: Block) -> Tensor:
     """sum_ij alpha_ij (d_i^2 - d_ij^2) over the anchors of a block."""
     cost_BM, own_B = problem.costs(z_VD, block)
     alpha_BM = problem.alpha(cost_BM, own_B, block)
+    # Weight 0 times an infinite cost would be NaN.
     return (alpha_BM * (own_B[:, None] - torch.where(torch.isinf(cost_BM), 0.0, cost_BM))).sum()
 
 
 def _at_least_zero(square: Tensor) -> Tensor:
     """Squared distances that rounding put below 0, at 0, with their derivatives as they were."""
+    # clamp alone has slope 0 below 0: vectors that coincide up to rounding would stop repelling each other.
     return square + (square.clamp(min=0.0) - square).detach()
 
 
 def _check_weights(alpha_BM: Tensor, block: Block, rule: AlphaRule) -> None:
     """NaN never passes silently."""
+    # No weight is negative, so that nothing cancels: a sum tells of any NaN or infinity in it.
     row_sum_B = alpha_BM.detach().sum(1)
 
     def complain() -> None:

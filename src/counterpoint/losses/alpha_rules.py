@@ -114,12 +114,13 @@ class Entropy:
         """See ``AlphaRule``."""
         if self.epsilon == 0:
             return torch.softmax(-cost_BM / self.temperature, dim=1)  # Eq. 6
+        # The first form of Eq. 25: epsilon stands alone, without e^(-d_i^2 / tau), which may underflow.
         u_BM = (own_B[:, None] - cost_BM) / self.temperature
         return shares_with_slack(u_BM, u_BM.new_full((len(u_BM),), math.log(self.epsilon)))  # Eq. 25
 
     def row_sum(self, num_negatives: int) -> RowSum:
         """See ``AlphaRule``."""
-        return RowSum(1.0, self.epsilon == 0)
+        return RowSum(1.0, self.epsilon == 0)  # Eq. 7 for InfoNCE: xi / (xi + epsilon)
 
 
 @dataclass(frozen=True)
@@ -159,11 +160,14 @@ class InversePower:
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """See ``AlphaRule``."""
+        # No derivative is asked for, and K^gamma is an ordinary number: powers as they are, not in the log domain.
         if not (torch.is_grad_enabled() or is_transformed()) and self.gamma * math.log(cost_BM.shape[1]) < LARGEST_LOG:
             return inverse_powers((cost_BM - cost_BM.amin(dim=1, keepdim=True)) / self.temperature, self.gamma)
+        # alpha_j = (e_j + e^t)^(-1/gamma) with e_j = (c_j - min c) / tau and e^t = (mu + min c) / tau.
         is_out_BM, excess_BM = excess(cost_BM)
         e_BM = excess_BM / self.temperature
         t_B = inverse_power_root(e_BM.detach(), is_out_BM, self.gamma)
+        # Each step squares the error: of order 1 in a change of e for the held root, then of order 2, then 4.
         for _ in range(2):  # two Newton steps from the held root carry its derivatives, up to the third
             log_sum_B, slope_B, _ = inverse_power_sum(t_B, e_BM, is_out_BM, self.gamma)
             t_B = t_B - log_sum_B / slope_B
@@ -206,10 +210,13 @@ class Square:
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """See ``AlphaRule``."""
+        # Held: mu moves with the least cost, and alpha does not.
         excess_BM = cost_BM - cost_BM.detach().amin(dim=1, keepdim=True)  # infinite where a pair does not count
+        # The support is held: it is constant but for costs at the level itself, where alpha is 0 on both sides.
         is_active_BM = excess_BM < water_level(excess_BM.detach(), self.temperature)
         num_active_B1 = is_active_BM.sum(1, keepdim=True).to(cost_BM.dtype)
         mean_B1 = torch.where(is_active_BM, excess_BM, 0.0).sum(1, keepdim=True) / num_active_B1
+        # (mu - c_j)_+ / tau with mu = mean + tau / K, K the active keys: the level that makes the sum 1, put in.
         alpha_BM = 1 / num_active_B1 + (mean_B1 - excess_BM) / self.temperature
         return torch.where(is_active_BM, alpha_BM.clamp(min=0.0), 0.0)  # a key at the water level may round below 0
 
@@ -269,13 +276,14 @@ class Direct:
             return torch.exp(u_BM)  # Eq. 43
         if self.epsilon == 0:
             return torch.softmax(u_BM, dim=1)  # Eq. 44
+        # The released code's denominator; K counts the negatives of the row.
         return shares_with_slack(u_BM, torch.log(self.epsilon * is_out_BM.logical_not().sum(1).to(u_BM.dtype)))
 
     def row_sum(self, num_negatives: int) -> RowSum:
         """See ``AlphaRule``."""
         if not self.normalised:
-            return RowSum(float(num_negatives), False)
-        return RowSum(1 / (1 + self.epsilon), self.epsilon == 0)
+            return RowSum(float(num_negatives), False)  # no exponential exceeds 1
+        return RowSum(1 / (1 + self.epsilon), self.epsilon == 0)  # W / (W + epsilon K), where W is at most K
 
 
 @dataclass(frozen=True)
@@ -318,6 +326,7 @@ class FixedInverse:
         """See ``AlphaRule``."""
         is_out_BM = torch.isinf(cost_BM)
         log_BM = torch.log(distance_power(cost_BM, is_out_BM, self.exponent) + self.temperature)
+        # A softmax of logarithms is the normalised power, which by itself may leave float32.
         return torch.softmax((-self.power * log_BM).masked_fill(is_out_BM, -math.inf), dim=1)
 
     def row_sum(self, num_negatives: int) -> RowSum:

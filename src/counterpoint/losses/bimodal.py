@@ -73,6 +73,7 @@ class CrossModal(Loss):
         """See ``Loss.forward``; labels are checked and not used."""
         z0, z1 = self._prepared(z0, z1, labels)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
+        # Each product is read twice: images pick texts along the rows, texts pick images along the columns.
         result = reduce_block(Block(_scores(z0, z1, self.scale(z0), own), part), EXPONENTIAL)
         assert result.columns_M is not None
         # log(1 + e^x) = -logsigmoid(-x), exact in both tails
@@ -92,6 +93,7 @@ class CrossModal(Loss):
         alpha = z0.new_zeros(2 * n, 2 * n)
         with torch.no_grad():
             scale = self.scale(z0)
+            # Two readings of the same scores; the second is that of the transposed matrix.
             alpha[:n, n:] = _picked(_scores(z0, z1, scale, slice(0, n)))
             alpha[n:, :n] = _picked(_scores(z1, z0, scale, slice(0, n)))
         return alpha
@@ -99,6 +101,7 @@ class CrossModal(Loss):
     @torch.no_grad()
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's importance and its effective number of negatives, in linear memory; z0 first."""
+        # Entropy is a difference of larger numbers: float64.
         z0, z1 = (z.double() for z in self._prepared(z0, z1, None))
         count = self.num_negatives(len(z0))
         scores = _scores(z0, z1, self.scale(z0), slice(0, len(z0)))
@@ -142,14 +145,16 @@ class CrossModal(Loss):
         """Checked, non-negative and of unit length, each where asked for."""
         if not self.nonnegative:
             return prepare_views(z0, z1, labels, normalize=self.normalize)
+        # ReLU first: after scaling it would leave vectors shorter than 1.
         z0, z1 = nonnegative_views(z0, z1, labels)
         return (unit_rows(z0), unit_rows(z1)) if self.normalize else (z0, z1)
 
 
 def _scores(x_ND: Tensor, y_ND: Tensor, scale: Tensor, own: slice) -> PairScores:
     """Similarities less that of the anchor's own pair: own x along the rows, all y along the columns."""
+    # The gap form: the positive is 0 in every row and column, and stands as the 1 in log(1 + x).
     minus_own_N = -scale * (x_ND * y_ND).sum(1)
-    own_A1 = torch.arange(len(x_ND), device=x_ND.device)[own, None]
+    own_A1 = torch.arange(len(x_ND), device=x_ND.device)[own, None]  # the positive's column
     terms = ScoreTerms(x_ND[own], y_ND, scale, row_own_N=minus_own_N[own], column_own_M=minus_own_N)
     return PairScores(terms, PairMask(own_A1), is_two_way=True)
 
@@ -209,6 +214,7 @@ class LogitScale(nn.Module):
                 f"max_scale must be >= the first scale, 1 / temperature = {start:g}, got {most}; CLIP uses 100"
             )
         self.start, self.most = start, most
+        # The logarithm is what is learned: steps are relative, and the factor stays positive.
         self.log = nn.Parameter(torch.tensor(math.log(start))) if is_learned else None
 
     def forward(self, like: Tensor) -> Tensor:

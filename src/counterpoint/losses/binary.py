@@ -71,7 +71,9 @@ class BinaryContrast(Loss):
         """
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
+        # C is symmetric: the mean over first-view vectors is that over all T_P = 2N.
         positive_A = row_dots(z0[own], z1[own]) / self.temperature
+        # Eq. 4, 12 or 18, by the choice of p and q.
         return self.attract(positive_A).mean() + self._mean_over_negatives(self._scores(z0, z1, part), len(z0))
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
@@ -87,12 +89,14 @@ class BinaryContrast(Loss):
         z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.normalize)
         u_MM = dense.row_scores(self._scores(z0, z1, None))
         is_out_MM = u_MM == -math.inf
+        # Slopes are asked for at finite scores only: of minus infinity they may be NaN.
         slope_MM = self.repel.slope(u_MM.masked_fill(is_out_MM, 0.0)).masked_fill(is_out_MM, 0.0)
         return slope_MM / (self.num_negatives(len(z0)) * self.temperature)
 
     @torch.no_grad()
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's weights of negatives and its effective number of them, in linear memory."""
+        # Entropy is a difference of larger numbers: float64.
         z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
         count = self.num_negatives(len(z0))
         (entropy_A,) = attention_of(self._scores(z0, z1, None), self.repel, count)
@@ -117,6 +121,7 @@ class BinaryContrast(Loss):
         an orthonormal basis. Dot products have no bounds: p(infinity) + q(-infinity), or q(0) where non-negative.
         """
         self.num_negatives(n)
+        # Dot products are unbounded: the limits of p and q. MIOv2 and v3 then have no floor.
         highest = 1.0 / self.temperature if self.normalize else math.inf
         return self._at(highest, 0.0 if nonnegative else -highest / (n - 1))
 
@@ -130,6 +135,7 @@ class BinaryContrast(Loss):
         """
         if not self.normalize:
             raise not_covered(self.card.name, "its vectors have no fixed length (normalize=False)")
+        # p is any elementwise function, and the caller may have switched derivatives off.
         with torch.enable_grad():
             best = torch.tensor(1.0 / self.temperature, dtype=torch.float64, requires_grad=True)
             (slope,) = torch.autograd.grad(self.attract(best), best)
@@ -146,6 +152,7 @@ class BinaryContrast(Loss):
         """All 2n vectors, or those of a part, against the vectors of other samples."""
         keys_MD = torch.cat([z0, z1])
         sample_M = torch.arange(len(keys_MD), device=z0.device) % len(z0)
+        # The anchor itself and its positive: the keys m = n, n' that the sums leave out.
         both_M2 = torch.stack([sample_M, sample_M + len(z0)], dim=1)
         scale = z0.new_full((), 1.0 / self.temperature)
         if part is None:
@@ -156,9 +163,11 @@ class BinaryContrast(Loss):
 
     def _mean_over_negatives(self, scores: PairScores, n: int) -> Tensor:
         """Mean of q over anchors and their negatives."""
+        # T_N = 2N (2N - 2), or the part's share of it.
         num_pairs = len(scores.terms.anchors_ND) * self.num_negatives(n)
         if not self.repel.in_log_domain:
             return reduce_total(scores, self.repel, 1.0 / num_pairs)
+        # Eq. 18: a sum of 4N^2 exponentials may leave the dtype where their mean does not.
         log_mean = torch.logsumexp(reduce(scores, self.repel).rows_N, 0) - math.log(num_pairs)
         self._check_range(log_mean.detach())
         return log_mean.exp()
@@ -232,6 +241,7 @@ def MIOv2(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     >>> round(float(MIOv2(1.0)(z, z)), 6) == round(-1 + math.log(2), 6)
     True
     """
+    # Eq. 11: log(1 + e^-s) = -s + log(1 + e^s). The second term, by which positives repel, is dropped.
     return _mio("MIOv2", temperature, normalize, attract=(torch.neg, "-C / tau"), repel=SOFTPLUS)
 
 

@@ -97,6 +97,7 @@ class Block:
 
 def own_sample(n: int, num_views: int, device: torch.device) -> Tensor:
     """Keys of an anchor's own sample: itself and its other view among 2n, or its place among n; (2n or n, e)."""
+    # A tensor made under a transform or a trace is part of it, and must not be kept.
     if is_transformed() or torch.compiler.is_compiling():
         return _sample_indices(n, num_views, device)
     return _kept_indices(n, num_views, device)
@@ -107,12 +108,14 @@ def _sample_indices(n: int, num_views: int, device: torch.device) -> Tensor:
     sample_N = torch.arange(n, device=device)
     if num_views == 1:
         return sample_N[:, None]
+    # Rows i and i + n, the two views of a sample, leave out the same two keys.
     return torch.stack([sample_N, sample_N + n], dim=1).repeat(2, 1)
 
 
 @lru_cache(maxsize=16)
 def _kept_indices(n: int, num_views: int, device: torch.device) -> Tensor:
     """As ``own_sample``, kept: a training run asks for the same batch size in every step."""
+    # An inference tensor, once kept, could not be saved for the backward of a later training step.
     with torch.inference_mode(False):
         return _sample_indices(n, num_views, device)
 
@@ -134,6 +137,7 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | No
         raise ValueError(f"the part ends at sample {part.last}, but the batch has {n}")
     if not pairing.normalize:
         both_2ND = both_2ND.double()  # gaps are small differences of products as large as squared lengths
+        # Gaps do not depend on the mean, so that its derivative is 0 with or without detach.
         both_2ND = both_2ND - both_2ND.detach().mean(0)
     z0, z1 = both_2ND.chunk(2)
     is_first, own = pairing.anchors == "first", slice(0, n) if part is None else slice(part.first, part.last)
@@ -141,6 +145,7 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | No
         return [_cross_view(z0, z1, pairing, score, (own, part))]
     if pairing.negatives == "two-view":
         excluded = own_sample(n, 2, both_2ND.device)
+        # Anchors and keys are one set: each product serves both of its vectors.
         if part is None and not is_first:
             return [_two_view(both_2ND, excluded, pairing, score)]
         anchors, positives, rows = [z0[own]], [z1[own]], [excluded[own]]
@@ -151,6 +156,7 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | No
         return [_block(torch.cat(anchors), torch.cat(positives), both_2ND, (torch.cat(rows), pairing, score))]
     views = [(z0, z1)] if is_first else [(z0, z1), (z1, z0)]
     excluded = own_sample(n, 1, both_2ND.device)
+    # Within one view, too, the keys are the anchors unless only a part of them is asked for.
     return [
         _block(None if part is None else z[own], other[own], z, (excluded[own], pairing, score)) for z, other in views
     ]
@@ -162,6 +168,7 @@ def _two_view(both_2ND: Tensor, excluded: Tensor, pairing: Pairing, score: Affin
     if pairing.normalize:
         own = _own(z0, z1, pairing, score).repeat(2)
     else:
+        # |z_i'|^2 / 2 is that of another vector in each direction.
         own = torch.cat([_own(z0, z1, pairing, score), _own(z1, z0, pairing, score)])
     scale = both_2ND.new_full((), score.scale)
     return Block(
@@ -195,6 +202,7 @@ def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: 
         z0.new_full((), score.scale),
         _own(z0[own], z1[own], pairing, score),
         _other(z1, pairing, score),
+        # Columns are all second-view anchors, also of a part: what it knows of each is merged later.
         _own(z1, z0, pairing, score) if is_two_way else None,
         _other(z0[own], pairing, score) if is_two_way else None,
     )
@@ -203,6 +211,7 @@ def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: 
 
 def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, score: Affine) -> Tensor:
     """What an anchor adds to its scores: minus the similarity to its positive, and the margin."""
+    # gap_ij = (|p|^2 / 2 - <a, p>) + (<a, k> - |k|^2 / 2): |a|^2 / 2 cancels, and no distance is formed.
     own_A = row_dots(anchors_AD, positives_AD)
     if not pairing.normalize:
         own_A = own_A - 0.5 * positives_AD.square().sum(1)

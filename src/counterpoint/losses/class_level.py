@@ -92,6 +92,7 @@ class Separable:
     is_mean: bool = False
     is_strictly_convex: bool = True
     is_smooth: bool = True
+    # Constants, by which theory reads both kinds of record alike.
     num_negatives: None = None
     supervised: bool = False
 

@@ -59,6 +59,7 @@ class CrossEntropy(Loss):
         super().__init__()
         check_sizes(num_classes, num_features)
         source = generator or torch.Generator().manual_seed(0)
+        # On the generator's device, the only one it draws for.
         uniform_CD = torch.rand(num_classes, num_features, generator=source, device=source.device)
         self.class_weights = nn.Parameter((2 * uniform_CD - 1) / math.sqrt(num_features))
         self.class_biases = nn.Parameter(torch.zeros(num_classes, device=source.device))
@@ -82,7 +83,9 @@ class CrossEntropy(Loss):
         """
         both_2ND = torch.cat(prepare_views(z0, z1, labels, normalize=False))
         targets_N = class_targets(both_2ND, labels, self.class_weights, "cross-entropy")
+        # The inputs decide the precision: float64 vectors meet float32 parameters.
         weights_CD, biases_C = self.class_weights.to(both_2ND.dtype), self.class_biases.to(both_2ND.dtype)
+        # ``product`` gives the same bits for any number of threads, @ does not.
         return F.cross_entropy(product(both_2ND, weights_CD.T) + biases_C, targets_N.repeat(2))
 
     def chance(self, n: int) -> float:
@@ -140,11 +143,13 @@ class NonNegativeCrossEntropy(Loss):
         super().__init__()
         check_sizes(num_classes, num_features)
         source = generator or torch.Generator().manual_seed(0)
+        # On the generator's device, the only one it draws for.
         weights_CD = torch.rand(num_classes, num_features, generator=source, device=source.device)
         self.class_weights = nn.Parameter(weights_CD / math.sqrt(num_features))
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``CrossEntropy.forward``; the vectors may have any sign, ReLU is applied here."""
+        # Checked before the ReLU, which would hide minus infinity.
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         targets_N = class_targets(z0, labels, self.class_weights, "non-negative cross-entropy")
         weights_CD = F.relu(self.class_weights.to(z0.dtype))

@@ -24,7 +24,7 @@ from counterpoint.kernels.differentiable import PerSlice, written_out
 from counterpoint.losses.inputs import can_read
 from counterpoint.losses.labelled import LabelledVectors
 
-STRIP_NUMBERS = 1 << 20
+STRIP_NUMBERS = 1 << 20  # 4 MiB of float32
 
 
 def draw_negatives(
@@ -45,8 +45,10 @@ def draw_negatives(
     word_AK = words(seed, step, vectors.index_A, PURPOSE_NEGATIVES, num_draws)
     num_keys = len(vectors.all_MD)
     if not other_labels_only:
+        # Words have 32 bits: the product fits int64, and its high half is uniform over the keys.
         return (word_AK * num_keys) >> 32
     # In the order of classes an anchor's own class is one stretch, which is stepped over.
+    # Stable, so that ties, and with them the draws, are the same on every device.
     by_class_M = torch.argsort(vectors.class_M, stable=True)
     start_A1 = (vectors.counts_C.cumsum(0) - vectors.counts_C)[vectors.classes(), None]
     num_own_A1 = vectors.num_same()[:, None]
@@ -56,6 +58,7 @@ def draw_negatives(
 
 def drawn_products(anchors_AD: Tensor, keys_MD: Tensor, index_AK: Tensor) -> Tensor:
     """Inner product of each anchor with its drawn keys, (a, k); differentiable to any order and in both modes."""
+    # F is linear in g: its slope for g_iq is the product u_iq.
     return _Slope.apply(index_AK, len(keys_MD), None, anchors_AD, keys_MD)  # pyright: ignore[reportReturnType]
 
 
@@ -97,6 +100,7 @@ class _Slope(PerSlice):
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
         index_AK, *factors = ctx.saved_tensors
         changes = [
+            # The product rule: the slope is linear in either of the two factors that are given.
             _Slope.apply(index_AK, ctx.num_keys, *_with(factors, place, move))
             for place, move in enumerate(tangents[2:])
             if move is not None
@@ -114,6 +118,7 @@ def _products(index_AK: Tensor, a_AD: Any, k_MD: Any) -> Tensor:
     products_AK = a_AD.new_empty(index_AK.shape)
 
     def compute(rows: slice) -> Tensor:
+        # All products of a strip, then those drawn: gathering K keys per anchor first would take A K D numbers.
         return (a_AD[rows] @ k_MD.T).gather(1, index_AK[rows])
 
     _each_strip(index_AK, len(k_MD), compute, lambda rows, strip_HK: products_AK[rows].copy_(strip_HK))
@@ -125,6 +130,7 @@ def _anchor_sums(index_AK: Tensor, g_AK: Tensor, k_MD: Any) -> Tensor:
     sums_AD = k_MD.new_empty(len(index_AK), k_MD.shape[1])
 
     def compute(rows: slice) -> Tensor:
+        # As a matrix of weights at the keys, so that a sum over draws is a product of matrices.
         return _spread(index_AK, g_AK, rows, len(k_MD)) @ k_MD
 
     _each_strip(index_AK, len(k_MD), compute, lambda rows, strip_HD: sums_AD[rows].copy_(strip_HD))
@@ -138,6 +144,7 @@ def _key_sums(index_AK: Tensor, g_AK: Tensor, a_AD: Tensor, num_keys: int) -> Te
     def compute(rows: slice) -> Tensor:
         return _spread(index_AK, g_AK, rows, num_keys)
 
+    # All strips add to the same keys; their order is fixed, so that the bits do not depend on the number of threads.
     _each_strip(index_AK, num_keys, compute, lambda rows, weight_HM: sums_MD.addmm_(weight_HM.T, a_AD[rows]))
     return sums_MD
 
@@ -146,7 +153,7 @@ def _strips(index_AK: Tensor, num_keys: int) -> Iterator[slice]:
     """Anchors in strips of bounded size."""
     height = max(1, STRIP_NUMBERS // num_keys)
     for top in range(0, len(index_AK), height):
-        yield slice(top, top + height)
+        yield slice(top, top + height)  # the last may reach beyond the end
 
 
 def _each_strip(

@@ -170,7 +170,7 @@ def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", nor
     check_margin(margin)
     return member(
         "LiftedStructured",
-        Phi(_squared_hinge_of_log, "[log x]_+^2", _squared_hinge, _squared_hinge_slope),
+        Phi(_squared_hinge_of_log, "[log x]_+^2", _squared_hinge, _squared_hinge_slope),  # convex: [x + log c]_+^2
         Psi(EXPONENTIAL, f"exp(x + {margin:g})", margin=margin),
         pairing=Pairing(negatives, normalize=normalize),
         alpha="2 [log xi_i]_+ exp(gap_ij + margin) / xi_i",
@@ -200,7 +200,7 @@ def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", n
     return member(
         "ModifiedTriplet",
         LINEAR,
-        Psi(SIGMOID, f"sigmoid({steepness:g} x)", scale=steepness, is_convex=False),
+        Psi(SIGMOID, f"sigmoid({steepness:g} x)", scale=steepness, is_convex=False),  # convex left of 0 only
         pairing=Pairing(negatives, normalize=normalize),
         alpha="c sigmoid'(c gap_ij)",
     )
@@ -230,7 +230,7 @@ def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> 
     return member(
         "LinearTriplet",
         LINEAR,
-        Psi(IDENTITY, "x"),
+        Psi(IDENTITY, "x"),  # sum_j <a, k_j> = <a, sum_j k_j>: no pairs
         pairing=Pairing(negatives, normalize=normalize),
         alpha="1",
     )
@@ -245,6 +245,7 @@ def member(name: str, phi: Phi, psi: Psi, *, pairing: Pairing, alpha: str, reduc
         alpha=alpha,
         source="alphacl2022, Eq. 1 and table of Fig. 1",
         second_derivative=_SECOND.get(name, "true"),
+        # Equal, not identical: a loss that went through a pickle holds a copy of the function.
         fused="no pairs" if psi.function == IDENTITY else "CPU, CUDA",
     )
     return loss

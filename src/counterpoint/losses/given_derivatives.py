@@ -22,6 +22,7 @@ def with_given_derivatives(psi: PairFunction) -> PairFunction:
     >>> torch.autograd.grad(with_given_derivatives(HINGE).value(u).sum(), u)[0]
     tensor([0., 1.])
     """
+    # The slope is wrapped first: differentiating the value twice then ends in the given curvature.
     slope = partial(_given, psi.slope, psi.curvature)
     return replace(psi, value=partial(_given, psi.value, slope), slope=slope)
 
@@ -89,6 +90,7 @@ class _FirstOrder(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, str], output: Tensor) -> None:
+        # ``at`` is kept nowhere: being an input is enough to tie the result to it.
         ctx.refusal = inputs[2]
 
     @staticmethod

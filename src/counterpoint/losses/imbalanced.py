@@ -106,6 +106,7 @@ class GeneralizedContrastive(Loss):
     ) -> Tensor:
         """See ``Loss.forward``; ``step`` (0 to 2**32 - 1) numbers the draws."""
         vectors = self._vectors(z0, z1, labels, part)
+        # Eq. 20: the anchor counts as its own positive, and 1/k stands in h_i.
         # log(1 + e^(h_i - s_ij)) over the positives j, h_i being the log-mean-exp over the negatives
         scores = vectors.scores(-1.0 / self.temperature, vectors.same_label(itself=True), self._level(vectors, step))
         return (reduce(scores, SOFTPLUS).rows_N / vectors.num_same()).mean()
@@ -125,6 +126,7 @@ class GeneralizedContrastive(Loss):
         vectors = self._vectors(z0.detach(), z1.detach(), labels, None)
         level_M = self._level(vectors, step)
         s_MM = dense.row_scores(vectors.scores(1.0 / self.temperature, PairMask()))
+        # Slope of log(1 + e^(h_i - s_ij)): what pulls a positive pushes h_i, and with it the negatives, as strongly.
         pull_MM = torch.sigmoid(level_M[:, None] - s_MM).masked_fill(~vectors.is_same(), 0.0)
         pull_M = pull_MM.sum(1) / self.temperature / vectors.num_same()
         return pull_M[:, None] * self._shares(vectors, s_MM, step)
@@ -137,12 +139,14 @@ class GeneralizedContrastive(Loss):
         smallest class, which has most, and at most the number of draws.
         """
         vectors = self._vectors(z0, z1, labels, None)
+        # Entropy is a difference of larger numbers: float64.
         vectors = replace(vectors, all_MD=vectors.all_MD.double())
         count = vectors.most_negatives() if self.supervised else len(vectors.all_MD)
         if self.num_draws is not None:
             count, index_AK = min(count, self.num_draws), self._draws(vectors, step)
             u_AK = drawn_products(vectors.anchors(), vectors.all_MD, index_AK) / self.temperature
             entropy_A = drawn_entropy(torch.softmax(u_AK, dim=1), index_AK, len(vectors.all_MD))
+            # Rounding may put uniform weights above the bound.
             entropy_A = entropy_A.clamp(max=math.log(count))
         else:
             mask = vectors.other_label() if self.supervised else PairMask()
@@ -194,6 +198,7 @@ class GeneralizedContrastive(Loss):
         """Both views at the length asked for, with classes that leave every anchor a negative."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize == "sphere")
         if self.normalize == "ball":
+            # A5: the ball, not the sphere; vectors inside it stay.
             z0, z1 = into_ball(z0, 1.0), into_ball(z1, 1.0)
         if self.supervised and labels is None:
             raise ValueError(
@@ -208,9 +213,11 @@ class GeneralizedContrastive(Loss):
     def _level(self, vectors: LabelledVectors, step: int) -> Tensor:
         """Log of the mean of exp(<z_i, z_q> / tau) over the negatives of each anchor."""
         scale = 1.0 / self.temperature
+        # Finite k: the mean over the draws, Eq. 20.
         if self.num_draws is not None:
             u_AK = scale * drawn_products(vectors.anchors(), vectors.all_MD, self._draws(vectors, step))
             return torch.logsumexp(u_AK, dim=1) - math.log(self.num_draws)
+        # k = infinity, Eq. 9 for the distribution of the batch: UCL here, SCL below.
         if not self.supervised:
             return reduce(vectors.scores(scale, PairMask()), EXPONENTIAL).rows_N - math.log(len(vectors.all_MD))
         num_negatives_A = (len(vectors.all_MD) - vectors.num_same()).to(vectors.all_MD.dtype)
@@ -227,6 +234,7 @@ class GeneralizedContrastive(Loss):
         """Softmax over the negatives, (m, m)."""
         if self.num_draws is not None:
             index_MK = self._draws(vectors, step)
+            # A key that was drawn several times gets the sum of its shares.
             return torch.zeros_like(s_MM).scatter_add(1, index_MK, torch.softmax(s_MM.gather(1, index_MK), dim=1))
         is_out_MM = vectors.is_same() if self.supervised else torch.zeros_like(vectors.is_same())
         return torch.softmax(s_MM.masked_fill(is_out_MM, -math.inf), dim=1)
@@ -234,6 +242,7 @@ class GeneralizedContrastive(Loss):
 
 def _check_whole(value: int, name: str, least: int, end: int, remedy: str) -> None:
     """Require a whole number in [least, end)."""
+    # True is an int to Python.
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < end:
         raise ValueError(f"{name} must be a whole number from {least} to {end - 1}, got {value!r}; {remedy}")
 

@@ -78,6 +78,7 @@ class AlphaCL(Loss):
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
         problem, z_VD, dtype = self._problem(z0, z1, labels, part)
+        # Definition 1 holds alpha fixed (sg); the other way is the paper's "backprop alpha".
         energy = differentiable_energy if self.backpropagate_alpha else held_energy
         return energy(z_VD, problem).to(dtype)
 
@@ -101,11 +102,13 @@ class AlphaCL(Loss):
         A rule that cannot stream gets all pairs at once here, too.
         """
         problem, z_VD, _ = self._problem(z0, z1, None, None)
+        # Entropy is a difference of larger numbers.
         z_VD = z_VD.double()
         entropy_A = z_VD.new_empty(len(z_VD))
         for block in problem.blocks():
             entropy_A[block.rows] = row_entropy(problem.alpha(*problem.costs(z_VD, block), block))
         count = self.num_negatives(len(z0))
+        # Rounding may put uniform weights above the bound.
         entropy_A = entropy_A.clamp(max=math.log(count))
         return Attention(entropy_A, entropy_A.exp(), count)
 
@@ -138,7 +141,7 @@ class AlphaCL(Loss):
         if not self.pairing.normalize or row_sum is None:
             return -math.inf
         if self.pairing.negatives == "cross-view" and not row_sum.is_constant and not nonnegative:
-            return -2.0 * row_sum.most
+            return -2.0 * row_sum.most  # opposite views: costs to the other view reach 2
         return row_sum.most * self.pairing.least_mean_gap(n, nonnegative=nonnegative)
 
     def _problem(
@@ -153,11 +156,13 @@ class AlphaCL(Loss):
             z_VD = z_VD.double()
             z_VD = z_VD - z_VD.detach().mean(0)
         own = (0, len(z0)) if part is None else (part.first, part.last)
+        # Keys are all vectors also for a part: a rule sees whole rows.
         return EnergyProblem(self.rule, self.pairing, self.streams, len(z0), own), z_VD, dtype
 
 
 def _checked_rule(rule: AlphaRule) -> AlphaRule:
     """Require a rule."""
+    # A class is callable, too: Entropy in place of Entropy().
     if not callable(rule) or not isinstance(getattr(rule, "can_stream", None), bool) or isinstance(rule, type):
         kind = rule.__name__ if isinstance(rule, type) else type(rule).__name__
         raise TypeError(f"rule must be a rule such as Entropy() or OwnRule(function), got {kind}; wrap it or build it")
@@ -258,6 +263,7 @@ def check_alpha(alpha_BM: Tensor, cost_BM: Tensor) -> None:
         ours, theirs = (f"{z.dtype} on {z.device}" for z in (cost_BM, alpha_BM))
         raise ValueError(f"alpha must be {ours} as the costs are, got {theirs}; convert it with alpha.to(cost)")
     held_BM = alpha_BM.detach()
+    # NaN fails both comparisons.
     is_weight_BM = (held_BM >= 0) & (held_BM < math.inf)
     _raise_at(is_weight_BM, "alpha must be >= 0 and finite", "clamp it, or look for 0 / 0")
     is_placed_BM = (held_BM == 0) | torch.isfinite(cost_BM)

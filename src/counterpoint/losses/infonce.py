@@ -70,6 +70,7 @@ def InfoNCE(
         raise ValueError(f"epsilon must be >= 0, got {epsilon}; 1 is NT-Xent, 0 is DCL")
     return member(
         "InfoNCE" if epsilon else "DCL",
+        # Eq. 2 without its factor tau; epsilon is the weight of the positive.
         log_plus(epsilon),
         Psi(EXPONENTIAL, f"exp(x / {temperature:g})", scale=1.0 / temperature),
         pairing=Pairing(negatives, anchors, normalize),
@@ -146,10 +147,13 @@ class DCLW(Loss):
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=True)
+        # The second-view anchors of a part are those of the same samples: one slice serves both.
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
+        # Of all n samples also for a part: the weights are a softmax over the whole batch.
         positive_N = (z0 * z1).sum(1)
         excess_A = (len(z0) * torch.softmax(positive_N / self.sigma, dim=0) - 1)[own]  # 1 - w
         pull_A = excess_A * positive_N[own] if self.backpropagate_weights else _held(excess_A, positive_N[own])
+        # Both vectors of a sample have one weight and one positive: the mean over n is that over 2n.
         # DCL's gap has -cos_ii' / tau in it already: what is left is small, where w is near 1.
         return self.decoupled(z0, z1, part=part) + pull_A.mean() / self.temperature
 
@@ -191,6 +195,7 @@ def _held(weight_N: Tensor, value_N: Tensor) -> Tensor:
     """Weight times value, with the weight held fixed in the gradient."""
     if torch.compiler.is_compiling():  # which has first derivatives only, and sees through no function with a jvp
         return weight_N.detach() * value_N
+    # A detached weight would allow a second derivative, that of no loss, without a word.
     return _Held.apply(weight_N, value_N)  # pyright: ignore[reportReturnType]
 
 

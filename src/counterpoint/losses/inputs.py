@@ -33,6 +33,7 @@ class Condition:
     complain: Callable[[], None]
 
 
+# A context variable: calls of other threads gather conditions of their own.
 _gathered: ContextVar[list[Condition] | None] = ContextVar("counterpoint_conditions", default=None)
 
 
@@ -61,6 +62,7 @@ def require(is_met: Tensor, complain: Callable[[], None], words: str) -> None:
     """
     gathered = None if torch.compiler.is_compiling() else _gathered.get()
     if torch.compiler.is_compiling() or (gathered is None and is_captured(is_met)):
+        # Nothing may be read: compiled code, or a CUDA graph that is recorded outside of a call.
         torch._assert_async(is_met, words)  # pyright: ignore[reportPrivateImportUsage]
     elif gathered is not None and is_met.device.type not in READS_ARE_FREE:
         gathered.append(Condition(is_met, complain))
@@ -70,6 +72,7 @@ def require(is_met: Tensor, complain: Callable[[], None], words: str) -> None:
 
 def gathering(function: Callable[[], Tensor]) -> Tensor:
     """Call a function and settle all its conditions, and those of losses inside it, in one read."""
+    # A loss inside a loss: the outer call settles.
     if _gathered.get() is not None:
         return function()
     gathered: list[Condition] = []
@@ -77,6 +80,7 @@ def gathering(function: Callable[[], Tensor]) -> Tensor:
     try:
         value = function()
     finally:
+        # Also after an error: later calls would gather for ever, and nothing would be raised.
         _gathered.reset(token)
     if not gathered:
         return value
@@ -85,6 +89,7 @@ def gathering(function: Callable[[], Tensor]) -> Tensor:
         words = "a loss or its inputs are not finite, or its labels are out of range"
         torch._assert_async(all_met, words)  # pyright: ignore[reportPrivateImportUsage]
     elif not _holds(all_met):
+        # Only a failed call pays for more reads: the first condition that is not met names the fault.
         for condition in gathered:
             if not _holds(condition.is_met):
                 condition.complain()
@@ -113,6 +118,7 @@ def check_temperature(temperature: float) -> None:
 
 def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str, str] = ("z0", "z1")) -> None:
     """Check shapes, dtypes and devices; see ``prepare_views``."""
+    # One look where all is well; what follows finds and names the fault.
     if labels is None and _agree(z0, z1):
         return
     for z_ND, name in ((z0, names[0]), (z1, names[1])):
@@ -173,17 +179,19 @@ def prepare_both(
 ) -> Tensor:
     """The same, with the second view below the first in one tensor (2n, d)."""
     check_views(z0, z1, labels, names)
+    # One tensor: lengths, checks and scaling take one operation each for both views.
     z_2ND = torch.cat([lift(z0), lift(z1)])
     if not can_read(z_2ND):
         return _prepared_unseen(z_2ND, z0, z1, normalize=normalize, names=names)
     length_2N1 = rowwise(_lengths, z_2ND.detach())
     shortest, longest = (_number(length) for length in torch.aminmax(length_2N1))
     if not normalize:
-        if not longest < ORDINARY_LENGTHS[1]:
+        if not longest < ORDINARY_LENGTHS[1]:  # true of NaN, too
             _name_bad_row(z0, z1, names)
             _name_long_row(length_2N1, len(z0), names)
         return z_2ND
     if ORDINARY_LENGTHS[0] < shortest and longest < ORDINARY_LENGTHS[1]:
+        # Squares neither overflow nor vanish: no need to divide by each row's largest entry first.
         return rowwise(_of_unit_length, z_2ND, pull=_pull_of_unit_length)
     _name_bad_row(z0, z1, names)  # a NaN makes both comparisons false
     return unit_rows(z_2ND)
@@ -206,6 +214,7 @@ def _of_unit_length(z_ND: Tensor) -> Tensor:
 def _pull_of_unit_length(upstream_ND: Tensor, z_ND: Tensor) -> tuple[Tensor]:
     length_N1 = _lengths(z_ND)
     unit_ND = z_ND / length_N1
+    # (I - u u^T) g / |z|; the upstream gradient is not ours to write to.
     gradient_ND = upstream_ND.clone()
     take_radial(gradient_ND, unit_ND)
     return (gradient_ND.div_(length_N1),)
@@ -215,6 +224,7 @@ def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool, 
     """The same where no value can be looked at now: the careful way for any length, and a condition for later."""
     detached_2ND = z_2ND.detach()
     length_2N1 = torch.linalg.vector_norm(detached_2ND, dim=1, keepdim=True)
+    # ``unit_rows`` takes any finite length; raw float32 vectors must have finite squares.
     is_limited = not normalize and z_2ND.dtype == torch.float32
     is_met = (length_2N1 < ORDINARY_LENGTHS[1]).all() if is_limited else torch.isfinite(detached_2ND).all()
 

@@ -46,7 +46,7 @@ class LabelledVectors:
 
     def most_negatives(self) -> int:
         """Vectors of other labels that an anchor of the smallest class has."""
-        return len(self.all_MD) - int(self.counts_C[self.counts_C > 0].min())
+        return len(self.all_MD) - int(self.counts_C[self.counts_C > 0].min())  # empty places are no class
 
     def is_same(self) -> Tensor:
         """Which vectors share the anchor's label, dense, (a, m)."""
@@ -90,6 +90,7 @@ class LabelledVectors:
                 "its anchors without a negative; use larger batches, or batches drawn over several classes"
             )
 
+        # Classes are numbered without gaps, and empty places come last: a second class has number 1.
         require((self.counts_C[1:] > 0).any(), complain, f"labels must hold at least 2 classes for {loss}")
 
 
@@ -100,11 +101,13 @@ def _classes(labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     if can_read(labels_N):
         return torch.unique(labels_N, return_inverse=True, return_counts=True)
+    # How many numbers torch.unique returns depends on values: it would read them. Runs of the sorted labels do not.
     sorted_N, order_N = torch.sort(labels_N, stable=True)
     is_new_N = torch.cat([torch.ones_like(labels_N[:1], dtype=torch.bool), sorted_N[1:] != sorted_N[:-1]])
-    place_N = is_new_N.long().cumsum(0) - 1
-    class_N = torch.empty_like(place_N).scatter(0, order_N, place_N)
+    place_N = is_new_N.long().cumsum(0) - 1  # number of the run
+    class_N = torch.empty_like(place_N).scatter(0, order_N, place_N)  # back in the batch's order
     counts_C = torch.zeros_like(place_N).scatter_add(0, place_N, torch.ones_like(place_N))
+    # All samples of a class write the same label to its place: their order does not matter.
     return torch.zeros_like(sorted_N).scatter(0, place_N, sorted_N), class_N, counts_C
 
 
@@ -126,4 +129,5 @@ def label_vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Pa
         return LabelledVectors(z0, class_N, counts_C, labels_C, own_B, is_whole=part is None)
     index_A = torch.cat([own_B, own_B + n])
     all_MD, class_M = torch.cat([z0, z1]), torch.cat([class_N, class_N])
+    # Both views share their labels: every class has twice its samples.
     return LabelledVectors(all_MD, class_M, 2 * counts_C, labels_C, index_A, is_whole=part is None)

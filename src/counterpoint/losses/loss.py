@@ -108,9 +108,11 @@ class Loss(nn.Module, ABC):
         if torch.compiler.is_compiling():
             with torch.autocast(first.device.type, enabled=False):
                 return self._settled(super().__call__(*views, **named))
+        # The common case, float32 without autocast, enters no context.
         if first.dtype not in HALF and not torch._C._is_any_autocast_enabled():
             return self._gathered(first, views, named)
         devices = {z.device.type for z in (*views, *named.values()) if isinstance(z, Tensor)}
+        # Kernels on CUDA may multiply in the half precision of inputs that the loss lifts to float32.
         with without_autocast(devices), inputs_in(first.dtype if first.dtype in HALF else None):
             return self._gathered(first, views, named)
 
@@ -118,6 +120,7 @@ class Loss(nn.Module, ABC):
         """The value; where reading waits for the device, all conditions of it are settled in one read."""
         if can_read(first):
             return self._settled(super().__call__(*views, **named))
+        # super() without arguments finds no self in a lambda.
         return gathering(lambda: self._settled(super(Loss, self).__call__(*views, **named)))
 
     def _settled(self, value: Tensor) -> Tensor:
@@ -131,6 +134,7 @@ class Loss(nn.Module, ABC):
         """Say what makes a value NaN or infinite, and the remedy."""
         number, dtype = float(value.detach()), str(value.dtype).removeprefix("torch.")
         why = f"they are too large for {dtype}, or a learned scale has diverged; scale them down or use float64"
+        # Plus infinity is overflow: a domain that was left shows as NaN or minus infinity.
         if self.domain_error and number != math.inf:
             why = self.domain_error
         raise NonFiniteError(f"{self.card.name} is {number} for finite inputs: {why}")

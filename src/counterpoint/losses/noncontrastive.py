@@ -72,7 +72,8 @@ class BarlowTwins(Loss):
         """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         first_ND, second_ND = (_standardized(z_ND, self.variance_epsilon) for z_ND in (z0, z1))
-        own_D = (first_ND * second_ND).sum(dim=0)
+        own_D = (first_ND * second_ND).sum(dim=0)  # C_pp, Eq. 2
+        # Eq. 1
         return (1 - own_D).square().sum() + self.lambda_ * _square_sum_off_diagonal(first_ND, second_ND)
 
     def chance(self, n: int, *, num_features: int | None = None) -> float:
@@ -147,9 +148,12 @@ class VICReg(Loss):
         """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         centred = [z_ND - z_ND.mean(dim=0) for z_ND in (z0, z1)]
+        # Eq. 1 and 2 for each view; Eq. 6 adds the two, their mean is mu / 2 of the sum.
         spread = torch.stack([self._missing_deviation(z_ND) for z_ND in centred]).mean()
         scaled = [z_ND / math.sqrt(len(z_ND) - 1) for z_ND in centred]
+        # Eq. 3 and 4: at 1 / sqrt(n - 1) inner products of features are covariances.
         shared = torch.stack([_square_sum_off_diagonal(z_ND, z_ND) for z_ND in scaled]).sum() / z0.shape[1]
+        # Eq. 5 and 6. Row by row: torch splits a sum of all entries by the number of threads, and its bits follow.
         return self.similarity * (z0 - z1).square().mean(1).mean() + self.variance * spread + self.covariance * shared
 
     def chance(self, n: int) -> float:
@@ -169,6 +173,7 @@ class VICReg(Loss):
 def _standardized(z_ND: Tensor, epsilon: float) -> Tensor:
     """Each feature with mean 0 and deviation 1 over the batch, over root n: inner products are then correlations."""
     centred_ND = z_ND - z_ND.mean(dim=0)
+    # 1 / sqrt(n (var + epsilon)), once from each view: the 1 / n of Eq. 2 is in their product.
     return centred_ND * (centred_ND.square().sum(dim=0) + len(z_ND) * epsilon).rsqrt()
 
 
@@ -181,6 +186,7 @@ def _square_sum_off_diagonal(first_ND: Tensor, second_ND: Tensor) -> Tensor:
     if _are_many(first_ND, second_ND):
         gram_NN = product(first_ND, first_ND.mT)
         other_NN = gram_NN if second_ND is first_ND else product(second_ND, second_ND.mT)
+        # Rows first: the bits of a sum of all entries at once depend on the number of threads.
         return (gram_NN * other_NN).sum(1).sum() - (first_ND * second_ND).sum(dim=0).square().sum()
     num_features = first_ND.shape[1]
     # Without its last entry the flat matrix has the diagonal in the first column of rows that are one longer.
@@ -200,6 +206,7 @@ def _are_many(first_ND: Tensor, second_ND: Tensor) -> bool:
     smallest = 2 * num_samples if second_ND is first_ND else 4 * num_samples
     if num_features < smallest or is_transformed():
         return False
+    # A choice of the way only: both ways have the same value and derivatives.
     with torch.no_grad():
         size_D = torch.linalg.vector_norm(first_ND, dim=0) * torch.linalg.vector_norm(second_ND, dim=0)
         return bool(size_D.sum().square() >= 1.5 * num_samples * size_D.square().sum())
@@ -270,6 +277,7 @@ class Regression(Loss):
             target_ND = target_ND.detach()
         if self.form == "cosine":
             return -(prediction_ND * target_ND).sum(dim=1).mean()
+        # 2 - 2 cos would leave only rounding errors where the two nearly agree.
         return (prediction_ND - target_ND).square().sum(dim=1).mean()
 
     def chance(self, n: int) -> float:

@@ -89,13 +89,14 @@ class PairLoss(Loss):
         """See ``Loss.forward``; labels are checked and not used."""
         if part is None and self._small is not None:
             check_views(z0, z1, labels)
-            weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0
+            weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0  # 1 / 2n: both views are anchors
             is_open = can_read(z0)  # the shortcut looks at lengths
             value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight) if is_open else None
             if value is not None:
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
         blocks = blocks_of(both_2ND, self.pairing, self._score, part)
+        # phi' is constant: weights are known before any pair is seen, so that the gradient needs no second pass.
         if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
             return self._one_pass(blocks).to(both_2ND.dtype)
         statistics = [statistic for block in blocks for statistic in reduce_block(block, self.psi.function).both()]
@@ -118,7 +119,7 @@ class PairLoss(Loss):
         alpha = z0.new_zeros(2 * n, 2 * n)
         for rows, columns, block in self._one_way_blocks(z0, z1):
             u_AM = dense.row_scores(block.scores)
-            alpha[rows, columns] = self._alpha(u_AM).to(z0.dtype)
+            alpha[rows, columns] = self._alpha(u_AM).to(z0.dtype)  # Eq. 4
         return alpha
 
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
@@ -148,7 +149,7 @@ class PairLoss(Loss):
         """
         self.num_negatives(n)  # refuses n < 2
         if not self.pairing.normalize:
-            return self._total(n, self._at_gap(n, -math.inf))
+            return self._total(n, self._at_gap(n, -math.inf))  # lengths are free, and with them gaps
         if self.psi.is_convex and self.phi.is_convex:
             return self._total(n, self._at_gap(n, self.pairing.least_mean_gap(n, nonnegative=nonnegative)))
         return self._total(n, self._at_gap(n, -1.0 if nonnegative else -2.0))
@@ -176,6 +177,7 @@ class PairLoss(Loss):
                 f"psi = {psi.formula} is not increasing, or not known to be (say so: Psi(..., is_increasing=True))",
             )
         factor = _slope(phi) if logarithm is None else logarithm.factor
+        # A user's phi, linear or logarithmic, may have a negative factor.
         if not 0 < factor < math.inf:
             raise not_covered(name, f"phi = {phi.formula} is not increasing")
         if logarithm is not None:
@@ -194,6 +196,7 @@ class PairLoss(Loss):
     def _as_small(self) -> small_batch.SmallLoss | None:
         """What the shortcut of small batches needs; None where there is none for this loss."""
         phi, psi = self.phi, self.psi
+        # The shortcut keeps exponentials of unit vectors, of both views against both.
         if not psi.function.in_log_domain or self.pairing != Pairing():
             return None
         if phi.of_log_sum is None or phi.slope_of_log_sum is None:
@@ -229,7 +232,9 @@ class PairLoss(Loss):
             slope_A = torch.func.grad(lambda lse: self._phi_of(lse).sum())(log_xi_A)
             return self.psi.scale * slope_A[:, None] * torch.exp(u_AM - log_xi_A[:, None])
         safe_AM = u_AM.masked_fill(is_out_AM, 0.0)
+        # Masked before and after: a user's psi may be NaN at minus infinity, and not 0 at 0.
         xi_A = function.value(safe_AM).masked_fill(is_out_AM, 0.0).sum(1)
+        # By autograd, as phi may be the user's; elementwise, so that the sum keeps anchors apart.
         slope_A = torch.func.grad(lambda xi: self._phi_of(xi).sum())(xi_A)
         return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
 
@@ -237,6 +242,7 @@ class PairLoss(Loss):
         """Rows and columns among the 2n vectors, and the scores between them."""
         n, pairing, both_2ND = len(z0), self.pairing, torch.cat([z0, z1])
         first, second, both = slice(0, n), slice(n, 2 * n), slice(0, 2 * n)
+        # Dense rows are anchors: the second view gets a block of its own instead of the columns of the first.
         one_way = replace(pairing, anchors="first")
         if pairing.negatives == "two-view":
             rows = both if pairing.anchors == "both" else first
@@ -253,9 +259,10 @@ class PairLoss(Loss):
         num_negatives = self.num_negatives(n)
         u = torch.tensor(self.psi.scale * gap + self.psi.margin, dtype=torch.float64)
         if self.psi.function.in_log_domain:
-            value = self._phi_of(u + math.log(num_negatives))
+            value = self._phi_of(u + math.log(num_negatives))  # log of a sum of K equal terms
         else:
             value = self._phi_of(num_negatives * self.psi.function.value(u))
+        # A user's psi, x e^x for example, may be NaN at minus infinity: then no floor is known.
         return -math.inf if math.isnan(float(value)) else float(value)
 
     def _total(self, n: int, per_anchor: float) -> float:
@@ -271,6 +278,7 @@ def reduce_block(block: Block, psi: PairFunction) -> PerAnchor:
         return reduce(scores, psi)
     result = reduce(scores, psi)
     assert result.columns_M is not None
+    # This process scored its own rows only: the statistic of a column is complete once all have been merged.
     columns_M = part.merge(result.columns_M, psi.in_log_domain)
     return PerAnchor(result.rows_N, columns_M[part.first : part.last])
 

@@ -72,6 +72,7 @@ class LogPlus:
         if self.epsilon == 0:
             return log_xi if self.factor == 1 else self.factor * log_xi
         offset = math.log(self.epsilon)
+        # log(epsilon + x) = log epsilon + softplus(log x - log epsilon): x itself, which may overflow, is never formed.
         plus = softplus(log_xi) if offset == 0 else offset + softplus(log_xi - offset)
         return plus if self.factor == 1 else self.factor * plus
 
@@ -125,6 +126,7 @@ def log_plus(epsilon: float, factor: float = 1.0) -> Phi:
 LINEAR = Phi(identity, "x", is_linear=True)
 
 # What torch offers of the family's phi, kept in the log domain with an exponential psi.
+# is_convex=False: the logarithm of a sum of a user's convex psi need not be convex.
 LOG_PHI: dict[Elementwise, Phi] = {
     torch.log: Phi(
         torch.log, "log(x)", identity, torch.ones_like, is_convex=False, logarithm=LogPlus(0.0), domain="x > 0"
@@ -149,9 +151,11 @@ def user_psi(psi: Elementwise | Psi | PairFunction) -> Psi:
     if psi is torch.exp:
         psi = EXPONENTIAL
     if isinstance(psi, PairFunction):
+        # Only the exponential works in the log domain, and it is convex; of another function nothing is known.
         if psi.in_log_domain:
             return Psi(psi, psi.name)
         return Psi(with_given_derivatives(psi), psi.name, is_convex=False)
+    # The probe wants no gradient: a result that does comes from a tensor that psi holds.
     if _check_elementwise(psi, "psi").requires_grad:
         raise ValueError("psi must hold no learnable tensor: kernels do not differentiate for it; scale the vectors")
     slope = _derivative(psi)
@@ -188,6 +192,7 @@ def _check_elementwise(function: Elementwise, name: str) -> Tensor:
     """Call the function once and return what it gave."""
     if not callable(function):
         raise TypeError(f"{name} must be a function of a tensor, got {type(function).__name__}")
+    # Inside the domain of a logarithm, a root, an arcsine; not square, so that a transpose shows in the shape.
     probe = torch.linspace(0.1, 0.9, 6, dtype=torch.float64).view(2, 3)
     before = probe.clone()
     result = function(probe)
@@ -204,7 +209,7 @@ def _name(function: Elementwise) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-NUM_GAPS, NUM_SUMS = 4001, 61
+NUM_GAPS, NUM_SUMS = 4001, 61  # odd: the middle gap is 0
 TOLERANCE = 1e-9  # relative, of what must be constant or not negative
 LARGEST_JUMP = 0.25  # of a slope between neighbours, over its whole range: a larger one is a kink
 
@@ -219,12 +224,15 @@ def read_phi(phi: Phi) -> Phi:
         return phi
     sum_K = torch.logspace(-3, 3, NUM_SUMS, dtype=torch.float64)
     value_K, slope_K = phi.of_sum(sum_K), _slope(phi.of_sum, sum_K)
+    # Is it factor * x?
     factor = float(slope_K[0])
     if _agree(value_K, factor * sum_K):
         return replace(phi, is_linear=True)
     inverse_K = 1 / slope_K  # (epsilon + x) / factor
+    # The inverse slope of a logarithm is a straight line: slope 1 / factor, epsilon / factor at 0.
     factor = float((sum_K[-1] - sum_K[0]) / (inverse_K[-1] - inverse_K[0]))
     epsilon = float(factor * inverse_K[0] - sum_K[0])
+    # epsilon = 0 may come out below 0 by rounding.
     known = LogPlus(_rounded(max(epsilon, 0.0)), _rounded(factor))
     return replace(phi, logarithm=known) if _agree(value_K, known.of_sum(sum_K)) else phi
 
@@ -248,13 +256,16 @@ def read_psi(psi: Psi) -> Psi:
 
     value_K, slope_K, bend_K = of_gap(gap_K), psi.scale * function.slope(u_K), psi.scale**2 * function.curvature(u_K)
     middle = NUM_GAPS // 2
+    # An exponential has its scale as slope over value, and its margin as the logarithm of its value at 0.
     if bool((value_K > 0).all()):
         scale, margin = float(slope_K[middle] / value_K[middle]), float(value_K[middle].log())
         scale, margin = _rounded(scale), _rounded(margin)
         if scale > 0 and _agree(value_K, torch.exp(scale * gap_K + margin)):
             return Psi(EXPONENTIAL, psi.formula, scale, margin)
+    # A straight line has no range of slopes but rounding, by which jumps would look large: it is asked for itself.
     is_smooth = float(slope_K.diff().abs().max()) <= LARGEST_JUMP * float(slope_K.max() - slope_K.min())
     is_straight = _agree(slope_K, slope_K[middle].expand_as(slope_K))
+    # Beside a kink the second derivative is that of either side: it says nothing of convexity across it.
     if not (is_smooth or is_straight):
         return psi
     is_convex = psi.is_convex or bool((bend_K >= -TOLERANCE * bend_K.abs().max()).all())

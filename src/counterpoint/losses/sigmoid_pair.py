@@ -79,6 +79,7 @@ class SigmoidPair(Loss):
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
         check_views(z0, z1, labels)
+        # Small batches: value and gradient in a few calls; all else goes through the pair kernels.
         if part is None and self.normalize and can_read(z0) and is_small(len(z0) ** 2):
             first, second = lift(z0), lift(z1)
             lengths = ordinary_lengths(torch.stack([first.detach(), second.detach()]))
@@ -105,6 +106,7 @@ class SigmoidPair(Loss):
         with torch.no_grad():
             scores = self._scores_of(z0, z1)
             alpha = z0.new_zeros(2 * n, 2 * n)
+            # Own pairs score minus infinity here: their sigmoid is 0.
             alpha[:n, n:] = scores.terms.scale * torch.sigmoid(dense.row_scores(scores))
         return alpha
 
@@ -115,6 +117,7 @@ class SigmoidPair(Loss):
         The anchors are the first view, as in ``importance``: n numbers. They depend on the bias: where it is far below
         0, weights are nearly exponentials.
         """
+        # Entropy is a difference of larger numbers: float64.
         z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
         count = self.num_negatives(len(z0))
         (entropy_A,) = attention_of(self._scores_of(z0, z1), SOFTPLUS, count)
@@ -148,6 +151,7 @@ class SigmoidPair(Loss):
             negative = -(n / 2 + c * (1 - n / 2)) / num_negatives
             return _softplus(-t * c - b) + num_negatives * _softplus(t * negative + b)
 
+        # Each term is a convex function of something affine in c.
         return _least_of_convex(bound)
 
     def class_level(self) -> ClassLevel:
@@ -160,6 +164,7 @@ class SigmoidPair(Loss):
         if not self.normalize:
             raise not_covered(self.card.name, "its vectors have no fixed length (normalize=False)")
         t, b = self.scale.value, self._bias
+        # d/dc log(1 + e^-(t c + b)) at c = 1; e^x leaves float64 beyond x = 709.
         slope = -t / (1 + math.exp(min(t + b, 700.0)))
         return Separable(self.card.name, SOFTPLUS, t, b, attract=_softplus(-t - b), attract_slope=slope)
 
@@ -178,6 +183,7 @@ class SigmoidPair(Loss):
 
     def _of_anchors(self, z0: Tensor, z1: Tensor, own: slice, scale: Tensor, bias: Tensor) -> Tensor:
         """The loss of prepared views, for some of its anchors."""
+        # Algorithm 1: label +1 for own pairs, -1 for all others; the sum over pairs is divided by n.
         positive_A = scale * row_dots(z0[own], z1[own]) + bias
         scores = _scores(z0, z1, own, scale, bias)
         return -F.logsigmoid(positive_A).mean() + reduce_total(scores, SOFTPLUS, 1.0 / len(positive_A))
@@ -211,6 +217,7 @@ class _AllPairs:
 
         def work(rows: slice) -> Tensor:
             u_HN = torch.addmm(bias, own_rows(scaled_ND, rows), y_ND.t(), out=own_rows(u_NN, rows))
+            # The own pair of row h of the block stands in column rows.start + h.
             u_HN.diagonal(rows.start).neg_()
             return softplus(u_HN).sum(1)
 
@@ -220,9 +227,11 @@ class _AllPairs:
     def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
         scale, x_ND, y_ND, u_NN = kept
         size, weight_NN = upstream / len(x_ND), torch.empty_like(u_NN)
+        # The way back through t z / |z|; the part along z is taken out by ``_tangential``.
         factors, rows_of_all = scale * size / self.lengths, blocks(len(x_ND))
 
         def of_first(rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+            # softplus' = sigmoid; the minus that the diagonal's logits carry comes back as a factor.
             weight_HN = torch.sigmoid(own_rows(u_NN, rows), out=own_rows(weight_NN, rows))
             weight_HN.diagonal(rows.start).neg_()
             return *_tangential(weight_HN @ y_ND, own_rows(x_ND, rows), own_rows(factors[0], rows)), weight_HN.sum(1)
@@ -234,7 +243,9 @@ class _AllPairs:
         num_multiplications = u_NN.numel() * x_ND.shape[1]
         found = each_block(rows_of_all, of_first, num_multiplications)
         gradient_0, along_N1, sum_N = (joined(list(parts)) for parts in zip(*found, strict=True))
+        # After all rows: a column takes its weights from every block of them.
         gradient_1 = joined(each_block(rows_of_all, of_second, num_multiplications))
+        # dL/dt sums w_ij <x_i, y_j>: per row the part along x_i, which was taken out of the gradient. dL/db sums w_ij.
         return gradient_0, gradient_1, size * along_N1.sum(), size * sum_N.sum()
 
 
@@ -252,7 +263,7 @@ def _softplus(s: float) -> float:
 def _least_of_convex(function: Callable[[float], float]) -> float:
     """Least value on [-1, 1], by cutting off thirds."""
     low, high = -1.0, 1.0
-    for _ in range(100):
+    for _ in range(100):  # the interval ends at 2 (2/3)^100 = 5e-18
         third = (high - low) / 3
         if function(low + third) < function(high - third):
             high -= third

@@ -63,7 +63,9 @@ class SpectralContrastive(Loss):
         """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         if self.mu is not None:
+            # Without the ball orthogonal vectors could lower the loss for ever by growing.
             z0, z1 = into_ball(z0, math.sqrt(self.mu)), into_ball(z1, math.sqrt(self.mu))
+        # Eq. 2, its second term as the mean over i != j.
         own_N = (z0 * z1).sum(dim=1)
         num_pairs = len(z0) * (len(z0) - 1)
         return -2 * own_N.mean() + _square_sum_of_others(z0, z1, own_N) / num_pairs
@@ -89,6 +91,7 @@ class SpectralContrastive(Loss):
         """
         if self.mu is None:
             raise not_covered(self.card.name, "its vectors have no fixed length (mu=None)")
+        # Cosines s of class means: a positive costs -2 mu s, with slope -2 mu.
         return Separable(
             self.card.name, SQUARE, self.mu, attract=-2 * self.mu, attract_slope=-2 * self.mu, is_mean=True
         )
@@ -139,6 +142,7 @@ class CrossModalSpectral(Loss):
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
+        # Eq. 12; without the ReLU Eq. 11.
         if self.nonnegative:
             z0, z1 = nonnegative_views(z0, z1, labels)
         return self.spectral(z0, z1, labels)
@@ -168,9 +172,11 @@ def _square_sum_of_others(z0: Tensor, z1: Tensor, own_N: Tensor) -> Tensor:
     together (1e3 against 8 features of size 1, n = 100: the value is right to 2e-3 in float32).
     """
     num_samples, num_features = z0.shape
+    # Sums of rows first: the bits of a sum over a whole matrix depend on the number of threads.
     if num_samples > 2 * num_features:
         return (product(z0.T, z0) * product(z1.T, z1)).sum(1).sum() - own_N.square().sum()
     products_NN = product(z0, z1.T)
+    # An entry less itself is exactly 0: nothing of the diagonal stays.
     return (products_NN - torch.diag(products_NN.diagonal())).square().sum(1).sum()
 
 

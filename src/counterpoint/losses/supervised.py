@@ -86,6 +86,7 @@ class SupCon(Loss):
             ValueError: as every loss; one set without labels, in which nobody has a positive.
         """
         if labels is None and z1 is not None:
+            # Each sample is its own class: one positive, and the kernels of InfoNCE take the pairs.
             loss = self.nt_xent(z0, z1, part=part)
         else:
             loss = _of_small_batch(z0, z1, labels, 1.0 / self.temperature) if part is None else None
@@ -105,7 +106,7 @@ class SupCon(Loss):
             label of i.
         """
         vectors = _vectors(z0.detach(), None if z1 is None else z1.detach(), labels)
-        return self.factor * _repulsion(vectors, self.temperature)
+        return self.factor * _repulsion(vectors, self.temperature)  # tau / tau_b turns 1 / tau into 1 / tau_b
 
     @torch.no_grad()
     def attention(self, z0: Tensor, z1: Tensor | None = None, labels: Tensor | None = None) -> Attention:
@@ -188,6 +189,7 @@ class MultiPositive(Loss):
         vectors = label_vectors(z0, z1, labels, part)
         vectors.check_other_label("MultiPositive")
         scale = 1.0 / self.temperature
+        # miech2020, Eq. 1: -log(P / (P + N)) = log(1 + e^(S_N - S_P)).
         negatives_A = reduce(vectors.scores(scale, vectors.other_label()), EXPONENTIAL).rows_N
         positives_A = reduce(vectors.scores(scale, vectors.same_label(itself=False)), EXPONENTIAL).rows_N
         # log(1 + e^x) = -logsigmoid(-x), exact in both tails
@@ -233,12 +235,14 @@ class MultiPositive(Loss):
         """
         self.nt_xent.num_negatives(n)
         gap = -1.0 if nonnegative else -2.0
+        # K = 2: all other vectors, 2n - 3, are positives.
         return math.log1p(2 / (2 * n - 3) * math.exp(gap / self.temperature))
 
 
 def _of_small_batch(z0: Tensor, z1: Tensor | None, labels: Tensor | None, scale: float) -> Tensor | None:
     """SupCon in a few calls; None where that does not apply."""
     check_views(z0, z0 if z1 is None else z1, labels)
+    # One set without labels is refused by the general route.
     if labels is None or not can_read(z0) or not is_small((len(z0) * (1 if z1 is None else 2)) ** 2):
         return None
     x_MD = lift(z0) if z1 is None else torch.cat([lift(z0), lift(z1)])
@@ -261,12 +265,14 @@ def _vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Part | 
 def _repulsion(vectors: LabelledVectors, temperature: float) -> Tensor:
     """Softmax over all others, divided by the temperature, where labels differ; (a, m)."""
     u_AM = dense.row_scores(vectors.scores(1.0 / temperature, vectors.others()))
+    # Positives stay in the denominator: they are erased after the softmax.
     return torch.softmax(u_AM, dim=1).masked_fill(vectors.is_same(), 0.0) / temperature
 
 
 def _attention(vectors: LabelledVectors, temperature: float) -> Attention:
     """That of the softmax over vectors of other labels."""
     count = vectors.most_negatives()
+    # One class: the loss has a value, but nothing repels by its label.
     if count == 0:
         entropy_A = vectors.all_MD.new_full((len(vectors.index_A),), math.nan)
     else:

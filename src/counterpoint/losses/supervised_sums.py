@@ -61,12 +61,14 @@ class Classes:
     def excluded(self) -> Tensor:
         """Each anchor's own place and its partner's, or -1; (a, 2)."""
         place_A = self.of_anchors(torch.arange(len(self.class_V), device=self.class_V.device))
+        # Anchors with several positives leave out themselves only: the mask is ragged.
         return torch.stack([place_A, torch.where(self.num_positives_A == 1, self.partner_A, -1)], dim=1)
 
     def erase(self, tile_HW: Tensor, rows: slice, columns: slice) -> Tensor:
         """Set an anchor's pairs with itself and with its only positive to zero, in place."""
         if not self._has_positives(rows, columns):
             return tile_HW
+        # All are anchors: rows and columns of a diagonal tile are the same vectors.
         if self.anchor_A is None:
             if rows.start == columns.start:
                 tile_HW.fill_diagonal_(0.0)
@@ -75,6 +77,7 @@ class Classes:
             tile_HW.masked_fill_(self.anchor_A[rows, None] == place_W, 0.0)
         if not self.has_pairs:
             return tile_HW
+        # What is of the same class as an anchor with one positive is that positive, or the anchor itself.
         is_only_H1 = self.num_positives_A[rows, None] == 1
         return tile_HW.masked_fill_(self._is_same(rows, columns) & is_only_H1, 0.0)
 
@@ -83,6 +86,7 @@ class Classes:
         if not self._has_positives(rows, columns):
             return weight_HW
         num_A = self.num_positives_A.clamp(min=1).to(weight_HW.dtype)
+        # Both readings of a pair pull alike: g and |P| are those of its class.
         pull_A = (2 if self.anchor_A is None else 1) * self.weight_A / num_A
         weight_HW -= torch.where(self._is_same(rows, columns), pull_A[rows, None], 0.0)
         return self.erase(weight_HW, rows, columns)
@@ -91,6 +95,7 @@ class Classes:
         """Whether a tile may hold vectors of one class, itself counted."""
         if self.anchor_A is None and rows.start == columns.start:
             return True
+        # Classes rise along rows and columns: their ranges overlap, or no class is in both.
         class_H, class_W = self.of_anchors(self.class_V)[rows], self.class_V[columns]
         return int(class_W[0]) <= int(class_H[-1]) and int(class_H[0]) <= int(class_W[-1])
 
@@ -106,6 +111,7 @@ def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
         vectors: unit vectors, their classes, and which of them are anchors.
         scale: 1 / temperature.
     """
+    # Stable: within a class the order of the batch is kept, and with it the order of sums.
     order_V = torch.argsort(vectors.class_M, stable=True)
     z_VD, classes = vectors.all_MD.index_select(0, order_V), _classes(vectors, order_V, scale)
     if is_transformed() or not can_read(z_VD) or z_VD.device.type != "cpu":
@@ -119,11 +125,12 @@ def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes
     class_V = vectors.class_M[order_V]
     place_V, last_C = torch.arange(num_vectors, device=order_V.device), counts_C.cumsum(0) - 1
     has_pairs = not can_read(class_V) or bool((counts_C == 2).any())
+    # A class of two takes the places last - 1 and last: one's partner is their sum, 2 last - 1, less its own place.
     partner_V = torch.where(counts_C[class_V] == 2, 2 * last_C[class_V] - 1 - place_V, place_V)
     anchor_A, partner_A, class_A = None, partner_V, class_V
     if not vectors.is_whole:
         place_of_V = torch.empty_like(place_V).scatter(0, order_V, place_V)
-        anchor_A = place_of_V[vectors.index_A].sort().values
+        anchor_A = place_of_V[vectors.index_A].sort().values  # rising, as ``_has_positives`` asks
         partner_A, class_A = partner_V[anchor_A], class_V[anchor_A]
     num_positives_A = counts_C[class_A] - 1
     # A part's share of the mean over all anchors: the mean over equal parts is then that of the batch.
@@ -155,9 +162,11 @@ def _total(log_sum_A: Tensor, z_VD: Tensor, classes: Classes) -> Tensor:
     sums_CD = z_VD.new_zeros(classes.num_classes, z_VD.shape[1]).index_add(0, classes.class_V, z_VD)
     # Indexing by repeated places would add their gradients in whichever order threads come.
     sums_AD = sums_CD.index_select(0, classes.of_anchors(classes.class_V))
+    # The class's sum less the anchor: the sum over P(i) in linear time.
     mean_A = classes.scale * row_dots(anchors_AD, (sums_AD - anchors_AD) / num_A1.clamp(min=1))
     loss_A = log_sum_A - mean_A
     if classes.has_pairs:
+        # log(1 + e^(rest - positive)): keeps its digits where it is small, as a difference of logarithms does not.
         only_A = F.softplus(log_sum_A - _partner_score(z_VD, classes))
         loss_A = torch.where(classes.num_positives_A == 1, only_A, loss_A)
     return (classes.weight_A * loss_A).sum()
@@ -211,6 +220,7 @@ def _sums(z_VD: Tensor, classes: Classes) -> Sums:
     """Tile by tile where no score is large, otherwise by a kernel."""
     if not is_free() or classes.scale > LARGEST_SCALE[z_VD.dtype]:
         log_sum_A = _log_sum(z_VD, classes)
+        # The log-sum-exp as reference leaves a sum of 1; of 0 where no pair is left, as in a batch of one class of two.
         is_none_A = log_sum_A == -torch.inf
         return Sums((~is_none_A).to(z_VD.dtype), torch.where(is_none_A, 0.0, log_sum_A))
     sum_A = z_VD.new_zeros(len(classes.weight_A))
@@ -218,6 +228,7 @@ def _sums(z_VD: Tensor, classes: Classes) -> Sums:
     def add(tile: Tile) -> None:
         exp_HW = classes.erase(tile.product_HW.exp_(), tile.rows, tile.columns)
         sum_A[tile.rows] += exp_HW.sum(1)
+        # Each pair of blocks is visited once, and read both ways.
         if classes.anchor_A is None and not tile.is_on_diagonal:
             sum_A[tile.columns] += exp_HW.sum(0)
 
@@ -232,15 +243,17 @@ def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
     if classes.has_pairs:
         own_A = _partner_score(z_VD, classes)
         shifted_A = own_A if sums.reference_A is None else own_A - sums.reference_A
+        # The denominator of p_ip holds the only positive, which the sums leave out.
         sum_A = torch.where(is_only_A, sum_A + shifted_A.exp(), sum_A)
     factor_A = classes.weight_A / sum_A  # what turns e^(score - reference) into g_i p_ij
     gradient_AD = torch.zeros_like(anchors_AD)
-    gradient_VD = gradient_AD if is_whole else torch.zeros_like(z_VD)
+    gradient_VD = gradient_AD if is_whole else torch.zeros_like(z_VD)  # one buffer for both readings
 
     def add(tile: Tile) -> None:
         place = rows, columns = tile.rows, tile.columns
         weight_HW = classes.subtract_pull(_softmax(tile.product_HW, sums, factor_A, classes, place), *place)
         gradient_AD[rows].addmm_(weight_HW, z_VD[columns])
+        # Where all are anchors, the weights of a diagonal tile hold both readings of its pairs already.
         if not is_whole or rows != columns:
             gradient_VD[columns].addmm_(weight_HW.mT, anchors_AD[rows])
 
@@ -250,8 +263,9 @@ def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
         gradient_AD -= pull_A[:, None] * z_VD.index_select(0, classes.partner_A)
         gradient_VD.index_add_(0, classes.partner_A, pull_A[:, None] * anchors_AD, alpha=-1)
     if classes.anchor_A is not None:
+        # Anchors of a part are vectors, too: their rows join what they got as keys.
         gradient_VD.index_add_(0, classes.anchor_A, gradient_AD)
-    return gradient_VD.mul_(classes.scale)
+    return gradient_VD.mul_(classes.scale)  # score = s cos
 
 
 def _softmax(score_HW: Tensor, sums: Sums, factor_A: Tensor, classes: Classes, place: tuple[slice, slice]) -> Tensor:
@@ -259,6 +273,7 @@ def _softmax(score_HW: Tensor, sums: Sums, factor_A: Tensor, classes: Classes, p
     (rows, columns), reference_A = place, sums.reference_A
     is_whole, factor_H1 = classes.anchor_A is None, factor_A[rows, None]
     if reference_A is None:
+        # No reference: one exponential serves both readings.
         return score_HW.exp_().mul_(factor_H1 + factor_A[columns] if is_whole else factor_H1)
     weight_HW = torch.exp(score_HW - reference_A[rows, None]) * factor_H1
     return weight_HW + torch.exp(score_HW - reference_A[columns]) * factor_A[columns] if is_whole else weight_HW

@@ -68,6 +68,7 @@ class HardNegatives(Loss):
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
+        # Both sums would be taken for nothing, and the wrapped loss may have a shortcut.
         if self.beta == 0:
             return self.loss(z0, z1, labels, part=part)
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.loss.pairing.normalize)
@@ -88,8 +89,10 @@ class HardNegatives(Loss):
         """
         if self.beta == 0:
             return self.loss.importance(z0, z1)
+        # (1 + beta) p - beta q, over tau: what log xi changes by with a gap.
         slopes_MM = self._log_sum(1 + self.beta).importance(z0, z1) - self._log_sum(self.beta).importance(z0, z1)
         z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.loss.pairing.normalize)
+        # d phi / d log xi, which d log xi / d gap is multiplied with.
         phi_slope_A = torch.func.grad(lambda log_xi: self._phi(log_xi).sum())(self._log_xi(z0, z1, None))
         slopes_MM[: len(phi_slope_A)] *= phi_slope_A[:, None]  # rows beyond the anchors are zero
         return slopes_MM
@@ -136,6 +139,7 @@ class HardNegatives(Loss):
 
     def _log_xi(self, z0: Tensor, z1: Tensor, part: Part | None) -> Tensor:
         """lse((1 + beta) u) - lse(beta u) + log K for each anchor, first view before second."""
+        # In the log domain throughout: e^((1 + beta) u) by itself may overflow.
         sharp_A = self._log_sums(z0, z1, 1 + self.beta, part)
         return sharp_A - self._log_sums(z0, z1, self.beta, part) + math.log(self.num_negatives(len(z0)))
 
@@ -151,6 +155,7 @@ class HardNegatives(Loss):
     def _log_sum(self, factor: float) -> PairLoss:
         """The loss mean_i lse(factor * u_i), whose importance is factor / tau times a softmax."""
         psi = replace(self.loss.psi, scale=factor * self.loss.psi.scale, margin=factor * self.loss.psi.margin)
+        # phi = log: phi'(xi) psi' is then a softmax times the scale.
         return PairLoss(Phi(torch.log, "log(x)", lambda log_xi: log_xi), psi, pairing=self.loss.pairing)
 
 
@@ -218,6 +223,7 @@ class SparsityPenalty(Loss):
         self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None, **drawn: int
     ) -> Tensor:
         """The inner loss with its labels, part and step, plus the penalty on both views; see ``Loss.forward``."""
+        # Eq. 14, of all vectors also for a part: the mean over parts has the penalty once.
         vectors = torch.cat(prepare_views(z0, z1, labels, normalize=self.normalize))
         return self.loss(z0, z1, labels, part=part, **drawn) + self.weight * vectors.abs().sum(dim=1).mean()
 
