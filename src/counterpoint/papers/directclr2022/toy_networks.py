@@ -114,6 +114,7 @@ def network_gradient(network: ToyNetwork, views: ToyViews, loss: FlowLoss) -> Ne
     Raises:
         UsageError: views of another width.
     """
+    # Both views in one pass, as the layers share their weights.
     both_2ND = torch.cat([views.x_ND, views.other_ND])
     seen = layer_inputs(network, both_2ND)
     z_NK, other_NK = seen[-1].chunk(2)
@@ -124,6 +125,7 @@ def network_gradient(network: ToyNetwork, views: ToyViews, loss: FlowLoss) -> Ne
         gradients.append(upstream_NH.T @ seen[place])
         upstream_NH = upstream_NH @ network.weights[place]
         if network.is_rectified:
+            # A layer takes what the ReLU below gives, positive where its gate is open; that of x itself is not used.
             upstream_NH = upstream_NH * (seen[place] > 0)
     return NetworkAt(at.value, tuple(reversed(gradients)))
 
@@ -151,6 +153,7 @@ def decaying_weight(num_dims: int, *, generator: torch.Generator, decay: float =
     check_weight(decay, "decay", hint="the released toys have 0.35")
     drawn_DD = torch.rand(num_dims, num_dims, generator=generator, dtype=torch.float64)
     u_DD, _, vh_DD = torch.linalg.svd(drawn_DD)
+    # no two alike: singular vectors are unique, save for signs
     sigma_D = torch.exp(-decay * torch.arange(num_dims, dtype=torch.float64))
     return (u_DD * sigma_D) @ vh_DD
 
@@ -272,12 +275,15 @@ def gradient_descent(
         UsageError: a network of another width than the data.
     """
     last = descent.num_steps
+    # Evenly, with the start and the end.
     recorded = {round(place * last / (descent.num_records - 1)) for place in range(descent.num_records)}
     weights, times, networks, values = network.weights, [], [], []
+    # One turn more than steps: the last one records only.
     for step in range(last + 1):
         views = draw_views(data, descent.batch_size, generator=generator)
         at = network_gradient(ToyNetwork(weights, network.is_rectified), views, loss)
         if step in recorded:
+            # Weights that overflow stay so: recorded steps find it.
             _require_finite(at.value, step, descent)
             times.append(step * descent.rate)
             networks.append(ToyNetwork(weights, network.is_rectified))
@@ -309,6 +315,7 @@ class Toy:
         """SGD from a start, each run with batches of the same seed."""
         kind = "ReLU" if start.is_rectified else "linear"
         self.progress(f"{self.name}: {self.descent.num_steps} steps, {kind}, depth {start.depth}")
+        # batches; the points have the seed itself, the start + 2
         generator = torch.Generator().manual_seed(self.seed + 1)
         return gradient_descent(start, self.data, self.loss, descent=self.descent, generator=generator)
 
@@ -319,7 +326,7 @@ class Toy:
 
     def spectrum(self, network: ToyNetwork) -> Tensor:
         """Log spectrum (d,) of the embedded points."""
-        assert self.data.points_PD is not None
+        assert self.data.points_PD is not None  # spectra are those of the points, without noise
         return log_spectrum(embed(network, self.data.points_PD))
 
 
