@@ -153,7 +153,7 @@ def decaying_weight(num_dims: int, *, generator: torch.Generator, decay: float =
     check_weight(decay, "decay", hint="the released toys have 0.35")
     drawn_DD = torch.rand(num_dims, num_dims, generator=generator, dtype=torch.float64)
     u_DD, _, vh_DD = torch.linalg.svd(drawn_DD)
-    # no two alike: singular vectors are unique, save for signs
+    # No two alike where decay > 0: the singular vectors are unique, save for their signs.
     sigma_D = torch.exp(-decay * torch.arange(num_dims, dtype=torch.float64))
     return (u_DD * sigma_D) @ vh_DD
 

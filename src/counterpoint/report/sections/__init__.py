@@ -40,6 +40,7 @@ class Section:
 @cache
 def all_sections() -> tuple[Section, ...]:
     """The sections of this folder in their order."""
+    # Sorted: a folder lists its files in an order of its own.
     modules = sorted(path.stem for path in Path(__file__).parent.glob("*_section.py"))
     found = [import_module(f"{__name__}.{module}").SECTION for module in modules]
     return tuple(sorted(found, key=lambda section: section.place))

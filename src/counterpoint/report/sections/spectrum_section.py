@@ -75,6 +75,7 @@ def _index_axis(run: RunRecord) -> Axis:
 
 def _log10(values: NDArray[np.float64]) -> list[float | None]:
     """Logarithms; values beyond the shown decades are None."""
+    # Values descend, so the first is the largest.
     least = values[0] * 10.0**-NUM_DECADES if values.size else 0.0
     return [math.log10(value) if value > least else None for value in values]
 
@@ -84,6 +85,7 @@ def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     lines = [_line(run, place, values, num_runs) for place, values in spectra.items() if values.size]
     words = ChartText(f"Spectra of {run.name}", _rank_words(run) or "Singular values in descending order.")
 
+    # Each run has its own index axis, as widths may differ; the vertical one is common.
     def draw(width: float) -> Markup:
         right = label_room([line.label for line in lines])
         return line_chart(Frame(width, min(330, 170 + width / 3), _index_axis(run), y_axis, right=right), words, lines)
