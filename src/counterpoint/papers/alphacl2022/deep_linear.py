@@ -162,6 +162,7 @@ def ascend(
     if num_steps < 1:
         raise UsageError(f"num_steps must be >= 1, got {num_steps}; 500 is enough for 5 layers")
     x_DD, layers = _checked(x_alpha_DD, weights)
+    # Theorem 3: the global maximum of 2 E; eigvalsh is ascending.
     largest = float(torch.linalg.eigvalsh(x_DD)[-1])
     if largest <= 0:
         raise UsageError(f"X_alpha must have a positive eigenvalue, got {largest:g} as the largest; nothing is learned")
@@ -203,6 +204,7 @@ def alignment(weights: Sequence[Tensor]) -> Alignment:
         # A layer that maps the direction to 0 keeps its whole norm as residual.
         vectors.append(image / image.norm() if bool(image.norm() > 0) else image)
     pairs = zip(layers, vectors[1:], vectors[:-1], strict=True)
+    # Definition 4, and Definition 5 for the inner vectors.
     residual = max(float((w - torch.outer(out, into)).norm()) for w, out, into in pairs)
     inner = vectors[1:-1]
     unevenness = max((float((v.abs() - 1 / math.sqrt(len(v))).abs().max()) for v in inner), default=0.0)
@@ -230,6 +232,7 @@ def pca_energy(x_alpha_DD: Tensor, num_components: int) -> float:
     x_DD, _ = _checked(x_alpha_DD, [torch.eye(len(x_alpha_DD))])
     if not 1 <= num_components <= len(x_DD):
         raise UsageError(f"num_components must be from 1 to {len(x_DD)}, got {num_components}")
+    # Ky Fan's theorem: orthonormal rows get the leading eigenvalues at most, their eigenvectors exactly those.
     return 0.5 * float(torch.linalg.eigvalsh(x_DD)[-num_components:].sum())
 
 
@@ -241,6 +244,7 @@ def _velocities(x_DD: Tensor, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
     velocities: list[Tensor] = []
     for index in reversed(range(len(layers))):
         velocities.append(above.T @ below[-1] @ x_DD @ below[index].T)  # Lemma 1
+        # W_{>l-1}, for the layer below.
         above = above @ layers[index]
     return tuple(reversed(velocities))
 
@@ -303,6 +307,7 @@ def check_symmetric(x_alpha_DD: Tensor) -> Tensor:
     asymmetry = float((x_DD - x_DD.T).abs().max())
     if asymmetry > SYMMETRIC * float(x_DD.abs().max()):
         raise UsageError(f"X_alpha must be symmetric, but differs from its transpose by {asymmetry:.3g}")
+    # eigvalsh reads one triangle, products read both: they must hold the same bits.
     return 0.5 * (x_DD + x_DD.T)
 
 

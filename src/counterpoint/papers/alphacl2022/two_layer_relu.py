@@ -176,6 +176,7 @@ def relu_velocities(alpha_NN: Tensor, mixture: ModeMixture, w1_KM: Tensor, w2_OK
     for x_NM, f_NK, slope_NO in zip(views, hidden, (slopes.anchors_ND, slopes.partners_ND), strict=True):
         received_NK = -slope_NO @ w2_OK  # g, of the energy: minus the loss's
         first_KM = first_KM + (received_NK * (f_NK > 0)).T @ x_NM  # Eq. 39
+        # Lemma 1 for the upper layer, sample by sample.
         second_OK = second_OK - slope_NO.T @ f_NK
     return LayerVelocities(first_KM, second_OK)
 
@@ -230,6 +231,7 @@ def mode_spectrum(x_alpha_MM: Tensor) -> ModeSpectrum:
     if len(x_MM) < 2:
         raise UsageError("X_alpha must have at least 2 modes, got 1")
     values_M, vectors_MM = torch.linalg.eigh(x_MM)
+    # -infinity keeps the diagonal out of the maximum below.
     off_diagonal_MM = x_MM.masked_fill(torch.eye(len(x_MM), dtype=torch.bool), -math.inf)
     # The sign of an eigenvector is arbitrary; a positive sum makes the one of Perron and Frobenius positive.
     top_M, bottom_M = (v_M * torch.sign(v_M.sum()) if v_M.sum() != 0 else v_M for v_M in vectors_MM[:, [-1, 0]].T)

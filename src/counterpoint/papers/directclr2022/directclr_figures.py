@@ -78,6 +78,7 @@ def figure_5(run: FigureRun) -> Reproduction:
         path = toy.train(toy.start(2))
         claims += growth_claims(toy, path)
         panels += _growth_panels(toy, path)
+    # Eq. 2: the loss that the paper's theory is about.
     flow_claim, flow_panel = _flow_parts(toys[1], run.quick)
     return Reproduction(
         "directclr-fig5",
@@ -219,6 +220,7 @@ def alignment_claims(toy: Toy, last: ToyNetwork) -> list[Claim]:
     num_live = live_dimensions(toy.spectrum(last))
     diagonal_D = alignment_matrix(below_DD, above_DD).diagonal()
     cosines_K = live_alignment(below_DD, above_DD, num_live)
+    # Of the largest singular values.
     block = alignment_blocks(below_DD, above_DD)[0]
     lowest, mean_live = float(cosines_K[-1]), float(diagonal_D[:num_live].mean())  # cosines descend
     mean_all = float(diagonal_D.mean())
@@ -264,6 +266,7 @@ def growth_claims(toy: Toy, path: NetworkPath) -> list[Claim]:
         # Spectrum and singular values descend: live ones first. Without a collapsed one there is no gap.
         ratio = float(after_D[num_live:].max() / after_D[:num_live].min()) if num_live < NUM_DIMS else 1.0
         gain_D = after_D - before_D
+        # The paper says "the lowest few"; three of 16 are taken here.
         lag = float(gain_D[-3:].abs().max() / gain_D.max())
         claims += [
             Claim(
@@ -294,6 +297,7 @@ def depth_claims(toy: Toy, spectra: Sequence[Sequence[Tensor]], rectified_D: Ten
     live = [[live_dimensions(spectrum_D) for spectrum_D in of_start] for of_start in spectra]
     rectified, linear = live_dimensions(rectified_D), live[0][1]
     one_layer = min(of_start[0] for of_start in live)
+    # Strictly, from each depth to the next and for every start.
     falls = all(deep < shallow for of_start in live for shallow, deep in pairwise(of_start))
     by_depth = ", ".join(_range(of_depth) for of_depth in zip(*live, strict=True))
     # "Similar": ReLU leaves no more than half of the collapse undone.

@@ -95,6 +95,7 @@ def layer_inputs(network: ToyNetwork, x_ND: Tensor) -> list[Tensor]:
     seen = [x_ND]
     for place, weight in enumerate(network.weights, start=1):
         output_NH = seen[-1] @ weight.T
+        # The embedding itself has no ReLU.
         seen.append(output_NH.relu() if network.is_rectified and place < network.depth else output_NH)
     return seen
 
@@ -280,6 +281,7 @@ def gradient_descent(
     weights, times, networks, values = network.weights, [], [], []
     # One turn more than steps: the last one records only.
     for step in range(last + 1):
+        # All draws come from one generator: a longer run begins like a shorter one.
         views = draw_views(data, descent.batch_size, generator=generator)
         at = network_gradient(ToyNetwork(weights, network.is_rectified), views, loss)
         if step in recorded:
@@ -334,6 +336,7 @@ def make_toys(run: FigureRun, noise_DD: Tensor | None = None) -> tuple[Toy, Toy]
     """Both losses, the released one first."""
     points_PD = gaussian_points(NUM_POINTS, NUM_DIMS, generator=torch.Generator().manual_seed(run.seed))
     data = ToyData(isotropic_noise(NUM_DIMS, WEAK) if noise_DD is None else noise_DD, points_PD)
+    # Both have the same points, noise and seeds; only loss and plan differ.
     released, eq_2 = (QUICK_RELEASED, QUICK_EQ_2) if run.quick else (RELEASED, EQ_2)
     return (
         Toy("released loss", ProductInfoNCE(), data, released, run.seed, run.progress),

@@ -277,6 +277,7 @@ def best_scores(joint_XY: Tensor, *, version: int, largest: float = math.inf) ->
     laws = pair_laws(joint_XY)
     # Where a value never occurs no loss depends on the score: 0 for v1 and v3, the largest for v2.
     ratio_XY = torch.where(laws.product_XY > 0, laws.joint_XY / laws.product_XY, 1.0)
+    # The slope by s is 0 where sigmoid(s) = r for v2, and where e^s = r for v1 and v3.
     if version == 2:
         # logit(r) = log(r / (1 - r)), infinite from r = 1 on, where v2 falls with s without end.
         return torch.logit(ratio_XY.clamp(max=1.0)).clamp(-largest, largest)
@@ -295,6 +296,7 @@ def least_surrogate_gap(temperature: float) -> float:
     True
     """
     check_positive(temperature, "temperature", hint="mio2021 uses 0.2")
+    # x - ln(1 + x) rises with x: the least cosine, -1, has the least gap.
     x = math.exp(-1 / temperature)
     return x - math.log1p(x)  # log1p: x is 4.5e-5 at tau = 0.1
 
