@@ -143,6 +143,7 @@ def _card(run: RunRecord, concept: DescribedConcept, rank: int, plan: GalleryPla
     # -1 for what is not known: last in what sorts downwards. As text, a value keeps all its digits.
     sort_keys = {f"data_{key}": -1.0 if value is None else repr(float(value)) for key, value in keys.items()}
     head = element("header", element("h4", f"dimension {dim}"), _meaning(concept))
+    # Vectors have no images, nor has a page that must be small: names take their place.
     samples = _images(run, concept, plan, addresses) if addresses else _names(concept)
     return element("article", head, samples, _facts(run, concept), class_="concept", data_rank=rank, **sort_keys)
 

@@ -146,6 +146,7 @@ def _versions(run: RunRecord) -> str:
 
 def _joined(*names: str) -> Callable[[RunRecord], str]:
     """Make the reader of some texts of the run card."""
+    # 0 is a value; only None and "" are absent.
     return lambda run: ", ".join(str(value) for name in names if (value := getattr(run.card, name)) not in (None, ""))
 
 

@@ -67,6 +67,7 @@ def _overlap_words(own: EvaluationRow, other: EvaluationRow) -> str:
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     """Draw all shares on one axis, grouped by metric; figures in other units stand in the table."""
     rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
+    # Only shares can stand on one axis.
     drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
     if not drawn:
         return _table(runs, num_runs)

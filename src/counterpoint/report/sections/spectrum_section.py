@@ -70,6 +70,7 @@ def _value_axis(runs: Sequence[RunRecord]) -> Axis:
 
 def _index_axis(run: RunRecord) -> Axis:
     longest = max((len(values) for values in run.arrays.spectra.values()), default=1)
+    # 2: a single value needs a range, too.
     return linear_axis("index", [1.0, float(max(longest, 2))], num_ticks=6, is_whole=True)
 
 

@@ -63,6 +63,7 @@ def _way_words(last: EpochRecord) -> str:
 def _trend_words(losses: Sequence[float]) -> str:
     """Say whether the last tenth of the epochs still lowered the loss."""
     tenth = len(losses) // 10
+    # Fewer than 10 epochs show no trend, and a loss that rose does not level off.
     if tenth < 1 or losses[0] <= losses[-1]:
         return ""
     recent, before = losses[-tenth:], losses[-2 * tenth : -tenth]

@@ -202,6 +202,7 @@ def _claim_lines(claims: Sequence[Claim]) -> list[str]:
     # As wide as the longest text, up to a limit beyond which texts are wrapped.
     widths = [min(limit, max(len(row[place]) for row in (TITLES, *cells))) for place, limit in enumerate(COLUMN_LIMITS)]
     lines = _wrapped_row(TITLES, widths)
+    # Two spaces stand between columns.
     lines.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
     for row, claim in zip(cells, claims, strict=True):
         lines += _wrapped_row(row, widths)

@@ -107,6 +107,7 @@ def _is_disc(panel: PointPanel) -> bool:
     """Whether the points lie in the unit disc and reach its edge: such planes are all drawn from -1 to 1."""
     points = [point for series in panel.series for point in zip(series.x, series.y, strict=True)]
     lengths = [length for length in (math.hypot(*point) for point in points) if math.isfinite(length)]
+    # 1e-6: unit vectors in float32 may be longer by their rounding.
     return bool(lengths) and DISC_EDGE < max(lengths) <= 1 + 1e-6
 
 
@@ -242,6 +243,7 @@ def cell_texts(values: Sequence[Sequence[float]], room: float) -> list[list[str]
     [['0', '128.79']]
     """
     has_tens = any(math.isfinite(value) and abs(value) >= 10 for row in values for value in row)
+    # One number of decimals for the whole matrix: its entries are there to be compared.
     for decimals in DECIMALS_OF_TENS if has_tens else DECIMALS:
         texts = [[_written(value, decimals) for value in row] for row in values]
         longest = max((len(text) for row in texts for text in row), default=0)
@@ -315,6 +317,7 @@ def _clipped(label: str) -> str:
 def _thinned(panel: MatrixPanel) -> MatrixPanel:
     """The matrix itself, or evenly chosen rows and columns of a large one."""
     rows, columns = (evenly_chosen(len(labels), MAX_SHOWN) for labels in (panel.row_labels, panel.column_labels))
+    # The very same record says that nothing is left out.
     if len(rows) == len(panel.row_labels) and len(columns) == len(panel.column_labels):
         return panel
     values = [[panel.values[row][column] for column in columns] for row in rows]
