@@ -68,6 +68,7 @@ def integrate(
 
     def flat_velocity(time: float, flat_S: np.ndarray) -> np.ndarray:
         asked.append(time)
+        # solve_ivp has no limit of its own, and a flow that slides along a kink would not end.
         if len(asked) > max_evaluations:
             remedy = "ask for earlier times or a larger tolerance (a flow that slides along a kink does not advance)"
             raise UsageError(f"{max_evaluations} evaluations led to time {time:.4g} only; {remedy}")
@@ -79,8 +80,8 @@ def integrate(
             (float(times_T[0]), float(times_T[-1])),
             _flat(start),
             method="DOP853",
-            t_eval=times_T.numpy(),
-            rtol=max(tolerance, 3e-14),
+            t_eval=times_T.numpy(),  # dense output: the steps do not depend on the times asked for
+            rtol=max(tolerance, 3e-14),  # below 100 machine epsilons scipy warns and takes those
             atol=tolerance,
         )
     if not solved.success or not np.isfinite(solved.y).all():
@@ -91,11 +92,13 @@ def integrate(
 
 def _flat(matrices: Sequence[Tensor]) -> np.ndarray:
     """All entries in one vector."""
+    # detached: numpy() refuses tensors that require a gradient
     return torch.cat([matrix.detach().double().reshape(-1) for matrix in matrices]).numpy()
 
 
 def _state(flat_S: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> State:
     """Matrices of these shapes from one vector."""
     sizes = [int(np.prod(shape)) for shape in shapes]
+    # A copy, since from_numpy would share memory with the solver's own array.
     parts = torch.from_numpy(np.array(flat_S, dtype=np.float64)).split(sizes)
     return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))

@@ -113,6 +113,7 @@ def reproduce(
         raise UsageError(f"seed must be a whole number >= 0, got {seed}")
     if data is not None and not chosen.takes_data:
         raise UsageError(f"{figure} draws its own data; leave out --data")
+    # Refuse before the work.
     target = numbers_file(figure, out, quick=quick)
     check_folder(Path(out))
     _check_numbers(target)
@@ -121,6 +122,7 @@ def reproduce(
     record = chosen.make(FigureRun(seed, quick, Reporter(quiet=quiet).say, data))
     if quick:
         record = replace(record, settings={"size": QUICK, **record.settings})
+    # Made only now: a figure that fails leaves no empty folder.
     target.parent.mkdir(parents=True, exist_ok=True)
     write_json(target, record.to_dict())
     return record
@@ -148,6 +150,7 @@ def check_folder(folder: Path) -> None:
     Raises:
         RunError: a file stands there or above, or nothing may be written.
     """
+    # lexists: a dangling link stands in the way of a new folder as well
     nearest = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     if not nearest.is_dir():
         raise RunError(f"cannot write into {folder}: {nearest} is a file; choose another --out")
@@ -171,5 +174,6 @@ def _check_numbers(target: Path) -> None:
 def _read(target: Path) -> object:
     try:
         return read_json(target)
+    # What cannot be read as JSON is not ours either.
     except RunError:
         return None

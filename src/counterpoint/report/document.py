@@ -10,6 +10,7 @@ from pathlib import Path
 from counterpoint.core.errors import RunError
 from counterpoint.report.markup import Child, Markup, element, join
 
+# Two crossing lines, in the blue and the vermilion of Okabe and Ito's palette.
 ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
 <g fill="none" stroke-width="2.4" stroke-linecap="round">
 <path stroke="#0072B2" d="M2 10c4-9 8 3 12-6"/><path stroke="#D55E00" d="M2 6c4 9 8-3 12 6"/>
@@ -81,9 +82,10 @@ def check_target(kind: PageKind, target: Path) -> None:
 
 def _is_earlier(kind: PageKind, target: Path) -> bool:
     """Whether something is an earlier page of a kind."""
-    if not target.is_file():
+    if not target.is_file():  # a device or a pipe is not ours, and reading it might not end
         return False
     with target.open("rb") as stream:
+        # The tag stands within the first lines of the head; a large foreign file need not be read.
         return kind.generator.encode() in stream.read(4096)
 
 
@@ -94,14 +96,18 @@ def _content_hash(content: str) -> str:
 
 def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
     """Write the head: the policy that forbids every request stands before anything it governs."""
+    # Hashes hold for these very characters: what is hashed here must be what stands between the tags.
     style = Markup("\n".join(_asset(name) for name in kind.styles))
     scripts = "none" if script is None else _content_hash(script)
+    # Hashes instead of 'unsafe-inline': text that became markup by mistake could still run and style nothing.
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_content_hash(style)}'; script-src '{scripts}'; "
+        # Neither falls back to default-src.
         "base-uri 'none'; form-action 'none'"
     )
     return element(
         "head",
+        # The charset first: a browser looks for it in the first 1024 bytes only.
         element("meta", charset="utf-8"),
         kind.generator,
         element("meta", http_equiv="Content-Security-Policy", content=policy),

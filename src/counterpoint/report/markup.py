@@ -14,7 +14,9 @@ VOID_TAGS = frozenset({"br", "col", "hr", "img", "input", "link", "meta"})
 # Control characters, lone surrogates and direction overrides have no place in a page; a visible mark takes theirs.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 MAX_CHARACTERS = 300
+# Where an absolute path begins: / or ~/, but not // as in https://; C:\ or C:/; \\server; each also after file:.
 ROOT = r"(?:file:/*(?=/)|)(?:~?/(?!/)|[A-Za-z]:[\\/]|\\\\)"
+# A whole text and a quoted part may hold spaces; a bare path ends at the first, and at what encloses it.
 WHOLE_PATH = re.compile(rf"^{ROOT}[^\"'<>|]*$")
 QUOTED_PATH = re.compile(rf"(?P<before>[\"'])(?P<path>{ROOT}[^\"'<>|]+)(?=[\"'])")
 BARE_PATH = re.compile(rf"(?P<before>^|[\s\"'=(\[{{,;:|])(?P<path>{ROOT}[^\s\"'=)\]}},;|<>]+)")
@@ -70,7 +72,7 @@ def coordinate(value: float) -> str:
     ('3.14', '2', '0')
     """
     text = f"{value:.2f}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
+    return "0" if text == "-0" else text  # -0.001 rounds to -0.00
 
 
 def _render(child: Child) -> str:
@@ -81,6 +83,7 @@ def _render(child: Child) -> str:
         return child
     if isinstance(child, str):
         return escape(child)
+    # To two decimals: a number that must keep its digits is given as text.
     if isinstance(child, int | float):
         return coordinate(child)
     return "".join(_render(inner) for inner in child)
@@ -112,8 +115,9 @@ def hide_folders(text: str) -> str:
     >>> hide_folders("/vol/ada/My Photos/cat 1.jpg")
     '…/cat 1.jpg'
     """
-    if WHOLE_PATH.match(text) and len(text) > 1:
+    if WHOLE_PATH.match(text) and len(text) > 1:  # a lone slash is punctuation
         return _last_part(text)
+    # Quoted first: a bare match would end at the first space of a quoted path.
     text = QUOTED_PATH.sub(_keep_last_part, text)
     return BARE_PATH.sub(_keep_last_part, text)
 

@@ -59,12 +59,14 @@ def report(
     folders = [run.path for run in known]
     _check(folders)
     target = default_place(folders) if out is None else Path(out)
+    # Refuse before the work: what a run lacks takes long to make.
     check_target(RUN_PAGE, target)
     gaps = [{} if bare else _complete(run, quiet=quiet) for run in known]
     records = tuple(
         read_run(folder, name=name, order=order, gaps=gaps[order])
         for order, (folder, name) in enumerate(zip(folders, display_names(folders), strict=True))
     )
+    # The page is written whole, after everything was read: a damaged file leaves an earlier page as it is.
     write_text(target, render(records))
     return target
 
@@ -72,6 +74,7 @@ def report(
 def render(runs: Sequence[RunRecord], max_bytes: int = MAX_BYTES) -> Markup:
     """Render the page; its sections shrink step by step until it fits into ``max_bytes`` bytes."""
     page = Markup()
+    # At the last step every section is at its smallest; its page is kept even if it is still too large.
     for step in range(1 + max(len(section.smaller) for section in all_sections())):
         page = _page(runs, step)
         if len(page.encode()) <= max_bytes:
@@ -83,6 +86,7 @@ def default_place(folders: Sequence[Path]) -> Path:
     """Choose where the report goes: into the run folder, or into the folder that holds all runs."""
     if len(folders) == 1:
         return RunFolder(folders[0]).report
+    # Of the parents, so that the page does not go into one of the runs.
     return Path(os.path.commonpath([folder.resolve().parent for folder in folders])) / "report.html"
 
 
@@ -92,9 +96,11 @@ def display_names(folders: Sequence[Path]) -> list[str]:
     >>> display_names([Path("a/ncl"), Path("b/ncl"), Path("simclr")])
     ['a/ncl', 'b/ncl', 'simclr']
     """
+    # Resolved: "." has no name of its own.
     paths = [folder.resolve() for folder in folders]
     shared = Counter(path.name for path in paths)
     names = [path.name if shared[path.name] == 1 else f"{path.parent.name}/{path.name}" for path in paths]
+    # Runs of one folder name under parents of one name: only a number is left to tell them apart.
     return [
         name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
         for place, name in enumerate(names)
@@ -109,6 +115,7 @@ def _check(folders: Sequence[Path]) -> None:
         raise UsageError(
             f"report takes at most {MAX_RUNS} runs, got {len(folders)}; more cannot be told apart on one page"
         )
+    # Resolved: two ways to write a folder are one run.
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UsageError("report got the same run folder twice; name each run once")
 
@@ -118,6 +125,7 @@ def _complete(run: Run, *, quiet: bool) -> dict[str, str]:
     folder = run.folder
     files = {"evaluate": (folder.evaluation,), "diagnose": (folder.findings, folder.arrays)}
     lacking = [verb for verb, made in files.items() if not all(file.exists() for file in made)]
+    # Without an encoder both verbs would fail; the state of the training says more than their errors.
     if lacking and not folder.encoder_card.exists():
         why = UNTRAINED.get(folder.read_status().status, "its folder holds no encoder")
         return dict.fromkeys(lacking, f"There is no trained encoder to look at: {why}.")
@@ -136,6 +144,7 @@ def _make(verb: str, run: Run, *, quiet: bool) -> str:
     try:
         {"evaluate": evaluate, "diagnose": diagnose}[verb](run, quiet=quiet)
     except (CounterpointError, OSError) as error:
+        # Missing data or labels are no reason for no page: it says so where the result would stand.
         say(f"not possible, the page says why: {first_line(error)}")
         return f"This was not possible: {first_line(error)}"
     return ""

@@ -105,12 +105,14 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         name=printable(name),
         order=order,
         card=read_record(RunStatus, fit(read_json(folder.status)), folder.status.name),
+        # resolved.yaml has defaults and automatic choices, too; config.yaml only what was asked for.
         settings=flatten(resolved),
         asked=frozenset(flatten(_read_settings(folder.config))),
         reasons=flatten(reasons if isinstance(reasons, dict) else {}),
         epochs=_read_epochs(folder),
         evaluation=evaluation,
         other_evaluations=_read_other_evaluations(folder),
+        # What was found rests on the evaluation in part, which may be newer.
         diagnosis=judged_anew(diagnosis, evaluation.rows if evaluation else ()) if diagnosis else None,
         arrays=_read_arrays(folder.arrays),
         gaps={verb: printable(why) for verb, why in gaps.items()},
@@ -127,6 +129,7 @@ def fit(value: Any) -> Any:
         return printable(value)
     if isinstance(value, Mapping):
         fitted = {printable(str(key)): fit(child) for key, child in value.items()}
+        # Without nulls a missing key and a null read alike.
         return {key: child for key, child in fitted.items() if child is not None}
     if isinstance(value, list):
         return [fit(child) for child in value]
@@ -157,6 +160,7 @@ def _value_text(value: Any) -> str:
     """Write a setting as a person would type it."""
     if value is None:
         return "none"
+    # Before the text of other values: str(True) is Python's spelling.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -203,6 +207,7 @@ def _read_arrays(path: Path) -> Arrays:
     if not path.exists():
         return Arrays({}, None, None)
     try:
+        # A pickle could run code of whoever wrote the folder. Members are read, and found damaged, within this block.
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
@@ -213,9 +218,10 @@ def _read_arrays(path: Path) -> Arrays:
 
 def _spectrum(values: NDArray[Any]) -> NDArray[np.float64]:
     """Check singular values and put them in descending order."""
-    if values.ndim != 1 or values.dtype.kind not in "fiu":
+    if values.ndim != 1 or values.dtype.kind not in "fiu":  # f, i, u: numbers
         raise RunError(f"arrays.npz: a spectrum must be one row of numbers, got {values.dtype} {values.shape}")
     finite = values.astype(np.float64)[np.isfinite(values)]
+    # Variances: below 0 is rounding.
     return np.sort(np.maximum(finite, 0.0))[::-1]
 
 
@@ -232,6 +238,7 @@ def _thumbnails(images: NDArray[Any] | None) -> NDArray[np.uint8] | None:
 
 def _histogram(arrays: Mapping[str, NDArray[Any]]) -> Histogram | None:
     """Check the histogram of cosines: one more edge than bins."""
+    # All three or none: a histogram without its edges says nothing.
     names = ("cosines/edges", "cosines/positive", "cosines/negative")
     if any(name not in arrays for name in names):
         return None

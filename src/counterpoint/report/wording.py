@@ -23,15 +23,18 @@ def number(value: float | None, digits: int = 3) -> str:
         return ABSENT
     if value == 0:
         return "0"
+    # 61.234: exponent 1, so that 3 digits leave 1 decimal.
     exponent = math.floor(math.log10(abs(value)))
     if exponent < -3 or exponent > 8:
         mantissa = f"{value / 10.0**exponent:.{digits - 1}f}".rstrip("0").rstrip(".")
+        # A factor of 1 says nothing beside a power of ten.
         factor = {"1": "", "-1": "-"}.get(mantissa, f"{mantissa}×")
         return f"{factor}{power_of_ten(exponent)}".replace("-", MINUS)
     if float(value).is_integer():
         return f"{int(value):,}".replace("-", MINUS)
     decimals = max(digits - 1 - exponent, 0)
     text = f"{value:,.{decimals}f}"
+    # Zeros go behind a point only: 1,200 keeps its own.
     return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", MINUS)
 
 
@@ -71,6 +74,7 @@ def interval(low: float | None, high: float | None, unit: Unit = "share") -> str
     """
     if low is None or high is None:
         return ""
+    # The sign of the unit stands once, at the end.
     return f"{figure_of(unit, low).removesuffix(NO_BREAK + '%')} to {figure_of(unit, high)}"
 
 
@@ -89,6 +93,7 @@ def cosine(value: float | None) -> str:
     >>> cosine(0.8873), cosine(-0.0003), cosine(-0.25)
     ('0.89', '0.00', '−0.25')
     """
+    # + 0.0 turns -0.0 into 0.0.
     return ABSENT if value is None else f"{round(value, 2) + 0.0:.2f}".replace("-", MINUS)
 
 
@@ -102,6 +107,7 @@ def duration(seconds: float | None) -> str:
         return ABSENT
     if seconds < 10:
         return f"{number(seconds, 2)}{NO_BREAK}s"
+    # Rounded before it is divided: 59.6 s are 1 min, not 60 s.
     whole = round(seconds)
     for size, unit, smaller, smaller_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= size:

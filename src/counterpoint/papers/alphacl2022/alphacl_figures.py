@@ -35,6 +35,7 @@ def figure_2(run: FigureRun) -> Reproduction:
         x_alpha_DD, generator = _gaussian_covariance(run.seed + start)
         layers = draw_layers([WIDTH] * (DEPTH + 1), generator=generator)
         runs.append(ascend(x_alpha_DD, layers, num_steps=num_steps))
+        # Corollary 3: each row of the layers below the last has norm 1 / sqrt(n_l).
         filters.append(ascend(x_alpha_DD, layers, num_steps=2 * num_steps, per_filter=True))
     return Reproduction(
         name="alphacl-fig2",
@@ -113,15 +114,18 @@ def figure_3(run: FigureRun) -> Reproduction:
 def _gaussian_covariance(seed: int) -> tuple[Tensor, torch.Generator]:
     """X_alpha of Gaussian inputs with random weights, and the generator that goes on."""
     generator = torch.Generator().manual_seed(seed)
+    # Zero before rows are divided by their sums: the diagonal is no pair.
     alpha_NN = torch.rand(NUM_SAMPLES, NUM_SAMPLES, generator=generator, dtype=torch.float64).fill_diagonal_(0)
     x_ND = torch.randn(NUM_SAMPLES, WIDTH, generator=generator, dtype=torch.float64)
     other_ND = x_ND + 0.3 * torch.randn(NUM_SAMPLES, WIDTH, generator=generator, dtype=torch.float64)
+    # Rows of sum 1, as those of InfoNCE are at epsilon = 0 (Theorem 2).
     return contrastive_covariance(alpha_NN / alpha_NN.sum(1, keepdim=True), x_ND, other_ND), generator
 
 
 def _claims_2(runs: Sequence[Ascent], filters: Sequence[Alignment]) -> list[Claim]:
     """What Fig. 2 and its caption say, the worst of all starts beside it."""
     early, last = (min(float(run.ratio[place]) for run in runs) for place in (100, -1))
+    # Theorem 3: W_l = v_l v_{l-1}^T has the singular values 1, 0, 0, ...
     first = min(float(run.singular_TL2[-1, :, 0].min()) for run in runs)
     second = max(float(run.singular_TL2[-1, :, 1].max()) for run in runs)
     uneven = max(end.unevenness for end in filters)
@@ -194,6 +198,7 @@ def _fixed_importance(seed: int, *, num_steps: int) -> _Fixed:
     x_alpha_MM = contrastive_covariance(alpha_NN / alpha_NN.sum(1, keepdim=True), mixture.first_NM, mixture.second_NM)
     w1_KM, w2_OK = draw_layers([MODES, HIDDEN, OUTPUTS], generator=generator)
     linear = ascend(x_alpha_MM, [w1_KM, w2_OK], num_steps=num_steps)
+    # Lemma 3: negative weights do nothing, so the ReLU network starts from the positive part.
     return _Fixed(linear, ascend_sticky(x_alpha_MM, w1_KM.clamp(min=0), w2_OK, num_steps=num_steps))
 
 
@@ -204,6 +209,7 @@ def _batches(count: int) -> list[Tensor]:
         generator = torch.Generator().manual_seed(number)
         mode_N = torch.randint(MODES, (BATCH,), generator=generator)
         noise_2N = NOISE * torch.randn(2, BATCH, generator=generator, dtype=torch.float64)
+        # One mode per sample, of another size in each view: Assumption 1, save where noise turns a small mode negative.
         batches.append(F.one_hot(mode_N, MODES) * (MAGNITUDES[mode_N] + noise_2N)[:, :, None])
     return batches
 
@@ -211,9 +217,11 @@ def _batches(count: int) -> list[Tensor]:
 def _train(setting: _Setting, batches: Sequence[Tensor], *, seed: int, num_iterations: int) -> _Trained:
     """SGD on InfoNCE with same-view negatives; entries of a ReLU network's first layer are kept >= 0."""
     weights = _initial_layers(setting, seed)
+    # gain and bias of BatchNorm
     affine = [torch.ones(HIDDEN, dtype=torch.float64), torch.zeros(HIDDEN, dtype=torch.float64)]
     parameters = [p.requires_grad_() for p in (weights + affine if setting.is_released else weights)]
     optimiser = torch.optim.SGD(parameters, lr=RATE, momentum=0.9, weight_decay=5e-3 if setting.is_released else 0.0)
+    # epsilon = 1. The released logits are z1 z1^T with z1 . z2 on the diagonal: negatives are of the same view.
     loss = InfoNCE(TEMPERATURE, 1.0, "same-view", setting.is_released, anchors="first")
     seen: list[int] = []
     concentration: list[float] = []
@@ -243,6 +251,7 @@ def _outputs(setting: _Setting, parameters: Sequence[Tensor], x_NM: Tensor) -> T
     hidden_NK = x_NM @ parameters[0].T
     hidden_NK = torch.relu(hidden_NK) if setting.is_relu else hidden_NK
     if setting.is_released:
+        # Each view by its own batch statistics, without running averages.
         hidden_NK = F.batch_norm(hidden_NK, None, None, *parameters[2:], training=True)
     return hidden_NK @ parameters[1].T
 
@@ -251,9 +260,11 @@ def _outputs(setting: _Setting, parameters: Sequence[Tensor], x_NM: Tensor) -> T
 def _constrain(setting: _Setting, weights: Sequence[Tensor]) -> None:
     """Project onto the constraint: non-negative under a ReLU, Frobenius norm 1 unless as released."""
     if setting.is_relu:
+        # As released: after every step, not in the forward pass.
         weights[0].clamp_(min=0.0)
     if not setting.is_released:
         for layer in weights:
+            # Differs from the released option, which keeps the initial norm: Eq. 11 asks for 1.
             layer.div_(layer.norm())
 
 
@@ -272,6 +283,7 @@ def _fixed_claims(fixed: Sequence[_Fixed]) -> list[Claim]:
     """Theorem 3 beside Theorem 6."""
     linear, relu = [_rank(run.linear.weights[0]) for run in fixed], [_rank(run.relu.w1_KM) for run in fixed]
     found = [describe_first_layer(run.relu.w1_KM) for run in fixed]
+    # Theorem 6: W1 = v e_m^T, or rank above 1.
     holds = all(layer.single_mode is not None or layer.rank > 1 for layer in found)
     modes = ", ".join("several modes" if f.single_mode is None else f"mode {f.single_mode + 1}" for f in found)
     return [
@@ -329,6 +341,7 @@ def _panels_3(fixed: _Fixed, trained: dict[str, _Trained]) -> list[LinePanel | M
     released = trained[RELEASED.name]
     order = _by_mode(released.w1_KM)
     maps = [_heat_map(f"W1: {name}", w_KM[_by_mode(w_KM)], "mode") for name, w_KM in layers.items()]
+    # Fig. 3 shows W1 and W2^T W2; nodes have no order of their own, so they are put in that of their modes.
     gram_KK = (released.w2_OK.T @ released.w2_OK)[order][:, order]
     return [
         *maps,
@@ -345,6 +358,7 @@ def _by_mode(w_KM: Tensor) -> Tensor:
 
 def _heat_map(title: str, values: Tensor, column: str) -> MatrixPanel:
     """Entries over the largest one, to two digits."""
+    # + 0.0 turns -0.0 into 0.0.
     scaled = (values / values.abs().max()).mul(100).round().div(100) + 0.0
     rows, columns = (
         [f"{word} {n + 1}" for n in range(size)] for word, size in zip(("node", column), values.shape, strict=True)

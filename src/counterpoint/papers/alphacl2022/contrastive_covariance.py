@@ -101,6 +101,7 @@ def contrastive_covariance(
     )
     if len(b_NQ) != len(a_NP):
         raise UsageError(f"a and b must have the same number of rows, got {len(a_NP)} and {len(b_NQ)}")
+    # alpha is not symmetric: i gives beta_i as an anchor and receives the rest as a negative of others.
     beta_N, received_N = weight_NN.sum(1), weight_NN.sum(0)
     # sum_ij alpha_ij (a_i - a_j)(b_i - b_j)^T is a graph Laplacian between a and b.
     laplacian_NN = torch.diag(beta_N + received_N) - weight_NN - weight_NN.T
@@ -133,7 +134,7 @@ def energy(alpha_NN: Tensor, z_ND: Tensor, partner_ND: Tensor) -> Tensor:
     """
     weight_NN = _off_diagonal(alpha_NN, len(z_ND))
     z_ND, partner_ND = _both_views(z_ND, partner_ND, "z")
-    return (weight_NN * gap_costs(z_ND, partner_ND)).sum()
+    return (weight_NN * gap_costs(z_ND, partner_ND)).sum()  # Eq. 20
 
 
 def gap_costs(z_ND: Tensor, partner_ND: Tensor) -> Tensor:
@@ -143,6 +144,7 @@ def gap_costs(z_ND: Tensor, partner_ND: Tensor) -> Tensor:
     tensor([[0., 1.],
             [1., 0.]])
     """
+    # |a|^2 + |b|^2 - 2 a.b would lose the digits of close pairs.
     pair_NN = 0.5 * (z_ND[:, None] - z_ND).square().sum(2)
     own_N = 0.5 * (z_ND - partner_ND).square().sum(1)
     return pair_NN - own_N[:, None]
@@ -175,6 +177,7 @@ def loss_gradients(alpha_NN: Tensor, z_ND: Tensor, partner_ND: Tensor) -> ViewGr
     """
     weight_NN = _off_diagonal(alpha_NN, len(z_ND))
     z_ND, partner_ND = _both_views(z_ND, partner_ND, "z")
+    # Where j is an anchor, it repels z_i too: hence the transposed weights.
     beta_N1, received_N1 = weight_NN.sum(1)[:, None], weight_NN.sum(0)[:, None]
     away_ND = weight_NN @ z_ND - beta_N1 * partner_ND + weight_NN.T @ z_ND - received_N1 * z_ND  # Eq. 50
     return ViewGradients(away_ND, beta_N1 * (partner_ND - z_ND))  # Eq. 51
@@ -213,12 +216,13 @@ def weigh(loss: PairLoss | AlphaCL, z0: Tensor, z1: Tensor) -> WeighedPairs:
         raise UsageError("backpropagate_alpha must be False: Theorem 1 holds for alpha held fixed")
     z0, z1 = prepare_views(z0.double(), z1.double(), normalize=loss.pairing.normalize)
     z_VD, partner_VD = torch.cat([z0, z1]), torch.cat([z1, z0])
+    # Normalising keeps a zero vector at zero, where the loss has no gradient to compare with.
     if loss.pairing.normalize and bool((z_VD == 0).all(dim=1).any()):
         raise UsageError("a zero vector has no direction; leave the sample out, or use a loss with normalize=False")
     is_first_only = isinstance(loss, PairLoss) and loss.pairing.anchors == "first"
     num_anchors = len(z0) if is_first_only else 2 * len(z0)
     is_sum = isinstance(loss, PairLoss) and loss.reduction == "sum"
-    alpha_VV = loss.importance(z0, z1).detach()
+    alpha_VV = loss.importance(z0, z1).detach()  # sg(alpha) of Theorem 1
     return WeighedPairs(alpha_VV, z_VD, partner_VD, 1.0 if is_sum else 1.0 / num_anchors)
 
 
@@ -232,6 +236,7 @@ def _off_diagonal(alpha_NN: Tensor, num_anchors: int) -> Tensor:
             f"alpha must be >= 0, got {float(alpha_NN.min()):g}; importance is phi' psi' of growing functions"
         )
     weight_NN = alpha_NN.double()
+    # Not in place: double() returns the caller's own tensor if that is float64 already.
     return weight_NN - torch.diag(weight_NN.diagonal())
 
 
@@ -243,5 +248,6 @@ def _both_views(z_ND: Tensor, partner_ND: Tensor, name: str) -> tuple[Tensor, Te
         raise UsageError(
             f"{name} and its partners must have one shape, got {tuple(z_ND.shape)}, {tuple(partner_ND.shape)}"
         )
+    # Far from the origin the products of Eq. 5's Laplacian form would cancel. Detached: a shift carries no gradient.
     mean_D = z_ND.detach().double().mean(0)
     return z_ND.double() - mean_D, partner_ND.double() - mean_D

@@ -162,13 +162,16 @@ def ascend(
     if num_steps < 1:
         raise UsageError(f"num_steps must be >= 1, got {num_steps}; 500 is enough for 5 layers")
     x_DD, layers = _checked(x_alpha_DD, weights)
+    # Theorem 3: the global maximum of 2 E; eigvalsh is ascending.
     largest = float(torch.linalg.eigvalsh(x_DD)[-1])
     if largest <= 0:
         raise UsageError(f"X_alpha must have a positive eigenvalue, got {largest:g} as the largest; nothing is learned")
     layers = _constrained(layers, per_filter)
     path = [layers]
     for _ in range(num_steps):
+        # All layers move from the same point: a layer must not see its neighbour's new value.
         velocities = _velocities(x_DD, layers)
+        # One scale for all keeps the direction of the flow; at a point where all velocities are 0 nothing moves.
         scale = step / max(torch.finfo(x_DD.dtype).tiny, *(float(v.norm()) for v in velocities))
         layers = _constrained([w + scale * v for w, v in zip(layers, velocities, strict=True)], per_filter)
         path.append(layers)
@@ -196,9 +199,12 @@ def alignment(weights: Sequence[Tensor]) -> Alignment:
     _check_chain(layers)
     vectors = [torch.linalg.svd(layers[0]).Vh[0]]
     for layer in layers:
+        # The vectors follow from v_0: of all unit v, W u / |W u| makes v u^T nearest to W.
         image = layer @ vectors[-1]
+        # A layer that maps the direction to 0 keeps its whole norm as residual.
         vectors.append(image / image.norm() if bool(image.norm() > 0) else image)
     pairs = zip(layers, vectors[1:], vectors[:-1], strict=True)
+    # Definition 4, and Definition 5 for the inner vectors.
     residual = max(float((w - torch.outer(out, into)).norm()) for w, out, into in pairs)
     inner = vectors[1:-1]
     unevenness = max((float((v.abs() - 1 / math.sqrt(len(v))).abs().max()) for v in inner), default=0.0)
@@ -226,16 +232,19 @@ def pca_energy(x_alpha_DD: Tensor, num_components: int) -> float:
     x_DD, _ = _checked(x_alpha_DD, [torch.eye(len(x_alpha_DD))])
     if not 1 <= num_components <= len(x_DD):
         raise UsageError(f"num_components must be from 1 to {len(x_DD)}, got {num_components}")
+    # Ky Fan's theorem: orthonormal rows get the leading eigenvalues at most, their eigenvectors exactly those.
     return 0.5 * float(torch.linalg.eigvalsh(x_DD)[-num_components:].sum())
 
 
 def _velocities(x_DD: Tensor, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Lemma 1, from the products below and above each layer."""
+    # below[l - 1] = W_{<l}; the last one is the whole product, W_{>l} W_l W_{<l} for every l.
     below = _products(layers)
     above = torch.eye(len(layers[-1]), dtype=x_DD.dtype)
     velocities: list[Tensor] = []
     for index in reversed(range(len(layers))):
-        velocities.append(above.T @ below[-1] @ x_DD @ below[index].T)
+        velocities.append(above.T @ below[-1] @ x_DD @ below[index].T)  # Lemma 1
+        # W_{>l-1}, for the layer below.
         above = above @ layers[index]
     return tuple(reversed(velocities))
 
@@ -253,6 +262,7 @@ def _constrained(layers: Sequence[Tensor], per_filter: bool) -> tuple[Tensor, ..
     scaled: list[Tensor] = []
     for index, layer in enumerate(layers):
         rows = per_filter and index < len(layers) - 1
+        # Rows of norm 1 / sqrt(n_l), not 1 as in the remark before Definition 5: they keep |W_l|_F = 1.
         norm = layer.norm(dim=1, keepdim=True) * math.sqrt(len(layer)) if rows else layer.norm()
         if not bool((norm > 0).all()):
             raise UsageError(
@@ -265,7 +275,7 @@ def _constrained(layers: Sequence[Tensor], per_filter: bool) -> tuple[Tensor, ..
 def _objective(x_DD: Tensor, layers: Sequence[Tensor]) -> Tensor:
     """tr(W X W^T)."""
     full = _products(layers)[-1]
-    return ((full @ x_DD) * full).sum()
+    return ((full @ x_DD) * full).sum()  # Eq. 11; tr(A B^T) as a sum of products
 
 
 def _two_singular(layer_TKD: Tensor) -> Tensor:
@@ -297,6 +307,7 @@ def check_symmetric(x_alpha_DD: Tensor) -> Tensor:
     asymmetry = float((x_DD - x_DD.T).abs().max())
     if asymmetry > SYMMETRIC * float(x_DD.abs().max()):
         raise UsageError(f"X_alpha must be symmetric, but differs from its transpose by {asymmetry:.3g}")
+    # eigvalsh reads one triangle, products read both: they must hold the same bits.
     return 0.5 * (x_DD + x_DD.T)
 
 

@@ -62,12 +62,15 @@ class ImportanceProblem:
 
     def objective(self, alpha_AV: Tensor) -> float:
         """E - R of any alpha of finite entries, with 0 log 0 = 0; infinite where a weight lies on an infinite cost."""
+        # Infinite costs count only where there is weight: 0 * infinity is NaN.
         cost_AV = torch.where(alpha_AV > 0, self.cost_AV, 0.0)
+        # entr(a) = -a log a, 0 at 0
         return float((alpha_AV * cost_AV).sum() - self.temperature * torch.special.entr(alpha_AV).sum())
 
     def minimum(self) -> float:
         r"""The least objective, :math:`\sum_i \tau m_i (\log m_i - \log \sum_j e^{-c_{ij}/\tau})`."""
         log_sum_A = torch.logsumexp(-self.cost_AV / self.temperature, dim=1)
+        # m log m is 0 for an anchor without mass
         least_A = torch.xlogy(self.mass_A, self.mass_A) - self.mass_A * log_sum_A
         return self.temperature * float(least_A.sum())
 
@@ -80,8 +83,10 @@ class ImportanceProblem:
             ValueError: alpha is negative somewhere, or a row does not sum to its mass.
         """
         self._check_feasible(alpha_AV)
+        # -inf for an anchor without mass
         log_share_AV = torch.log_softmax(-self.cost_AV / self.temperature, dim=1) + self.mass_A.log()[:, None]
         is_used_AV = alpha_AV > 0
+        # Both terms only where there is weight, else 0 * -infinity would be NaN.
         log_ratio_AV = torch.where(is_used_AV, alpha_AV, 1.0).log() - torch.where(is_used_AV, log_share_AV, 0.0)
         return self.temperature * float((alpha_AV * log_ratio_AV).sum())
 
@@ -90,12 +95,13 @@ class ImportanceProblem:
 
         Anchors without mass do not count.
         """
+        # Eq. 62: the slope is the multiplier mu, one number per anchor.
         is_pair_AV = torch.isfinite(self.cost_AV) & (self.mass_A > 0)[:, None]
         safe_AV = torch.where(is_pair_AV, alpha_AV, 1.0)
         slope_AV = torch.where(is_pair_AV, self.cost_AV, 0.0) + self.temperature * (safe_AV.log() + 1)
         highest_A = slope_AV.masked_fill(~is_pair_AV, -math.inf).amax(dim=1)
         lowest_A = slope_AV.masked_fill(~is_pair_AV, math.inf).amin(dim=1)
-        return float((highest_A - lowest_A).clamp(min=0.0).max())
+        return float((highest_A - lowest_A).clamp(min=0.0).max())  # an anchor that is left out has -inf - inf
 
     def _check_feasible(self, alpha_AV: Tensor) -> None:
         """Require alpha in the set A of Eq. 7."""
@@ -104,6 +110,7 @@ class ImportanceProblem:
         if bool((alpha_AV < 0).any()):
             raise UsageError(f"alpha must be >= 0, got {float(alpha_AV.min()):g}")
         off_A = (alpha_AV.sum(1) - self.mass_A).abs() - FEASIBLE * self.mass_A
+        # Asked so that a NaN is refused, too.
         if not bool((off_A <= 0).all()):
             row = int(off_A.argmax())
             total, mass = float(alpha_AV[row].sum()), float(self.mass_A[row])
@@ -142,10 +149,12 @@ def importance_problem(loss: PairLoss, z0: Tensor, z1: Tensor) -> ImportanceProb
     if not loss.psi.function.in_log_domain:
         raise UsageError(f"Theorem 2 needs psi(x) = exp(x / tau), got {loss.psi.formula}; such are InfoNCE, DCL, MINE")
     z0, z1 = (z.detach() for z in prepare_views(z0.double(), z1.double(), normalize=loss.pairing.normalize))
-    temperature = 1.0 / loss.psi.scale
+    temperature = 1.0 / loss.psi.scale  # psi(x) = exp(scale x + margin)
     is_pair_AV = _repels(loss.pairing, len(z0))
     cost_VV = gap_costs(torch.cat([z0, z1]), torch.cat([z1, z0]))
+    # One column per vector; anchors that are first views only are the first n rows.
     cost_AV = cost_VV[: len(is_pair_AV)].masked_fill(~is_pair_AV, math.inf)
+    # A margin multiplies psi, and so xi, by e^margin.
     log_xi_A = torch.logsumexp(-cost_AV / temperature, dim=1) + loss.psi.margin
     # xi phi'(xi) is the slope of phi in log xi.
     slope_A = torch.func.grad(lambda log_xi: loss.phi.of_statistic(log_xi, is_log=True).sum())(log_xi_A)
@@ -160,4 +169,4 @@ def _repels(pairing: Pairing, num_samples: int) -> Tensor:
     is_other_AV = sample_V[anchor_A][:, None] != sample_V
     is_same_view_AV = view_V[anchor_A][:, None] == view_V
     kinds = {"two-view": is_other_AV, "same-view": is_other_AV & is_same_view_AV}
-    return kinds.get(pairing.negatives, is_other_AV & ~is_same_view_AV)
+    return kinds.get(pairing.negatives, is_other_AV & ~is_same_view_AV)  # "cross-view"

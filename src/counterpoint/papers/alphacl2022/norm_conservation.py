@@ -79,12 +79,15 @@ def normalisation_jacobian(x_K: Tensor, *, is_centred: bool) -> Tensor:
     """
     check_features(x_K[None], "x", min_rows=1)
     x_K = x_K.double()
-    centring_KK = torch.eye(len(x_K), dtype=torch.float64) - (1.0 / len(x_K) if is_centred else 0.0)
+    centring_KK = torch.eye(len(x_K), dtype=torch.float64) - (1.0 / len(x_K) if is_centred else 0.0)  # I - 1 1^T / K
     centred_K = centring_KK @ x_K
     length = float(centred_K.norm())
+    # Rounding leaves about eps |x| of a constant vector, not 0.
     if length <= 4 * torch.finfo(torch.float64).eps * float(x_K.norm()):
         raise UsageError("x must not be zero, nor constant where the mean is taken off; it has no direction")
+    # Differs from Lemma 6, where y is divided by |x|: the length is that of the centred vector.
     unit_K = centred_K / length
+    # Centred, u is orthogonal to 1, so that its projection is simply taken off.
     return (centring_KK - torch.outer(unit_K, unit_K)) / length
 
 
@@ -116,6 +119,7 @@ def loss_flow(
     """
 
     def velocity(layers: Sequence[Tensor]) -> Sequence[Tensor]:
+        # States of the integrator have no graph; each evaluation starts one.
         leaves = [layer.detach().requires_grad_() for layer in layers]
         return [-slope for slope in torch.autograd.grad(loss_of_weights(leaves), leaves)]
 
@@ -139,10 +143,10 @@ def drifts(flow: LayerFlow) -> Drifts:
     >>> drifts(flow).layer_norms_L, drifts(flow).balances_L
     (tensor([0.]), tensor([]))
     """
-    filters = [layer_TKD.square().sum(2) for layer_TKD in flow.layers]
+    filters = [layer_TKD.square().sum(2) for layer_TKD in flow.layers]  # |w_lk|^2 at each time
     norms = [filter_TK.sum(1) for filter_TK in filters]
     pairs = list(zip(flow.layers, flow.layers[1:], strict=False))
-    balances = [lower @ lower.mT - upper.mT @ upper for lower, upper in pairs]
+    balances = [lower @ lower.mT - upper.mT @ upper for lower, upper in pairs]  # of neighbours (section 4.1)
     nodes = [balance.diagonal(dim1=1, dim2=2) for balance in balances]
     return Drifts(*(_relative_drifts(series) for series in (norms, filters, balances, nodes)))
 

@@ -113,10 +113,13 @@ def ascend_sticky(x_alpha_MM: Tensor, w1_KM: Tensor, w2_OK: Tensor, *, num_steps
     for _ in range(num_steps):
         velocity = sticky_velocities(x_alpha_MM, w1_KM, w2_OK)
         largest = max(float(velocity.first_KM.norm()), float(velocity.second_OK.norm()))
+        # tiny: at a critical point the velocities are 0, and nothing moves.
         scale = STEP / max(largest, torch.finfo(torch.float64).tiny)
+        # Theorem 4: an entry that would cross 0 lands on it, and from there on its velocity is 0.
         w1_KM = _unit((w1_KM + scale * velocity.first_KM).clamp(min=0.0), "W_1")
         w2_OK = _unit(w2_OK + scale * velocity.second_OK, "W_2")
         objectives.append(twice_energy(x_alpha_MM, [w1_KM, w2_OK]))
+    # Of the end: the last velocity of the loop is from before its step.
     velocity = sticky_velocities(x_alpha_MM, w1_KM, w2_OK)
     objective_T = torch.tensor(objectives, dtype=torch.float64)
     return StickyAscent(objective_T, w1_KM, w2_OK, _criticality(velocity, w1_KM, w2_OK))
@@ -147,7 +150,7 @@ def describe_first_layer(w1_KM: Tensor) -> FirstLayer:
     w_KM = torch.where(w_KM > NEGLIGIBLE * w_KM.max(), w_KM, 0.0)
     modes = tuple(int(m) for m in w_KM.any(dim=0).nonzero()[:, 0])
     seeing_KM = w_KM[w_KM.any(dim=1)]
-    unit_KM = seeing_KM / seeing_KM.norm(dim=1, keepdim=True)
+    unit_KM = seeing_KM / seeing_KM.norm(dim=1, keepdim=True)  # silent nodes have no direction
     concentration, coverage = float(unit_KM.amax(dim=1).mean()), float(unit_KM.amax(dim=0).mean())
     return FirstLayer(rank, modes, modes[0] if len(modes) == 1 else None, concentration, coverage)
 
@@ -181,10 +184,13 @@ def best_two_modes(x_alpha_22: Tensor) -> TwoModeOptimum:
     a, c, h = float(x_22[0, 0]), float(x_22[1, 1]), -float(x_22[0, 1])
     if h <= 0:
         raise UsageError(f"X_alpha must have a negative off-diagonal entry (Lemma 15), got {-h:g}")
+    # Negative semidefinite: no diagonal entry above 0, and a determinant a c - h^2 >= 0.
     if max(a, c) <= 0 and h * h <= a * c:
         raise UsageError("X_alpha must have a positive eigenvalue; without one nothing is learned")
+    # The quadratic in p has its top inside (0, 1) only if h exceeds both a and c; else an end is best.
     if h <= max(a, c):
         return TwoModeOptimum(max(a, c), 1.0 if a >= c else 0.0, 1)
+    # The top is where a p + h (1 - p) = c (1 - p) + h p.
     curvature = 2 * h - a - c
     return TwoModeOptimum((h * h - a * c) / curvature, (h - c) / curvature, 2)
 
@@ -200,6 +206,7 @@ def _unit(layer: Tensor, name: str) -> Tensor:
 def _criticality(velocity: LayerVelocities, w1_KM: Tensor, w2_OK: Tensor) -> float:
     """What is left of the gradients beside the layers themselves, relative to 2 E = <W_l, velocity_l>."""
     pairs = ((velocity.first_KM, w1_KM), (velocity.second_OK, w2_OK))
+    # Along the layer itself the gradient is the multiplier of |W_l|_F = 1, 2 E for both layers (Eq. 30).
     pulls = [float((v * w).sum()) for v, w in pairs]
     rest = max(float((v - pull * w).norm()) for (v, w), pull in zip(pairs, pulls, strict=True))
     return rest / max(abs(pulls[0]), torch.finfo(torch.float64).tiny)
@@ -261,12 +268,15 @@ def follow_single_node(x_alpha_MM: Tensor, w_M: Tensor, *, horizon: float = 1e4)
     check_positive(horizon, "horizon", hint="1e4 is the default")
     x_MM, u_M = check_symmetric(x_alpha_MM).numpy(), w_M.detach().double().clamp(min=0.0).numpy()
     _check(x_MM, u_M)
+    # Time in units of 1 / |X_alpha|: one horizon for all scales of the data.
     x_MM, u_M, now = x_MM / np.linalg.norm(x_MM, 2), u_M / np.linalg.norm(u_M), 0.0
     times, weights, order = [np.zeros(1)], [u_M[None]], []
     alive = np.flatnonzero(u_M)
+    # u_M is 0 outside ``alive``; a turn ends with one living entry fewer, or at the horizon.
     while len(alive) > 1 and now < horizon:
         stretch = _until_one_dies(x_MM[np.ix_(alive, alive)], u_M[alive], (now, horizon))
         states_TM = np.zeros((len(stretch.times_T), len(u_M)))
+        # The event is found up to rounding, on either side of 0.
         states_TM[:, alive] = stretch.states_ST.T.clip(min=0.0)
         times.append(stretch.times_T)
         weights.append(states_TM)
@@ -276,6 +286,7 @@ def follow_single_node(x_alpha_MM: Tensor, w_M: Tensor, *, horizon: float = 1e4)
             alive = np.delete(alive, stretch.died)
             u_M[order[-1]] = 0.0
     mode = int(alive[0]) if len(alive) == 1 else None
+    # The last state once more, with the dead entry exactly 0.
     weights_TM = torch.from_numpy(np.concatenate([*weights, u_M[None] / np.linalg.norm(u_M)]))
     times_T = torch.from_numpy(np.concatenate([*times, [now]]))
     return SingleNodePath(times_T, weights_TM, tuple(order), mode, _status(mode, len(alive), horizon))
@@ -286,11 +297,12 @@ def _until_one_dies(x_SS: np.ndarray, w_S: np.ndarray, span: tuple[float, float]
 
     def velocity(time: float, u_S: np.ndarray) -> np.ndarray:
         pull_S = x_SS @ u_S
-        return pull_S - (u_S @ pull_S) * u_S
+        return pull_S - (u_S @ pull_S) * u_S  # Eq. 41 on the sphere
 
     def least(time: float, u_S: np.ndarray) -> float:
         return float(u_S.min())
 
+    # Downwards only: an entry that starts next to 0 and grows is alive.
     least.terminal, least.direction = True, -1.0  # type: ignore[attr-defined]
     solved = solve_ivp(velocity, span, w_S, method="DOP853", events=least, rtol=TOLERANCE, atol=TOLERANCE)
     is_over = solved.status == 0  # the horizon came first
@@ -312,6 +324,7 @@ def _check(x_MM: np.ndarray, w_M: np.ndarray) -> None:
         raise UsageError("w must have a positive entry; a ReLU node without one is silent for ever")
     if not x_MM.any():
         raise UsageError("X_alpha must not be zero; nothing moves, and time has no unit")
+    # The diagonal less infinity leaves the largest off-diagonal entry.
     largest = float((x_MM - np.diag(np.full(len(x_MM), np.inf))).max()) if len(x_MM) > 1 else -1.0
     if largest >= 0:
         raise UsageError(f"X_alpha must have negative off-diagonal entries (Lemma 15), got {largest:g}")

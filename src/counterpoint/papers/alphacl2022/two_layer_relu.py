@@ -102,8 +102,10 @@ def as_mixture(first_NM: Tensor, second_NM: Tensor) -> ModeMixture:
     _refuse_first((both < 0).any(dim=2).any(dim=0), "has a negative entry; modes are non-negative")
     _refuse_first(((both > 0).sum(dim=2) > 1).any(dim=0), "has more than one positive entry; modes are one-hot")
     largest_N, mode_N = first_NM.max(dim=1)
+    # A row has one positive entry at most, so that its sum is that entry.
     factor_N = second_NM.sum(1) / torch.where(largest_N > 0, largest_N, 1.0)
     off_N = (second_NM - factor_N[:, None] * first_NM).abs().amax(dim=1)
+    # gamma > 0: a sample that is 0 in one view must be so in both.
     is_off_N = (off_N > SAME_SCALE * second_NM.amax(dim=1)) | ((largest_N > 0) & (factor_N <= 0))
     _refuse_first(is_off_N, "has a second view that is no positive multiple of the first; augmentation only scales")
     return ModeMixture(first_NM, second_NM, torch.where(largest_N > 0, mode_N, -1))
@@ -135,6 +137,7 @@ def draw_mixture(
     num_modes = len(magnitudes_M)
     if num_samples < num_modes:
         raise UsageError(f"num_samples must be at least the number of modes {num_modes}, got {num_samples}")
+    # Lemma 15 needs every mode; the order of samples is arbitrary, so the first ones cover them.
     rest_N = torch.randint(num_modes, (num_samples - num_modes,), generator=generator)
     mode_N = torch.cat([torch.arange(num_modes), rest_N])
     factor_2N = torch.exp(spread * torch.randn(2, num_samples, generator=generator, dtype=torch.float64))
@@ -172,7 +175,8 @@ def relu_velocities(alpha_NN: Tensor, mixture: ModeMixture, w1_KM: Tensor, w2_OK
     first_KM, second_OK = torch.zeros_like(w1_KM), torch.zeros_like(w2_OK)
     for x_NM, f_NK, slope_NO in zip(views, hidden, (slopes.anchors_ND, slopes.partners_ND), strict=True):
         received_NK = -slope_NO @ w2_OK  # g, of the energy: minus the loss's
-        first_KM = first_KM + (received_NK * (f_NK > 0)).T @ x_NM
+        first_KM = first_KM + (received_NK * (f_NK > 0)).T @ x_NM  # Eq. 39
+        # Lemma 1 for the upper layer, sample by sample.
         second_OK = second_OK - slope_NO.T @ f_NK
     return LayerVelocities(first_KM, second_OK)
 
@@ -203,7 +207,7 @@ def sticky_velocities(x_alpha_MM: Tensor, w1_KM: Tensor, w2_OK: Tensor) -> Layer
             f"W_1 must be >= 0, got {float(w1_KM.min()):g}; Lemma 3: use its positive part, w1.clamp(min=0)"
         )
     first_KM, second_OK = layer_velocities(x_alpha_MM, [w1_KM, w2_OK])
-    return LayerVelocities(torch.where(w1_KM > 0, first_KM, 0.0), second_OK)
+    return LayerVelocities(torch.where(w1_KM > 0, first_KM, 0.0), second_OK)  # Eq. 40
 
 
 def mode_spectrum(x_alpha_MM: Tensor) -> ModeSpectrum:
@@ -227,7 +231,9 @@ def mode_spectrum(x_alpha_MM: Tensor) -> ModeSpectrum:
     if len(x_MM) < 2:
         raise UsageError("X_alpha must have at least 2 modes, got 1")
     values_M, vectors_MM = torch.linalg.eigh(x_MM)
+    # -infinity keeps the diagonal out of the maximum below.
     off_diagonal_MM = x_MM.masked_fill(torch.eye(len(x_MM), dtype=torch.bool), -math.inf)
+    # The sign of an eigenvector is arbitrary; a positive sum makes the one of Perron and Frobenius positive.
     top_M, bottom_M = (v_M * torch.sign(v_M.sum()) if v_M.sum() != 0 else v_M for v_M in vectors_MM[:, [-1, 0]].T)
     return ModeSpectrum(top_M, bottom_M, float(values_M[-1]), float(values_M[0]), float(off_diagonal_MM.max()))
 
@@ -256,7 +262,7 @@ def negative_entry_bound(u_M: Tensor, v_M: Tensor) -> float:
     num_negative = int((u_M < 0).sum())
     if num_negative == 0:
         raise UsageError("u must have a negative entry: it is zero or not orthogonal to v")
-    return -float(v_M.min() / num_negative * u_M.abs().max() / v_M.max())
+    return -float(v_M.min() / num_negative * u_M.abs().max() / v_M.max())  # Eq. 90, with M - k negative entries
 
 
 def _refuse_first(is_bad_N: Tensor, how: str) -> None:

@@ -78,6 +78,7 @@ def figure_5(run: FigureRun) -> Reproduction:
         path = toy.train(toy.start(2))
         claims += growth_claims(toy, path)
         panels += _growth_panels(toy, path)
+    # Eq. 2: the loss that the paper's theory is about.
     flow_claim, flow_panel = _flow_parts(toys[1], run.quick)
     return Reproduction(
         "directclr-fig5",
@@ -96,6 +97,7 @@ def figure_5(run: FigureRun) -> Reproduction:
 
 def _growth_panels(toy: Toy, path: NetworkPath) -> list[LinePanel]:
     """Fig. 5a, b, c."""
+    # The flow's time is rate times steps.
     steps = (path.times_T / toy.descent.rate).tolist()
     layers = [torch.stack([torch.linalg.svdvals(net.weights[layer]) for net in path.networks]) for layer in (0, 1)]
     spectra_TD = torch.stack([toy.spectrum(network) for network in path.networks])
@@ -110,9 +112,11 @@ def _flow_parts(toy: Toy, quick: bool) -> tuple[list[Claim], LinePanel]:
     """The same start by the adaptive integrator, on views that stay."""
     num_samples, end = (48, 0.25 * FLOW_TIME) if quick else (128, FLOW_TIME)
     toy.progress(f"{toy.name}: gradient flow on {num_samples} samples")
+    # Seeds + 1 and + 2 are those of batches and start.
     views = draw_views(toy.data, num_samples, generator=torch.Generator().manual_seed(toy.seed + 3))
     start = toy.start(2)
     flow = gradient_flow(start, views, toy.loss, torch.linspace(0, end, 41))
+    # The paper's constant of appendix B.5; the integrator keeps it, finite steps of SGD do not.
     drift = max(conservation_drift(start.weights, reached.weights) for reached in flow.networks)
     num_live = live_dimensions(toy.spectrum(flow.last))
     sigma_TD = torch.stack([torch.linalg.svdvals(reached.weights[0]) for reached in flow.networks])
@@ -128,6 +132,7 @@ def figure_6(run: FigureRun) -> Reproduction:
     claims, panels = [], []
     toys = make_toys(run)
     for toy in toys:
+        # 100 apart, so that the seeds + 1 to + 3 of one start are no other's.
         starts = [replace(toy, seed=run.seed + 100 * start) for start in range(1 if run.quick else NUM_STARTS)]
         spectra = [[one.spectrum(one.train(one.start(depth)).last) for depth in DEPTHS] for one in starts]
         rectified_D = toy.spectrum(toy.train(toy.start(2, is_rectified=True)).last)
@@ -160,6 +165,7 @@ def section_4(run: FigureRun) -> Reproduction:
         noise_DD = block_noise(NUM_DIMS, scale, first=NUM_DIMS // 2)
         toy, _ = make_toys(run, noise_DD)
         toy = replace(toy, descent=QUICK_ONE_LAYER if run.quick else ONE_LAYER)
+        # decay 0: an orthogonal start, in which no direction is behind from the beginning.
         start = decaying_network(1, NUM_DIMS, generator=torch.Generator().manual_seed(run.seed + 2), decay=0.0)
         path = toy.train(start)
         spectra[label] = toy.spectrum(path.last)
@@ -214,8 +220,9 @@ def alignment_claims(toy: Toy, last: ToyNetwork) -> list[Claim]:
     num_live = live_dimensions(toy.spectrum(last))
     diagonal_D = alignment_matrix(below_DD, above_DD).diagonal()
     cosines_K = live_alignment(below_DD, above_DD, num_live)
+    # Of the largest singular values.
     block = alignment_blocks(below_DD, above_DD)[0]
-    lowest, mean_live = float(cosines_K[-1]), float(diagonal_D[:num_live].mean())
+    lowest, mean_live = float(cosines_K[-1]), float(diagonal_D[:num_live].mean())  # cosines descend
     mean_all = float(diagonal_D.mean())
     return [
         Claim(
@@ -256,8 +263,10 @@ def growth_claims(toy: Toy, path: NetworkPath) -> list[Claim]:
     claims = []
     for layer in (0, 1):
         before_D, after_D = (torch.linalg.svdvals(network.weights[layer]) for network in (path.networks[0], path.last))
+        # Spectrum and singular values descend: live ones first. Without a collapsed one there is no gap.
         ratio = float(after_D[num_live:].max() / after_D[:num_live].min()) if num_live < NUM_DIMS else 1.0
         gain_D = after_D - before_D
+        # The paper says "the lowest few"; three of 16 are taken here.
         lag = float(gain_D[-3:].abs().max() / gain_D.max())
         claims += [
             Claim(
@@ -288,6 +297,7 @@ def depth_claims(toy: Toy, spectra: Sequence[Sequence[Tensor]], rectified_D: Ten
     live = [[live_dimensions(spectrum_D) for spectrum_D in of_start] for of_start in spectra]
     rectified, linear = live_dimensions(rectified_D), live[0][1]
     one_layer = min(of_start[0] for of_start in live)
+    # Strictly, from each depth to the next and for every start.
     falls = all(deep < shallow for of_start in live for shallow, deep in pairwise(of_start))
     by_depth = ", ".join(_range(of_depth) for of_depth in zip(*live, strict=True))
     # "Similar": ReLU leaves no more than half of the collapse undone.
@@ -326,9 +336,11 @@ def strength_claims(toy: Toy, path: NetworkPath, label: str) -> list[Claim]:
     """How far the noisy half lies below the clean half, and the signs of X at the start and at zero weight."""
     spectrum_D = toy.spectrum(path.last)
     half = NUM_DIMS // 2
+    # Ranks 1 to 8 are those of the clean inputs, if noise has shrunk the others.
     gap = float(spectrum_D[:half].mean() - spectrum_D[half:].mean())
     views = draw_views(toy.data, 2_000, generator=torch.Generator().manual_seed(toy.seed + 3))
     start_DD = path.networks[0].weights[0]
+    # X depends on W through alpha; at W = 0 every alpha is 1 / n.
     at_start, at_zero = (
         gap_directions(covariance_gap(scale * start_DD, views, toy.loss).gap).num_vanishing for scale in (1, 0)
     )

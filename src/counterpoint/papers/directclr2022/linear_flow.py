@@ -74,6 +74,7 @@ def gap_directions(gap_DD: Tensor) -> GapDirections:
     gap_DD = gap_DD.double()
     if gap_DD.shape[0] != gap_DD.shape[1] or not torch.allclose(gap_DD, gap_DD.T, rtol=1e-9, atol=1e-9):
         raise UsageError("gap must be square and symmetric; use (x + x.T) / 2")
+    # eigh is ascending
     rates_D, directions_DD = torch.linalg.eigh(gap_DD)
     return GapDirections(rates_D.flip(0), directions_DD.flip(1))
 
@@ -96,6 +97,7 @@ def fixed_gap_flow(weight_KD: Tensor, gap_DD: Tensor, times_T: Tensor) -> FlowPa
     """
     check_features(weight_KD, "weight", min_rows=1)
     split = gap_directions(gap_DD)
+    # e^{X t} = U e^{Lambda t} U^T (appendix B.3), without a matrix exponential.
     along_KD = weight_KD.double() @ split.directions_DD
     times_T = times_T.detach().double()
     states = tuple(((along_KD * torch.exp(split.rates_D * t)) @ split.directions_DD.T,) for t in times_T)
@@ -114,6 +116,7 @@ def singular_value_ceilings(weight_KD: Tensor, gap_DD: Tensor, time: float) -> T
     tensor([1., 0.], dtype=torch.float64)
     """
     largest = torch.linalg.matrix_norm(weight_KD.double(), ord=2)
+    # e^{X t} is symmetric and positive: its eigenvalues are its singular values
     return largest * torch.exp(gap_directions(gap_DD).rates_D * time)
 
 
@@ -131,7 +134,7 @@ def linear_flow(
     """
 
     def velocity(state: State) -> list[Tensor]:
-        return [state[0] @ covariance_gap(state[0], views, loss).gap]
+        return [state[0] @ covariance_gap(state[0], views, loss).gap]  # Eq. 3 and 5
 
     return integrate(velocity, [weight_KD], times_T, tolerance=tolerance)
 
@@ -174,7 +177,7 @@ def two_layer_velocity(w1_DD: Tensor, w2_DD: Tensor, gradient_DD: Tensor) -> Lay
         w2_DD: the second layer.
         gradient_DD: G, gradient of the loss in the product W2 W1; -W2 W1 X by Eq. 10.
     """
-    return LayerRates(-w2_DD.T @ gradient_DD, -gradient_DD @ w1_DD.T)
+    return LayerRates(-w2_DD.T @ gradient_DD, -gradient_DD @ w1_DD.T)  # Eq. 8, 9
 
 
 def conserved(weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -216,7 +219,7 @@ def two_layer_flow(
     gap_directions(gap_DD)  # requires symmetry
 
     def velocity(state: State) -> list[Tensor]:
-        rates = two_layer_velocity(state[0], state[1], -state[1] @ state[0] @ gap_DD)
+        rates = two_layer_velocity(state[0], state[1], -state[1] @ state[0] @ gap_DD)  # G of Eq. 10
         return [rates.first, rates.second]
 
     return integrate(velocity, [w1_DD, w2_DD], times_T, tolerance=tolerance)
@@ -239,7 +242,7 @@ def aligned_rates(first_K: Tensor, second_K: Tensor, curvature_K: Tensor) -> Lay
     >>> aligned_rates(torch.tensor([2.0]), torch.tensor([3.0]), torch.tensor([1.0]))
     LayerRates(first=tensor([18.]), second=tensor([12.]))
     """
-    return LayerRates(first_K * second_K.square() * curvature_K, second_K * first_K.square() * curvature_K)
+    return LayerRates(first_K * second_K.square() * curvature_K, second_K * first_K.square() * curvature_K)  # Eq. 11
 
 
 def aligned_growth(first_K: Tensor, second_K: Tensor, curvature_K: Tensor, times_T: Tensor) -> AlignedGrowth:
@@ -273,11 +276,14 @@ def aligned_growth(first_K: Tensor, second_K: Tensor, curvature_K: Tensor, times
     check_features(times_T[:, None], "times", min_rows=1)
     if float(times_T.min()) < 0:
         raise UsageError(f"times must be >= 0, got {float(times_T.min()):g}; singular values are those of time 0")
+    # p = sigma_1^2 and q = sigma_2^2 at time 0, so that C = p - q.
     p_K, q_K, r_K = first_K.double().square(), second_K.double().square(), curvature_K.double()
     gap_K = p_K - q_K
     time_T1 = times_T.double()[:, None]
+    # Both denominators are 0 where e^{2 C r t} = p / q, which has t > 0 for r > 0 only.
     blow_up_K = torch.where(r_K > 0, _log1p_ratio(gap_K / q_K) / (2 * r_K * q_K), torch.inf)
     exponent_TK = 2 * gap_K * r_K * time_T1
+    # Beyond the blow-up the closed form goes on with negative squares, which are replaced below.
     first_TK = p_K / (1 - 2 * r_K * time_T1 * _expm1_ratio(exponent_TK) * q_K)
     second_TK = q_K / (1 - 2 * r_K * time_T1 * _expm1_ratio(-exponent_TK) * p_K)
     is_over_TK = time_T1 >= blow_up_K
@@ -290,6 +296,7 @@ def aligned_growth(first_K: Tensor, second_K: Tensor, curvature_K: Tensor, times
 
 def _expm1_ratio(a: Tensor) -> Tensor:
     """(e^a - 1) / a, 1 at 0."""
+    # expm1 keeps the digits next to 0; the inner where avoids 0 / 0.
     return torch.where(a == 0, 1.0, torch.expm1(a) / torch.where(a == 0, 1.0, a))
 
 

@@ -86,12 +86,12 @@ def alignment_rate(first: Factors, second: Factors, gradient_DD: Tensor) -> Tens
         second: factors of W2.
         gradient_DD: G, gradient of the loss in W2 W1.
     """
-    a_DD = second.v_DD.T @ first.u_DD
-    f_DD = second.sigma_D[:, None] * (second.u_DD.T @ gradient_DD @ first.v_DD) * first.sigma_D
+    a_DD = second.v_DD.T @ first.u_DD  # A = V2^T U1
+    f_DD = second.sigma_D[:, None] * (second.u_DD.T @ gradient_DD @ first.v_DD) * first.sigma_D  # Eq. 20
     below_DD, above_DD = a_DD.T @ f_DD, f_DD @ a_DD.T
     turn_below_DD = _inverse_gaps(first.sigma_D) * (below_DD + below_DD.T)
     turn_above_DD = _inverse_gaps(second.sigma_D) * (above_DD + above_DD.T)
-    return -a_DD @ turn_below_DD + turn_above_DD @ a_DD
+    return -a_DD @ turn_below_DD + turn_above_DD @ a_DD  # Eq. 18
 
 
 def singular_value_rates(first: Factors, second: Factors, gradient_DD: Tensor) -> LayerRates:
@@ -109,15 +109,17 @@ def singular_value_rates(first: Factors, second: Factors, gradient_DD: Tensor) -
     """
     a_DD = second.v_DD.T @ first.u_DD
     seen_DD = second.u_DD.T @ gradient_DD @ first.v_DD
-    first_D = -(a_DD * second.sigma_D[:, None] * seen_DD).sum(dim=0)
-    second_D = -(a_DD * first.sigma_D * seen_DD).sum(dim=1)
+    first_D = -(a_DD * second.sigma_D[:, None] * seen_DD).sum(dim=0)  # Eq. 21: k' are rows
+    second_D = -(a_DD * first.sigma_D * seen_DD).sum(dim=1)  # Eq. 22: k' are columns
     return LayerRates(first_D, second_D)
 
 
 def _inverse_gaps(sigma_D: Tensor) -> Tensor:
     """H: 1 / (sigma_k'^2 - sigma_k^2) in row k and column k', 0 on the diagonal."""
+    # Differs from Eq. 15 and 19, which print sigma_k^2 - sigma_k'^2: finite differences have the other sign.
     gap_DD = sigma_D.square()[None, :] - sigma_D.square()[:, None]
     is_equal_DD = gap_DD == 0
+    # On the diagonal a gap is always 0.
     if int(is_equal_DD.sum()) > len(sigma_D):
         raise UsageError("singular values must differ, or their vectors have no derivative; two are equal")
     return torch.where(is_equal_DD, 0.0, 1 / torch.where(is_equal_DD, 1.0, gap_DD))
@@ -172,6 +174,7 @@ def live_alignment(below_HD: Tensor, above_KH: Tensor, num_live: int) -> Tensor:
     a_HH = _signed_alignment(below_HD, above_KH)
     if not 1 <= num_live <= len(a_HH):
         raise UsageError(f"num_live must be between 1 and {len(a_HH)}, got {num_live}")
+    # Singular values of the block are cosines of principal angles; rounding may take them above 1.
     return torch.linalg.svdvals(a_HH[:num_live, :num_live]).clamp(max=1.0)
 
 
@@ -193,8 +196,10 @@ def alignment_blocks(below_HD: Tensor, above_KH: Tensor, *, separation: float = 
     check_positive(separation, "separation", hint="0.1 is common")
     squared_HH = _signed_alignment(below_HD, above_KH).square()
     below_H, above_H = (torch.linalg.svdvals(w.double())[: len(squared_HH)] for w in (below_HD, above_KH))
+    # In both: where one layer's values are nearly equal, its vectors can be turned, and so A is no longer diagonal.
     is_apart = (_falls(below_H) > separation) & (_falls(above_H) > separation)
     edges = [0, *(int(place) + 1 for place in is_apart.nonzero()[:, 0]), len(squared_HH)]
+    # A is orthogonal, so the rows of a block have a squared length of 1 each.
     return tuple(
         AlignmentBlock(first, last, float(squared_HH[first:last, first:last].sum()) / (last - first))
         for first, last in pairwise(edges)
@@ -212,6 +217,7 @@ def _signed_alignment(below_HD: Tensor, above_KH: Tensor) -> Tensor:
     check_features(above_KH, "above", min_rows=1)
     if above_KH.shape[1] != below_HD.shape[0]:
         raise UsageError(f"above takes {above_KH.shape[1]} inputs, but below gives {below_HD.shape[0]}")
+    # Full: A is square for any number of inputs and outputs.
     u1_HH = torch.linalg.svd(below_HD.double(), full_matrices=True).U
     v2h_HH = torch.linalg.svd(above_KH.double(), full_matrices=True).Vh
     return v2h_HH @ u1_HH
@@ -232,6 +238,7 @@ def log_spectrum(z_ND: Tensor) -> Tensor:
     check_features(z_ND, "z")
     z_ND = z_ND.double()
     sigma_K = torch.linalg.svdvals(z_ND - z_ND.mean(dim=0))
+    # sigma^2 / (N - 1) in logarithms, as the squares of small values would underflow.
     return 2 * sigma_K.log() - math.log(len(z_ND) - 1)
 
 

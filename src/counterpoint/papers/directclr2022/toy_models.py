@@ -119,6 +119,7 @@ def covariance_factor(covariance_DD: Tensor) -> Tensor:
     if covariance_DD.shape[0] != covariance_DD.shape[1] or not torch.allclose(covariance_DD, covariance_DD.T):
         raise UsageError("covariance must be square and symmetric; use (c + c.T) / 2")
     lambda_D, u_DD = torch.linalg.eigh(covariance_DD)
+    # Rounding leaves the zero eigenvalues of a singular covariance just below 0.
     if float(lambda_D[0]) < -1e-10 * max(1.0, float(lambda_D[-1])):
         raise UsageError(f"covariance must have no eigenvalue below 0, got {float(lambda_D[0]):.3g}")
     return (u_DD * lambda_D.clamp(min=0).sqrt()) @ u_DD.T
@@ -148,6 +149,7 @@ def draw_views(data: ToyData, num_samples: int, *, generator: torch.Generator) -
     else:
         drawn_N = torch.randint(len(data.points_PD), (num_samples,), generator=generator)
         clean_ND = data.points_PD[drawn_N].double()
+    # Both noises are drawn in any case: a clean first view leaves the second as it is.
     noise_2ND = torch.randn(2, num_samples, data.num_dims, generator=generator, dtype=torch.float64) @ data.noise_DD.T
     return ToyViews(clean_ND if data.is_first_clean else clean_ND + noise_2ND[0], clean_ND + noise_2ND[1])
 
@@ -220,6 +222,7 @@ class DistanceInfoNCE:
         weights = _distance_weights(z_NK, other_NK)
         # Eq. 4. The sum over negatives is 1 - alpha_ii, without its cancellation where the positive has won.
         pull_NK = weights.alpha_NN.sum(dim=1, keepdim=True) * (other_NK - z_NK)
+        # Pairs repel from both ends: alpha_ij as i's negative, alpha_ji as j's.
         mutual_NN = weights.alpha_NN + weights.alpha_NN.T
         gradient_NK = mutual_NN @ z_NK - mutual_NN.sum(dim=1)[:, None] * z_NK - pull_NK
         return LossAt(weights.loss, gradient_NK, pull_NK)
@@ -232,8 +235,9 @@ class DistanceInfoNCE:
         Differs from the printed Eq. 6, which begins with a minus sign that appendix B.2 does not have.
         """
         weights = _distance_weights(z_NK, other_NK)
-        data_DD = difference_covariance(weights.alpha_NN, views.x_ND, views.x_ND)
+        data_DD = difference_covariance(weights.alpha_NN, views.x_ND, views.x_ND)  # Sigma_0 of Lemma 2
         noise_ND = views.other_ND - views.x_ND
+        # Sigma_1; the sum of a row is 1 - alpha_ii.
         augmentation_DD = noise_ND.T @ (weights.alpha_NN.sum(dim=1, keepdim=True) * noise_ND)
         return CovarianceGap(data_DD, augmentation_DD, torch.zeros_like(data_DD))
 
@@ -265,7 +269,9 @@ class ProductInfoNCE:
         value = -float(log_p_NN.diagonal().mean())
         push_NN = log_p_NN.exp().fill_diagonal_(0.0)
         push_NN.diagonal().sub_(push_NN.sum(dim=1))  # p_ii - 1, without its cancellation
+        # Mean over the batch, and the slope of z z' / tau.
         push_NN /= len(z_NK) * self.temperature
+        # Only first views are anchors: z_i gets row i of the weights, z_j' column j.
         return LossAt(value, push_NN @ other_NK, push_NN.T @ z_NK)
 
     def covariance_gap(self, views: ToyViews, z_NK: Tensor, other_NK: Tensor) -> CovarianceGap:
@@ -278,6 +284,7 @@ class ProductInfoNCE:
         scale = 1 / (len(z_NK) * self.temperature)
         noise_ND, other_ND = views.x_ND - views.other_ND, views.other_ND
         return CovarianceGap(
+            # Sigma_0 and Sigma_1, then what Lemma 2 does not have: columns of p sum to 1 only on average.
             scale * difference_covariance(p_NN, views.x_ND, other_ND),
             scale * noise_ND.T @ noise_ND,
             scale * other_ND.T @ ((1 - p_NN.sum(dim=0))[:, None] * other_ND),
@@ -290,6 +297,7 @@ def difference_covariance(weight_NM: Tensor, x_ND: Tensor, other_MD: Tensor) -> 
     >>> difference_covariance(torch.ones(1, 2), torch.tensor([[1.0]]), torch.tensor([[0.0], [3.0]]))
     tensor([[5.]])
     """
+    # Expanded, so that the differences need no (n, m, d) tensor.
     cross_DD = x_ND.T @ weight_NM @ other_MD
     own_DD = x_ND.T @ (weight_NM.sum(dim=1)[:, None] * x_ND)
     return own_DD + other_MD.T @ (weight_NM.sum(dim=0)[:, None] * other_MD) - cross_DD - cross_DD.T
@@ -305,6 +313,7 @@ class _Weights:
 
 def _distance_weights(z_NK: Tensor, other_NK: Tensor) -> _Weights:
     """Softmax over -d_ij, with -d_ii' of the positive pair on the diagonal."""
+    # Scores -|z_i - z_j|^2 / 2; on the diagonal stands the positive pair, where i = j would give 0.
     half_N = z_NK.square().sum(dim=1) / 2
     score_NN = z_NK @ z_NK.T - half_N[:, None] - half_N
     score_NN.diagonal().copy_(-(z_NK - other_NK).square().sum(dim=1) / 2)

@@ -95,6 +95,7 @@ def layer_inputs(network: ToyNetwork, x_ND: Tensor) -> list[Tensor]:
     seen = [x_ND]
     for place, weight in enumerate(network.weights, start=1):
         output_NH = seen[-1] @ weight.T
+        # The embedding itself has no ReLU.
         seen.append(output_NH.relu() if network.is_rectified and place < network.depth else output_NH)
     return seen
 
@@ -114,6 +115,7 @@ def network_gradient(network: ToyNetwork, views: ToyViews, loss: FlowLoss) -> Ne
     Raises:
         UsageError: views of another width.
     """
+    # Both views in one pass, as the layers share their weights.
     both_2ND = torch.cat([views.x_ND, views.other_ND])
     seen = layer_inputs(network, both_2ND)
     z_NK, other_NK = seen[-1].chunk(2)
@@ -124,6 +126,7 @@ def network_gradient(network: ToyNetwork, views: ToyViews, loss: FlowLoss) -> Ne
         gradients.append(upstream_NH.T @ seen[place])
         upstream_NH = upstream_NH @ network.weights[place]
         if network.is_rectified:
+            # A layer takes what the ReLU below gives, positive where its gate is open; that of x itself is not used.
             upstream_NH = upstream_NH * (seen[place] > 0)
     return NetworkAt(at.value, tuple(reversed(gradients)))
 
@@ -151,6 +154,7 @@ def decaying_weight(num_dims: int, *, generator: torch.Generator, decay: float =
     check_weight(decay, "decay", hint="the released toys have 0.35")
     drawn_DD = torch.rand(num_dims, num_dims, generator=generator, dtype=torch.float64)
     u_DD, _, vh_DD = torch.linalg.svd(drawn_DD)
+    # No two alike where decay > 0: the singular vectors are unique, save for their signs.
     sigma_D = torch.exp(-decay * torch.arange(num_dims, dtype=torch.float64))
     return (u_DD * sigma_D) @ vh_DD
 
@@ -272,12 +276,16 @@ def gradient_descent(
         UsageError: a network of another width than the data.
     """
     last = descent.num_steps
+    # Evenly, with the start and the end.
     recorded = {round(place * last / (descent.num_records - 1)) for place in range(descent.num_records)}
     weights, times, networks, values = network.weights, [], [], []
+    # One turn more than steps: the last one records only.
     for step in range(last + 1):
+        # All draws come from one generator: a longer run begins like a shorter one.
         views = draw_views(data, descent.batch_size, generator=generator)
         at = network_gradient(ToyNetwork(weights, network.is_rectified), views, loss)
         if step in recorded:
+            # Weights that overflow stay so: recorded steps find it.
             _require_finite(at.value, step, descent)
             times.append(step * descent.rate)
             networks.append(ToyNetwork(weights, network.is_rectified))
@@ -309,6 +317,7 @@ class Toy:
         """SGD from a start, each run with batches of the same seed."""
         kind = "ReLU" if start.is_rectified else "linear"
         self.progress(f"{self.name}: {self.descent.num_steps} steps, {kind}, depth {start.depth}")
+        # batches; the points have the seed itself, the start + 2
         generator = torch.Generator().manual_seed(self.seed + 1)
         return gradient_descent(start, self.data, self.loss, descent=self.descent, generator=generator)
 
@@ -319,7 +328,7 @@ class Toy:
 
     def spectrum(self, network: ToyNetwork) -> Tensor:
         """Log spectrum (d,) of the embedded points."""
-        assert self.data.points_PD is not None
+        assert self.data.points_PD is not None  # spectra are those of the points, without noise
         return log_spectrum(embed(network, self.data.points_PD))
 
 
@@ -327,6 +336,7 @@ def make_toys(run: FigureRun, noise_DD: Tensor | None = None) -> tuple[Toy, Toy]
     """Both losses, the released one first."""
     points_PD = gaussian_points(NUM_POINTS, NUM_DIMS, generator=torch.Generator().manual_seed(run.seed))
     data = ToyData(isotropic_noise(NUM_DIMS, WEAK) if noise_DD is None else noise_DD, points_PD)
+    # Both have the same points, noise and seeds; only loss and plan differ.
     released, eq_2 = (QUICK_RELEASED, QUICK_EQ_2) if run.quick else (RELEASED, EQ_2)
     return (
         Toy("released loss", ProductInfoNCE(), data, released, run.seed, run.progress),

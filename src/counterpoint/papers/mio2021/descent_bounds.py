@@ -45,6 +45,7 @@ def cosine_step_sums(largest: float, num_steps: int) -> StepSums:
     StepSums(total=7.0, squares=10.0)
     """
     _check_schedule(largest, num_steps)
+    # The cosines sum to -1, and their squares to T / 2 for T >= 2.
     return StepSums((num_steps - 1) / 2 * largest, (3 / 8 * num_steps - 1 / 2) * largest**2)
 
 
@@ -79,6 +80,7 @@ def cosine_gradient_bound(
     check_weight(noise_variance, "noise_variance", hint="0 is plain gradient descent")
     _check_rate(largest, smoothness)
     sums = cosine_step_sums(largest, num_steps)
+    # > 0: every step but the last, which is 0, lies below 2 / L.
     spent = sums.total - smoothness / 2 * sums.squares
     return (excess + smoothness * noise_variance / 2 * sums.squares) / spent
 
@@ -97,6 +99,7 @@ def noise_floor(largest: float, *, smoothness: float, noise_variance: float) -> 
     """
     check_weight(noise_variance, "noise_variance", hint="0 is plain gradient descent")
     _check_rate(largest, smoothness)
+    # For T -> infinity the steps sum to eta T / 2 and their squares to 3 eta^2 T / 8.
     share = 3 * smoothness * largest
     return share / (8 - share) * noise_variance
 
@@ -119,6 +122,7 @@ def constant_step_bound(num_steps: int, *, excess: float, smoothness: float, noi
     check_weight(noise_variance, "noise_variance", hint="0 is plain gradient descent")
     if num_steps < 1:
         raise UsageError(f"num_steps must be >= 1, got {num_steps}")
+    # Steps of 1 / L give T / (2 L) on the left and T sigma^2 / (2 L) on the right: sigma^2 stays for every T.
     return 2 * smoothness / num_steps * excess + noise_variance
 
 
@@ -133,5 +137,5 @@ def _check_rate(largest: float, smoothness: float) -> None:
     """Require steps that can only lead downhill, 0 < eta < 2 / L."""
     check_positive(largest, "largest", hint="it is the first learning rate")
     check_positive(smoothness, "smoothness", hint="it is the largest curvature")
-    if not (math.isfinite(largest * smoothness) and largest * smoothness < 2):
+    if not (math.isfinite(largest * smoothness) and largest * smoothness < 2):  # NaN and overflow are refused as well
         raise UsageError(f"largest must be < 2 / smoothness = {2 / smoothness:g}, got {largest}")

@@ -89,6 +89,7 @@ def population_terms(scores_XY: Tensor, joint_XY: Tensor) -> MioTerms:
     check_scores(scores_XY, laws.joint_XY.shape)
     s_XY = scores_XY.detach().double()
     return MioTerms(
+        # softplus(s) = ln(1 + e^s), without overflow for large s
         attraction=-float((laws.joint_XY * s_XY).sum()),
         own_repulsion=float((laws.joint_XY * F.softplus(s_XY)).sum()),
         softplus=float((laws.product_XY * F.softplus(s_XY)).sum()),
@@ -122,9 +123,11 @@ def batch_terms(similarity_MM: Tensor, *, temperature: float) -> MioTerms:
         raise UsageError(f"similarities must be (2n, 2n) with n >= 2, got {tuple(similarity_MM.shape)}")
     s_MM = similarity_MM.detach().double() / temperature
     place_M = torch.arange(size)
+    # Self pairs m = n, and positives m = n'.
     is_own_MM = place_M[:, None] % (size // 2) == place_M % (size // 2)
+    # C is symmetric: N of the 2N positives have the mean of all (Eq. 4).
     positive_N = s_MM.diagonal(size // 2)
-    negative_P = s_MM[~is_own_MM]
+    negative_P = s_MM[~is_own_MM]  # T_N = 2N (2N - 2)
     return MioTerms(
         attraction=-float(positive_N.mean()),
         own_repulsion=float(F.softplus(positive_N).mean()),
@@ -170,6 +173,7 @@ def pair_laws(joint_XY: Tensor) -> PairLaws:
     total = float(joint_XY.sum())
     if abs(total - 1) > 1e-6:
         raise UsageError(f"joint must sum to 1, got {total:.6g}; divide by the sum")
+    # What the tolerance lets pass is divided out: divergences below are of laws that sum to 1.
     joint_XY = joint_XY / total
     return PairLaws(joint_XY, joint_XY.sum(dim=1)[:, None] * joint_XY.sum(dim=0))
 
@@ -271,8 +275,11 @@ def best_scores(joint_XY: Tensor, *, version: int, largest: float = math.inf) ->
     if not largest > 0:
         raise UsageError(f"largest must be > 0, got {largest}; unit vectors have 1 / temperature")
     laws = pair_laws(joint_XY)
+    # Where a value never occurs no loss depends on the score: 0 for v1 and v3, the largest for v2.
     ratio_XY = torch.where(laws.product_XY > 0, laws.joint_XY / laws.product_XY, 1.0)
+    # The slope by s is 0 where sigmoid(s) = r for v2, and where e^s = r for v1 and v3.
     if version == 2:
+        # logit(r) = log(r / (1 - r)), infinite from r = 1 on, where v2 falls with s without end.
         return torch.logit(ratio_XY.clamp(max=1.0)).clamp(-largest, largest)
     return ratio_XY.log().clamp(-largest, largest)
 
@@ -289,8 +296,9 @@ def least_surrogate_gap(temperature: float) -> float:
     True
     """
     check_positive(temperature, "temperature", hint="mio2021 uses 0.2")
+    # x - ln(1 + x) rises with x: the least cosine, -1, has the least gap.
     x = math.exp(-1 / temperature)
-    return x - math.log1p(x)
+    return x - math.log1p(x)  # log1p: x is 4.5e-5 at tau = 0.1
 
 
 def tangent_surrogate(scores_XY: Tensor, joint_XY: Tensor, *, at_XY: Tensor) -> float:
@@ -329,4 +337,4 @@ def tangent_surrogate(scores_XY: Tensor, joint_XY: Tensor, *, at_XY: Tensor) -> 
 def _divergence(p_XY: Tensor, q_XY: Tensor) -> float:
     """KL(p || q); infinite where p has what q lacks."""
     terms_XY = torch.special.xlogy(p_XY, p_XY) - torch.special.xlogy(p_XY, q_XY)
-    return max(0.0, float(terms_XY.sum()))
+    return max(0.0, float(terms_XY.sum()))  # rounding may leave a sum just below 0

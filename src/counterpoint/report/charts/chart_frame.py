@@ -62,6 +62,7 @@ class Frame:
         horizontal = [self._y_tick(value, label) for value, label in self.y.ticks]
         vertical = [self._x_tick(value, label) for value, label in self.x.ticks]
         baseline = element("path", d=f"M{coordinate(self.left)} {coordinate(self.y_end)}H{coordinate(self.x_end)}")
+        # Ends at the right edge: a long title grows into the picture, not out of it.
         x_title = text(self.x_end, self.height - 6, self.x.title, class_="axis-title end")
         y_title = text(0, 13, self.y.title, class_="axis-title")
         return join(element("g", horizontal, vertical, baseline, class_="axes"), x_title, y_title)
@@ -109,10 +110,12 @@ def spread_labels(wanted: Sequence[float], low: float, high: float, gap: float =
     """
     order = sorted(range(len(wanted)), key=lambda place: wanted[place])
     positions = list(wanted)
+    # Downwards: no label nearer than ``gap`` to the one above.
     lowest = low
     for place in order:
         positions[place] = max(positions[place], lowest)
         lowest = positions[place] + gap
+    # Upwards from the lower end: where there is no room for all, the upper end gives way.
     highest = high
     for place in reversed(order):
         positions[place] = min(positions[place], highest)
@@ -134,7 +137,9 @@ def swatch_legend(frame: Frame, groups: Sequence[Sequence[Swatch]]) -> tuple[Mar
     for group in groups:
         x = 0.0
         for swatch, words in group:
+            # The swatch, the words, the distance to the next.
             length = 26 + text_width(words) + 16
+            # An entry that is wider than the frame has a row of its own and begins no further one.
             if x and x + length > frame.width:
                 x, row = 0.0, row + 1
             y = frame.height + MARGIN + ROW_HEIGHT * row

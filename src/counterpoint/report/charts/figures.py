@@ -35,6 +35,7 @@ def figure(title: Child, note: Child, draw: Draw, width: float, table: Markup | 
         The figure element.
     """
     charts = [element("div", draw(width), class_="drawing wide"), element("div", draw(NARROW), class_="drawing narrow")]
+    # As narrow as on a phone already: one drawing serves both.
     if width <= NARROW:
         charts = [element("div", draw(width), class_="drawing")]
     note_markup = element("span", note, class_="note") if note else None
@@ -51,6 +52,7 @@ def panels(figures: Sequence[Markup], title: str = "", note: str = "") -> Markup
 
 def scroll_box(label: str, content: Markup) -> Markup:
     """Let wide content scroll inside its own box, by pointer and by keyboard."""
+    # Focusable, so that the arrow keys scroll it.
     return element("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
@@ -70,6 +72,7 @@ def data_table(
     """
     titles = element("tr", [element("th", title, scope="col") for title in head])
     positions = keys if keys is not None else [None] * len(rows)
+    # page.js finds a row by its position, in the units of the axis.
     body = [_table_row(row, key) for row, key in zip(rows, positions, strict=True)]
     return scroll_box(label, element("table", element("thead", titles), element("tbody", body)))
 
@@ -91,6 +94,7 @@ def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> 
 
 def missing(run: RunRecord, what: str, verb: str) -> Markup:
     """Say what a run does not have yet, why if that is known, and which command or call makes it."""
+    # The command line cannot name an array in memory.
     needs_array = run.is_on_array and verb in ("evaluate", "diagnose")
     command = f"cp.{verb}(run, data=X)" if needs_array else f"counterpoint {verb} {run.name}"
     opening = " ".join(filter(None, (what, sentence(run.gaps.get(verb, "")), "Make it with ")))

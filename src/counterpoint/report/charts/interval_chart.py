@@ -51,10 +51,12 @@ def interval_chart(width: float, axis: Axis, groups: Sequence[IntervalGroup], wo
 def comparison_bar(measured: float, reference: float, words: ChartText) -> Markup:
     """Draw a measurement as a bar from zero, and its reference as a mark on the same scale."""
     low, high = min(measured, reference, 0.0), max(measured, reference, 0.0)
+    # Both 0: any range will do.
     axis = Axis("", low, high if high > low else low + 1.0, ())
     span, zero = (3.0, 277.0), 0.0
     start, end, mark = (_at(axis, span, value) for value in (zero, measured, reference))
     track = element("rect", x=span[0], y=7, width=span[1] - span[0], height=6, rx=2, class_="track")
+    # At least 1.5 pixels: a measured 0 must be seen.
     bar = element("rect", x=min(start, end), y=7, width=max(abs(end - start), 1.5), height=6, rx=2, class_="bar")
     tick = element("path", d=f"M{coordinate(mark)} 1v18", class_="target")
     return svg((280, 20), words, track, bar, tick, class_="chart comparison")
@@ -69,7 +71,7 @@ def share_bar(share: float, words: ChartText) -> Markup:
 
 def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> Markup:
     """Draw one label and its intervals."""
-    is_above = span[0] < 20
+    is_above = span[0] < 20  # left of 14 in a narrow chart, of at least 24 in a wide one
     first = y + (22.0 if is_above else 0.0)
     centre = y + 8 if is_above else first + STEP * (len(row.intervals) - 1) / 2 + 4
     label = text(span[0] if is_above else 0, centre, row.label, class_="label")
@@ -84,6 +86,7 @@ def _interval(item: tuple[float, float, float, Style], axis: Axis, span: tuple[f
     """Draw one interval as a whisker with end strokes, and its value as a marker."""
     low, value, high, style = item
     x_low, x_value, x_high = (_at(axis, span, end) for end in (low, value, high))
+    # First end stroke, back to its middle, across, second end stroke.
     path = f"M{coordinate(x_low)} {coordinate(y - 4)}v8m0 -4H{coordinate(x_high)}m0 -4v8"
     return join(element("path", d=path, class_=f"whisker {style.colour}"), marker(style, x_value, y, 4.5))
 

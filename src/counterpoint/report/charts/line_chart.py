@@ -39,6 +39,7 @@ def line_chart(
     """Draw lines with a marker and their label at the end, reference levels, and a legend for lines named below."""
     key, key_height = style_legend(frame, [list(zip((line.style for line in lines), names_below, strict=False))])
     drawn = [line for line in lines if any(value is not None for value in line.y)]
+    # The order is that of painting: labels of levels lie over the lines, lines over the levels.
     content = [
         frame.axes(),
         [_reference(frame, reference) for reference in references],
@@ -47,6 +48,7 @@ def line_chart(
         [_reference_label(frame, reference) for reference in references],
         key,
     ]
+    # page.js reads these to place the cursor and to find the value under the pointer.
     hover = {"data_left": frame.left, "data_right": frame.x_end, "data_low": frame.x.low, "data_high": frame.x.high}
     plot = {"data_top": frame.top, "data_bottom": frame.y_end}
     return svg((frame.width, frame.height + key_height), words, content, class_="chart hover", **hover, **plot)
@@ -64,6 +66,7 @@ def step_area(frame: Frame, edges: Sequence[float], heights: Sequence[float], cl
         return join()
     first, last = filled[0], filled[-1]
     base = coordinate(frame.y_end)
+    # Upright to the height of each bin, flat across it.
     steps = [
         f"V{coordinate(frame.py(heights[place]))}H{coordinate(frame.px(edges[place + 1]))}"
         for place in range(first, last + 1)
@@ -76,6 +79,7 @@ def _stroke(frame: Frame, line: Line) -> Markup:
     pieces, pen = [], "M"
     for x, y in zip(line.x, line.y, strict=True):
         if y is None:
+            # A gap: the next value begins a new stroke.
             pen = "M"
             continue
         pieces.append(f"{pen}{coordinate(frame.px(x))} {coordinate(frame.py(y))}")
@@ -108,5 +112,6 @@ def _reference(frame: Frame, reference: Reference) -> Markup:
 
 def _reference_label(frame: Frame, reference: Reference) -> Markup:
     y = frame.py(reference.value)
+    # Below the line only if the label does not run into the axis.
     is_below = reference.is_below and y + 22 < frame.y_end
     return text(frame.x_end, y + 15 if is_below else y - 6, reference.label, class_="label halo end")

@@ -63,6 +63,7 @@ def point_clouds(
 
 
 def _cloud(frame: Frame, cloud: Cloud) -> Markup:
+    # One path for all: an element per point would make the page many times as large.
     shape = cloud.style.marker
     outlines = (marker_path(shape, frame.px(x), frame.py(y), 3.2) for x, y in zip(cloud.x, cloud.y, strict=True))
     return element("path", d="".join(outlines), class_=f"mark faint {cloud.style.colour}")
@@ -72,11 +73,13 @@ def _arrow(frame: Frame, start: NamedPoint, end: NamedPoint) -> Markup:
     """Draw a thin arrow that stops short of both marks; too short a way gets none."""
     x0, y0, x1, y1 = frame.px(start.x), frame.py(start.y), frame.px(end.x), frame.py(end.y)
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
+    # Less has no room for both marks' distance and the head.
     if length < 34:
         return join()
     ux, uy = (x1 - x0) / length, (y1 - y0) / length
     tip_x, tip_y = x1 - 9 * ux, y1 - 9 * uy
     shaft = f"M{coordinate(x0 + 9 * ux)} {coordinate(y0 + 9 * uy)}L{coordinate(tip_x)} {coordinate(tip_y)}"
+    # Back from the tip by 7 along the arrow, 3.5 to either side.
     barbs = [(tip_x - 7 * ux + 3.5 * side * uy, tip_y - 7 * uy - 3.5 * side * ux) for side in (1, -1)]
     (ax, ay), (bx, by) = barbs
     head = (
@@ -87,6 +90,7 @@ def _arrow(frame: Frame, start: NamedPoint, end: NamedPoint) -> Markup:
 
 def _names(frame: Frame, points: Sequence[NamedPoint], arrows: Sequence[Arrow]) -> Markup:
     """Name the points on the first side that is free; a name without room is left to the legend and the table."""
+    # All marks count before any name: a name must not lie on a later point.
     taken: list[Box] = [_box(frame, point.x, point.y) for point in points]
     taken += [box for start, end in arrows for box in _arrow_boxes(frame, start, end)]
     names = []
@@ -95,6 +99,7 @@ def _names(frame: Frame, points: Sequence[NamedPoint], arrows: Sequence[Arrow]) 
         if free is None or not point.label:
             continue
         taken.append(free)
+        # text stands on its baseline, above the lower edge
         names.append(text(free[0], free[3] - 3.5, point.label, class_="label halo"))
     return join(names)
 

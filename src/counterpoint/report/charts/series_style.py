@@ -51,6 +51,7 @@ def place_style(place: str, order: int, num_runs: int) -> Style:
     number = PLACES.index(place)
     is_untrained = place == UNTRAINED
     own_colour = "muted" if is_untrained else f"c{number + 1}"
+    # Among several runs colour is the run's; only the marker and the dash are left for the place.
     colour = own_colour if num_runs == 1 else f"c{order + 1}"
     return Style(colour, PLACE_DASHES[number], RUN_MARKERS[number], is_hollow=is_untrained)
 
@@ -72,7 +73,9 @@ def marker_path(shape: str, x: float, y: float, size: float) -> str:
 
 def run_tag(name: str, order: int) -> Markup:
     """Name a run in text, with its sign in its colour."""
+    # A screen reader says the name; the sign only repeats the colour for the eye.
     sign = element("span", RUN_SIGNS[order], class_=f"sign c{order + 1}", aria_hidden="true")
+    # bdi: a name in a script from right to left does not reorder the words beside it.
     return element("span", sign, element("bdi", name), class_="run")
 
 

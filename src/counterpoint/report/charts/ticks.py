@@ -44,7 +44,9 @@ def linear_axis(title: str, values: Iterable[float | None], *, num_ticks: int = 
     step = nice_step((high - low) / max(num_ticks - 1, 1))
     if is_whole:
         step = max(1.0, math.ceil(step))
+    # 1e-9: an end that is a tick up to rounding (0.3 / 0.1 = 2.9999999999999996) gets no further tick.
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    # Multiples, not sums: sums of a step drift.
     ticks = tuple((index * step, tick_label(index * step, step)) for index in range(first, last + 1))
     if not is_whole:
         return Axis(title, first * step, last * step, ticks)
@@ -54,6 +56,7 @@ def linear_axis(title: str, values: Iterable[float | None], *, num_ticks: int = 
 def percent_axis(title: str, values: Iterable[float | None], *, num_ticks: int = 5) -> Axis:
     """Build an axis of shares, labelled in percent and never beyond 0 to 100."""
     axis = linear_axis(title, values, num_ticks=num_ticks)
+    # The labels are in percent, so their decimals follow the step in percent.
     step = 100 * (axis.ticks[1][0] - axis.ticks[0][0])
     shares = [value for value, _ in axis.ticks if -1e-9 <= value <= 1 + 1e-9]
     ticks = tuple((share, f"{tick_label(100 * share, step)}{NO_BREAK}%") for share in shares)
@@ -69,6 +72,7 @@ def decade_axis(title: str, exponents: Iterable[float | None], *, num_ticks: int
     low, high = value_range(exponents)
     first = math.floor(low + 1e-9)
     step = max(1, math.ceil((high - first) / num_ticks))
+    # One step at least, so that two powers have labels.
     end = max(high, float(first + step))
     label = (lambda power: f"{100 * 10.0**power:g}{NO_BREAK}%") if as_percent else power_of_ten
     ticks = tuple((float(power), label(power)) for power in range(first, math.floor(end + 1e-9) + 1, step))
@@ -85,9 +89,10 @@ def value_range(values: Iterable[float | None]) -> tuple[float, float]:
     if not finite:
         return 0.0, 1.0
     low, high = min(finite), max(finite)
+    # Relative, as a step far below the last digit of the ends would give no distinct ticks.
     if high - low > 1e-9 * max(abs(low), abs(high)):
         return low, high
-    margin = 0.1 * abs(low) or 0.5
+    margin = 0.1 * abs(low) or 0.5  # 10 % around a constant; around 0, half a unit
     return low - margin, high + margin
 
 
@@ -98,6 +103,7 @@ def nice_step(rough: float) -> float:
     (1.0, 200.0, 0.05)
     """
     power = 10.0 ** math.floor(math.log10(rough))
+    # 1e-9 for the rounding of the power: 0.05 stays 0.05.
     return next(step * power for step in STEPS if step * power >= rough * (1 - 1e-9))
 
 
@@ -107,11 +113,12 @@ def tick_label(value: float, step: float) -> str:
     >>> tick_label(0.5, 0.1), tick_label(2000.0, 1000.0), tick_label(-0.0, 1.0)
     ('0.5', '2,000', '0')
     """
+    # An index of 0 may give -0.0.
     if abs(value) < step / 2:
         return "0"
     if step < 1e-3 or step >= 1e6:
         return number(value)
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))  # 1e-9: log10 may lie just below a whole number
     return f"{value:,.{decimals}f}".replace("-", MINUS)
 
 

@@ -45,6 +45,7 @@ def _map(runs: Sequence[RunRecord], points: dict[int, list[tuple[float, float]]]
     """Draw all dimensions of all runs."""
     clouds = [_cloud(points[run.order], run_style(run.order)) for run in runs]
     fires = [x for cloud in clouds for x in cloud.x]
+    # -1 and 0: at least from 10 to 100 %, so that the axis does not magnify small differences.
     x_axis = decade_axis("share of samples it is active on (log scale)", [-1.0, 0.0, *fires], as_percent=True)
     y_axis = percent_axis("purity: share of the commonest class", [0.0, 1.0])
     entries = [(run_style(run.order), run.name) for run in runs] if num_runs > 1 else []
@@ -60,6 +61,7 @@ def _map(runs: Sequence[RunRecord], points: dict[int, list[tuple[float, float]]]
 
 def _points(run: RunRecord) -> list[tuple[float, float]]:
     """Points (log10 of fires, purity) of the dimensions that are active at all and have labels."""
+    # 0 has no logarithm.
     points = [
         (math.log10(concept.fires), concept.purity) for concept in _rated(run) if concept.fires and concept.purity
     ]
@@ -79,6 +81,7 @@ def _classes(runs: Sequence[RunRecord], num_runs: int) -> Markup | None:
     counts = {run.order: Counter(concept.top_class or "" for concept in pure_concepts(run)) for run in runs}
     if not any(counts.values()):
         return None
+    # Zeros first: classes without a dimension of their own belong into the table.
     total = Counter({name: 0 for run in runs for name in _class_names(run)})
     for counter in counts.values():
         total.update(counter)
@@ -101,6 +104,7 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     rows = [
         [_row_title(run, concept, num_runs), percent(concept.fires), percent(concept.purity), concept.top_class or "–"]
         for run in runs
+        # The rows are shared among the runs: the table's length does not grow with their number.
         for concept in _rated(run)[: MAX_ROWS // len(runs)]
     ]
     return data_table("Dimensions", ["dimension", "active on", "purity", "class"], rows)

@@ -105,6 +105,7 @@ def _gallery(run: RunRecord, plan: GalleryPlan, num_runs: int) -> Markup:
     shown = concepts_of(run)[: cards_per_run(plan, num_runs)]
     addresses = _addresses(run.arrays.thumbnails, shown, plan)
     cards = [_card(run, concept, rank, plan, addresses) for rank, concept in enumerate(shown)]
+    # The cards that page.js deals again after sorting: so many in the open.
     first = element("div", cards[:NUM_OPEN], class_="concepts", data_open=NUM_OPEN)
     if len(cards) <= NUM_OPEN:
         return element("div", first, class_="gallery")
@@ -139,8 +140,10 @@ def _card(run: RunRecord, concept: DescribedConcept, rank: int, plan: GalleryPla
         "expected": concept.expected_activation,
         "dim": concept.dim,
     }
+    # -1 for what is not known: last in what sorts downwards. As text, a value keeps all its digits.
     sort_keys = {f"data_{key}": -1.0 if value is None else repr(float(value)) for key, value in keys.items()}
     head = element("header", element("h4", f"dimension {dim}"), _meaning(concept))
+    # Vectors have no images, nor has a page that must be small: names take their place.
     samples = _images(run, concept, plan, addresses) if addresses else _names(concept)
     return element("article", head, samples, _facts(run, concept), class_="concept", data_rank=rank, **sort_keys)
 
@@ -186,6 +189,7 @@ def _per_row(num_images: int) -> int:
     """
     if num_images <= 6:
         return max(num_images, 1)
+    # 12, 10 and 8 fill their rows; 7 and 11 fit none and are set in sixes.
     return next((per_row for per_row in (6, 5, 4) if num_images % per_row == 0), 6)
 
 
@@ -233,6 +237,7 @@ def data_address(image: NDArray[np.uint8], max_side: int) -> str:
         picture.save(stream, "PNG", optimize=True)
         kind = "png"
     else:
+        # WebP has no grey.
         picture.convert("RGB").save(stream, "WEBP", quality=WEBP_QUALITY, method=4)
         kind = "webp"
     return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"

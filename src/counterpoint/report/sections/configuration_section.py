@@ -55,6 +55,7 @@ def _one_row(run: RunRecord, name: str) -> list[Child]:
 
 def _settings_of_many(runs: Sequence[RunRecord]) -> Markup:
     """Set what differs between the runs in the open, and fold what they share."""
+    # In the order of the first run that has it.
     names = list(dict.fromkeys(name for run in runs for name in run.settings))[:MAX_SETTINGS]
     differing = [name for name in names if len({run.settings.get(name) for run in runs}) > 1]
     shared = [name for name in names if name not in differing]
@@ -132,6 +133,7 @@ def _started(run: RunRecord) -> str:
         moment = datetime.fromisoformat(started)
     except ValueError:
         return started
+    # A time without a zone is taken for UTC.
     return f"{moment.astimezone(UTC) if moment.tzinfo else moment:%Y-%m-%d %H:%M} UTC"
 
 
@@ -144,6 +146,7 @@ def _versions(run: RunRecord) -> str:
 
 def _joined(*names: str) -> Callable[[RunRecord], str]:
     """Make the reader of some texts of the run card."""
+    # 0 is a value; only None and "" are absent.
     return lambda run: ", ".join(str(value) for name in names if (value := getattr(run.card, name)) not in (None, ""))
 
 

@@ -67,6 +67,7 @@ def _overlap_words(own: EvaluationRow, other: EvaluationRow) -> str:
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     """Draw all shares on one axis, grouped by metric; figures in other units stand in the table."""
     rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
+    # Only shares can stand on one axis.
     drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
     if not drawn:
         return _table(runs, num_runs)
@@ -80,6 +81,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
 
     tags = [(run_tag(run.name, run.order), " ") for run in runs]
     legend = element("span", tags, class_="of-what") if num_runs > 1 else None
+    # Queries that were in training must not be called held out, and one such run is enough.
     is_held_out = all("held out of training" in run.evaluation.split.how for run in runs if run.evaluation)
     title = "Accuracy on held-out queries" if is_held_out else "Accuracy on the queries described below"
     note = join("Whiskers are 95 % Wilson intervals over the queries. Hollow marks are baselines.", legend)
@@ -104,10 +106,12 @@ def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalG
 def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float, float, float, Style]:
     """Give the ends of one interval; baselines of a single run are muted."""
     value = row.figure or 0.0
+    # Without an interval the whisker has length 0.
     low = value if row.low is None else row.low
     high = value if row.high is None else row.high
     is_baseline = row.features in BASELINES
     style = run_style(run.order)
+    # One run: colour tells the features. Several: it tells the run, in every chart alike.
     if num_runs == 1 and row.features != REPRESENTATION:
         style = Style("muted" if is_baseline else "c2", "", "square", is_hollow=is_baseline)
     return low, value, high, Style(style.colour, "", style.marker, is_hollow=is_baseline)
@@ -121,6 +125,7 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     protocols = list(dict.fromkeys(protocol for protocol, _ in keys))
     rows = [
         [metric_of(protocol).short, features, *(_cell(evaluated(run, protocol, features)) for run in runs)]
+        # Stable: features keep their order within a protocol.
         for protocol, features in sorted(keys, key=lambda key: protocols.index(key[0]))
     ]
     heads = [run_tag(run.name, run.order) for run in runs] if num_runs > 1 else ["figure, 95 % interval, correct"]
@@ -186,6 +191,7 @@ def _metric_words(row: EvaluationRow) -> str:
     """State a metric: its words with the settings they name, then the settings that they do not."""
     metric, settings = metric_of(row.protocol), flatten(row.settings)
 
+    # "[ by {similarity} similarity]" stays only where the settings of the row name a similarity.
     def if_known(part: re.Match[str]) -> str:
         return part[1] if _settings_in(part[1]) <= settings.keys() else ""
 

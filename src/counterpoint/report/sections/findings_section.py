@@ -66,6 +66,7 @@ def _cards(run: RunRecord, num_runs: int) -> Markup:
     if run.diagnosis is None:
         return missing(run, "No findings yet.", "diagnose")
     ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
+    # place is that in the file, not in this order: anchors must not depend on the sorting.
     problems = [_card(run, place, finding) for place, finding in ordered if finding.level != "good"]
     good = [_folded_card(run, place, finding) for place, finding in ordered if finding.level == "good"]
     layout = "cards" if num_runs == 1 else "cards stacked"

@@ -68,6 +68,7 @@ def evaluated(run: RunRecord, protocol: str, features: str = REPRESENTATION) -> 
 def best_baseline(run: RunRecord, metric: Metric) -> EvaluationRow | None:
     """The baseline with the best figure of a metric."""
     rows = [row for name in BASELINES if (row := evaluated(run, metric.name, name)) and row.figure is not None]
+    # None describes without judging; it is ordered as if more were better.
     choose = min if metric.is_higher_better is False else max
     return choose(rows, key=lambda row: (row.figure or 0.0, row.features), default=None)
 
@@ -121,12 +122,15 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
     known = [run for run in runs if headline.value(run) is not None]
     if len(known) < 2:
         return Outcome(None, "")
+    # What a run does not tell is no difference.
     if differing := [name for name, fact in headline.alike if len({fact(run) for run in known} - {"", None}) > 1]:
         return Outcome(None, f"not compared: the runs differ in {listing(differing)}")
     best, *others = sorted(known, key=lambda run: headline.value(run) or 0.0, reverse=headline.is_higher)
+    # Equality comes before intervals: two equal numbers have no leader, whatever their intervals.
     equal = [run for run in others if _are_equal(headline, best, run)]
     if equal:
         return Outcome(None, f"{listing([best.name, *(run.name for run in equal)])} are practically equal")
+    # No interval, no lead: which number is larger is all that can be said.
     if headline.row is None:
         return Outcome(None, f"{best.name} {headline.leads}; no interval")
     apart = [run for run in others if _are_apart(headline, best, run)]
@@ -148,6 +152,7 @@ def _are_apart(headline: Headline, best: RunRecord, other: RunRecord) -> bool:
     """Whether the interval of the best lies on the better side of that of another."""
     assert headline.row is not None
     upper, lower = headline.row(best), headline.row(other)
+    # Where less is better, the interval of the best must lie below.
     if not headline.is_higher:
         upper, lower = lower, upper
     if upper is None or lower is None or upper.low is None or lower.high is None:
@@ -158,6 +163,7 @@ def _are_apart(headline: Headline, best: RunRecord, other: RunRecord) -> bool:
 def _are_equal(headline: Headline, one: RunRecord, other: RunRecord) -> bool:
     """Whether two numbers are the same; without an interval, about the same."""
     first, second = headline.value(one) or 0.0, headline.value(other) or 0.0
+    # With intervals only the very same figure is equal; the rest is theirs to judge.
     tolerance = 0.0 if headline.row else SAME_WITHIN * max(abs(first), abs(second))
     return abs(first - second) <= tolerance
 

@@ -49,7 +49,8 @@ def separation(histogram: Histogram) -> Separation | None:
     if total_positive <= 0 or total_negative <= 0:
         return None
     positive, negative = histogram.positive / total_positive, histogram.negative / total_negative
-    below = np.cumsum(negative) - negative
+    below = np.cumsum(negative) - negative  # negatives in lower bins
+    # Mann and Whitney's statistic as a share of all pairs; a tie within a bin is half a win.
     auc = float(np.sum(positive * (below + 0.5 * negative)))
     return Separation(auc, float(np.minimum(positive, negative).sum()))
 
@@ -84,6 +85,7 @@ def _change_words(run: RunRecord) -> str:
     parts = [
         f"{'improved' if new < old else 'worsened'} {name} from {number(old)} to {number(new)}"
         for name, old, new in pairs
+        # Compared as written: a change beyond the digits shown would read "from 1.2 to 1.2".
         if old is not None and new is not None and number(old) != number(new)
     ]
     return f"Training {' and '.join(parts)} in the representation (lower is better in both)." if parts else ""
@@ -104,6 +106,7 @@ def _plane_figure(runs: Sequence[RunRecord]) -> Markup | None:
     words = ChartText(
         "Alignment and uniformity", " ".join(_change_words(run) for run in runs) or "One point per set of vectors."
     )
+    # 0 is the best alignment, and the axis begins there.
     x_axis = linear_axis("alignment: distance between views (0 is best)", [0.0, *(point.x for point in drawn)])
     y_axis = linear_axis("uniformity (lower is better)", [point.y for point in drawn])
 
@@ -152,6 +155,7 @@ def _plane_table(runs: Sequence[RunRecord]) -> Markup:
 
 def _cosine_figure(run: RunRecord, histogram: Histogram, num_runs: int) -> Markup:
     """Draw the cosines of positive and of negative pairs as two outlines."""
+    # An empty histogram stays at 0.
     shares = [counts / max(counts.sum(), 1.0) for counts in (histogram.positive, histogram.negative)]
     positive, negative = (share.tolist() for share in shares)
     colour = run_style(run.order).colour if num_runs > 1 else "c2"

@@ -70,11 +70,13 @@ def _value_axis(runs: Sequence[RunRecord]) -> Axis:
 
 def _index_axis(run: RunRecord) -> Axis:
     longest = max((len(values) for values in run.arrays.spectra.values()), default=1)
+    # 2: a single value needs a range, too.
     return linear_axis("index", [1.0, float(max(longest, 2))], num_ticks=6, is_whole=True)
 
 
 def _log10(values: NDArray[np.float64]) -> list[float | None]:
     """Logarithms; values beyond the shown decades are None."""
+    # Values descend, so the first is the largest.
     least = values[0] * 10.0**-NUM_DECADES if values.size else 0.0
     return [math.log10(value) if value > least else None for value in values]
 
@@ -84,6 +86,7 @@ def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     lines = [_line(run, place, values, num_runs) for place, values in spectra.items() if values.size]
     words = ChartText(f"Spectra of {run.name}", _rank_words(run) or "Singular values in descending order.")
 
+    # Each run has its own index axis, as widths may differ; the vertical one is common.
     def draw(width: float) -> Markup:
         right = label_room([line.label for line in lines])
         return line_chart(Frame(width, min(330, 170 + width / 3), _index_axis(run), y_axis, right=right), words, lines)

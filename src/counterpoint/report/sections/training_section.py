@@ -63,10 +63,11 @@ def _way_words(last: EpochRecord) -> str:
 def _trend_words(losses: Sequence[float]) -> str:
     """Say whether the last tenth of the epochs still lowered the loss."""
     tenth = len(losses) // 10
+    # Fewer than 10 epochs show no trend, and a loss that rose does not level off.
     if tenth < 1 or losses[0] <= losses[-1]:
         return ""
     recent, before = losses[-tenth:], losses[-2 * tenth : -tenth]
-    gain = (sum(before) - sum(recent)) / tenth
+    gain = (sum(before) - sum(recent)) / tenth  # fall of the mean loss from one tenth to the next
     if gain > STILL_FALLING * (losses[0] - losses[-1]):
         return "It is still falling: more epochs may help."
     return "It has levelled off under this learning-rate schedule."
@@ -74,6 +75,7 @@ def _trend_words(losses: Sequence[float]) -> str:
 
 def _shared_axis(runs: Sequence[RunRecord]) -> Axis | None:
     """One loss axis for all runs when their chance levels agree; different losses keep their own."""
+    # Chance follows from the loss and the number of negatives: where it differs, losses do not compare.
     levels = [run.epochs[-1].chance for run in runs]
     known = [level for level in levels if level is not None]
     if len(known) < len(levels) or max(known) - min(known) > 0.01 * abs(max(known)):
@@ -130,6 +132,7 @@ def _rate_figure(runs: Sequence[RunRecord]) -> Markup | None:
     rated = [run for run in runs if any(epoch.learning_rate is not None for epoch in chosen[run.order])]
     if not rated:
         return None
+    # One axis for all, as long as the longest run.
     lines = [_rate_line(run, chosen[run.order], len(runs)) for run in rated]
     longest = max(lines, key=lambda line: line.x[-1])
     y_axis = linear_axis("learning rate", [0.0, *(rate for line in lines for rate in line.y)], num_ticks=4)

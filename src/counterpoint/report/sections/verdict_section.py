@@ -61,6 +61,7 @@ def _unfinished(run: RunRecord) -> Markup | None:
     """Say so when the run is not finished."""
     if run.card.status == "finished":
         return None
+    # What was planned is known only where the settings are.
     planned = run.settings.get("epochs", "")
     num_epochs = count(len(run.epochs), "epoch")
     done = f"{len(run.epochs)} of {planned} epochs" if planned.isdigit() else num_epochs
@@ -101,6 +102,7 @@ def _measurement_notes(metric: Metric, run: RunRecord) -> list[str]:
     reference, before = run.measured(metric.headline, metric.reference), run.measured(UNTRAINED, metric.name)
     beside = f"of at most {figure_of(metric.unit, reference)} " if reference else ""
     notes = [f"{beside}{metric.wording}"] if beside or metric.wording else []
+    # What is untrained is the representation: an embedding has nothing beside it.
     is_comparable = metric.headline == REPRESENTATION and before
     return [*notes, *([f"untrained: {figure_of(metric.unit, before)}"] if is_comparable else [])]
 

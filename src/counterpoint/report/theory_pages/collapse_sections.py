@@ -62,6 +62,7 @@ def phase_line(diagram: PhaseDiagram, negatives: int, temperature: int) -> Line:
     shares = diagram.shares_T.tolist()
     cosines = diagram.minority_cosine_KUT[negatives, temperature].tolist()
     threshold = float(diagram.threshold_KU[negatives, temperature])
+    # The threshold lies between two shares of the grid: the line goes on to it.
     points = [(share, value) for share, value in zip(shares, cosines, strict=True) if share < threshold]
     if len(points) < len(shares):
         points.append((threshold, 1.0))
@@ -72,6 +73,7 @@ def _lede(diagram: PhaseDiagram) -> str:
     """Say where merging begins, from the least threshold to the largest."""
     rests = diagram.threshold_minority_KU
     kind = "other classes" if diagram.supervised else "any class"
+    # A rest is 1 less a share: the largest one belongs to the least threshold.
     least, largest = share_words(float(rests.max())), share_words(float(rests.min()))
     many = count(diagram.num_classes - 1, "equal minority", "equal minorities")
     return (
@@ -97,8 +99,10 @@ def _chart(diagram: PhaseDiagram, temperature: int) -> Markup:
     title = f"Temperature {diagram.temperatures[temperature]:g}"
     words = ChartText(title, f"{Y_TITLE} over {X_TITLE}. {count(len(lines), 'line')}.")
     shares_T = diagram.shares_T.tolist()
+    # linear_axis ends at ticks, which may lie beyond the shares drawn: a share stays below 1.
     ticks = tuple(tick for tick in linear_axis(X_TITLE, shares_T).ticks if shares_T[0] <= tick[0] <= shares_T[-1])
     x_axis = Axis(X_TITLE, shares_T[0], shares_T[-1], ticks)
+    # From the cosine of the simplex to that of merged classes.
     y_axis = linear_axis(Y_TITLE, [-1 / (diagram.num_classes - 1), 1.0])
 
     def draw(room: float) -> Markup:
@@ -145,6 +149,7 @@ def weighting_words(plan: RebalancingPlan) -> str:
     """Say what weighing anchors reaches, and whom it leaves without anchors."""
     weighting = plan.weighting
     reached = "restores it exactly" if weighting.is_unique else "makes it one optimum of several"
+    # Exact by its certificate only; what was merely found is told by its distance.
     if not weighting.is_exact:
         reached = f"comes to {weighting.deviation:.3g} from it, the nearest that was found"
     idle = ", ".join(str(place + 1) for place in weighting.without_anchors)

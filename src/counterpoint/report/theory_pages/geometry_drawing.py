@@ -133,6 +133,7 @@ def merge_words(geometry: Geometry) -> str:
     cosines = geometry.gram[~np.eye(len(geometry.gram), dtype=bool)]
     if num_groups > RANK_OF_A_PLANE and float(cosines.max() - cosines.min()) < ALIKE:
         return f"No classes merge: all are {float(geometry.angles[0, 1]):.2f}° apart."
+    # 360 degrees more: no class is the closest to itself.
     away_CC = geometry.angles.numpy() + 360.0 * np.eye(len(geometry.gram))
     first, second = divmod(int(away_CC.argmin()), len(away_CC))
     return f"No classes merge: the closest two, {first + 1} and {second + 1}, are {away_CC.min():.2f}° apart."
@@ -160,19 +161,24 @@ def spread_words(geometry: Geometry) -> str:
 
 def class_plane(means_DC: NDArray[np.float64]) -> ClassPlane:
     """Project class means on their first two principal axes through the origin, turned so that class 1 points up."""
+    # Not centred: lengths and angles from the origin are what the drawing shows.
     _, values, axes = np.linalg.svd(means_DC, full_matrices=False)
     kept = min(RANK_OF_A_PLANE, len(values))
+    # Rank 1 has no second axis; its coordinates stay 0.
     points_C2 = np.zeros((means_DC.shape[1], 2))
     points_C2[:, :kept] = (values[:kept, None] * axes[:kept]).T
     beyond = values[kept] if len(values) > kept else 0.0
+    # An axis beyond the plane that is as long could take the place of the second: the plane is one of many.
     is_unique = beyond < values[kept - 1] - ALIKE * values[0]
     return ClassPlane(_upright(points_C2), float((values[:kept] ** 2).sum() / (values**2).sum()), bool(is_unique))
 
 
 def _upright(points_C2: NDArray[np.float64]) -> NDArray[np.float64]:
     """Turn class 1 to the top, and mirror the plane so that the first class off that line lies to the right."""
+    # The signs and turns of an SVD are arbitrary; this makes the same geometry the same drawing.
     x, y = points_C2[0]
     turn = math.pi / 2 - math.atan2(y, x)
+    # Rows are points, so this is the transposed rotation.
     turned_C2 = points_C2 @ np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
     off_line = np.flatnonzero(np.abs(turned_C2[:, 0]) > 1e-6)
     if len(off_line) and turned_C2[off_line[0], 0] < 0:
@@ -227,6 +233,7 @@ def _plane_figure(geometry: Geometry) -> Markup:
     """Draw one spoke per group of classes that coincide."""
     plane = class_plane(geometry.means.numpy())
     points = plane.points_C2.tolist()
+    # Classes that merge have one point: the first stands for all.
     spokes = [Spoke(_class_names(group), *points[group[0]]) for group in class_groups(geometry)]
     note = "All of their length lies in this plane."
     if plane.share < 1 - 1e-9:
@@ -298,10 +305,12 @@ def unit_plane(spokes: Sequence[Spoke], words: ChartText, width: float) -> Marku
         The drawing.
     """
     named = _joined([spoke for spoke in spokes if math.hypot(spoke.x, spoke.y) >= SHORTEST][:MAX_NAMED])
+    # A name beside the circle takes its width from the radius on both sides.
     side = max([SIDE, *(text_width(spoke.name) + GAP + 4 for spoke in named)])
     radius = min(LARGEST_RADIUS, width / 2 - side)
     dial = _Dial(width / 2, radius + 26, radius)
     content = [
+        # The circle has radius 1: unit vectors that lie in the plane end on it.
         element("circle", cx=dial.x, cy=dial.y, r=radius, class_="circle"),
         [_spoke(dial, spoke, place) for place, spoke in enumerate(spokes)],
         _names(dial, named),
@@ -332,6 +341,7 @@ def _spoke(dial: _Dial, spoke: Spoke, place: int) -> Markup:
 
 def _names(dial: _Dial, spokes: Sequence[Spoke]) -> list[Markup]:
     """Name each vector on its side of the circle, moved up or down where two would overlap."""
+    # A spoke straight up or down is on the right, whatever its rounding.
     sides = {is_left: [spoke for spoke in spokes if (spoke.x < -1e-9) == is_left] for is_left in (False, True)}
     return [label for is_left, group in sides.items() for label in _side(dial, group, is_left)]
 

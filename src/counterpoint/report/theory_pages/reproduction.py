@@ -71,6 +71,7 @@ class Series:
 
     def __post_init__(self) -> None:
         """Keep plain floats, whatever was given (lists, arrays, tensors)."""
+        # The record is frozen; __post_init__ is where its parts may still be set.
         object.__setattr__(self, "x", _floats(self.x))
         object.__setattr__(self, "y", _floats(self.y))
         if len(self.x) != len(self.y):
@@ -119,6 +120,7 @@ class MatrixPanel:
         """Keep plain floats, and require a name per row and column."""
         values = tuple(_floats(row) for row in self.values)
         object.__setattr__(self, "values", values)
+        # One length for all rows, too: a ragged matrix has several.
         shapes = {len(row) for row in values}
         if len(values) != len(self.row_labels) or shapes != {len(self.column_labels)}:
             labels = f"{len(self.row_labels)} row and {len(self.column_labels)} column labels"
@@ -159,7 +161,7 @@ class Reproduction:
     @property
     def agrees(self) -> bool:
         """Whether no claim differs."""
-        return all(claim.agrees is not False for claim in self.claims)
+        return all(claim.agrees is not False for claim in self.claims)  # None, nothing to compare with, does not differ
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data for JSON; each panel names its kind."""
@@ -197,8 +199,10 @@ def written(value: str | float) -> str:
 def _claim_lines(claims: Sequence[Claim]) -> list[str]:
     """Set the claims as a table of four columns, a note under its claim."""
     cells = [(claim.what, written(claim.paper), written(claim.ours), claim.verdict) for claim in claims]
+    # As wide as the longest text, up to a limit beyond which texts are wrapped.
     widths = [min(limit, max(len(row[place]) for row in (TITLES, *cells))) for place, limit in enumerate(COLUMN_LIMITS)]
     lines = _wrapped_row(TITLES, widths)
+    # Two spaces stand between columns.
     lines.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
     for row, claim in zip(cells, claims, strict=True):
         lines += _wrapped_row(row, widths)
@@ -208,6 +212,7 @@ def _claim_lines(claims: Sequence[Claim]) -> list[str]:
 
 def _wrapped_row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Set one row; a cell wider than its column goes on in the next line."""
+    # wrap makes no line of an empty text
     wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, widths, strict=True)]
     lines = zip_longest(*wrapped, fillvalue="")
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -28,6 +28,7 @@ def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
     """
     target = Path(out)
     check_theory_target(target)
+    # The numbers are named after the page: a reduced size has a file of its own.
     write_text(target, render_reproduction(reproduction, numbers=f"{target.stem}.json"))
     return target
 
@@ -91,6 +92,7 @@ def _what(claim: Claim) -> Markup:
 
 
 def _value(value: str | float) -> str:
+    # nan and inf have no digits to choose.
     return number(value, 5) if isinstance(value, float | int) and math.isfinite(value) else written(value)
 
 
@@ -105,6 +107,7 @@ def _verdict(claim: Claim) -> Markup:
 def _drawings(drawn: Sequence[Panel]) -> Markup:
     """Draw the panels in their order, two in a row unless one needs the whole width."""
     rows = []
+    # groupby joins neighbours only: the order of the panels stays.
     for is_wide, group in groupby(drawn, _is_wide):
         figures = [panel_figure(panel, WIDE if is_wide else HALF) for panel in group]
         rows.append(element("div", figures, class_="panels" if is_wide else "panels panels-2"))

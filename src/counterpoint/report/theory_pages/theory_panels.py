@@ -55,6 +55,7 @@ def series_style(place: int) -> Style:
     >>> styles[0].colour, styles[7].colour, len({style.colour + style.marker for style in styles})
     ('c1', 'c2', 36)
     """
+    # Marker and colour shift against each other with each turn: a Latin square, in which no pair comes twice.
     turn, colour = divmod(place % (NUM_COLOURS * len(RUN_MARKERS)), NUM_COLOURS)
     look = (colour + turn) % len(RUN_MARKERS)
     return Style(f"c{colour + 1}", RUN_DASHES[look], RUN_MARKERS[look])
@@ -70,6 +71,7 @@ def line_figure(panel: LinePanel, width: float) -> Markup:
     words = ChartText(panel.title, f"{panel.y_label} over {panel.x_label}. {count(len(lines), 'line')}.")
 
     def draw(room: float) -> Markup:
+        # Called for each width, so that names may stand at the ends on a wide screen and below on a phone.
         placed = _place_names(names, room)
         named = [Line(name, line.x, line.y, line.style) for line, name in zip(lines, placed.at_ends, strict=True)]
         frame = Frame(room, CHART_HEIGHT, x_axis, y_axis, right=label_room(placed.at_ends))
@@ -85,6 +87,7 @@ def line_figure(panel: LinePanel, width: float) -> Markup:
 def point_figure(panel: PointPanel, width: float) -> Markup:
     """Draw clouds of points; both axes share one scale where their ranges are alike."""
     clouds = [_cloud(series, series_style(place)) for place, series in enumerate(panel.series)]
+    # The whole disc, so that planes of several panels compare.
     ends = [-1.0, 1.0] if _is_disc(panel) else []
     x_axis = linear_axis(panel.x_label, [*ends, *(x for series in panel.series for x in series.x)])
     y_axis = linear_axis(panel.y_label, [*ends, *(y for series in panel.series for y in series.y)])
@@ -104,11 +107,13 @@ def _is_disc(panel: PointPanel) -> bool:
     """Whether the points lie in the unit disc and reach its edge: such planes are all drawn from -1 to 1."""
     points = [point for series in panel.series for point in zip(series.x, series.y, strict=True)]
     lengths = [length for length in (math.hypot(*point) for point in points) if math.isfinite(length)]
+    # 1e-6: unit vectors in float32 may be longer by their rounding.
     return bool(lengths) and DISC_EDGE < max(lengths) <= 1 + 1e-6
 
 
 def _place_names(names: Sequence[str], room: float) -> _Names:
     """Name lines at their ends where there is room, below otherwise."""
+    # Names may take a third of the drawing.
     if len(names) <= MAX_AT_ENDS and label_room(names) <= room / 3:
         return _Names(names, [])
     return _Names(["" for _ in names], names)
@@ -117,6 +122,7 @@ def _place_names(names: Sequence[str], room: float) -> _Names:
 def _line(panel: LinePanel, series: Series, style: Style) -> Line:
     """Put a series on the panel's axes: logarithms where the axis is logarithmic, None where there is no value."""
     placed = [(_scaled(x, panel.log_x), _scaled(y, panel.log_y)) for x, y in zip(series.x, series.y, strict=True)]
+    # A position that the axis does not have is left out; a value that it does not have leaves a gap.
     known = [(x, y) for x, y in placed if x is not None]
     kept = [known[place] for place in evenly_chosen(len(known), MAX_VERTICES)]
     return Line(series.name, [x for x, _ in kept], [y for _, y in kept], style)
@@ -147,8 +153,10 @@ def _plane_frame(room: float, x_axis: Axis, y_axis: Axis) -> Frame:
     if not 1 / ONE_SCALE < x_range / y_range < ONE_SCALE:
         return frame
     widest = frame.x_end - frame.left
+    # Not much higher than wide, whatever the ranges: the height is at most 1.1 of the widest width.
     inner = min(widest, 1.1 * widest * x_range / y_range)
     height = frame.top + frame.bottom + inner * y_range / x_range
+    # What the plane does not take is margin, so that the drawing keeps its width.
     return Frame(room, height, x_axis, y_axis, right=frame.right + widest - inner)
 
 
@@ -161,6 +169,7 @@ def _cloud(series: Series, style: Style) -> Cloud:
 def _line_table(panel: LinePanel) -> Markup:
     """Values of all lines by position; evenly chosen rows and columns of large tables."""
     shown = [panel.series[place] for place in evenly_chosen(len(panel.series), MAX_COLUMNS)]
+    # Series may have positions of their own: the table holds all of them.
     columns = [dict(zip(series.x, series.y, strict=True)) for series in shown]
     positions = sorted(set().union(*columns))
     kept = [positions[place] for place in evenly_chosen(len(positions), MAX_ROWS)]
@@ -199,6 +208,7 @@ def heat_map(panel: MatrixPanel, width: float) -> Markup:
     left = 8.0 + min(MAX_LABEL, max(text_width(label) for label in panel.row_labels))
     cell = min(LARGEST_CELL, (width - left) / num_columns)
     top = _label_height(panel.column_labels, cell)
+    # or 1: a matrix of zeros has depth 0 everywhere.
     largest = max((abs(value) for row in panel.values for value in row if math.isfinite(value)), default=0.0) or 1.0
     texts = cell_texts(panel.values, cell)
     cells = [
@@ -233,6 +243,7 @@ def cell_texts(values: Sequence[Sequence[float]], room: float) -> list[list[str]
     [['0', '128.79']]
     """
     has_tens = any(math.isfinite(value) and abs(value) >= 10 for row in values for value in row)
+    # One number of decimals for the whole matrix: its entries are there to be compared.
     for decimals in DECIMALS_OF_TENS if has_tens else DECIMALS:
         texts = [[_written(value, decimals) for value in row] for row in values]
         longest = max((len(text) for row in texts for text in row), default=0)
@@ -246,6 +257,7 @@ def _written(value: float, decimals: int) -> str:
     if not math.isfinite(value):
         return ""
     is_whole = abs(value - round(value)) < 1e-9
+    # + 0.0: -0.004 is 0.00, not -0.00.
     return f"{round(value, decimals) + 0.0:.{0 if is_whole else decimals}f}".replace("-", MINUS)
 
 
@@ -255,6 +267,7 @@ def _cell(corner: tuple[float, float], size: float, value: float, words: str, la
     if not math.isfinite(value):
         return element("rect", x=x, y=y, width=size, height=size, class_="cell empty")
     colour = "c1" if value >= 0 else "c2"
+    # By size, on the scale of the whole matrix; colour has the sign.
     depth = f"{DEEPEST * abs(value) / largest:.3f}"
     square = element("rect", x=x, y=y, width=size, height=size, class_=f"cell {colour}", fill_opacity=depth)
     label = text(x + size / 2, y + size / 2 + 4, words, class_="middle") if words else None
@@ -262,6 +275,7 @@ def _cell(corner: tuple[float, float], size: float, value: float, words: str, la
 
 
 def _row_labels(panel: MatrixPanel, left: float, top: float, cell: float) -> list[Markup]:
+    # Every ceil(14 / cell)-th name: 14 pixels from one to the next.
     step = max(1, -(-14 // max(1, int(cell))))
     return [
         text(left - 6, top + cell * (row + 0.5) + 4, _clipped(label), class_="tick end")
@@ -303,6 +317,7 @@ def _clipped(label: str) -> str:
 def _thinned(panel: MatrixPanel) -> MatrixPanel:
     """The matrix itself, or evenly chosen rows and columns of a large one."""
     rows, columns = (evenly_chosen(len(labels), MAX_SHOWN) for labels in (panel.row_labels, panel.column_labels))
+    # The very same record says that nothing is left out.
     if len(rows) == len(panel.row_labels) and len(columns) == len(panel.column_labels):
         return panel
     values = [[panel.values[row][column] for column in columns] for row in rows]
