@@ -15,7 +15,7 @@ from counterpoint.core.errors import NonFiniteError
 from counterpoint.kernels import select
 from counterpoint.kernels.cpu import compiled
 from counterpoint.kernels.select import recording
-from counterpoint.losses import AlphaCL, CrossModal, InfoNCE, SupCon, Triplet, inputs
+from counterpoint.losses import AlphaCL, BarlowTwins, CrossModal, InfoNCE, Loss, SupCon, Triplet, VICReg, inputs
 from counterpoint.losses.alpha_rules import AlphaRule, Direct, InversePower, Square
 from tolerances import assert_close
 
@@ -66,6 +66,17 @@ def test_it_is_traced_as_one_piece(name: str) -> None:
         with_gradient(torch.compile(loss, fullgraph=True, backend="eager"), draw_views()),
         with_gradient(loss, draw_views()),
     )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("loss", [BarlowTwins(), VICReg()], ids=lambda loss: type(loss).__name__)
+def test_many_features_are_traced_as_one_piece(loss: Loss) -> None:
+    """32 features of 4 samples, where uncompiled code looks at values to choose the cheaper product."""
+    torch._dynamo.reset()
+    z = torch.randn(2, 4, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    views, labels = (z[0].clone().requires_grad_(), z[1].clone().requires_grad_()), LABELS[:4]
+    compiled_loss = torch.compile(loss, fullgraph=True, backend="eager")
+    assert_same(with_gradient(compiled_loss, views, labels), with_gradient(loss, views, labels))
 
 
 each_rule = pytest.mark.parametrize("rule", [Direct(), Square(), InversePower()], ids=lambda rule: type(rule).__name__)

@@ -141,3 +141,12 @@ def test_a_row_that_is_not_finite_is_named() -> None:
     query[2, 1] = math.nan
     with pytest.raises(NonFiniteError, match="z0 must be finite, but row 2"):
         loss_of()(query, numbers(2, N, D))
+
+
+def test_a_cold_queue_of_opposite_keys_overflows_nothing() -> None:
+    """Scores 100 apart: e^100 is infinite in float32, their logarithm is not."""
+    loss = QueueContrast(64, 2, 0.02)
+    loss.queue_KD.copy_(torch.tensor([1.0, 0.0]).expand(64, 2))
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    value = loss(z, -z)
+    assert float(value) == pytest.approx(100 + math.log(64), rel=1e-6)

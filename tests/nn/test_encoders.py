@@ -227,3 +227,10 @@ def test_the_dry_run_leaves_mode_and_statistics_as_they_were(is_training: bool) 
     assert feature_width(with_pooling(module, (1, 8, 8)), (1, 8, 8)) == 64
     assert all(child.training == is_training for child in module.modules())
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_a_layer_that_the_user_froze_stays_frozen_where_its_width_is_tried() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.BatchNorm1d(4))
+    module[2].eval()
+    assert feature_width(module, (3, 2, 2)) == 4
+    assert [part.training for part in module] == [True, True, False]

@@ -1,5 +1,6 @@
 """The solver on risks whose answers are known, and its certificate against matrices that had no part in it."""
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -189,10 +190,14 @@ def test_classes_that_are_near_and_apart_stay_apart() -> None:
     assert float(merged.gram_CC[1, 2]) == float(solution.gram_CC[1, 2]) < 1
 
 
-def test_groups_are_chained() -> None:
-    angles = torch.tensor([0.0, 0.04, 0.08, 2.0], dtype=torch.float64)
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_groups_are_chained_whatever_the_order_of_the_classes(order: tuple[int, ...]) -> None:
+    angles = torch.tensor([0.0, 0.04, 0.08, 2.0], dtype=torch.float64)[list(order)]
     gram = torch.cos(angles[:, None] - angles[None, :])
-    assert coinciding(gram, math.cos(0.05)).tolist() == [0, 0, 0, 1]
+    groups = coinciding(gram, math.cos(0.05))
+    apart = groups[order.index(3)]
+    assert (groups == apart).sum() == 1
+    assert len(groups.unique()) == 2
 
 
 def test_rare_classes_are_settled_though_they_hardly_count() -> None:

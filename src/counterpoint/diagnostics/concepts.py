@@ -45,7 +45,7 @@ class Purity:
         share_D: its share, NaN where nothing activates the dimension.
         class_D: its number, -1 where nothing does.
         is_named_D: whether the dimension can be named after the class, because its share is above the class's share
-            of all samples by more than chance: the lower end of its exact interval (clopper1934) is. The level,
+            of all samples by more than chance: its exact one-sided lower bound (clopper1934) is. The level,
             ``NAMING_LEVEL``, holds for all classes and live dimensions together (Bonferroni).
     """
 
@@ -126,7 +126,7 @@ def feature_correlation(z_ND: Tensor) -> float:
 
 
 def expected_activation(z_ND: Tensor) -> Tensor:
-    """Mean absolute value per dimension of the unit-length features, (d,): ncl2024's ranking (section 5.2)."""
+    """Mean absolute value per dimension of the unit-length features, (d,): ncl2024's ranking (section 5.1)."""
     check_features(z_ND, "z", min_rows=1)
     # EA of ncl2024, section 5.1; absolute values where a code has signs, as in its appendix G.2.
     return unit_rows(z_ND).abs().mean(dim=0)
@@ -194,8 +194,8 @@ METRICS = (
         short="class consistency",
         definition="Mean purity over the active dimensions. Purity is the share of the commonest class among the "
         "samples a dimension is active on; one that is always active has the share of the largest class. A dimension "
-        "is named after a class only where the lower end of the share’s exact 95 % interval, taken for all classes and "
-        "dimensions together, is above the class’s share of all samples.",
+        "is named after a class only where the exact one-sided 95 % lower bound of the share, taken for all classes "
+        "and dimensions together, is above the class’s share of all samples.",
         source="ncl2024",
         measure=lambda subject: (
             math.nan

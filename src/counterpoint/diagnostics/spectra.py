@@ -17,7 +17,8 @@ def covariance_spectrum(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
 
     .. math:: C = \frac{1}{N-1} \sum_i (z_i - \bar z)(z_i - \bar z)^\top
 
-    Source: directclr2022, Eq. 1, with N - 1 as in the authors' code (which scales rows to unit length first: ``normalize=True``).
+    Source: directclr2022, Eq. 1, with N - 1 as in the authors' code, which scales rows to unit length first
+    (``normalize=True``).
 
     Args:
         z_ND: features, n >= 2.

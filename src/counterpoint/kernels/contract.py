@@ -19,7 +19,6 @@ gradient, and the derivative of both along a direction; it knows no loss by name
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -162,7 +161,11 @@ class PairKernel(Protocol):
 
 # Above it torch.nn.functional.softplus is linear; its own 20 is off by 2e-9, this one by less than float64 holds.
 SOFTPLUS_THRESHOLD = 40.0
-softplus = partial(F.softplus, threshold=SOFTPLUS_THRESHOLD)  # log(1 + e^u), exact to float64
+
+
+def softplus(u: Tensor) -> Tensor:
+    """log(1 + e^u), exact to float64; a function of the module, so that a pickled loss has the same one."""
+    return F.softplus(u, threshold=SOFTPLUS_THRESHOLD)
 
 
 def identity(u: Tensor) -> Tensor:

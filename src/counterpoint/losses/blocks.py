@@ -60,7 +60,7 @@ class Pairing:
         return 2 * (n - 1) if self.negatives == "two-view" else n - 1
 
     def least_mean_gap(self, n: int, *, nonnegative: bool) -> float:
-        """The mean over an unit-length batch of d_i^2 - d_ij^2 cannot be less.
+        """The mean over a unit-length batch of d_i^2 - d_ij^2 cannot be less.
 
         The sum of all vectors has a length >= 0, so the mean cosine of distinct samples is at least -1/(n-1); with
         equal views the gap is then -n/(n-1). For first-view anchors against both views no such bound holds beyond -2.

@@ -15,11 +15,10 @@ gradient then keep their digits however small they are.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.numerics import is_transformed, row_dots
-from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms, softplus
 from counterpoint.kernels.cpu.small_batch import Shortcut
 from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.differentiable import reduce
@@ -167,7 +166,7 @@ def _total(log_sum_A: Tensor, z_VD: Tensor, classes: Classes) -> Tensor:
     loss_A = log_sum_A - mean_A
     if classes.has_pairs:
         # log(1 + e^(rest - positive)): keeps its digits where it is small, as a difference of logarithms does not.
-        only_A = F.softplus(log_sum_A - _partner_score(z_VD, classes))
+        only_A = softplus(log_sum_A - _partner_score(z_VD, classes))
         loss_A = torch.where(classes.num_positives_A == 1, only_A, loss_A)
     return (classes.weight_A * loss_A).sum()
 

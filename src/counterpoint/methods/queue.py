@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.dist import gather_rows
 from counterpoint.core.numerics import unit_rows
-from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms, softplus
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -90,7 +90,7 @@ class QueueContrast(Loss):
             return log_sum_N.mean()
         # log(epsilon + e^r) = log epsilon + softplus(r - log epsilon).
         level = math.log(self.epsilon)
-        return level + F.softplus(log_sum_N - level, threshold=math.inf).mean()
+        return level + softplus(log_sum_N - level).mean()
 
     @torch.no_grad()
     def enqueue(self, keys_ND: Tensor) -> None:

@@ -194,7 +194,7 @@ def feature_width(module: nn.Module, in_shape: Shape) -> int:
 
 def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
     """Output shape for two blank samples; leaves the module's mode and statistics as they were."""
-    was_training = module.training
+    modes = [(part, part.training) for part in module.modules()]
     # Blank samples must not enter running statistics.
     module.eval()
     try:
@@ -204,7 +204,8 @@ def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
     except Exception as error:  # whatever a foreign module raises, its user should see in one line
         raise UsageError(f"the encoder cannot take samples of shape {in_shape}: {first_line(error)}") from None
     finally:
-        module.train(was_training)
+        for part, is_training in modes:  # a user may have frozen single layers
+            part.training = is_training
     if not isinstance(output, Tensor):
         raise UsageError(f"the encoder must return a tensor, got {type(output).__name__}")
     return tuple(output.shape)

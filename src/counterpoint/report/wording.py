@@ -1,6 +1,5 @@
 """Numbers and lists in words: one way to write a percentage, a duration, an interval, throughout the page."""
 
-import math
 from collections.abc import Sequence
 
 from counterpoint.core.metric import Unit
@@ -16,15 +15,15 @@ def number(value: float | None, digits: int = 3) -> str:
 
     >>> number(61.234), number(1437), number(0.00001234), number(-3.1), number(None)
     ('61.2', '1,437', '1.23×10⁻⁵', '−3.1', 'not measured')
-    >>> number(1e-5), number(-2e12)
-    ('10⁻⁵', '−2×10¹²')
+    >>> number(1e-5), number(-2e12), number(9.999e-5)
+    ('10⁻⁵', '−2×10¹²', '10⁻⁴')
     """
     if value is None:
         return ABSENT
     if value == 0:
         return "0"
     # 61.234: exponent 1, so that 3 digits leave 1 decimal.
-    exponent = math.floor(math.log10(abs(value)))
+    exponent = int(f"{abs(value):.{digits - 1}e}".partition("e")[2])  # after rounding: 9.999e-5 is 10⁻⁴
     if exponent < -3 or exponent > 8:
         mantissa = f"{value / 10.0**exponent:.{digits - 1}f}".rstrip("0").rstrip(".")
         # A factor of 1 says nothing beside a power of ten.

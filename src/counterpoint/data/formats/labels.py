@@ -3,6 +3,7 @@
 # N samples
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +66,10 @@ def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
     """
     by_name = _read_rows(path)
     bases = [name.rsplit("/", 1)[-1] for name in names]
+    num_of_base = Counter(bases)
     given = [
         # a/1.jpg and b/1.jpg: the base name alone says too little.
-        by_name.get(name, by_name.get(base) if bases.count(base) == 1 else None)
+        by_name.get(name, by_name.get(base) if num_of_base[base] == 1 else None)
         for name, base in zip(names, bases, strict=True)
     ]
     if not any(label is not None for label in given):

@@ -49,6 +49,8 @@ class Crop:
 def random_crop_boxes(uniforms_BK: Tensor, height: int, width: int, scale: tuple[float, float]) -> Tensor:
     """Boxes of a random resized crop (szegedy2015's recipe, as torchvision draws it).
 
+    Differs from torchvision where no box of ten fits: the largest one lies anywhere, not in the middle.
+
     Args:
         uniforms_BK: numbers in [0, 1), shape (b, ``NUM_CROP_DRAWS``).
         height: of the images, in pixels.

@@ -27,7 +27,7 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     if psi is contract.IDENTITY and not scores.is_two_way and scores.mask.anchor_labels_N is None:
         return linear.reduce(scores, psi)
     num_pairs = len(scores.terms.anchors_ND) * len(scores.keys_MD)
-    if num_pairs <= DENSE_PAIRS or BY_NAME.get(psi.name) is not psi:
+    if num_pairs <= DENSE_PAIRS or BY_NAME.get(psi.name) != psi:
         return dense.reduce(scores, psi)
     rows_N, columns_M = torch.ops.counterpoint.pair_statistic(*_packed(scores), psi.name)
     return PerAnchor(rows_N, columns_M if scores.is_two_way else None)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from counterpoint.core.numerics import take_radial
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
+from counterpoint.kernels.contract import softplus
 from counterpoint.kernels.cpu.small_batch import LARGEST_SCALE, Shortcut, ordinary_lengths
 
 LEAST_LOG, LEAST_SHARE = -75.0, 3e-33  # smaller shares count as zero: products with them would be subnormal, hence slow
@@ -167,7 +168,7 @@ def _with_few(
         log_sum_H, total_H = sum_H, sum_H.logaddexp(attraction_H)
         left_H = (sum_H - total_H).exp()
     # log(1 + e^{r_i})
-    loss_H = torch.where(is_only_H, F.softplus(log_sum_H - attraction_H), loss_H).masked_fill(num_H == 0, 0.0)
+    loss_H = torch.where(is_only_H, softplus(log_sum_H - attraction_H), loss_H).masked_fill(num_H == 0, 0.0)
     pull_H = torch.where(is_only_H, left_H, num_H.reciprocal()).masked_fill(num_H == 0, 0.0)
     # Divided by an infinite sum, all shares of an anchor without positives are 0.
     return loss_H, pull_H, torch.where(is_only_H, total_H, sum_H).masked_fill(num_H == 0, torch.inf)

@@ -20,11 +20,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import UsageError
+from counterpoint.kernels.contract import softplus
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def population_terms(scores_XY: Tensor, joint_XY: Tensor) -> MioTerms:
     return MioTerms(
         # softplus(s) = ln(1 + e^s), without overflow for large s
         attraction=-float((laws.joint_XY * s_XY).sum()),
-        own_repulsion=float((laws.joint_XY * F.softplus(s_XY)).sum()),
-        softplus=float((laws.product_XY * F.softplus(s_XY)).sum()),
+        own_repulsion=float((laws.joint_XY * softplus(s_XY)).sum()),
+        softplus=float((laws.product_XY * softplus(s_XY)).sum()),
         exponential=float((laws.product_XY * s_XY.exp()).sum()),
     )
 
@@ -130,8 +130,8 @@ def batch_terms(similarity_MM: Tensor, *, temperature: float) -> MioTerms:
     negative_P = s_MM[~is_own_MM]  # T_N = 2N (2N - 2)
     return MioTerms(
         attraction=-float(positive_N.mean()),
-        own_repulsion=float(F.softplus(positive_N).mean()),
-        softplus=float(F.softplus(negative_P).mean()),
+        own_repulsion=float(softplus(positive_N).mean()),
+        softplus=float(softplus(negative_P).mean()),
         exponential=float(negative_P.exp().mean()),
     )
 
@@ -331,7 +331,7 @@ def tangent_surrogate(scores_XY: Tensor, joint_XY: Tensor, *, at_XY: Tensor) -> 
     s_XY, t_XY = scores_XY.double(), at_XY.double()
     # (e^s - e^t) / (1 + e^t) without large numbers where both are large
     rise_XY = torch.sigmoid(t_XY) * torch.expm1(s_XY - t_XY)
-    return float((laws.product_XY * (F.softplus(t_XY) + rise_XY)).sum() - (laws.joint_XY * s_XY).sum())
+    return float((laws.product_XY * (softplus(t_XY) + rise_XY)).sum() - (laws.joint_XY * s_XY).sum())
 
 
 def _divergence(p_XY: Tensor, q_XY: Tensor) -> float:

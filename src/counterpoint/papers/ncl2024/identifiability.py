@@ -28,7 +28,7 @@ from counterpoint.papers.ncl2024.factorisation import (
 )
 from counterpoint.papers.ncl2024.latent_classes import Cooccurrence, LatentModel
 
-CERTAIN = 1e-12  # how far from 1 a posterior may be, and a singular value from 0, by rounding alone
+CERTAIN = 1e-12  # how far from 1 a posterior may be, and a feature from 0, by rounding alone
 TURNS = 100  # of the rotation that looks for non-negative features, per start
 STEPS = 3000  # of the bounded descent that finishes, per start
 

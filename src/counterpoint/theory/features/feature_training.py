@@ -26,7 +26,7 @@ Lengths = Literal["sphere", "ball"]
 Positives = Literal["class", "itself"]
 POSITIVES: Mapping[str, str] = {"class": "another sample of the class", "itself": "the sample itself"}
 BOUNDS: Mapping[str, Callable[[Tensor], Tensor]] = {"sphere": unit_rows, "ball": lambda w_ND: into_ball(w_ND, 1.0)}
-START_LENGTH = 0.5  # typical length of the first vectors in the ball, whose boundary they reach by training
+START_LENGTH = 0.5  # deviation of each coordinate of the first vectors, before they are shortened into the ball
 NUM_RECORDS = 50
 
 

@@ -187,18 +187,20 @@ def merge_what_coincides(risk: ClassRisk, solution: Solution, tolerance: float) 
 
 
 def coinciding(gram_CC: Tensor, cosine: float) -> Tensor:
-    """Number of each class's group, (C,), where classes of at least this cosine are of one group.
+    """Number of each class's group, (C,), where classes of at least this cosine are of one group, also through others.
 
     >>> coinciding(torch.tensor([[1.0, -1.0, -1.0], [-1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]]), 0.999)
     tensor([0, 1, 1])
     """
-    first_C = (gram_CC >= cosine).to(torch.int8).argmax(dim=1)  # the first class that is near
-    for _ in range(len(first_C)):
-        # follows the chain of first near classes to its end; each round doubles the part that is followed
-        further_C = first_C[first_C]
-        if torch.equal(further_C, first_C):
+    num_classes = len(gram_CC)
+    is_near_CC = (gram_CC >= cosine) | torch.eye(num_classes, dtype=torch.bool)
+    first_C = torch.arange(num_classes)
+    for _ in range(num_classes):  # a chain has at most so many links
+        # The smallest number among a class and its near ones spreads by one link per round.
+        smallest_C = torch.where(is_near_CC, first_C, num_classes).amin(dim=1)
+        if torch.equal(smallest_C, first_C):
             break
-        first_C = further_C
+        first_C = smallest_C
     return torch.unique(first_C, return_inverse=True)[1]
 
 
