@@ -88,6 +88,7 @@ def _as_tensor(array: Any, name: str) -> Tensor:
         shape = tuple(values.shape)
         raise DataError(f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got {shape}")
     if not isinstance(values, Tensor):
+        # A copy: torch takes no negative strides, and no read-only array without a warning.
         values = torch.from_numpy(np.array(values, dtype=np.uint8 if values.dtype == np.uint8 else np.float32))
     return values if values.dtype == torch.uint8 else values.to(torch.float32)
 
@@ -97,6 +98,7 @@ def _laid_out(images: Tensor, layout: Layout, name: str) -> Tensor:
     check_choice(layout, "layout", get_args(Layout))
     axes, shape = str(layout), tuple(images.shape)
     fits = len(shape) == len(axes)
+    # First c, then n: hw becomes chw, then nchw.
     for axis in "cn":
         if axis not in axes:
             images, axes = images[None], axis + axes

@@ -105,7 +105,7 @@ def _modules(package: str) -> Iterator[tuple[str, list[ast.Call]]]:
     """The modules of a package that end with ``METRICS``, in the order of their names, and the records as code."""
     for path in sorted((Path(__file__).parents[1] / package).glob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if "\nMETRICS" not in text:
+        if "\nMETRICS" not in text:  # cheaper than to parse every module
             continue
         literal = ast.parse(text).body[-1]
         assert isinstance(literal, ast.Assign | ast.AnnAssign)
