@@ -68,6 +68,7 @@ def to_bytes(images_NCHW: Tensor) -> Tensor:
     """Bring images to uint8, as they are stored and drawn."""
     if images_NCHW.dtype == torch.uint8:
         return images_NCHW
+    # To the nearest: cutting off would darken a picture by half a level on average.
     return (images_NCHW * MAX_PIXEL).round().clamp(0, MAX_PIXEL).to(torch.uint8)
 
 
@@ -81,7 +82,7 @@ def _as_tensor(array: Any, name: str) -> Tensor:
             values = np.asarray(array)
         except ValueError as error:
             raise DataError(f"{name} is not an array: {first_line(error)}") from None
-        is_real = values.dtype.kind in "buif"
+        is_real = values.dtype.kind in "buif"  # bool, unsigned, integer, float
     if not is_real:
         raise DataError(f"{name} must hold real numbers, got {values.dtype}")
     if values.ndim < 2 or 0 in values.shape:
@@ -132,6 +133,7 @@ def _unit_range(images: Tensor, name: str) -> Tensor:
     """Check that floating images lie in [0, 1]."""
     images = images.to(torch.float32)
     _check_finite(images, name)
+    # After the check: NaN compares false and would pass for a value in the range.
     low, high = float(images.min()), float(images.max())
     if low < 0 or high > 1:
         raise DataError(

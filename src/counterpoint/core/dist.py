@@ -61,11 +61,13 @@ def leave_ranks(*, is_orderly: bool = True) -> None:
         return
     if is_orderly:
         barrier()
+    # Always: a process that ends with its group still open is now and then aborted.
     dist.destroy_process_group()
 
 
 def is_lost_contact(error: Exception) -> bool:
     """Whether an error of a collective says that another rank is gone."""
+    # Which class is raised depends on backend and place; gloo's own errors are plain RuntimeErrors.
     words = str(error).lower()
     return isinstance(error, dist.DistError) or "gloo" in words or "nccl" in words or "connection" in words
 
@@ -81,6 +83,7 @@ def is_first_rank() -> bool:
 
 def barrier() -> None:
     """Wait until every rank is here."""
+    # Not `dist.barrier`, which takes the GPU where there is nccl; no maximum is known before all have sent.
     any_over_ranks(False)
 
 
@@ -319,6 +322,7 @@ class _LinearOverRanks(Function):
 
 def _all_rows(x_ND: Tensor) -> Tensor:
     """Rows of all ranks; the adjoint of ``_sum_of_own_rows``."""
+    # One tensor that is filled in place, not a list of W to be joined.
     all_MD = x_ND.new_empty(world_size() * len(x_ND), *x_ND.shape[1:])
     dist.all_gather_into_tensor(all_MD, x_ND.contiguous())
     return all_MD
@@ -328,6 +332,7 @@ def _sum_of_own_rows(x_MD: Tensor) -> Tensor:
     """Each rank's own rows of the sum over ranks; the adjoint of ``_all_rows``."""
     wide_MD = _wide(x_MD)
     own_ND = wide_MD.new_empty(len(x_MD) // world_size(), *x_MD.shape[1:])
+    # Not all_reduce and a slice: each rank receives its own rows only.
     dist.reduce_scatter_tensor(own_ND, wide_MD)
     return own_ND.to(x_MD.dtype)
 

@@ -150,7 +150,7 @@ def _from_slurm(environment: Mapping[str, str]) -> Ranks:
         # Every task finds the same port without asking: from the number of the job.
         port=_number(environment, "MASTER_PORT", FIRST_PORT + job % NUM_PORTS),
         launcher="slurm",
-        has_own_gpus="SLURM_GPUS_PER_TASK" in environment,
+        has_own_gpus="SLURM_GPUS_PER_TASK" in environment,  # srun then hides the others' GPUs
         restarts=_number(environment, "SLURM_RESTART_COUNT", 0),
         launch=_launch(environment),
     )

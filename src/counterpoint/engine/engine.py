@@ -150,7 +150,7 @@ class Engine:
             method,
             device_ids=[self.device] if self.device.type == "cuda" else None,
             broadcast_buffers=False,
-            gradient_as_bucket_view=True,
+            gradient_as_bucket_view=True,  # no second copy of all gradients
             find_unused_parameters=self._world_size > 2,
         )
 

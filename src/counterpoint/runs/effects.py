@@ -233,6 +233,7 @@ def _shards(facts: Facts) -> tuple[str, ...]:
     return ("an image folder",)
 
 
+# Each rule says why its setting has no effect; None where it has one. Those of views wait for the data.
 RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "stem": _stem,
     "temperature": lambda facts: facts.lacks_loss_setting("temperature"),
@@ -304,7 +305,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "preview": has_views and kind == "images",
         "epochs": True,
         "representation": projector != "none" or settings.output.d0 != "all",
-        "projector": projector != "mlp" and method.d0_share is None,
+        "projector": projector != "mlp" and method.d0_share is None,  # DirectCLR has none by design
         "features": projector in ("linear", "mlp"),
         "relu-gelu": settings.output.nonnegative == "relu",
         "directclr": is_joint and method.d0_share is None and projector != "none",
