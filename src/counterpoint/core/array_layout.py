@@ -68,6 +68,7 @@ def to_bytes(images_NCHW: Tensor) -> Tensor:
     """Bring images to uint8, as they are stored and drawn."""
     if images_NCHW.dtype == torch.uint8:
         return images_NCHW
+    # To the nearest: cutting off would darken a picture by half a level on average.
     return (images_NCHW * MAX_PIXEL).round().clamp(0, MAX_PIXEL).to(torch.uint8)
 
 
@@ -81,13 +82,14 @@ def _as_tensor(array: Any, name: str) -> Tensor:
             values = np.asarray(array)
         except ValueError as error:
             raise DataError(f"{name} is not an array: {first_line(error)}") from None
-        is_real = values.dtype.kind in "buif"
+        is_real = values.dtype.kind in "buif"  # bool, unsigned, integer, float
     if not is_real:
         raise DataError(f"{name} must hold real numbers, got {values.dtype}")
     if values.ndim < 2 or 0 in values.shape:
         shape = tuple(values.shape)
         raise DataError(f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got {shape}")
     if not isinstance(values, Tensor):
+        # A copy: torch takes no negative strides, and no read-only array without a warning.
         values = torch.from_numpy(np.array(values, dtype=np.uint8 if values.dtype == np.uint8 else np.float32))
     return values if values.dtype == torch.uint8 else values.to(torch.float32)
 
@@ -97,6 +99,7 @@ def _laid_out(images: Tensor, layout: Layout, name: str) -> Tensor:
     check_choice(layout, "layout", get_args(Layout))
     axes, shape = str(layout), tuple(images.shape)
     fits = len(shape) == len(axes)
+    # First c, then n: hw becomes chw, then nchw.
     for axis in "cn":
         if axis not in axes:
             images, axes = images[None], axis + axes
@@ -130,6 +133,7 @@ def _unit_range(images: Tensor, name: str) -> Tensor:
     """Check that floating images lie in [0, 1]."""
     images = images.to(torch.float32)
     _check_finite(images, name)
+    # After the check: NaN compares false and would pass for a value in the range.
     low, high = float(images.min()), float(images.max())
     if low < 0 or high > 1:
         raise DataError(

@@ -75,6 +75,7 @@ class TableFile:
             self._chunks = _parquet_chunks(arrow, path) if path.suffix == PARQUET_SUFFIX else _ipc_chunks(arrow, path)
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
+        # Rows of chunk c are ends[c] to ends[c + 1] - 1.
         self._ends = np.cumsum([0, *self._chunks.lengths])
         self.schema = _schema_of(arrow, self._chunks.schema)
 
@@ -83,7 +84,7 @@ class TableFile:
 
     def __reduce__(self) -> tuple[type["TableFile"], tuple[Path]]:
         """Processes open the file anew."""
-        return TableFile, (self.path,)
+        return TableFile, (self.path,)  # neither a mapping nor a lock can be pickled
 
     @property
     def chunk_bytes(self) -> int:
@@ -111,7 +112,7 @@ class TableFile:
         """
         if not 0 <= row < len(self):
             raise ValueError(f"row {row} of {len(self)}")
-        chunk = int(np.searchsorted(self._ends, row, side="right")) - 1
+        chunk = int(np.searchsorted(self._ends, row, side="right")) - 1  # right: behind empty chunks
         return self._load(chunk, name)[row - int(self._ends[chunk])].as_py()
 
     def _load(self, chunk: int, name: str) -> Any:
@@ -141,6 +142,7 @@ def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
 
     def load(chunk: int, name: str) -> Any:
+        # A row group may come in several pieces.
         return file.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks()
 
     largest = max((group.total_byte_size for group in groups), default=0)
@@ -150,6 +152,7 @@ def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
 def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
     """Record batches of an Arrow file (random access) or stream (read through once; its bytes stay mapped)."""
     mapped = arrow.memory_map(str(path))
+    # Which of the two forms a file has, only its content says.
     try:
         reader = arrow.ipc.open_file(mapped)
     except arrow.ArrowInvalid:
@@ -169,6 +172,7 @@ def _checking(arrow: Any, load: Callable[[int, str], Any]) -> Callable[[int, str
     def checked(chunk: int, name: str) -> Any:
         try:
             column = load(chunk, name)
+            # A damaged offset would be followed out of the buffer, which ends the process without a word.
             column.validate(full=True)
         except (OSError, ValueError, KeyError, arrow.ArrowException) as error:
             raise ValueError(first_line(error)) from None
@@ -190,6 +194,7 @@ def _kind(types: Any, of: Any) -> ColumnKind:
     if types.is_list(of) or types.is_large_list(of) or types.is_fixed_size_list(of):
         is_number = types.is_floating(of.value_type) or types.is_integer(of.value_type)
         return "vector" if is_number else "other"
+    # Categories: numbers into a list of distinct values, whose kind counts.
     if types.is_dictionary(of):
         return _kind(types, of.value_type)
     if types.is_binary(of) or types.is_large_binary(of):

@@ -25,7 +25,7 @@ def check_positive(value: float, name: str, *, hint: str = "") -> None:
     """
     check_real(value, name)
     tail = f", got {value}{f'; {hint}' if hint else ''}"
-    if not value > 0:
+    if not value > 0:  # NaN compares false: `value <= 0` would let it pass
         raise ValueError(f"{name} must be > 0{tail}")
     if not 1 / LARGEST <= value <= LARGEST:
         raise ValueError(f"{name} must be between {1 / LARGEST:g} and {LARGEST:g}{tail}")
@@ -37,7 +37,7 @@ def check_real(value: float, name: str) -> None:
     Raises:
         TypeError: anything else.
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, Real):  # True is a Real
         raise TypeError(f"{name} must be a number, got {type(value).__name__}; CrossModal has a learnable temperature")
 
 

@@ -42,6 +42,7 @@ def threefry(counter: tuple[Tensor, ...], key: tuple[Tensor | int, ...]) -> tupl
     ['0x9c6ca96a', '0xe17eae66', '0xfc10ecd4', '0x5256a7d8']
     """
     words = [word if isinstance(word, Tensor) else torch.tensor(word, device=counter[0].device) for word in key]
+    # The fifth word of the key schedule: a key of zeros still changes the counter.
     words.append(words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY)
     # Words 0 and 2 as one tensor, 1 and 3 as another, so that a round's two mixes are one. Bits above the 32nd of
     # ``first`` are left to gather: they never come down.
@@ -49,9 +50,11 @@ def threefry(counter: tuple[Tensor, ...], key: tuple[Tensor | int, ...]) -> tupl
     _add_key(first, second, words, 0)
     for round_number in range(NUM_ROUNDS):
         first += second
+        # Rotation within 32 bits: what leaves at the top comes in at the bottom, and the mask drops the rest.
         second <<= _rotations(round_number % 8, second.ndim, second.device)
         second |= second >> 32
         second = second.bitwise_xor_(first).bitwise_and_(MASK).flip(0)  # words 1 and 3 change places
+        # After every fourth round the next four of the five words are added.
         if round_number % 4 == 3:
             _add_key(first, second, words, round_number // 4 + 1)
     first &= MASK
@@ -71,6 +74,7 @@ def words(seed: int, epoch: int, ids_N: Tensor, purpose: Tensor | int, num_draws
     Returns:
         int64 tensor (n, num_draws), uniform in [0, 2**32).
     """
+    # One block is one encryption: four draws.
     num_blocks = -(-num_draws // WORDS)
     ids_N1 = ids_N.to(torch.int64)[:, None]
     block_1B = torch.arange(num_blocks, device=ids_N.device)[None]
@@ -78,6 +82,7 @@ def words(seed: int, epoch: int, ids_N: Tensor, purpose: Tensor | int, num_draws
     low_NB, high_NB = (ids_N1 & MASK).expand_as(blocks_NB), ((ids_N1 >> 32) & MASK).expand_as(blocks_NB)
     purpose_key = purpose[:, None] if isinstance(purpose, Tensor) else purpose
     key = (seed & MASK, (seed >> 32) & MASK, epoch & MASK, purpose_key)
+    # Counter: id low, id high, block, 0. A block in place of a state: any draw can be made alone.
     output = threefry((low_NB, high_NB, blocks_NB, torch.zeros_like(blocks_NB)), key)
     return torch.stack(output, dim=2).reshape(len(ids_N), num_blocks * WORDS)[:, :num_draws]
 
@@ -92,6 +97,7 @@ def normal(seed: int, epoch: int, ids_N: Tensor, purpose: Tensor | int, num_draw
     """Draw standard normal float32 numbers, shape (n, num_draws), by Box and Muller's transform."""
     num_pairs = -(-num_draws // 2)
     uniforms = uniform(seed, epoch, ids_N, purpose, 2 * num_pairs)
+    # Uniforms are in [0, 1): log1p(-u) = log(1 - u) is finite, log(u) is not at 0.
     radius = torch.sqrt(-2.0 * torch.log1p(-uniforms[:, :num_pairs]))
     angle = 2.0 * math.pi * uniforms[:, num_pairs:]
     return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)[:, :num_draws]

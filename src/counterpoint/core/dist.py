@@ -61,11 +61,13 @@ def leave_ranks(*, is_orderly: bool = True) -> None:
         return
     if is_orderly:
         barrier()
+    # Always: a process that ends with its group still open is now and then aborted.
     dist.destroy_process_group()
 
 
 def is_lost_contact(error: Exception) -> bool:
     """Whether an error of a collective says that another rank is gone."""
+    # Which class is raised depends on backend and place; gloo's own errors are plain RuntimeErrors.
     words = str(error).lower()
     return isinstance(error, dist.DistError) or "gloo" in words or "nccl" in words or "connection" in words
 
@@ -81,6 +83,7 @@ def is_first_rank() -> bool:
 
 def barrier() -> None:
     """Wait until every rank is here."""
+    # Not `dist.barrier`, which takes the GPU where there is nccl; no maximum is known before all have sent.
     any_over_ranks(False)
 
 
@@ -92,7 +95,7 @@ def any_over_ranks(flag: bool) -> bool:
     """
     if world_size() == 1:
         return flag
-    votes = torch.tensor([int(flag)])
+    votes = torch.tensor([int(flag)])  # on the CPU, hence through gloo
     dist.all_reduce(votes, op=dist.ReduceOp.MAX)
     return bool(votes.item())
 
@@ -105,7 +108,9 @@ def gather_texts(text: str) -> list[str]:
     """
     if world_size() == 1:
         return [text]
+    # Paths may hold bytes that are no UTF-8.
     own = torch.tensor(list(text.encode("utf-8", errors="surrogateescape")), dtype=torch.uint8)
+    # Lengths first: a collective takes tensors of one shape. All ranks then know whether there is anything to send.
     sizes: list[int] = gather_rows(torch.tensor([len(own)])).tolist()
     padded = torch.zeros(1, max(sizes), dtype=torch.uint8)
     padded[0, : len(own)] = own
@@ -210,6 +215,7 @@ def logsumexp_over_ranks(x: Tensor) -> Tensor:
     if world_size() == 1:
         return x
     largest = _apply(_MaxOverRanks, x.detach())
+    # -inf - (-inf) and the slope of log at 0 would make NaN where every rank has -inf; both are masked.
     is_empty = largest == -torch.inf
     # The shift is held fixed: it cancels, so that derivatives of any order are exact.
     total = sum_over_ranks(torch.exp(x - largest.masked_fill(is_empty, 0.0)))
@@ -240,6 +246,7 @@ def check_equal_batches(x_ND: Tensor, labels_N: Tensor | None = None) -> None:
     """
     if world_size() == 1:
         return
+    # The counts travel as a batch of their own: one collective, and every rank sees all of them.
     own = torch.tensor([x_ND.shape[0], x_ND.shape[1], labels_N is not None], device=x_ND.device)
     samples, features, labelled = gather_rows(own[None, :]).mT.tolist()
     where = f"on ranks 0 to {world_size() - 1}"
@@ -268,6 +275,7 @@ def _meeting_point(ranks: Ranks, timeout: float) -> Store:
         ranks.address,
         ranks.port,
         ranks.world_size,
+        # Under torchrun its agent keeps the store, and rank 0 joins as the others do.
         is_master=ranks.rank == 0 and not is_kept_by_torchrun,
         timeout=datetime.timedelta(seconds=timeout),
     )
@@ -286,6 +294,7 @@ def _apply(collective: type[Function], *inputs: Any) -> Tensor:
 
 def _wide(x: Tensor) -> Tensor:
     """A copy to add up in: float32 at least, contiguous."""
+    # Half precision would round once per rank; the copy is what the collective writes to.
     dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
     return x.to(dtype, copy=True, memory_format=torch.contiguous_format)
 
@@ -303,15 +312,17 @@ class _LinearOverRanks(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # The adjoint of the adjoint is the map itself: hence derivatives of any order.
         return _apply(_LinearOverRanks, gradient, ctx.adjoint, ctx.own), None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _apply(_LinearOverRanks, tangent, ctx.own, ctx.adjoint)
+        return _apply(_LinearOverRanks, tangent, ctx.own, ctx.adjoint)  # linear: the tangent goes the same way
 
 
 def _all_rows(x_ND: Tensor) -> Tensor:
     """Rows of all ranks; the adjoint of ``_sum_of_own_rows``."""
+    # One tensor that is filled in place, not a list of W to be joined.
     all_MD = x_ND.new_empty(world_size() * len(x_ND), *x_ND.shape[1:])
     dist.all_gather_into_tensor(all_MD, x_ND.contiguous())
     return all_MD
@@ -321,6 +332,7 @@ def _sum_of_own_rows(x_MD: Tensor) -> Tensor:
     """Each rank's own rows of the sum over ranks; the adjoint of ``_all_rows``."""
     wide_MD = _wide(x_MD)
     own_ND = wide_MD.new_empty(len(x_MD) // world_size(), *x_MD.shape[1:])
+    # Not all_reduce and a slice: each rank receives its own rows only.
     dist.reduce_scatter_tensor(own_ND, wide_MD)
     return own_ND.to(x_MD.dtype)
 

@@ -64,6 +64,8 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> Seal:
     try:
         with _named(path), ThreadPoolExecutor(1) as hasher:
             for block in _blocks(pieces):
+                # One thread takes the blocks in their order; hashing lets go of the interpreter, so
+                # that it runs beside the write.
                 hasher.submit(digest.update, block)
                 size += _write_all(handle, block)
     finally:
@@ -77,9 +79,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         RunError: the disk is full, read-only or otherwise refuses; ``path`` is then as it was.
     """
+    # Hidden, and of this process alone; the suffix stays at the end, as writers of pictures and arrays go by it.
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}{path.suffix}")
     try:
         write(temporary)
+        # Before the rename: after a power cut the name must not stand for a file without content.
         flush_to_disk(temporary)
         temporary.replace(path)
         flush_to_disk(path.parent)
@@ -158,7 +162,7 @@ def _blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
         if len(flat) >= BLOCK_BYTES:
             yield flat
     if gathered:
-        yield memoryview(gathered)
+        yield memoryview(gathered)  # what is left of small pieces
 
 
 def _write_all(handle: int, content: memoryview) -> int:

@@ -34,9 +34,12 @@ def unit_rows(z_ND: Tensor) -> Tensor:
     tensor([[0.6000, 0.8000], [0.0000, 0.0000]])
     """
     # Dividing by the largest entry first keeps the squares from over- or underflowing.
+    # The largest entry is held fixed: it cancels, so that derivatives are exact without its own.
     largest_N1 = z_ND.detach().abs().amax(dim=1, keepdim=True)
     is_zero_N1 = largest_N1 == 0
     scaled_ND = z_ND / torch.where(is_zero_N1, 1.0, largest_N1)
+    # Ones stand in for zero rows: the second derivative of a length at zero is NaN, and 0 times NaN in the outer
+    # `where` is, too.
     norm_N1 = torch.where(
         is_zero_N1, 1.0, torch.linalg.vector_norm(torch.where(is_zero_N1, 1.0, scaled_ND), dim=1, keepdim=True)
     )
@@ -64,6 +67,7 @@ def into_ball(z_ND: Tensor, radius: float) -> Tensor:
     >>> into_ball(torch.tensor([[6.0, 8.0], [0.3, 0.4]]), 5.0)
     tensor([[3.0000, 4.0000], [0.3000, 0.4000]])
     """
+    # A step function: no derivative.
     is_inside_N1 = torch.linalg.vector_norm(z_ND.detach(), dim=1, keepdim=True) <= radius
     return torch.where(is_inside_N1, z_ND, radius * unit_rows(z_ND))
 
@@ -140,6 +144,7 @@ def product(a_NK: Tensor, b_KM: Tensor) -> Tensor:
     tensor([[1.],
             [1.]])
     """
+    # Small ones go by blocks as well: with some instruction sets the bits of theirs depend on the threads, too.
     if a_NK.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
         return a_NK @ b_KM
     return _Product.apply(a_NK, b_KM)  # pyright: ignore[reportReturnType]
@@ -160,7 +165,7 @@ class _Rowwise(torch.autograd.Function):
     def forward(ctx: Any, function: Callable[..., Tensor], pull: Pull | None, *inputs_ND: Tensor) -> Tensor:
         ctx.function, ctx.pull = function, pull
         ctx.save_for_backward(*inputs_ND)
-        like = function(*(value[:1] for value in inputs_ND))
+        like = function(*(value[:1] for value in inputs_ND))  # dtype and shape of a row of the result
         result = like.new_empty(len(inputs_ND[0]), *like.shape[1:])
 
         def work(rows: slice) -> None:
@@ -172,12 +177,14 @@ class _Rowwise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         inputs_ND, is_wanted = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        # A graph of the gradient is asked for, which the threads of `in_turn` do not record: one pass over all
+        # rows.
         if torch.is_grad_enabled():
             return None, None, *_gradients(ctx.function, inputs_ND, is_wanted, upstream[0], is_differentiable=True)
         found = [torch.empty_like(z) if wanted else None for z, wanted in zip(inputs_ND, is_wanted, strict=True)]
 
         def pulled(rows: slice) -> Sequence[Tensor | None]:
-            parts_ND = [value[rows].detach() for value in inputs_ND]
+            parts_ND = [value[rows].detach() for value in inputs_ND]  # leaves, which `_gradients` turns into inputs
             if ctx.pull is not None:
                 return ctx.pull(upstream[0][rows], *parts_ND)
             return _gradients(ctx.function, parts_ND, is_wanted, upstream[0][rows])

@@ -48,6 +48,7 @@ def load_part(
     Raises:
         UsageError: there is no such thing, it cannot be called with these options, or it gives no such part.
     """
+    # A command has the folder of its script on the path, and not the current one as `python -m` has.
     sys.path.insert(0, str(Path.cwd()))
     try:
         make: Callable[..., Any] = resolve_name(name)
@@ -59,6 +60,7 @@ def load_part(
         part = accept(make(**(options or {})))
     except (TypeError, ValueError) as error:
         raise UsageError(f"{setting} {name}: {first_line(error)}") from None
+    # An object that is called, such as a functools.partial, has no file of its own.
     file = inspect.getsourcefile(make) if inspect.isroutine(make) or inspect.isclass(make) else None
     return LoadedPart(
         part, {"name": name, "sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""}

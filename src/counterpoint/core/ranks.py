@@ -80,6 +80,7 @@ def first_host(node_list: str) -> str:
     >>> [first_host(text) for text in ("gpu7", "a[003-005,9],b1", "login,a[1-2]", "r[1-2]n[4,6-7]-ib")]
     ['gpu7', 'a003', 'login', 'r1n4-ib']
     """
+    # Up to the first comma that stands in no brackets; then the first number of every bracket.
     first = re.match(r"(?:[^\[,]|\[[^\]]*\])*", node_list)
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first.group() if first else "")
 
@@ -93,6 +94,7 @@ def tasks_on_node(tasks_per_node: str, node: int) -> int:
     counts: list[int] = []
     for part in tasks_per_node.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        # 2(x3): three machines with two tasks each.
         counts += [int(match[1])] * int(match[2] or 1) if match else []
     if node >= len(counts):
         raise UsageError(f"SLURM_TASKS_PER_NODE {tasks_per_node!r} says nothing of machine {node}; it reads 2(x3),1")
@@ -131,6 +133,7 @@ def _is_task_of_several(environment: Mapping[str, str]) -> bool:
 def _from_slurm(environment: Mapping[str, str]) -> Ranks:
     """Ranks as ``srun`` gives them; rank 0 listens on the first machine."""
     world_size, node = _number(environment, "SLURM_NTASKS"), _number(environment, "SLURM_NODEID", 0)
+    # The step's own values first: a step may run on fewer machines than its job.
     per_node = environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_TASKS_PER_NODE", "")
     hosts = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_NODELIST", "")
     address = environment.get("MASTER_ADDR") or first_host(hosts)
@@ -144,9 +147,10 @@ def _from_slurm(environment: Mapping[str, str]) -> Ranks:
         local_world_size=tasks_on_node(per_node, node) if per_node else world_size,
         node_rank=node,
         address=address,
+        # Every task finds the same port without asking: from the number of the job.
         port=_number(environment, "MASTER_PORT", FIRST_PORT + job % NUM_PORTS),
         launcher="slurm",
-        has_own_gpus="SLURM_GPUS_PER_TASK" in environment,
+        has_own_gpus="SLURM_GPUS_PER_TASK" in environment,  # srun then hides the others' GPUs
         restarts=_number(environment, "SLURM_RESTART_COUNT", 0),
         launch=_launch(environment),
     )

@@ -25,6 +25,8 @@ _HELD: set[int] = set()  # open lock files of this process
 
 def _let_go_in_child() -> None:
     """A forked worker that outlives its killed parent must not keep the run locked."""
+    # Closing is enough and unlocking would be too much: the lock belongs to the open file, which the parent has
+    # open, too.
     for handle in tuple(_HELD):
         with contextlib.suppress(OSError):
             os.close(handle)
@@ -80,6 +82,7 @@ def lock_run(folder: Path) -> Iterator[str | None]:
 def _take(path: Path) -> tuple[int, str | None]:
     """Open and lock the file, and write into it who holds it."""
     while True:
+        # Not emptied: what stands there says who holds it, until the lock is ours.
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             has_locks = _lock(handle)
@@ -105,6 +108,8 @@ def _lock(handle: int) -> bool:
         BlockingIOError: another process holds it.
     """
     try:
+        # flock and not lockf: POSIX locks belong to a process, and closing any other handle on the file would
+        # give them back.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
@@ -136,10 +141,10 @@ def _may_live(holder: Holder) -> bool:
     if holder.pid == os.getpid():  # a number used again, as in containers, unless it is really this process
         return bool(_HELD)
     try:
-        os.kill(holder.pid, 0)
+        os.kill(holder.pid, 0)  # signal 0 is not sent: it only asks whether the process is there
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):
+    except (OSError, OverflowError):  # another user's process, or a number that tells nothing
         return True
     return True
 

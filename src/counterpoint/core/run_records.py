@@ -15,7 +15,7 @@ from counterpoint.core.errors import RunError
 
 def _figure(value: Any) -> int | float | None:
     """A number as it is, whole or not."""
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):  # True is an int
         return value
     raise PydanticCustomError("figure", "must be a number or null")
 
@@ -44,6 +44,7 @@ class Record(BaseModel):
 
     def written(self) -> dict[str, Any]:
         """Plain values of the fields that are known, in the order of the fields."""
+        # What a file does not have stays out of it, rather than becoming null.
         return self.model_dump(exclude_unset=True)
 
 
@@ -191,5 +192,5 @@ def read_record(kind: type[Model], value: Any, origin: str) -> Model:
         first = error.errors()[0]
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).removeprefix(".")
     expected = EXPECTED.get(first["type"], first["msg"])
-    got = "" if first["type"] == "missing" else f", got {first['input']!r}"[:90]
+    got = "" if first["type"] == "missing" else f", got {first['input']!r}"[:90]  # a whole list may stand there
     raise RunError(f"{origin}: {place or 'it'} {expected}{got}")

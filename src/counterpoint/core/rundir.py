@@ -113,7 +113,9 @@ class RunFolder:
         """Change fields of ``run.json`` atomically."""
         from counterpoint.core.run_records import RunStatus  # deferred: see `read_status`
 
+        # What another version wrote stays: fields are laid over those that are there.
         before = self.read_status().written() if self.status.exists() else {"format": FORMAT_VERSION}
+        # Through the record: a value of a wrong type fails here, and not when someone reads it.
         write_json(self.status, RunStatus.model_validate({**before, **changes}).written())
 
     def append_metrics(self, record: dict[str, Any]) -> None:
@@ -126,6 +128,8 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All whole lines of ``metrics.jsonl``, each with the timings of its step; a torn last line is left out."""
+        # By step, not by line: the two files are written one after the other, and a kill may leave one line
+        # more in one.
         timings = {record.get("step"): record for record in _records(self.timings)}
         return [{**timings.get(record.get("step"), {}), **record} for record in _records(self.metrics)]
 
@@ -151,7 +155,7 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
     """The whole lines of a file of JSON lines, up to the first torn one."""
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():  # a line may be torn within a letter
         try:
             yield json.loads(line)
         except ValueError:
@@ -195,6 +199,7 @@ def open_run(path: Path) -> RunFolder:
         raise RunError(
             f"{path} is not a run folder (it has no run.json); `counterpoint train --out {path.name}` makes one"
         )
+    # As plain JSON: another version's record need not fit ours, and its number is to be told.
     record = read_json(folder.status)
     if not isinstance(record, dict) or "status" not in record:
         raise RunError(f"{path} is not a run folder (its run.json is not a run's)")
@@ -225,7 +230,7 @@ class Run:
 
     def __post_init__(self) -> None:
         """Accept the path as text."""
-        object.__setattr__(self, "path", Path(self.path))
+        object.__setattr__(self, "path", Path(self.path))  # the way into a frozen record
 
     @property
     def folder(self) -> RunFolder:

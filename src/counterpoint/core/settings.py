@@ -18,6 +18,7 @@ Pair = Annotated[tuple[float, float], Strict(False)]  # YAML writes a pair as a 
 class Settings(BaseModel):
     """Frozen and strict: wrong types and unknown keys are errors."""
 
+    # Strict: "1" is no number, and 1.0 no count. Frozen: what a run records is what it was given.
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 

@@ -51,7 +51,8 @@ def tensor_bytes(x: Tensor) -> memoryview:
     >>> bytes(tensor_bytes(torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8).mT))
     b'\x01\x03\x02\x04'
     """
-    plain = x.detach().cpu().contiguous().reshape(-1)
+    plain = x.detach().cpu().contiguous().reshape(-1)  # flat, as a tensor without axes cannot be viewed as bytes
+    # Through bytes, as NumPy has no bfloat16.
     return memoryview(plain.view(torch.uint8).numpy().data)
 
 
@@ -71,5 +72,6 @@ def _header(ordered: list[tuple[str, Tensor]]) -> bytes:
         start, end = end, end + value.numel() * value.element_size()
         entries[name] = {"dtype": DTYPES[value.dtype], "shape": list(value.shape), "data_offsets": [start, end]}
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    # Blanks are part of the format: the tensors begin at a multiple of 8.
     text += b" " * (-len(text) % HEADER_ALIGNMENT)
     return struct.pack("<Q", len(text)) + text

@@ -21,7 +21,7 @@ from torch import Tensor
 SMALLEST_PART = 32  # rows below which a second thread does not pay
 BLOCK = 512  # most rows of a block; smaller ones cost more calls than a second thread gains
 FOR_A_THREAD = 1 << 24  # multiplications below which waking another thread does not pay
-LEAST_NUMBER = 5e-324
+LEAST_NUMBER = 5e-324  # the least subnormal of float64
 
 Task = TypeVar("Task")
 Item = TypeVar("Item")
@@ -42,6 +42,7 @@ def in_parts(work: Callable[[slice], Tensor], num_rows: int) -> Tensor:
     if num_parts < 2:
         return work(slice(0, num_rows))
     edges = [num_rows * number // num_parts for number in range(num_parts + 1)]
+    # This thread takes a part, too: it is awake, and the others have to be woken.
     own, *others = (slice(first, last) for first, last in itertools.pairwise(edges))
     pool = _pool(torch.get_num_threads())
     begun = [pool.submit(work, part) for part in others]
@@ -49,6 +50,7 @@ def in_parts(work: Callable[[slice], Tensor], num_rows: int) -> Tensor:
         with alone():
             parts = [work(own)]
     finally:
+        # Also after an error: the others work on the caller's tensors.
         wait(begun)
     return torch.cat([*parts, *(part.result() for part in begun)])
 
@@ -76,10 +78,12 @@ def in_turn(
     >>> total
     tensor([1., 2., 1.])
     """
+    # 1 in the threads of the pool: work within work never waits for the pool that it occupies.
     num_threads = torch.get_num_threads()
     turns, is_inference = _Turns(tasks, touches), torch.is_inference_mode_enabled()
 
     def serve() -> None:
+        # Both modes belong to a thread, and are not passed on to those of the pool.
         with torch.inference_mode(is_inference), _only_values():
             turns.serve(start())
 
@@ -94,11 +98,13 @@ def in_turn(
         with alone():  # this thread is awake already, others have to be woken
             serve()
     finally:
+        # Without an error no task waits any more; after one, the others begin no further task.
         turns.stop()
+        # Helpers that have not begun are not needed; those that have still use the caller's tensors.
         begun = [helper for helper in helpers if not helper.cancel()]
         wait(begun)
     for helper in begun:
-        helper.result()
+        helper.result()  # raises what the helper raised
 
 
 def in_order(
@@ -136,6 +142,9 @@ def in_order(
 
     def touches(task: tuple[int, str]) -> tuple[Hashable, ...]:
         place, step = task
+        # Results stand in rooms, one more than threads, so that few are kept at a time. Whatever uses a room
+        # writes to it (in the order of tasks); all `add` share a key of their own, so that one runs at a time,
+        # in order.
         room = place % num_rooms  # free again when what stood there has been added
         return (room, step) if step == "add" else (room,)
 
@@ -154,6 +163,7 @@ def blocks(num_rows: int, num_parts: int = 1) -> list[slice]:
     """
     if num_rows <= BLOCK:
         return [slice(0, num_rows)]
+    # A multiple of num_parts, so that every edge between parts is one between blocks.
     number = num_parts * -(-num_rows // (num_parts * BLOCK))
     edges = [num_rows * place // number for place in range(number + 1)]
     return [slice(first, last) for first, last in itertools.pairwise(edges)]
@@ -168,6 +178,7 @@ def each_block(rows: list[slice], work: Callable[[slice], Result], num_multiplic
         num_multiplications: of all blocks.
     """
     if len(rows) > 1 and num_multiplications >= FOR_A_THREAD and torch.get_num_threads() > 1:
+        # A dictionary by the first row: blocks end in any order.
         found: dict[int, Result] = {}
         in_turn(rows, lambda: lambda own: found.update({own.start: work(own)}), lambda own: [own.start])
         return [found[own.start] for own in rows]
@@ -259,6 +270,7 @@ class _Turns(Generic[Task]):
             try:
                 work(task)
             except BaseException:
+                # The others must not wait for a result that never comes.
                 self.stop()
                 raise
             finally:
@@ -278,6 +290,7 @@ class _Turns(Generic[Task]):
                 if place is not None:
                     task = self._waiting[place]
                     del self._waiting[place]
+                    # Taken while the lock is held: no other thread sees it free.
                     self._in_use.update(self._touches(task))
                     return task
                 self._changed.wait()
@@ -285,6 +298,8 @@ class _Turns(Generic[Task]):
 
     def _first_free(self) -> int | None:
         """Place of the first task that writes to nothing that is in use, or that a task before it waits for."""
+        # No task overtakes one before it that writes to the same: each place gets its sums in the order of
+        # tasks.
         kept = set(self._in_use)
         for place, task in enumerate(self._waiting):
             touched = self._touches(task)
@@ -303,6 +318,7 @@ class _Turns(Generic[Task]):
 @contextmanager
 def _only_values() -> Iterator[None]:
     """No derivatives, and no subnormal numbers, in this thread."""
+    # torch has no call that tells the mode: the least subnormal times 1 is 0 where they are flushed.
     were_flushed = LEAST_NUMBER * 1.0 == 0.0
     torch.set_flush_denormal(True)
     try:
@@ -315,6 +331,7 @@ def _only_values() -> Iterator[None]:
 @cache
 def _pool(num_threads: int) -> ThreadPoolExecutor:
     """Threads whose own operations are not split any further."""
+    # Each thread waits until all have come, so that none of them enters twice and one not at all.
     all_there = Barrier(num_threads + 1)
 
     def enter() -> None:

@@ -53,14 +53,14 @@ class _StrictDumper(yaml.SafeDumper):
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
-_StrictDumper.add_representer(str, _StrictDumper.represent_str)
+_StrictDumper.add_representer(str, _StrictDumper.represent_str)  # overrides alone are not called: PyYAML looks types up
 
 # PyYAML follows YAML 1.1, in which 1e-3 is text: the dot and the exponent's sign become optional here.
 for _kind in (_StrictLoader, _StrictDumper):
     _kind.add_implicit_resolver(
         "tag:yaml.org,2002:float",
         re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)$"),
-        list("-+0123456789."),
+        list("-+0123456789."),  # first characters, by which PyYAML finds the pattern
     )
 
 
@@ -88,11 +88,12 @@ def expectation(field: FieldInfo) -> str:
     'a whole number >= 2, or auto'
     """
     annotation: Any = field.annotation
+    # pydantic takes the bounds of `Annotated[int, Ge(2)]` off the type; in a union they stay with their member.
     if field.metadata:
         annotation = Annotated[annotation, *field.metadata]
     options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     phrases = [_option_words(option) for option in options]
-    return ", or ".join(dict.fromkeys(phrase for phrase in phrases if phrase != "null"))
+    return ", or ".join(dict.fromkeys(phrase for phrase in phrases if phrase != "null"))  # each phrase once, in order
 
 
 def build(model: type[Model], values: Mapping[str, Any], origin: str) -> Model:
@@ -121,6 +122,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
                 raise UsageError(f"{path} needs {parent} to be a section, but it was given the value {place!r}")
+        # optim.name: sgd beside optim: 3.
         if isinstance(place.get(leaf), dict) and place[leaf] and not isinstance(value, Mapping):
             raise UsageError(
                 f"{path}.{next(iter(place[leaf]))} needs {path} to be a section, but it was given the value {value!r}"
@@ -253,8 +255,10 @@ def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
     prefix = "".join(f"{step}." for step in path)
     here = nearest(key, place.model_fields)
     if here or path:
+        # As a whole path, which can be copied: 'optim.momentum', not 'momentum'.
         suggestion = here.replace("'", f"'{prefix}", 1) if here else f" (known: {', '.join(place.model_fields)})"
         return f"unknown setting '{dotted}'{suggestion}"
+    # A setting without its section, such as momentum for optim.momentum.
     by_last_word = {name.rsplit(".", 1)[-1]: name for name, _ in leaf_fields(place)}
     guess = nearest(key, by_last_word)
     last_word = guess.partition("'")[2].partition("'")[0]

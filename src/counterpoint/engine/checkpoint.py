@@ -90,6 +90,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int) -> Path:
     target = folder / folder_name(snapshot.position.step)
     temporary, dropped = (folder / f".{target.name}{end}" for end in (UNFINISHED, DROPPED))
     try:
+        # Also of this very step: `_write` makes the folder anew.
         _remove_leftovers(folder)
         seals = _write(temporary, snapshot)
         if not _is_same(target, seals):
@@ -100,7 +101,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int) -> Path:
             f"cannot save checkpoint {target}: {_cause(error)}; earlier checkpoints are untouched"
         ) from error
     finally:
-        _discard(temporary)
+        _discard(temporary)  # where it was committed, nothing is left under this name
     return target
 
 
@@ -174,6 +175,7 @@ def _write(temporary: Path, snapshot: Snapshot) -> dict[str, Seal]:
 
 def _commit(temporary: Path, target: Path, dropped: Path) -> None:
     """Give a finished folder its name, which lasts once the folder above is flushed."""
+    # A folder cannot be renamed onto one that is not empty; it stands aside until the new one has its name.
     if target.exists():  # damaged, or of another content
         target.rename(dropped)
     try:
@@ -183,7 +185,7 @@ def _commit(temporary: Path, target: Path, dropped: Path) -> None:
             dropped.rename(target)
         raise
     flush_to_disk(target.parent)
-    _discard(dropped)
+    _discard(dropped)  # only now: its successor lasts
 
 
 def _read(path: Path) -> Snapshot:
@@ -208,19 +210,22 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 def _is_same(target: Path, seals: dict[str, Seal]) -> bool:
     """Whether a checkpoint stands there that verifies and holds the same tensors."""
+    # Not the state file: its facts (versions, threads) may differ where the state of training is the same.
     known = read_manifest(target)
     if known is None or any(known.get(name) != seals[name] for name in (MODEL, OPTIMIZER, AVERAGE)):
         return False
-    return find_damage(target) is None
+    return find_damage(target) is None  # last, since it reads every byte
 
 
 def _drop_old(folder: Path, step: int, keep: int) -> None:
     """Drop checkpoints beyond the newest ``keep``, renamed first: half of one never has a checkpoint's name."""
+    # Later ones stay, and so do copies by hand, such as `step-00000120 (copy)`, whose step is -1.
     known = [path for path in list_checkpoints(folder) if 0 <= step_of(path) <= step]
     for path in known[keep:]:
         trash = path.with_name(f".{path.name}{DROPPED}")
         path.rename(trash)
         _discard(trash)
+    # Records go with their checkpoints, also those of checkpoints that someone removed by hand.
     records = {record_path(folder, step_of(path)) for path in list_checkpoints(folder)}
     for path in set(folder.glob("after-*.json")) - records:
         path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from counterpoint.core.files import Seal, sha256_of, write_file
 FORMAT = 2
 MANIFEST = "MANIFEST.json"
 PREFIX = "step-"
-MAX_MANIFEST_BYTES = 1 << 16
+MAX_MANIFEST_BYTES = 1 << 16  # what is larger is no manifest, and is not read into memory
 
 # What JSON has no word for is an object with one key that begins with $; dictionaries with such keys become pairs.
 
@@ -48,10 +48,12 @@ def pack(value: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
         return {"$tensor": free}
     if isinstance(value, float) and not math.isfinite(value):
         return {"$number": repr(value)}
+    # Exact types: a subclass (an enum, NumPy's float64) would come back as another type.
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Mapping):
         children = [(key, pack(child, tensors, _join(name, key))) for key, child in value.items()]
+        # JSON would turn the optimiser's parameter numbers, 0, 1, ..., into text.
         is_plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
         return dict(children) if is_plain else {"$pairs": [[_checked_key(key, name), child] for key, child in children]}
     if isinstance(value, list | tuple):
@@ -72,6 +74,7 @@ def unpack(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     match value:
         case list():
             return [unpack(child, tensors) for child in value]
+        # The marked cases come first: a plain dict() would match them as well.
         case {"$tensor": name}:
             return tensors[name]
         case {"$number": text}:
@@ -161,7 +164,7 @@ def find_damage(folder: Path) -> str | None:
 def _wrong_names(folder: Path, known: set[str]) -> str | None:
     """Say which file is missing, does not belong there, or is no file."""
     with os.scandir(folder) as entries:
-        found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+        found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}  # a link may lead anywhere
     if missing := sorted(known - set(found)):
         return f"{missing[0]} is missing"
     if foreign := sorted(set(found) - known - {MANIFEST}):
@@ -188,7 +191,7 @@ def _body(folder: Path) -> dict[str, Any]:
         ValueError: it is damaged, or of another version.
     """
     path = folder / MANIFEST
-    status = os.lstat(path)
+    status = os.lstat(path)  # of the link itself, if it is one
     if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_MANIFEST_BYTES:
         raise ValueError(f"{MANIFEST} is not a manifest ({status.st_size} bytes)")
     content = path.read_bytes()
@@ -197,8 +200,10 @@ def _body(folder: Path) -> dict[str, Any]:
         body = told.get("body")
     except (ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{MANIFEST} is unreadable ({type(error).__name__})") from None
+    # Compared as bytes: a blank more is a change, though the JSON is the same.
     if isinstance(body, dict) and body.get("format") == FORMAT and content == _manifest_bytes(body):
         return body
+    # Format 1 had it outside of the body.
     version = told.get("format", body.get("format", FORMAT) if isinstance(body, dict) else FORMAT)
     if version != FORMAT:
         raise ValueError(f"{MANIFEST} says format {version!r}; this version reads {FORMAT}")

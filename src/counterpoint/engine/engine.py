@@ -98,10 +98,12 @@ class Engine:
 
     def backward(self, loss: Tensor) -> None:
         """Add the loss's gradient to the parameters' (scaled for float16)."""
+        # A scale of 1, where the precision needs none, changes no bit.
         (loss * self._scale.value).backward()
 
     def update(self, *, clip: float | None) -> Update:
         """Look at the gradient on all ranks, clip it, step, and clear it. One that is not finite changes nothing."""
+        # Once, before the first update: DDP itself tells of such a parameter a step later, and by number.
         if self._is_first_update and isinstance(self.module, DistributedDataParallel):
             check_all_used(self.method, self._world_size)
         self._is_first_update = False
@@ -125,8 +127,10 @@ class Engine:
             RuntimeError: names or shapes are not those of the method, as ``load_state_dict`` raises.
         """
         own = self.method.state_dict()
+        # A name that this method does not have passes through, for `load_state_dict` to tell.
         model = {name: sharded_as(value, own.get(name, value)) for name, value in state.model.items()}
         self.method.load_state_dict(model)
+        # An optimiser's state goes by number: parameters counted through all groups in order.
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         entries = {
             number: {name: _for_parameter(name, value, parameters[int(number)]) for name, value in values.items()}
@@ -146,7 +150,7 @@ class Engine:
             method,
             device_ids=[self.device] if self.device.type == "cuda" else None,
             broadcast_buffers=False,
-            gradient_as_bucket_view=True,
+            gradient_as_bucket_view=True,  # no second copy of all gradients
             find_unused_parameters=self._world_size > 2,
         )
 

@@ -13,7 +13,7 @@ from counterpoint.nn.method import Method
 
 NUM_NAMED = 5  # sample ids that a message lists
 STATISTICS = ("running_mean", "running_var")  # the failed pass itself has changed them
-NOWHERE = 999_999
+NOWHERE = 999_999  # depth behind all layers, in the six digits that `step` compares
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ def named_ids(ids_N: Tensor) -> str:
 def _suspect_weight(method: nn.Module) -> Suspect | None:
     """A weight or buffer that has gone bad."""
     for name, value in method.state_dict().items():
-        if name.endswith(STATISTICS) or not value.is_floating_point():
+        if name.endswith(STATISTICS) or not value.is_floating_point():  # whole numbers are always finite
             continue
         if not bool(torch.isfinite(value).all()):
-            return Suspect(2, f"the weight {name}", ())
+            return Suspect(2, f"the weight {name}", ())  # views are 0 and 1, layers begin at 3
     return None
 
 
@@ -129,12 +129,13 @@ def _suspect_layer(method: Method, view: Tensor) -> Suspect | None:
         f"{part}.{name}".rstrip("."): module
         for part, whole in parts.items()
         for name, module in whole.named_modules()
-        if not list(module.children())
+        if not list(module.children())  # leaves only: what holds them has their outputs
     }
     was_training = method.training
     handles = [watch(name) for name in modules]
     try:
         with torch.no_grad():
+            # In evaluation BatchNorm mixes no rows: one bad sample does not make the whole batch bad.
             method.projector(method.eval().backbone(view))
     finally:
         method.train(was_training)

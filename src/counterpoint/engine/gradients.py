@@ -127,8 +127,10 @@ def norms_of(tensors: list[Tensor]) -> Tensor:
     >>> norms_of([torch.tensor([3.0, 4.0]), torch.tensor(-2.0)])
     tensor([5., 2.])
     """
+    # One call for all tensors, and nothing waits for the device.
     norms = list(torch._foreach_norm(tensors))  # pyright: ignore[reportPrivateImportUsage]
     widest = max((norm.dtype for norm in norms), key=lambda dtype: torch.finfo(dtype).bits)
+    # Parameters of several dtypes have lengths of several, and a stack needs one.
     return torch.stack([norm if norm.dtype == widest else norm.to(widest) for norm in norms])
 
 
@@ -147,15 +149,21 @@ def apply_update(gradients: Gradients, optimizer: Optimizer, *, clip: float | No
     Returns:
         What became of the update. ``nonfinite`` is None where a lower loss scale may help.
     """
+    # Both in float64 on the host; hypot does not overflow where a sum of squares would.
     length = math.hypot(*gradients.norms) / scale.value
     is_finite = all(math.isfinite(norm) for norm in gradients.norms)
+    # While a lower scale may help, a gradient that is not finite is no fault of a parameter.
     culprit = None if is_finite or scale.explains_overflow else _first_nonfinite(gradients)
     if is_finite:
+        # |g| min(1, c / |g|), and the loss scale taken out, in one pass. A factor of 1 is left out: float32
+        # without clipping keeps the bits of the backward pass.
         factor = (1.0 if clip is None or length <= clip else clip / length) / scale.value
         if factor != 1.0:
             torch._foreach_mul_(gradients.tensors, factor)  # pyright: ignore[reportPrivateImportUsage]
         optimizer.step()
+    # Only now: the factor above belongs to the scale that this gradient was computed with.
     scale.learn(is_finite=is_finite)
+    # Also after a step that was left out: the next backward pass would add to infinities.
     optimizer.zero_grad(set_to_none=True)
     return Update(length, is_applied=is_finite, nonfinite=culprit)
 

@@ -60,7 +60,7 @@ class TensorBoardLogger:
             if self._writer is None:
                 self._writer = _summary_writer(self._path, step)
             for name, value in record.items():
-                if value is not None and name != "step":
+                if value is not None and name != "step":  # chance and floor may be None
                     self._writer.add_scalar(name, value, step)
             self._writer.flush()
         except OSError as error:
@@ -109,7 +109,7 @@ class WandbLogger:
 
 def _is_installed(package: str) -> bool:
     """A package is there; a folder of its name, such as those we write to, is none."""
-    spec = find_spec(package)
+    spec = find_spec(package)  # a plain folder is a namespace package, which has no origin
     return spec is not None and spec.origin is not None
 
 
@@ -140,7 +140,7 @@ def _wandb_run(folder: RunFolder, identity: str) -> Any:
             name=folder.path.name,
             config=config,
             mode=os.environ.get("WANDB_MODE", "offline"),  # pyright: ignore[reportArgumentType]
-            resume="allow",
+            resume="allow",  # goes on under an id that is known, else begins
             settings=wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True),
         )
     except (wandb.Error, ValueError) as error:

@@ -85,6 +85,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
         if not request:
             request.exit_code = 128 + number
 
+    # signal.signal raises outside of the main thread.
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
@@ -112,14 +113,18 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
         TrainingError: a step cannot be taken.
         RunError: a checkpoint cannot be written, or none can be read.
     """
+    # Nothing else would tell: DDP replaces the weights of the other ranks by rank 0's, FSDP sends none at all.
     if world_size() > 1 and ranks_that_differ(weights_digest(job.method.state_dict())):
         raise RunError("the ranks begin with different weights; seed torch before you build your own encoder")
     job.engine.setup(job.method, job.optimizer)
     job.method.train()
     state = _restore(job, reporter) if resume else LoopState()
     if not resume:
+        # Step 0, too: a run that is stopped in its first epoch goes on from there, and its first step can be
+        # replayed.
         _save(job, state)
     showing = reporter.training(job.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
+    # Every step seeds torch's generator; the caller's numbers go on after the run as if there had been none.
     with torch.random.fork_rng(_devices(job)), stop_on_signals() as stop, showing as display:
         while state.position.epoch < job.num_epochs:
             _run_epoch(job, state, display, stop)
@@ -154,6 +159,7 @@ def _devices(job: TrainingJob) -> list[torch.device]:
 def _run_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, stop: StopRequest) -> None:
     """Train from ``state.position`` to the end of its epoch."""
     epoch, num_batches = state.position.epoch, job.loader.order.batches_per_epoch
+    # Time and batches of this process only: the speed of a resumed epoch is that of its rest.
     state.seconds, steps_here, stop_code = 0.0, num_batches - state.position.batch, 0
     for batch in _batches(job, state.position):
         started = time.perf_counter()
@@ -162,6 +168,8 @@ def _run_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, sto
         display.step_done(epoch)
         while state.notes:
             display.say(state.notes.pop(0))
+        # Not after the last batch: the epoch's record is written before a checkpoint says that the epoch is
+        # done.
         if state.position.batch < num_batches:
             _maybe_leave(job, state, stop_code)
     _end_epoch(job, state, display, steps_here)
@@ -182,10 +190,12 @@ def _one_step(job: TrainingJob, state: LoopState, batch: Batch, stop: StopReques
     before = state.position
     outcome = take_step(job, batch, before, asked=lambda: stop.exit_code or 0)
     state.log.loss_sum += outcome.loss
+    # The length of a gradient that overflowed is infinite or NaN and would spoil the epoch's mean.
     state.log.norm_sum += outcome.gradient_norm if outcome.is_applied else 0.0
     state.log.num_batches += 1
     state.log.num_skipped += not outcome.is_applied
     state.position = Position(before.epoch, before.batch + 1, before.step + 1)
+    # Only the first step after a checkpoint is recorded: it is the one that can be taken again.
     if state.unproven == before.step:
         record = _step_record(job, before, outcome)
         on_first_rank(lambda: _prove(job, state, record))
@@ -205,10 +215,13 @@ def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, ste
     is_last = position.epoch == job.num_epochs
     moment = EpochEnd(position.epoch, position.step, is_last, job.method)
     measured = {name: value for measure in job.measurements for name, value in measure(moment).items()}
+    # Figures before the checkpoint: a kill between the two leaves lines that resuming drops, but no epoch without
+    # one.
     record = _record(job, state, measured, steps_here)
     on_first_rank(lambda: state.notes.extend(_write_record(job, record)))
     display.epoch_done(record)
     state.position, state.log = position, EpochLog()
+    # A checkpoint by steps that falls on the end of an epoch is saved here, once.
     is_due = position.epoch % int(job.settings.engine.checkpoint_every) == 0 or job.is_due(position.step)
     if is_last or is_due:
         _save(job, state)
@@ -241,7 +254,7 @@ def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], step
         chance=job.chance,
         floor=job.floor,
         learning_rate=job.schedule(state.position.step - 1),
-        gradient_norm=state.log.norm_sum / max(1, batches - state.log.num_skipped),
+        gradient_norm=state.log.norm_sum / max(1, batches - state.log.num_skipped),  # max: float16 may skip them all
         skipped_updates=state.log.num_skipped,
         measured=measured,
         images_per_second=round(steps_here * job.loader.order.batch_size / state.seconds, 1),
@@ -251,6 +264,7 @@ def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], step
 
 def _step_record(job: TrainingJob, before: Position, outcome: StepOutcome) -> StepRecord:
     """What a step was, for a later replay. Every rank calls it."""
+    # Ids of all ranks together, from the order: the batch at hand is this rank's share.
     ids = job.loader.order.batches(before.epoch)[before.batch]
     digest = weights_digest(job.engine.full_state().model)
     return StepRecord.of(before, ids, outcome.loss, outcome.gradient_norm, digest)
@@ -283,6 +297,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
     """Load the newest valid checkpoint and drop metrics written after it."""
     if from_first_rank(lambda: "none" if _has_nothing_saved(job) else "") == "none":
         reporter.say("no checkpoint was saved yet; starting from the beginning")
+        # There may still be a torn first line, or timings whose metrics were never written.
         on_first_rank(lambda: job.folder.truncate_metrics(0))
         state = LoopState()
         _save(job, state)
@@ -294,6 +309,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
         reporter.say(f"damaged checkpoint passed over: {problem}")
     _load(job, restored.snapshot)
     position = restored.snapshot.position
+    # Lines that were written after this checkpoint are of steps that will be taken again.
     on_first_rank(lambda: job.folder.truncate_metrics(position.step))
     reporter.say(
         f"resuming from {restored.path.name} (epoch {position.epoch + 1}, step {position.step} of "
@@ -304,11 +320,14 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
 
 def _has_nothing_saved(job: TrainingJob) -> bool:
     """Whether the run was killed before its first checkpoint was whole."""
+    # Figures without any checkpoint are a loss, which `restore_checkpoint` tells, and no fresh start.
     return not list_checkpoints(job.folder.checkpoints) and not job.folder.read_metrics()
 
 
 def _maybe_leave(job: TrainingJob, state: LoopState, stop_code: int, *, is_epoch_end: bool = False) -> None:
     """Save within an epoch if it is time, or if a signal asked to stop: then leave."""
+    # At the end of an epoch `_end_epoch` has saved what was due; a stop saves in any case, and leaves it as it is
+    # then.
     if stop_code or (job.is_due(state.position.step) and not is_epoch_end):
         _save(job, state)
     if stop_code:

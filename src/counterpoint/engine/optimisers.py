@@ -46,12 +46,15 @@ def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: b
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:
         raise UsageError("encoder and projector have no trainable parameter; at least one must require a gradient")
+    # Scalars in a group of their own: where the rest is sharded, no operation takes both kinds in one list.
     scalars = [p for p in trainable if p.ndim == 0]
     decayed = [p for p in trainable if id(p) not in plain]
     vectors = [p for p in trainable if id(p) in plain and p.ndim > 0]
     groups = [{"params": decayed, "weight_decay": float(settings.weight_decay), "is_adapted": True}]
     groups += [{"params": rest, "weight_decay": 0.0, "is_adapted": False} for rest in (vectors, scalars) if rest]
     optimizer = _optimizer(groups, settings, is_sharded=is_sharded)
+    # A hook, since every way of loading passes through it. Groups are saved with their flags, such as fused=True,
+    # which a run with shards cannot use.
     optimizer.register_load_state_dict_pre_hook(_keep_kernels)
     return optimizer
 
@@ -87,6 +90,8 @@ def _undecayed(module: nn.Module) -> set[int]:
     for part in module.modules():
         own: dict[str, Tensor] = dict(part.named_parameters(recurse=False))
         is_norm = isinstance(part, SCALES_AND_SHIFTS)
+        # The number of axes alone does not tell: LayerNorm over (c, h, w) has scales of three axes, and a bias
+        # may have two.
         found.update(id(p) for name, p in own.items() if p.ndim <= 1 or name == "bias" or is_norm)
         exempts: Callable[[], Collection[str]] | None = getattr(part, "no_weight_decay", None)
         if exempts is not None:
@@ -169,15 +174,19 @@ class LARS(Optimizer):
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """One step of one group: v = m v + r g + r beta w, then w = w - lr v."""
         grads = [p.grad for p in params if p.grad is not None]
+        # On the device, with scalar tensors for r, so that no step waits for a number.
         ratios = _ratios(params, grads, group) if group["is_adapted"] else [p.new_ones(()) for p in params]
         buffers = [self._buffer(p) for p in params]
         width = _at_once(params)
         for start in range(0, len(params), width):
             part = slice(start, start + width)
+            # v = m v + r g + r beta w, term by term: gradients stay as they are and no g + beta w is
+            # stored.
             torch._foreach_mul_(buffers[part], group["momentum"])
             torch._foreach_addcmul_(buffers[part], grads[part], ratios[part])
             if group["weight_decay"] > 0:
                 torch._foreach_addcmul_(buffers[part], params[part], ratios[part], value=group["weight_decay"])
+            # Differs from Algorithm 1: lr outside of v, see the docstring of the class.
             torch._foreach_add_(params[part], buffers[part], alpha=-group["lr"])
 
     def _buffer(self, parameter: Tensor) -> Tensor:
@@ -198,7 +207,9 @@ def _ratios(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) ->
     weight, grad = (_whole(torch.stack(torch._foreach_norm(part))) for part in (params, grads))
     ratio = group["trust"] * weight / (grad + group["weight_decay"] * weight)
     if group["is_clipped"]:
+        # The whole rate is lr r: min(r / lr, 1) keeps it at or below lr.
         ratio = (ratio / group["lr"]).clamp(max=1.0)
+    # Last, so that it replaces 0 / 0, too, and a zero tensor has r = 1 whether or not the rate is clipped.
     return list(torch.where((weight > 0) & (grad > 0), ratio, 1.0).unbind())
 
 
@@ -212,6 +223,7 @@ def _check(**values: float) -> None:
     """Refuse what cannot be a rate, a momentum, a decay or a trust coefficient."""
     for name, value in values.items():
         may_be_zero = name in ("momentum", "weight_decay")
+        # The range is half-open: 1e-300 as its lower end stands for > 0. NaN compares false and is refused.
         low, high = (0.0 if may_be_zero else 1e-300), (1.0 if name == "momentum" else float("inf"))
         if not low <= value < high:
             allowed = f"{'>= 0' if may_be_zero else '> 0'} and {'< 1' if name == 'momentum' else 'finite'}"

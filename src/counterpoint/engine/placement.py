@@ -69,6 +69,7 @@ def place(device: str, precision: str, *, environment: Mapping[str, str] | None 
             "GPU, or use --engine.device cpu"
         )
     if precision == "auto":
+        # Older GPUs only emulate bfloat16, which saves no time.
         has_bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "fp32"
         reasons["engine.precision"] = (
@@ -90,6 +91,7 @@ def ranks_joined(placement: Placement) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        # No finally: only where nothing went wrong may this rank wait for the others.
         leave_ranks(is_orderly=False)
         raise
     leave_ranks()
@@ -113,6 +115,7 @@ def on_all_ranks(body: Callable[[], Result]) -> Result:
         outcome.append(body())
     except Exception as error:  # whatever it is, the others must hear of it
         failure = error
+    # First all hear of it, then each raises: a rank that left now would let the others wait for it.
     texts = gather_texts("" if failure is None else _words(failure))
     if failure is not None:
         raise failure
@@ -134,7 +137,7 @@ def from_first_rank(body: Callable[[], str]) -> str:
     >>> from_first_rank(lambda: "begin")
     'begin'
     """
-    found: list[str] = []
+    found: list[str] = []  # empty on the other ranks
     on_first_rank(lambda: found.append(body()))
     return broadcast_text(found[0] if found else "")
 

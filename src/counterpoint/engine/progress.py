@@ -23,6 +23,7 @@ class _LastingConsole(Console):
     def on_broken_pipe(self) -> None:
         """The reader of standard error is gone (`| head`, a closed terminal): training goes on."""
         self.quiet = True
+        # What is written later, such as Python's own flush at its end, would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
@@ -40,7 +41,7 @@ class Reporter:
     def say(self, text: str) -> None:
         """Show one line of plain text. What cannot be shown (a full disk behind standard error) ends no run."""
         try:
-            self._console.print(Text(text))
+            self._console.print(Text(text))  # Text: brackets in a path are no markup
         except OSError:
             self._console.quiet = True
 
@@ -90,6 +91,7 @@ class TrainingDisplay:
 
     def step_done(self, epoch: int) -> None:
         """Advance the bar by one batch of an epoch counted from 0."""
+        # A resumed run begins later than at epoch 0.
         self._first_epoch = epoch if self._first_epoch is None else self._first_epoch
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], advance=1, epoch=epoch + 1)
@@ -102,6 +104,7 @@ class TrainingDisplay:
             return
         epoch = record.epoch or 0
         if epoch in (1, self._num_epochs) or epoch % self._line_every == 0:
+            # Epochs of this process only: those before a resume took none of its time.
             done = epoch - (self._first_epoch or 0)
             left = (time.perf_counter() - self._started) / max(done, 1) * (self._num_epochs - epoch)
             self._reporter.say(f"epoch {epoch}/{self._num_epochs}  {_words(record)}  {left:.0f} s left")

@@ -54,7 +54,7 @@ class StepRecord:
             gradient_norm: before clipping.
             weights_sha256: ``weights_digest`` after the update.
         """
-        ids = hashlib.sha256(tensor_bytes(ids_N.long())).hexdigest()
+        ids = hashlib.sha256(tensor_bytes(ids_N.long())).hexdigest()  # the same bytes whatever integers the loader uses
         first = tuple(ids_N[:NUM_IDS].tolist())
         numbers = float(loss).hex(), float(gradient_norm).hex()
         return cls(before.step, before.epoch, before.batch, ids, first, *numbers, weights_sha256)
@@ -102,6 +102,7 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(state):
         value = state[name]
+        # Bytes alone do not tell a (2, 3) from a (3, 2), nor where one tensor ends.
         digest.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
         digest.update(tensor_bytes(value))
     return digest.hexdigest()
@@ -142,6 +143,7 @@ def read_step(folder: Path, step: int) -> KeptStep | None:
         known = {field.name: values["record"][field.name] for field in fields(StepRecord)}
         record = StepRecord(**{**known, "first_ids": tuple(known["first_ids"])})
         kept = KeptStep(record, Machine(**values["machine"]))
+    # A damaged record is none: the next run over this step writes it anew.
     except (RunError, KeyError, TypeError, AttributeError):
         return None
     return kept if kept.record.step == step else None

@@ -44,10 +44,14 @@ class Schedule:
     def __call__(self, step: int) -> float:
         """Learning rate of a step, counted from 0; ``num_steps`` gives where the curve ends."""
         assert 0 <= step <= self.num_steps, f"step {step} of {self.num_steps}"
+        # Linear warm-up: goyal2017, section 2.2.
         if step < self.num_warmup:
             return self.peak * ((step + 1) / self.num_warmup)  # the last one exactly the peak
+        # s_t; the max is for a warm-up that ends within a held epoch (W = 5, h = 3, t = 5: held at 3), the max
+        # below for one that takes the whole run.
         held = step // self.held_for * self.held_for
         share = max(0, held - self.num_warmup) / max(1, self.num_steps - self.num_warmup)
+        # loshchilov2017, Eq. 5, with eta_min = f eta.
         cosine = 0.5 * (1.0 + math.cos(math.pi * share))
         return self.peak * (self.final_share + (1.0 - self.final_share) * cosine)
 

@@ -30,8 +30,10 @@ def shard(method: nn.Module, optimizer: Optimizer, device: torch.device) -> None
     """
     assert not optimizer.state, "optimisers are sharded before their first step"
     mesh = init_device_mesh(device.type, (world_size(),))
+    # By name, as `fully_shard` puts new parameters in the place of those that the optimiser knows.
     place_of = {parameter: name for name, parameter in method.named_parameters()}
     whole = {parameter for parameter in place_of if parameter.ndim == 0}
+    # From the inside out: a unit takes what no unit within it has taken.
     units = [*blocks(method), *(part for part in [getattr(method, "backbone", None)] if part is not None), method]
     for unit in units:
         fully_shard(unit, mesh=mesh, ignored_params=whole)
@@ -75,15 +77,20 @@ def read_sharded_gradients(method: nn.Module) -> Gradients:
         method: after the backward pass. Scalars' gradients are averaged over ranks here, in place.
     """
     names, gradients = with_gradients(method)
+    # What this rank holds; the squares of these lengths are added up over ranks.
     tensors = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]
     is_whole = [not isinstance(gradient, DTensor) for gradient in gradients]
+    # In float64: the square of a large float32 length overflows.
     squares = norms_of(tensors).double().square()
     scalars = [tensor for tensor, alone in zip(tensors, is_whole, strict=True) if alone]
+    # Squares of shards and gradients of scalars in one collective, and one wait for the device.
     packed = torch.cat([squares, *(scalar.double().reshape(1) for scalar in scalars)])
     totals = sum_over_ranks(packed)
+    # FSDP averages the gradients of what it shards; scalars are not its own.
     for scalar, total in zip(scalars, totals[len(squares) :], strict=True):
         scalar.copy_(total / world_size())
     values = totals.tolist()
+    # `values` goes on behind the squares with the scalars' sums: hence no strict zip.
     means = iter(value / world_size() for value in values[len(squares) :])
     norms = [abs(next(means)) if alone else value**0.5 for value, alone in zip(values, is_whole, strict=False)]
     return Gradients(names, tensors, norms)
@@ -96,7 +103,7 @@ def whole_tensor(tensor: Tensor) -> Tensor:
 
 def sharded_as(whole: Tensor, like: Tensor) -> Tensor:
     """This rank's shard of a whole tensor, cut as another one is; the tensor itself where that one is whole."""
-    if not isinstance(like, DTensor) or whole.ndim == 0:
+    if not isinstance(like, DTensor) or whole.ndim == 0:  # scalars are never sharded
         return whole
     # Every rank holds the whole and cuts its own part: no rank needs to send anything.
     return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

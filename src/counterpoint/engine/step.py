@@ -62,6 +62,7 @@ def take_step(
     """
     # Dropout and the like draw from torch's own generator: seeding it by step makes it, too, a function of the
     # position.
+    # Runs with neighbouring seeds share no number in their first million steps; ranks differ from bit 40 on.
     torch.manual_seed((job.settings.seed * 1_000_003 + position.step + (rank() << 40)) % 2**63)
     rate, clip = job.schedule(position.step), job.settings.optim.clip
     for group in job.optimizer.param_groups:
@@ -70,15 +71,19 @@ def take_step(
         loss, code = _backward(job, _prepare(job, batch, position.epoch), position, asked)
         update = job.engine.update(clip=None if clip == "none" else clip)
     except RuntimeError as error:
+        # Lone: the other ranks are within the step and cannot be asked; they hear of it when this one leaves.
         if not is_out_of_memory(error):
             raise
         raise LoneTrainingError(describe_memory(error, len(batch.ids), job.settings.engine.chunk_size)) from None
     if update.nonfinite is not None:
+        # The verdict is the same on all ranks, so that all of them take part in this collective.
         detail = f"samples {'; '.join(map(named_ids, gather_rows(batch.ids).chunk(world_size())))}"
         raise TrainingError(_stopped(position, f"the gradient of {update.nonfinite} is not finite", detail))
     job.method.after_step((position.step + 1) / job.schedule.num_steps)
     if job.average is not None:
         job.average.update(job.method.state_dict(), step=position.step)
+    # Several ranks stop by the answer that all of them have; one process hears a signal that came during the step,
+    # too.
     return StepOutcome(loss, update.gradient_norm, update.is_applied, code if world_size() > 1 else asked())
 
 
@@ -93,12 +98,15 @@ def _prepare(job: TrainingJob, batch: Batch, epoch: int) -> LocalBatch:
 
 def _backward(job: TrainingJob, local: LocalBatch, position: Position, asked: Callable[[], int]) -> tuple[float, int]:
     """Gradient of the mean loss over sub-batches; returns that loss over all ranks and what their signals ask for."""
+    # `runs.assembly` has seen to it that all pieces are equally large: the mean of their means is the mean of the
+    # batch.
     parts = [LocalBatch(*pieces) for pieces in zip(*_pieces(local, job.settings.engine.accumulate), strict=True)]
     total, code = 0.0, 0
     for number, part in enumerate(parts):
         with job.engine.accumulating(is_last=number == len(parts) - 1):
             # Each sub-batch is a call of its own: no two calls of a run have the same draws.
             loss = _loss(job, part, position.step * len(parts) + number)
+            # Before the backward pass, in which NaN of one rank would spread to the gradients of all.
             value, code = _agree(loss, asked())
             if not math.isfinite(value):
                 raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(job, part, loss)))
@@ -128,6 +136,8 @@ def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
     """Mean loss over ranks, and the largest exit code that a signal asks for on any of them: one collective."""
     if world_size() == 1:
         return loss.item(), stop_code
+    # float64 holds a float32 loss and an exit code exactly. NaN of one rank makes the mean of all NaN: all of them
+    # raise.
     own = torch.stack([loss.detach().double(), torch.full_like(loss, stop_code, dtype=torch.float64)])
     losses, codes = gather_rows(own[None]).unbind(1)
     return losses.mean().item(), int(codes.max().item())
@@ -136,6 +146,7 @@ def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
 def _first_text(job: TrainingJob, part: LocalBatch, loss: Tensor) -> str:
     """What the rank says that finds the fault closest to the data; of several, the first."""
     found = None if bool(torch.isfinite(loss)) else describe_loss(job.method, (part.view0, part.view1), part.ids)
+    # Six digits, so that texts sort as their depths do; a rank that found nothing says nothing.
     texts = gather_texts("" if found is None else f"{found.depth:06d}{found.text}")
     said, number = min((text, number) for number, text in enumerate(texts) if text)
     return said[6:] if len(texts) == 1 else f"on rank {number} {said[6:]}"

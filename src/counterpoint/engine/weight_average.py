@@ -62,9 +62,11 @@ class WeightAverage:
         """
         self._place(state)
         means = [name for name, value in self._average.items() if value.is_floating_point()]
-        weight = 1.0 - averaging_decay(step, self.decay)
+        weight = 1.0 - averaging_decay(step, self.decay)  # 1 - d_t
+        # w + (1 - d) (w_now - w) = d w + (1 - d) w_now, in one call for all tensors.
         own, now = [self._average[name] for name in means], [state[name].detach() for name in means]
         torch._foreach_lerp_(own, now, weight)  # pyright: ignore[reportPrivateImportUsage]
+        # Counters, such as BatchNorm's number of batches, are whole numbers and have no mean.
         counters = {name: state[name] for name in self._average.keys() - set(means)}
         _copy(counters, self._average)
 
@@ -83,6 +85,7 @@ class WeightAverage:
             RunError: other names, shapes or kinds of number than this average has.
         """
         _check_same(self._average, tensors)
+        # In place: device and memory layout stay those of the weights.
         for name, value in tensors.items():
             self._average[name].copy_(value)
 
@@ -95,6 +98,8 @@ class WeightAverage:
         """
         live = module.state_dict()
         self._place(live)
+        # A copy, since the average is written into the module's own tensors: its parameters stay the same
+        # objects.
         own = {name: live[name].detach().clone() for name in self._average}
         try:
             _copy(self._average, live)
@@ -104,6 +109,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def _place(self, state: Mapping[str, Tensor]) -> None:
+        # Not when it is made: the engine moves the weights and lays them out (channels last) only later.
         """Bring the average, once, to where the weights are by now: their device and memory layout."""
         if self._is_placed:
             return

@@ -115,7 +115,9 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
     if len(source) < 4:
         raise DataError(f"{source.name} holds {len(source)} usable samples; contrastive training needs at least 4")
     split = split_source(len(source), source.labels, float(settings.source.holdout))
+    # After the split: what is held out keeps the classes as the data have them.
     thinned = thin(split.train, source.labels, settings.source, source.class_names)
+    # Batch and epochs go by the samples that are left.
     settings = resolve(resolution, source, len(thinned.positions), placement, given.views).settings
     _check_engine(settings, placement, len(thinned.positions))
     order = build_order(
@@ -123,10 +125,12 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
     )
     backbone = initial_backbone(settings, source.shape, given.encoder)
     width = feature_width(backbone, source.shape)
+    # Only the built encoder says how wide it is: projector, predictor and d0 follow from that.
     settings = resolve_widths(resolution, width).settings
     card = _card(settings, source, thinned.positions, width)
     encoder = Encoder(card, backbone, _projector(settings, card))
     method = _method(settings, source, encoder, placement, given.loss)
+    # Last: the trial has the width and the batch of the run.
     kernels = _try_loss(settings, method, encoder.embedding_dims, len(source.class_names))
     return Assembled(
         resolution=resolution,
@@ -184,6 +188,7 @@ def _loader(assembled: Assembled) -> BatchLoader:
     return BatchLoader(
         source.store,
         assembled.order,
+        # A loss that reads no labels is given none: they cannot have a say in its training.
         labels=source.labels if assembled.loss.uses_labels else None,
         second=source.second,
         num_workers=engine.workers,
@@ -206,6 +211,7 @@ def _measurements(assembled: Assembled, average: WeightAverage | None) -> tuple[
     every = assembled.settings.engine.knn_every
     if every == "none":
         return ()
+    # The neighbours are those that are trained on, thinned or not; the queries are held out.
     split = Split(assembled.positions, assembled.split.held_out)
     return (OnlineKNN(assembled.source, split, assembled.encoder, every=every, average=average),)
 
@@ -214,7 +220,7 @@ def _facts(assembled: Assembled) -> dict[str, Any]:
     """What a checkpoint should say about the run."""
     return {
         "seed": assembled.settings.seed,
-        "torch": torch.__version__.split("+")[0],
+        "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is not told
         "num_threads": torch.get_num_threads(),
         "device": assembled.settings.engine.device,
         "world_size": world_size(),
@@ -234,12 +240,13 @@ def _check_engine(settings: TrainSettings, placement: Placement, num_train: int)
             "queue holds the anchor's own key"
         )
     size, ranks, parts = int(settings.batch_size), placement.world_size, settings.engine.accumulate
+    # Each sub-batch, over all ranks, is a batch to the loss and needs a sample to repel.
     if size % (ranks * parts) or size // parts < 2:
         shares = f"{ranks} ranks" + (f" x {parts} sub-batches" if parts > 1 else "")
         step = ranks * parts
         raise UsageError(
             f"batch_size must be a multiple of {step} ({shares}), got {size}; use --batch-size "
-            f"{max(step, 2 * parts, size // step * step)}"
+            f"{max(step, 2 * parts, size // step * step)}"  # the nearest below
         )
 
 
@@ -279,10 +286,12 @@ def _try_loss(settings: TrainSettings, method: Method, num_features: int, num_cl
     loss = cast(Loss, method.loss)
     generator = torch.Generator().manual_seed(0)
     batch_size = int(settings.batch_size) // settings.engine.accumulate
+    # As large as in training, since kernels are chosen by size.
     trial = torch.randn(batch_size, num_features, generator=generator).to(settings.engine.device)
     labels = torch.arange(batch_size, device=trial.device) % num_classes if loss.uses_labels else None
     try:
         with recording() as choices:
+            # A copy, so that nothing that a loss keeps is changed by the trial.
             copy.deepcopy(loss).to(trial.device)(trial, trial, labels)
     except (TypeError, ValueError) as error:
         raise UsageError(f"loss.name {settings.loss.name}: {error}") from None
@@ -303,7 +312,7 @@ def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module:
 def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
     """The untrained projector of a run."""
     with torch.random.fork_rng():
-        torch.manual_seed(settings.seed + 1)
+        torch.manual_seed(settings.seed + 1)  # not the encoder's own numbers again
         return build_projector(
             card.projector, card.width, hidden=card.hidden, features=card.features, details=card.projector_details
         )
@@ -348,19 +357,23 @@ def channel_statistics(source: Source, train: Tensor) -> tuple[tuple[float, ...]
 
     A constant channel gets deviation 1, so that it becomes zero rather than NaN.
     """
+    # Evenly spaced: samples of one class often lie together.
     chosen = train[torch.linspace(0, len(train) - 1, min(len(train), STATISTICS_SAMPLES)).long()].tolist()
     count, mean, squares, largest = 0, torch.zeros(1), torch.zeros(1), torch.zeros(1)
     for first in range(0, len(chosen), STATISTICS_CHUNK):
         samples = source.store.fetch(chosen[first : first + STATISTICS_CHUNK])
+        # In float64: a channel has up to some 10^8 pixels.
         values = (to_unit_float(samples) if source.kind == "images" else samples).double()
         values = values.movedim(1, 0).flatten(1)  # channels or features, then everything else
         own, own_mean = values.shape[1], values.mean(dim=1)
         # Source: chan1983, Eq. 1.5: sums of squares of two parts, merged.
         squares = squares + (values - own_mean[:, None]).square().sum(dim=1)
         squares = squares + (own_mean - mean).square() * (count * own / (count + own))
+        # After the squares, which need the mean of before.
         mean = mean + (own_mean - mean) * (own / (count + own))
         largest = torch.maximum(largest, values.abs().amax(dim=1))
         count += own
     std = (squares / (count - 1)).sqrt()
+    # Rounding leaves a constant channel a deviation of about 1e-16 of its values, and not 0.
     std = torch.where(std > 1e-8 * largest.clamp(min=1e-30), std, 1.0)
     return tuple(mean.tolist()), tuple(std.tolist())

@@ -50,6 +50,7 @@ def continued_settings(folder: RunFolder, asked: TrainSettings, *, allow_changed
     """
     recorded = read_resolved(folder).model_dump()
     complete = merge(recorded, asked.model_dump(exclude_unset=True))
+    # Another "out" is a folder that was moved; "auto" asks for nothing.
     differing = {
         path: (_at(recorded, path), _at(complete, path))
         for path, _ in leaf_fields(TrainSettings)
@@ -68,6 +69,7 @@ def continued_settings(folder: RunFolder, asked: TrainSettings, *, allow_changed
     for path, (_, new) in differing.items():
         section, leaf = path.split(".")
         changes.setdefault(section, {})[leaf] = new
+    # Not all that was asked for: what is equal or auto stays as the run has it.
     return build(TrainSettings, merge(recorded, changes), "settings")
 
 
@@ -80,15 +82,18 @@ def settings_hash(settings: TrainSettings, former: Mapping[str, str] = FORMER) -
     """
     values = settings.model_dump(mode="json")
     known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path not in HARMLESS}
+    # What 0.1.0 did not know is left out at the values of what it did: the same text, the same hash.
     relevant = {path: value for path, value in known.items() if path != "out" and value not in LATER.get(path, ())}
     relevant.update({path: value for path, value in WITHOUT_EFFECT.items() if relevant[path] == "auto"})
     relevant.update(former)
+    # Sorted: the order of fields may change.
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def former_settings(folder: RunFolder) -> dict[str, str]:
     """What a run recorded of settings that are gone, by path."""
     engine = read_yaml_mapping(folder.resolved).get("engine")
+    # Read as plain YAML: the settings of this version refuse the key.
     backend = engine.get("backend") if isinstance(engine, dict) else None
     return {**FORMER, **({"engine.backend": backend} if isinstance(backend, str) else {})}
 

@@ -64,6 +64,7 @@ class Facts:
             return frozenset({"temperature"} if self.loss == "dcl" else {"temperature", "epsilon"})
         if self.loss == CUSTOM:  # it is made before the settings are read
             return frozenset()
+        # A method's options are those of its own loss; another loss may not know them.
         own = dict(self.method.options) if self.loss == self.method.loss else {}
         return shared_settings(self.loss, own | self.settings.loss.options)
 
@@ -138,6 +139,7 @@ def idle_settings(settings: TrainSettings, shape: tuple[int, ...] | None = None)
         shape: of one sample, where the views are filled in, too.
     """
     facts = Facts(settings, shape, world_size())
+    # Before the data are open, nobody knows whether they are pictures.
     rules = RULES if shape is None else {**RULES, **(VECTOR_RULES if len(shape) == 1 else IMAGE_RULES)}
     rules = {**RULES, **OWN_VIEW_RULES} if settings.views.preset == CUSTOM else rules
     return {path: why for path, rule in rules.items() if (why := rule(facts)) is not None}
@@ -150,7 +152,7 @@ def refuse_idle(asked: TrainSettings, idle: Mapping[str, str]) -> None:
         UsageError: names the setting, the method, and what has an effect.
     """
     for path, why in idle.items():
-        if value_at(asked, path) != DEFAULTS[path]:
+        if value_at(asked, path) != DEFAULTS[path]:  # a default asks for nothing
             raise UsageError(f"{path} has no effect with method {asked.method}: {why}; leave it out")
 
 
@@ -159,6 +161,7 @@ def without_idle(settings: TrainSettings, idle: Mapping[str, str]) -> dict[str, 
     values = settings.model_dump(mode="json")
     for path in idle:
         if value_at(settings, path) == DEFAULTS[path]:
+            # Two levels at most: temperature, loss.epsilon.
             section, leaf = path.split(".") if "." in path else ("", path)
             (values[section] if section else values).pop(leaf)
     return values
@@ -199,6 +202,7 @@ def _needs_change(name: str, *, unless: float | tuple[float, float] = 0.0) -> Ca
     """A setting of a change of pictures: without effect where the change is never made."""
 
     def rule(facts: Facts) -> str | None:
+        # A change that only the second view makes is one, too, as `blur_second` may.
         values = {getattr(facts.plan, name), getattr(facts.plan, f"{name}_second", unless)} - {None, unless}
         return None if values else f"views.{name} is {getattr(facts.plan, name)}, which changes nothing"
 
@@ -221,6 +225,7 @@ def _needs_images(facts: Facts) -> str | None:
 
 def _shards(facts: Facts) -> tuple[str, ...]:
     """A folder counts as tar shards where it has some; it is looked through only if a column was named."""
+    # In this order: looking through a folder of a million files takes long.
     if facts.settings.source.label_column == AUTO or not find_shards(
         Path(os.path.expanduser(str(facts.settings.data)))
     ):
@@ -228,6 +233,7 @@ def _shards(facts: Facts) -> tuple[str, ...]:
     return ("an image folder",)
 
 
+# Each rule says why its setting has no effect; None where it has one. Those of views wait for the data.
 RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "stem": _stem,
     "temperature": lambda facts: facts.lacks_loss_setting("temperature"),
@@ -299,7 +305,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "preview": has_views and kind == "images",
         "epochs": True,
         "representation": projector != "none" or settings.output.d0 != "all",
-        "projector": projector != "mlp" and method.d0_share is None,
+        "projector": projector != "mlp" and method.d0_share is None,  # DirectCLR has none by design
         "features": projector in ("linear", "mlp"),
         "relu-gelu": settings.output.nonnegative == "relu",
         "directclr": is_joint and method.d0_share is None and projector != "none",

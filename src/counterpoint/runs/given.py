@@ -60,6 +60,7 @@ def with_named_parts(asked: Mapping[str, Any], given: Given) -> tuple[Mapping[st
         UsageError: there is none by that name.
     """
     loss, views = _section(asked, "loss"), _section(asked, "views")
+    # my_package.losses:make, as against infonce.
     if is_origin(loss.get("name")):
         loaded = load_part("loss.name", str(loss["name"]), as_loss, loss.get("options"))
         asked = merge(asked, {"loss": {"name": CUSTOM}})

@@ -71,6 +71,7 @@ def diagnose(
     """
     if threshold < 0:
         raise UsageError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
+    # A path may be a run, which is a folder, or features, which are a file.
     if isinstance(subject, str | Path) and Path(subject).is_file():
         subject = _read_features(Path(subject))
         labels = read_npy(Path(labels)) if isinstance(labels, str | Path) else labels
@@ -120,6 +121,7 @@ def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) 
                 f"views must have the shape of the features, {tuple(z_ND.shape)}, got {tuple(other_ND.shape)}"
             )
         pair = (z_ND, other_ND)
+    # Labels that are given count more than those that came with the table.
     numbered = number_labels(labels, len(z_ND)) if labels is not None else None
     if numbered is None and table.labels is not None:
         numbered = number_known(table.labels)
@@ -127,6 +129,7 @@ def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) 
     concepts, _ = _concepts(
         z_ND, numbered.numbers if numbered else None, numbered.class_names if numbered else (), table.names, threshold
     )
+    # Nobody says what these are; that no value is negative is the mark of a non-negative map.
     evidence = Evidence({EMBEDDING: place.figures}, is_nonnegative=bool((z_ND >= 0).all()))
     return Findings(
         findings=find(evidence), places=evidence.places, concepts=concepts, settings=_settings(z_ND, threshold)
@@ -154,6 +157,7 @@ def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> 
             settings=_settings(embedding_ND, threshold),
             unjudged=unjudged(evidence.learned, evidence.baseline),
         )
+        # A record of other samples or labels would stand for the run in its report.
         if trained.is_own_record:
             write_json(trained.folder.findings, findings.to_dict())
             _write_arrays(trained.folder, places, source, shown)
@@ -173,6 +177,7 @@ def _measure_run(trained: TrainedRun, threshold: float) -> tuple[dict[str, Place
     backbone = untrained_backbone(trained.settings, trained.encoder)
     if backbone is not None:
         untrained = untrained_encoder(backbone, trained.encoder, source, trained.split.train)
+        # Its embedding is none: the baseline is a representation.
         seen[UNTRAINED] = (extract(untrained, source).representation, _view_features(trained, untrained)[0])
     places = {
         name: measure_place(all_ND, views=views, labels=labels, threshold=threshold)
@@ -186,12 +191,14 @@ def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[Pair | None, 
     if not trained.has_views:
         return None, None
     source, drawer = trained.source, trained.views()
+    # Evenly spaced: samples of one class often lie together.
     chosen = torch.linspace(0, len(source) - 1, min(len(source), NUM_VIEW_SAMPLES)).long()
 
     def outputs(ids: Tensor) -> list[Tensor]:
-        views = drawer.two_views(source.store.fetch(ids.tolist()), ids, VIEW_EPOCH)
+        views = drawer.two_views(source.store.fetch(ids.tolist()), ids, VIEW_EPOCH)  # an epoch that no training has
         return [output for view in views for output in encoder.of_views(view)]
 
+    # r representations, z embeddings, of the first and the second view; pieces put together.
     r0, z0, r1, z1 = map(torch.cat, zip(*with_encoder(encoder, outputs, chosen.split(PIECE)), strict=True))
     return (r0, r1), (z0, z1)
 
@@ -201,7 +208,7 @@ def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
     metrics = trained.folder.read_metrics()
     last = metrics[-1] if metrics else {}
     file = trained.folder.evaluation
-    is_judged = file.exists() and trained.is_own_record
+    is_judged = file.exists() and trained.is_own_record  # accuracies are of the run's own samples
     record = read_record(EvaluationRecord, read_json(file), str(file)) if is_judged else EvaluationRecord()
     learned, baseline = gain_accuracies(record.rows)
     return Evidence(
@@ -223,6 +230,7 @@ def _concepts(
     purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
     concepts = top_concepts(z_ND, threshold=threshold)
     shown = sorted({position for concept in concepts for position in concept.top})
+    # A sample that several dimensions share is stored once.
     place_of = {position: place for place, position in enumerate(shown)}
     records = []
     for concept in concepts:

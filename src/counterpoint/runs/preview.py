@@ -71,6 +71,7 @@ def preview(
     values, given = with_named_parts(nest(named), given)
     asked = build(TrainSettings, values, "settings")
     reporter = Reporter(quiet=quiet)
+    # Only what is drawn or looked at is decoded, not the whole folder.
     with glance():
         source = open_given(asked, given, reporter)
     if source.kind != "images":
@@ -81,6 +82,7 @@ def preview(
     if path.suffix != ".png" or not path.parent.is_dir():
         raise RunError(f"--out must be a .png file in a folder that exists, got {str(path)!r}")
     fetch = _fetcher(source, reporter)
+    # A preset is chosen by the same pictures as in training, whatever rows are shown.
     shown = _first_good(source, asked.seed, num_samples, fetch)
     looked_at = _first_good(source, SAMPLE_SEED, NUM_SAMPLED, fetch) if asked.views.preset == "auto" else shown
     resolution = resolve_views(Resolution(asked), source, looked_at, own=given.views)
@@ -113,6 +115,7 @@ def _first_good(source: Source, seed: int, count: int, fetch: Fetch) -> Pictures
     found: list[tuple[int, Tensor]] = []
     with ThreadPoolExecutor() as pool:
         while waiting and len(found) < count:
+            # As many again as are missing: a bad picture is replaced by the next of the order.
             wanted, waiting = waiting[: count - len(found)], waiting[count - len(found) :]
             fetched = zip(wanted, pool.map(fetch, wanted), strict=True)
             found += [(number, pixels) for number, pixels in fetched if pixels is not None]
@@ -124,11 +127,11 @@ def _first_good(source: Source, seed: int, count: int, fetch: Fetch) -> Pictures
 def _sheet(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int, num_views: int) -> Image.Image:
     """Tiles with a caption line."""
     samples, rows = pictures.pixels, pictures.ids
-    neutral = torch.zeros(samples.shape[1]), torch.ones(samples.shape[1])
+    neutral = torch.zeros(samples.shape[1]), torch.ones(samples.shape[1])  # as pictures: not normalised
     drawer = ViewDrawer(plan, *neutral, seed)
     columns = [to_unit_float(samples)]
     for number in range(num_views):
-        view = torch.full((len(rows),), number % 2)
+        view = torch.full((len(rows),), number % 2)  # epoch 0 first view, second view, epoch 1 first view, ...
         columns.append(drawer.draw(samples, rows, number // 2, view))
     notes = _differences(plan)
     header = HEADER + LINE * len(notes[0])
@@ -137,7 +140,7 @@ def _sheet(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int, num_views: 
     pen = ImageDraw.Draw(sheet)
     for column, images in enumerate(columns):
         left = GAP + column * (TILE + GAP) + (GAP if column else 0)
-        epoch, view = divmod(column - 1, 2)
+        epoch, view = divmod(column - 1, 2)  # the originals take column 0
         lines = ["original"] if column == 0 else [f"epoch {epoch + 1}, view {view + 1}", *notes[view]]
         for number, line in enumerate(lines):
             pen.text((left, 5 + LINE * number), line, fill=INK)
@@ -151,6 +154,7 @@ def _differences(plan: ViewPlan | OwnViews) -> tuple[list[str], list[str]]:
     if isinstance(plan, OwnViews):
         return [], []
     pairs = (("blur", plan.blur, plan.blur_second), ("solarize", plan.solarize, plan.solarize_second))
+    # None: as the first view.
     differing = [(name, first, second) for name, first, second in pairs if second not in (None, first)]
     return [f"{name} {first:.0%}" for name, first, _ in differing], [
         f"{name} {second:.0%}" for name, _, second in differing
@@ -159,6 +163,7 @@ def _differences(plan: ViewPlan | OwnViews) -> tuple[list[str], list[str]]:
 
 def _tile(pixels_HWC: np.ndarray) -> Image.Image:
     """One picture at tile size; small ones keep their pixels visible."""
+    # PIL takes grey pictures as (h, w) only.
     image = Image.fromarray(pixels_HWC[..., 0] if pixels_HWC.shape[2] == 1 else pixels_HWC).convert("RGB")
     scale = TILE / max(image.size)
     method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS

@@ -50,6 +50,7 @@ class Resolution:
 
     def fill(self, path: str, choose: Callable[[], tuple[Any, str]]) -> None:
         """Replace the setting at a dotted path if it is ``auto`` and has an effect."""
+        # What has no effect keeps auto: a number there would look as if it were used.
         if path in self.idle:
             return
         *parents, leaf = path.split(".")
@@ -71,6 +72,7 @@ def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
         "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"
     )
     resolution.fill("source.holdout", lambda: (HOLDOUT if has_labels else 0.0, reason))
+    # Folders are resized as they are read; an array is what it is.
     side = source_side(source.shape)
     if source.kind == "images" and settings.source.image_size not in ("auto", side):
         raise UsageError(f"source.image_size resizes folders only; {source.name} holds images of {source.shape[1]} px")
@@ -87,11 +89,13 @@ def resolve(
     fill = resolution.fill
     by_method = f"as {resolution.settings.method} has it ({method.source})"
     fill("encoder", lambda: _encoder(source, placement))
+    # From here on in order: epochs and rates need the batch, the warm-up needs the epochs.
     fill("batch_size", lambda: _batch_size(num_train))
     batches = max(1, num_train // int(resolution.settings.batch_size))
     fill("epochs", lambda: _epochs(batches))
     fill("loss.name", lambda: (method.loss, by_method))
     fill("projector.kind", lambda: (method.projector, by_method))
+    # Also finds what has no effect, which `fill` then leaves alone.
     resolve_views(resolution, source, own=views)
     limit = f"images of {max(source.shape[1:], default=0)} px; large above {LARGEST_SMALL_SIDE} px"
     fill("stem", lambda: (stem_for(*source.shape[1:]), limit))
@@ -101,6 +105,7 @@ def resolve(
     fill("target.momentum", lambda: (method.momentum, by_method))
     fill("target.queue_size", lambda: _queue_size(method.queue_size or 0, num_train))
     asked = resolution.settings.loss
+    # First, and with a reason of its own: of two fills the second finds nothing to do.
     if method.nonnegative == "none" and applies_relu(asked.name, asked.options):
         fill("output.nonnegative", lambda: ("relu", f"the loss {asked.name} puts a ReLU on its inputs"))
     fill("output.nonnegative", lambda: (method.nonnegative, by_method))
@@ -145,9 +150,10 @@ def resolve_views(
             f"views.preset {preset} is not for {source.kind}; leave it at auto, or see `counterpoint list views`"
         )
     filled_in = filled(resolution.settings.views)
+    # By the preset's numbers: blur_sigma, for example, has no effect where nothing is blurred.
     resolution.idle = idle_settings(resolution.settings, source.shape)
     for name, value in filled_in:
-        resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))
+        resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now: the loop goes on
     plan = plan_views(resolution.settings.views) if own is None else own
     if own is not None:
         own.check(source.store.fetch(range(min(NUM_TRIED, len(source)))) if pictures is None else pictures.pixels)
@@ -165,6 +171,7 @@ def resolve_widths(resolution: Resolution, width: int) -> Resolution:
     fill("projector.hidden", lambda: (method.hidden_for(width, features), by_method))
     fill("projector.rank", lambda: (max(1, width // 2), "half the width of the representation"))
     asked = resolution.settings.projector
+    # Dimensions of what the loss compares, of which d0 takes a share.
     dims = output_width(asked.kind, width, features=features, rank=chosen(asked.rank, None))
     fill("target.predictor_hidden", lambda: (method.predictor_hidden_for(width), by_method))
     if method.d0_share is None:
@@ -198,6 +205,7 @@ def _learning_rate(optimiser: str, batch_size: int) -> tuple[float, str]:
 
 def _queue_size(largest: int, num_train: int) -> tuple[int, str]:
     """As many past keys as are usual, but so few that rarely one of them is a key of the sample itself."""
+    # 1 << (n.bit_length() - 1) is the largest power of two up to n.
     size = min(largest, 1 << max(0, (num_train // 2).bit_length() - 1))
     return size, f"at most {largest} and at most half of {num_train} training samples"
 

@@ -51,6 +51,7 @@ def execute(
     """
     folder = job.folder
     with contextlib.ExitStack() as held:
+        # Held until the end of the block by rank 0, which alone writes; the others hear of a refusal.
         on_first_rank(lambda: _take(folder, held, reporter))
         reporter.say(banner(assembled))
         seconds = _train(job, assembled, reporter, is_resumed=is_resumed)
@@ -62,7 +63,7 @@ def _take(folder: RunFolder, held: contextlib.ExitStack, reporter: Reporter) -> 
     """Lock the run for this process and clear away what a killed one left."""
     if note := held.enter_context(lock_run(folder.path)):
         reporter.say(note)
-    remove_leftovers(folder.path, [path.name for path in folder.files])
+    remove_leftovers(folder.path, [path.name for path in folder.files])  # safe under the lock
 
 
 def first_status(assembled: Assembled, given: Given) -> RunStatus:
@@ -73,7 +74,7 @@ def first_status(assembled: Assembled, given: Given) -> RunStatus:
     return RunStatus(
         status="running",
         method=settings.method,
-        data=Path(source.name).name,
+        data=Path(source.name).name,  # names only: a run folder may be given away
         seed=settings.seed,
         version=__version__,
         torch=torch.__version__.split("+")[0],
@@ -114,10 +115,11 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
     try:
         weights = run_training(job, reporter, resume=is_resumed)
         on_first_rank(lambda: _save_encoders(folder, assembled, weights))
-        status = "finished"
+        status = "finished"  # only now: a finished run has its encoder
     except (InterruptedRunError, KeyboardInterrupt):
         status = "interrupted"
         raise
+    # A resumed run keeps its old status where it cannot begin; a step that fails makes it a failed one.
     except TrainingError:
         status = "failed"
         raise
@@ -131,6 +133,7 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
         ) from None
     finally:
         seconds = round(seconds_before + time.perf_counter() - started, 2)
+        # Whatever happened: a run that no longer runs must not say that it does.
         _update_alone(folder, status=status, seconds=seconds, peak_memory_mb=_peak_memory_mb())
     return seconds
 
@@ -140,6 +143,7 @@ def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, T
     if isinstance(assembled.method, TwoTowers):
         second = _second_encoder(assembled, assembled.method)
         folder.second.path.mkdir(exist_ok=True)
+        # The second tower's names, as an encoder of its own has them.
         own = {name.removeprefix("second_"): value for name, value in weights.items() if name.startswith("second_")}
         save_encoder(folder.second, second, own)
     save_encoder(folder, assembled.encoder, weights)
@@ -154,6 +158,7 @@ def _second_encoder(assembled: Assembled, method: TwoTowers) -> Encoder:
         architecture=own.architecture if len(shape) > 1 else "mlp",
         kind="images" if len(shape) > 1 else "vectors",
         in_shape=shape,
+        # Prepared like the first where both are of one shape; otherwise left as it is, mean 0 and deviation 1.
         mean=own.mean if is_same else (0.0,) * size,
         std=own.std if is_same else (1.0,) * size,
         width=cast(nn.Linear, method.second_projector).in_features,
@@ -171,7 +176,7 @@ def _update_alone(folder: RunFolder, **changes: Any) -> None:
 
 def _peak_memory_mb() -> float:
     """Largest resident size of this process, or of the GPU's allocations, in MB."""
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():  # 0: the run was on the CPU
         return round(torch.cuda.max_memory_allocated() / 1e6, 1)
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)

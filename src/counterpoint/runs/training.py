@@ -71,6 +71,7 @@ def train(
         TrainingError: a step cannot be taken.
         InterruptedRunError: stopped by a signal, after saving.
     """
+    # What has a name is recorded in the settings; an array, module or function is not, and must be given again.
     is_named = data is None or isinstance(data, str | Path)
     asked = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     if data is not None:
@@ -114,14 +115,17 @@ def train_from(
     placement = place(settings.engine.device, settings.engine.precision)
     with ranks_joined(placement):
         reporter = reporter if is_first_rank() else Reporter(quiet=True)
+        # Rank 0 decides for all: it will soon change what the others would find in the folder.
         way = from_first_rank(lambda: _way(folder, placement.ranks, resume=resume, overwrite=overwrite))
         if way == GO_ON:
             known = continued_settings(folder, settings, allow_changed=allow_changed)
             return _continue(folder, given, known, placement, reporter)
         check_choices(settings)  # before any data are read
         assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
+        # Again, as which views have an effect depends on the data.
         refuse_idle(settings, assembled.resolution.idle)
         _check_alike(job, assembled)
+        # Only now is an old run replaced: no mistake in settings or data has cost it.
         on_first_rank(lambda: _create(folder, settings, assembled, given, overwrite=way == REPLACE))
         return execute(job, given, assembled, reporter)
 
@@ -176,6 +180,7 @@ def _continue(
     folder: RunFolder, given: Given, settings: TrainSettings, placement: Placement, reporter: Reporter
 ) -> Run:
     """Go on with a run."""
+    # With a damaged encoder it is not done: the last checkpoint gives it again.
     is_done = folder.read_status().status == "finished" and is_saved(folder)
     if from_first_rank(lambda: "done" if is_done else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
@@ -201,6 +206,7 @@ def _way(folder: RunFolder, ranks: Ranks, *, resume: bool, overwrite: bool) -> s
     status = folder.read_status() if folder.status.exists() else None
     has_begun = status is not None and status.status != CREATED  # else it was killed while its folder was being made
     launch = None if status is None else status.launch
+    # None: the start before this one was killed before it had written who it was.
     is_own = ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)
     if has_begun and (resume or is_own):
         return GO_ON
@@ -227,13 +233,14 @@ def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
     resolved = without_idle(resolution.settings, resolution.idle)
     reasons = resolution.reasons
     if folder.resolved.exists():
+        # A setting that is filled in already gives no reason when the run goes on.
         reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
     write_text(folder.resolved, dump_yaml({**resolved, "reasons": reasons}))
 
 
 def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
     """All ranks must have the same settings, samples and preparation: machines may hold copies of different age."""
-    facts, card = {**job.facts, "num_threads": None}, assembled.encoder.card
+    facts, card = {**job.facts, "num_threads": None}, assembled.encoder.card  # machines may have other numbers of cores
     odd = ranks_that_differ(json.dumps([facts, assembled.split.fingerprint, card.mean, card.std]))
     if odd:
         numbers = ", ".join(map(str, odd))

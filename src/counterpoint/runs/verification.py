@@ -90,6 +90,7 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     """
     known = as_run(run)
     found: list[_Replayable] = []
+    # In this order: checkpoints fill `found`, newest first, which the others read.
     checks = [*_checkpoints(known.folder, found), _encoder(known.folder, found), _settings(known.folder, found)]
     checks += [_metrics(known.folder, found), *_data_and_step(known, found, Reporter(quiet=quiet))]
     return Verification(known.path, tuple(checks))
@@ -121,8 +122,9 @@ def _encoder(folder: RunFolder, found: list[_Replayable]) -> Check:
     if not is_finished or not found:
         return Check(name, "ok", f"matches the hash in {folder.encoder_card.name}")
     last = found[0].snapshot
-    weights = {**last.state.model, **last.average}
+    weights = {**last.state.model, **last.average}  # the average is what is saved, where there is one
     tensors = load_file(folder.weights)
+    # A checkpoint holds more: momentum encoder, queue, predictor.
     if weights_digest(tensors) != weights_digest({key: weights[key] for key in tensors if key in weights}):
         return Check(name, "failed", f"its weights are not those of {found[0].path.name}")
     return Check(name, "ok", f"matches its hash, and its weights are those of {found[0].path.name}")
@@ -151,6 +153,7 @@ def _metrics(folder: RunFolder, found: list[_Replayable]) -> Check:
         told = [json.loads(line)["epoch"] for line in lines]
     except (OSError, ValueError, KeyError, TypeError) as error:
         return Check(name, "failed", f"it is damaged ({type(error).__name__}: {first_line(error)})")
+    # Lines beyond the newest checkpoint are those of a run that was stopped after them.
     if told[:epochs] != list(range(1, epochs + 1)):
         return Check(name, "failed", f"it should hold epochs 1 to {epochs}, got {told}")
     return Check(name, "ok", f"one line for each of {len(told)} epochs")
@@ -169,6 +172,7 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
         yield Check("replayed step", "not checked", "the data are not those of the run")
         return
     yield Check("data", "ok", f"fingerprint {run.folder.read_status().data_fingerprint}, as when the run began")
+    # The newest; the last one of a run has no step after it.
     chosen = next((each for each in found if each.kept is not None), None)
     if chosen is None or chosen.kept is None:
         why = "no step after a checkpoint was recorded: a run does so once it has gone on from one (engine.keep >= 2)"
@@ -189,7 +193,7 @@ def _replay(snapshot: Snapshot, kept: KeptStep, job: Any) -> Check:
         changed = differences(kept.record, replay_step(job, snapshot))
     except CounterpointError as error:
         return Check(name, "failed", first_line(error))
-    finally:
+    finally:  # the caller's number of threads
         torch.set_num_threads(threads)
     if not changed:
         return Check(name, "ok", f"samples, loss, gradient norm and weights are the same bits ({now})")

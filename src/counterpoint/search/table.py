@@ -40,6 +40,7 @@ def embed(
     """
     if layer not in ("representation", "embedding"):
         raise unknown_name("layer", layer, ["representation", "embedding"])
+    # Before the encoder runs, which may take an hour.
     path = None if out is None else _check_target(Path(out), overwrite)
     reporter = Reporter(quiet=quiet)
     trained = open_trained(run, data=data, reporter=reporter)
@@ -47,11 +48,13 @@ def embed(
     with reporter.bar(f"embedding {len(source):,} samples", len(source)) as advance:
         chunks = []
         for samples in raw_chunks(source):
+            # `both` gives representation and embedding.
             chunks.append(trained.encoder.both(samples)[0 if layer == "representation" else 1].numpy())
             for _ in range(len(samples)):
                 advance()
     labels = None
     if source.labels is not None:
+        # A sample without a label has number -1.
         labels = tuple(source.class_names[number] if number >= 0 else None for number in source.labels.tolist())
     table = Table(source.sample_names, np.concatenate(chunks).astype(np.float32), labels, layer, path)
     if path is not None:
