@@ -98,7 +98,7 @@ def first_failure(workplace: Path, tests: Sequence[Path], tier: str, limit: floa
 def examine(fault: Fault, workplace: Path, limit: float, *, is_near: bool = False) -> Finding:
     """Put a fault into the copy, see what finds it, and take it out again."""
     near, far = tests_of(fault.file)
-    far = [] if is_near else far
+    far = [] if is_near and near else far
     path = workplace / "counterpoint" / fault.file
     whole = path.read_text(encoding="utf-8")
     lines = whole.split("\n")
