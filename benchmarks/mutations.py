@@ -98,7 +98,7 @@ def first_failure(workplace: Path, tests: Sequence[Path], tier: str, limit: floa
 def examine(fault: Fault, workplace: Path, limit: float, *, is_near: bool = False) -> Finding:
     """Put a fault into the copy, see what finds it, and take it out again."""
     near, far = tests_of(fault.file)
-    far = [] if is_near and near else far
+    far = [] if is_near else far
     path = workplace / "counterpoint" / fault.file
     whole = path.read_text(encoding="utf-8")
     lines = whole.split("\n")
@@ -198,6 +198,9 @@ def main(words: Sequence[str]) -> int:
     """Draw, run what is not recorded, print the table; 0 if the fast tier finds what all tests find, else 1."""
     arguments = parse(words)
     faults = [fault for package in arguments.packages for fault in draw(package, arguments.number, arguments.seed)]
+    if arguments.near:
+        all_faults, faults = faults, [fault for fault in faults if tests_of(fault.file)[0]]
+        print(f"{len(all_faults) - len(faults)} faults are in files that no test imports: left out", file=sys.stderr)
     if arguments.show:
         print("\n".join(f"{f.file}:{f.line}\n    {f.before.strip()}\n    {f.after.strip()}" for f in faults))
         return 0
