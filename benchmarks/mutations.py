@@ -34,12 +34,13 @@ from faults import SOURCE, Fault, draw
 
 ROOT = SOURCE.parents[1]
 PACKAGES = ("losses", "kernels", "engine", "theory")
+NOT_RUN = "not run"
 TIERS = {"fast": "not slow and not thorough", "thorough": "thorough and not slow"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The test that failed in each tier; None: all passed, empty: not run, as a faster tier found the fault."""
+    """The test that failed in each tier; None: all passed, empty: not needed, as a faster tier found the fault."""
 
     fault: Fault
     source: str
@@ -95,10 +96,11 @@ def first_failure(workplace: Path, tests: Sequence[Path], tier: str, limit: floa
     return next(iter(failures), "the tests could not be collected" if code else f"no end within {limit:g} s")
 
 
-def examine(fault: Fault, workplace: Path, limit: float, *, is_near: bool = False) -> Finding:
+def examine(fault: Fault, workplace: Path, arguments: argparse.Namespace) -> Finding:
     """Put a fault into the copy, see what finds it, and take it out again."""
+    limit = arguments.limit
     near, far = tests_of(fault.file)
-    far = [] if is_near else far
+    far = [] if arguments.near else far
     path = workplace / "counterpoint" / fault.file
     whole = path.read_text(encoding="utf-8")
     lines = whole.split("\n")
@@ -109,7 +111,9 @@ def examine(fault: Fault, workplace: Path, limit: float, *, is_near: bool = Fals
         fast = first_failure(workplace, [path, *near], "fast", limit)  # the file too, for its doctests
         if fast is None and far:
             fast = first_failure(workplace, far, "fast", limit)
-        thorough = first_failure(workplace, [*near, *far], "thorough", 3 * limit) if fast is None else ""
+        thorough = "" if fast is not None else NOT_RUN
+        if fast is None and not arguments.fast_only:
+            thorough = first_failure(workplace, [*near, *far], "thorough", 3 * limit)
     finally:
         path.write_text(whole, encoding="utf-8")
     return Finding(fault, source_of(fault), fast, thorough)
@@ -145,7 +149,7 @@ def run(faults: Sequence[Fault], arguments: argparse.Namespace) -> None:
 
     def keep(fault: Fault) -> None:
         workplace = workplaces.get()
-        finding = examine(fault, workplace, arguments.limit, is_near=arguments.near)
+        finding = examine(fault, workplace, arguments)
         workplaces.put(workplace)
         with arguments.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps(asdict(finding)) + "\n")
@@ -168,7 +172,7 @@ def table(findings: Sequence[Finding]) -> str:
     groups = {name: [f for f in findings if f.fault.file.startswith(f"{name}/")] for name in PACKAGES}
     for name, group in [*groups.items(), ("all", findings)]:
         by_fast = sum(finding.fast is not None for finding in group)
-        by_all = by_fast + sum(bool(finding.thorough) for finding in group)
+        by_all = by_fast + sum(bool(finding.thorough) and finding.thorough != NOT_RUN for finding in group)
         if group:
             lines.append(f"| {name} | {len(group)} | {by_fast} | {by_all} |")
     for finding in findings:
@@ -190,6 +194,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     record = Path(tempfile.gettempdir()) / "counterpoint-mutations.jsonl"
     parser.add_argument("--record", type=Path, default=record, help="what was found so far (default: %(default)s)")
     parser.add_argument("--near", action="store_true", help="run only the tests that import the faulty file")
+    parser.add_argument("--fast-only", action="store_true", help="leave the thorough tests to a later run")
     parser.add_argument("--show", action="store_true", help="print the faults and run nothing")
     return parser.parse_args(words)
 
@@ -205,11 +210,13 @@ def main(words: Sequence[str]) -> int:
         print("\n".join(f"{f.file}:{f.line}\n    {f.before.strip()}\n    {f.after.strip()}" for f in faults))
         return 0
     known = recorded(arguments.record)
+    if not arguments.fast_only:
+        known = {fault: finding for fault, finding in known.items() if finding.thorough != NOT_RUN}
     run([fault for fault in faults if fault not in known], arguments)
     known = recorded(arguments.record)
     findings = [known[fault] for fault in faults]
     print(table(findings))
-    return int(any(finding.fast is None and finding.thorough for finding in findings))
+    return int(any(finding.fast is None and finding.thorough not in (None, NOT_RUN) for finding in findings))
 
 
 if __name__ == "__main__":
