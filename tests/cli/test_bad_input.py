@@ -150,7 +150,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "evaluate without labels": ("-q evaluate run --data plain.npy", ["has no labels", "--labels"]),
     "diagnose a missing file": ("diagnose gone.npy", ["gone.npy does not exist"]),
     "diagnose another file": ("diagnose notes.md", ["notes.md is neither a run folder nor"]),
-    "diagnose a damaged file": ("diagnose pickled.npy", ["pickled.npy is not a readable .npy file"]),
+    "diagnose a damaged file": ("diagnose pickled.npy", ["pickled.npy is not a readable NumPy file"]),
     "diagnose other labels": ("diagnose vectors.npy --labels labels59.npy", ["60 samples", "(59,)"]),
     "diagnose other views": ("diagnose vectors.npy --views labels59.npy", ["views"]),
     "diagnose threshold": ("diagnose vectors.npy --threshold -1", ["threshold must be >= 0"]),

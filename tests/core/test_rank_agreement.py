@@ -89,10 +89,12 @@ os.write(1, f"{ranks.launcher} {ranks.rank} {total.item()} {world_size()}\\n".en
 """
 
 
-def started(environments: list[dict[str, str]], *words: str) -> list[subprocess.CompletedProcess[str]]:
+def started(
+    environments: list[dict[str, str]], *words: str, script: str = MEET
+) -> list[subprocess.CompletedProcess[str]]:
     """One process for each environment, all at once."""
     common = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", MEET, *words]
+    command = [sys.executable, "-c", script, *words]
     processes = [
         subprocess.Popen(command, env={**common, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for own in environments
@@ -135,6 +137,34 @@ def test_after_an_error_a_rank_leaves_alone() -> None:
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     finished = started([{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(2)], "fail")
     assert [process.returncode for process in finished] == [7, 8], finished
+
+
+LATE = """
+import os, sys, time, torch
+from counterpoint.core.dist import rank
+from counterpoint.core.errors import LoneTrainingError, TrainingError
+from counterpoint.core.ranks import read_ranks
+from counterpoint.engine.placement import Placement, ranks_joined
+error = {"shared": TrainingError, "lone": LoneTrainingError}[sys.argv[1]]
+try:
+    with ranks_joined(Placement("cpu", "fp32", {}, read_ranks(os.environ))):
+        time.sleep(1.5 * rank())
+        arrived = time.monotonic()
+        raise error("the loss is nan")
+except error:
+    os.write(1, f"{arrived} {time.monotonic()}\\n".encode())
+"""
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("shared", True), ("lone", False)])
+def test_a_rank_waits_for_the_others_after_an_error_of_all(kind: str, waits: bool) -> None:
+    # One that left at once would break the connection through which the others hear what happened.
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environments = [{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(2)]
+    finished = started(environments, kind, script=LATE)
+    assert [process.returncode for process in finished] == [0, 0], finished
+    (_, left), (arrived, _) = (map(float, process.stdout.split()) for process in finished)
+    assert (left >= arrived) == waits
 
 
 def torchrun(script: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -189,19 +189,19 @@ def _go_wrong(plant: Plant) -> None:
 
     original, calls = step._loss, [0]
 
-    def loss_of(module: Any, part: Any, *further: Any) -> Any:
+    def loss_of(job: Any, part: Any, *further: Any) -> Any:
         calls[0] += 1
         if calls[0] != plant.call:
-            return original(module, part, *further)
+            return original(job, part, *further)
         if plant.kind == "memory":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nand more")
         if plant.kind == "view":
             part.view0[2] = torch.nan
-        loss = original(module, part, *further)
+        loss = original(job, part, *further)
         if plant.kind == "loss":
             return loss * torch.nan
         if plant.kind == "gradient":
-            weight = next(p for name, p in module.named_parameters() if name.endswith("projector.0.weight"))
+            weight = next(p for name, p in job.method.named_parameters() if name.endswith("projector.0.weight"))
             return loss + torch.sqrt((weight.sum() * 0).abs())  # finite, with an infinite slope times zero
         return loss
 

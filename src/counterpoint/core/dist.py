@@ -55,14 +55,16 @@ def leave_ranks(*, is_orderly: bool = True) -> None:
     """Part from the other processes: a rank that leaves while others still talk to it would break their connection.
 
     Args:
-        is_orderly: wait for the others; False after an error, which they may never hear of.
+        is_orderly: wait for the others; False after an error that they may never hear of.
     """
     if not dist.is_initialized():
         return
-    if is_orderly:
-        barrier()
-    # Always: a process that ends with its group still open is now and then aborted.
-    dist.destroy_process_group()
+    try:
+        if is_orderly:
+            barrier()
+    finally:
+        # Always: a process that ends with its group still open is now and then aborted.
+        dist.destroy_process_group()
 
 
 def is_lost_contact(error: Exception) -> bool:

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 
 from counterpoint.core.dist import broadcast_text, gather_texts, join_ranks, leave_ranks, rank
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, RunError, TrainingError, UsageError
 from counterpoint.core.ranks import Ranks, read_ranks
 
 Result = TypeVar("Result")
@@ -90,9 +90,11 @@ def ranks_joined(placement: Placement) -> Iterator[None]:
     join_ranks(placement.ranks, placement.torch_device)
     try:
         yield
-    except BaseException:
-        # No finally: only where nothing went wrong may this rank wait for the others.
-        leave_ranks(is_orderly=False)
+    except BaseException as error:
+        # All ranks stop by a verdict or a signal that all know of; after any other error, only this one may be leaving.
+        is_shared = isinstance(error, TrainingError | InterruptedRunError)
+        with suppress(RuntimeError):  # the error itself says more than a rank that is gone after all
+            leave_ranks(is_orderly=is_shared and not isinstance(error, LoneTrainingError))
         raise
     leave_ranks()
 
