@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.rundir import RunFolder, create_run
+from counterpoint.core.run_contents import create_run
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build
 from counterpoint.data.loader import Batch, BatchLoader

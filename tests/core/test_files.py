@@ -136,11 +136,6 @@ def test_a_disk_that_fails_to_flush_leaves_what_stood_there(tmp_path: Path, monk
     assert names_in(tmp_path) == ["a.txt"]
 
 
-def test_a_writer_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="No such file"):
-        write_atomically(tmp_path / "a.txt", lambda _: None)
-
-
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none" / "a.txt"
     with pytest.raises(RunError) as caught:

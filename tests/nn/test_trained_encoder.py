@@ -16,7 +16,8 @@ from torch import Tensor, nn
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
 from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.rundir import RunFolder, create_run
+from counterpoint.core.run_contents import create_run
+from counterpoint.core.rundir import RunFolder
 from counterpoint.nn.encoders import build_encoder, with_pooling
 from counterpoint.nn.heads import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder, save_encoder
@@ -133,7 +134,13 @@ DAMAGES: dict[str, tuple[str, Callable[[RunFolder], Any]]] = {
     "card empty": ("encoder.json is damaged", lambda run: run.encoder_card.write_text("")),
     "card not a record": ("encoder.json is damaged", lambda run: run.encoder_card.write_text("[1, 2]")),
     "card lacks a field": ("encoder.json is damaged", lambda run: rewrite_card(run, width=...)),
-    "card of the future": ("has format 99", lambda run: rewrite_card(run, format=99, new_field=1)),
+    "card of the future": ("has format 99", lambda run: rewrite_card(run, sha256=..., format=99, new_field=1)),
+    "card with another mean": ("was changed after it was written", lambda run: rewrite_card(run, mean=[0.4] * 3)),
+    "card without its seal": ("was changed after it was written", lambda run: rewrite_card(run, sha256=...)),
+    "card of 0.1.0 with text for a number": (
+        "encoder.json is damaged: width",
+        lambda run: rewrite_card(run, sha256=..., format=1, width="many"),
+    ),
 }
 
 

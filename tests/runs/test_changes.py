@@ -33,12 +33,14 @@ def asked(**flat: Any) -> TrainSettings:
 
 def test_the_same_settings_go_on(run: RunFolder) -> None:
     same = asked(epochs=2, batch_size="auto", **{"engine.keep": 3})
-    assert continued_settings(run, same, allow_changed=False) == read_resolved(run)
+    assert continued_settings(run, read_resolved(run), same, allow_changed=False) == read_resolved(run)
 
 
 def test_every_differing_key_is_named(run: RunFolder) -> None:
     with pytest.raises(UsageError) as caught:
-        continued_settings(run, asked(epochs=9, temperature=0.7, **{"engine.workers": 2}), allow_changed=True)
+        continued_settings(
+            run, read_resolved(run), asked(epochs=9, temperature=0.7, **{"engine.workers": 2}), allow_changed=True
+        )
     said = str(caught.value)
     assert "epochs 9 (the run has 2)" in said
     assert "temperature 0.7 (the run has 0.2)" in said
@@ -49,8 +51,8 @@ def test_every_differing_key_is_named(run: RunFolder) -> None:
 def test_harmless_changes_need_permission_and_are_then_taken(run: RunFolder) -> None:
     change = asked(**{"engine.workers": 1, "engine.keep": 5})
     with pytest.raises(UsageError, match="--allow-changed"):
-        continued_settings(run, change, allow_changed=False)
-    taken = continued_settings(run, change, allow_changed=True)
+        continued_settings(run, read_resolved(run), change, allow_changed=False)
+    taken = continued_settings(run, read_resolved(run), change, allow_changed=True)
     assert (taken.engine.workers, taken.engine.keep, taken.epochs) == (1, 5, 2)
 
 

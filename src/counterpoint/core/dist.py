@@ -20,9 +20,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
+from counterpoint.core.rank_watch import RankWatch
 from counterpoint.core.ranks import Ranks
 
 Map = Callable[[Tensor], Tensor]
+WATCHES: list[RankWatch] = []  # this process's own, while it is one of several
 
 TIMEOUT_SECONDS = 1800  # how long a collective waits for the slowest rank, as torch has it
 
@@ -49,6 +51,7 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
         world_size=ranks.world_size,
         timeout=datetime.timedelta(seconds=timeout),
     )
+    WATCHES.append(RankWatch(ranks))
 
 
 def leave_ranks(*, is_orderly: bool = True) -> None:
@@ -63,6 +66,8 @@ def leave_ranks(*, is_orderly: bool = True) -> None:
         if is_orderly:
             barrier()
     finally:
+        while WATCHES:
+            WATCHES.pop().end()
         # Always: a process that ends with its group still open is now and then aborted.
         dist.destroy_process_group()
 

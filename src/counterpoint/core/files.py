@@ -5,7 +5,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ HASH_CHUNK_BYTES = 1 << 20
 TEMPORARY = ".tmp"  # in the names of files that are not finished
 BLOCK_BYTES = 1 << 20  # smaller pieces are written together
 WRITE_CHUNK_BYTES = 16 << 20  # a signal is seen between two calls
+SEAL = "sha256"  # key of the hash in a sealed JSON file, and first word of the last line of sealed text
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> Seal:
         OSError: the disk is full, read-only or otherwise refuses.
     """
     digest, size = hashlib.sha256(), 0
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    # No link is followed: it could lead to a file of the user's.
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         with _named(path), ThreadPoolExecutor(1) as hasher:
             for block in _blocks(pieces):
@@ -79,9 +82,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         RunError: the disk is full, read-only or otherwise refuses; ``path`` is then as it was.
     """
-    # Hidden, and of this process alone; the suffix stays at the end, as writers of pictures and arrays go by it.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}{path.suffix}")
+    # Hidden; the suffix stays at the end, as writers of pictures and arrays go by it. Nobody can have put a link
+    # under a name that is drawn at random, and O_EXCL proves it.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}{path.suffix}")
     try:
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         write(temporary)
         # Before the rename: after a power cut the name must not stand for a file without content.
         flush_to_disk(temporary)
@@ -104,6 +109,46 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write strict JSON (NaN becomes null) atomically."""
     write_text(path, json.dumps(finite_or_null(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON object together with the hash of its values, so that no later change goes unnoticed."""
+    plain = finite_or_null(dict(values))
+    write_json(path, {**plain, SEAL: _values_hash(plain)})
+
+
+def read_sealed(path: Path, *, must_be_sealed: bool = False) -> dict[str, Any]:
+    """Read what ``write_sealed`` wrote.
+
+    Args:
+        path: of the file.
+        must_be_sealed: it is not of version 0.1.0, which wrote no hash.
+
+    Raises:
+        RunError: the file is missing, holds no JSON object, or was changed after it was written.
+    """
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise RunError(f"{path} is damaged: it holds no named values")
+    seal = values.pop(SEAL, None)
+    if (seal is not None or must_be_sealed) and seal != _values_hash(values):
+        raise RunError(f"{path} is damaged: it was changed after it was written (it does not match its own hash)")
+    return values
+
+
+def sealed_text(text: str) -> str:
+    r"""Text with the hash of it as a last line, which is a comment in YAML.
+
+    >>> sealed_text("a: 1\n")[:24]
+    'a: 1\n# sha256 37b128c59f'
+    """
+    return f"{text}# {SEAL} {hashlib.sha256(text.encode()).hexdigest()}\n"
+
+
+def is_unchanged(text: str) -> bool:
+    """Whether sealed text is as it was written; True for text that was never sealed, as 0.1.0 wrote it."""
+    above, found, _ = text.rpartition(f"# {SEAL} ")
+    return not found or text == sealed_text(above)
 
 
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
@@ -137,6 +182,13 @@ def finite_or_null(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite_or_null(child) for child in value]
     return value
+
+
+def _values_hash(values: Mapping[str, Any]) -> str:
+    """Hash of plain values, whatever their order and layout in the file."""
+    # Through JSON once: tuples become lists and numbers as keys become text, as they will be when they are read.
+    plain = json.loads(json.dumps(values))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 @contextlib.contextmanager

@@ -79,11 +79,34 @@ def lock_run(folder: Path) -> Iterator[str | None]:
             os.close(handle)
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process, this one or another, holds a run folder. Nothing is written.
+
+    Where the file system has no locks, whether the process that wrote itself down may live.
+    """
+    try:
+        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        holder = _read(handle)
+        return holder is not None and _may_live(holder)
+    finally:
+        os.close(handle)
+    return False
+
+
 def _take(path: Path) -> tuple[int, str | None]:
     """Open and lock the file, and write into it who holds it."""
     while True:
-        # Not emptied: what stands there says who holds it, until the lock is ours.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        # Not emptied: what stands there says who holds it, until the lock is ours. No link is followed, which could
+        # lead to a file of the user's, and no pipe is waited for.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             has_locks = _lock(handle)
             if not _is_at(path, handle):  # its last holder removed it after it was opened here

@@ -90,6 +90,7 @@ class RunStatus(Record):
     own_views: Mapping[str, Any] = Field(default_factory=dict)
     started: str | None = None
     loader: Mapping[str, Any] = Field(default_factory=dict)
+    num_epochs: int | None = None
     seconds: float | None = None
     peak_memory_mb: float | None = None
 

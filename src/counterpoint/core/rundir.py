@@ -1,14 +1,14 @@
-"""The run folder: the names of its files, how it is created and opened, and its status record."""
+"""The run folder: the names of its files, how it is opened, its status record, and its lines of figures."""
 
-import json
-import shutil
-from collections.abc import Iterator
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.files import finite_or_null, flush_to_disk, read_json, write_json, write_text
+from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.run_lock import is_locked
+from counterpoint.core.sealed_lines import append_line, keep_lines, read_lines
 
 if TYPE_CHECKING:
     from counterpoint.core.run_records import RunStatus
@@ -23,6 +23,11 @@ class RunFolder:
     path: Path
 
     @property
+    def marker(self) -> Path:
+        """Written first and by nothing else: the folder is ours (0.1.0 wrote none)."""
+        return self.path / ".counterpoint"
+
+    @property
     def config(self) -> Path:
         """What the user asked for."""
         return self.path / "config.yaml"
@@ -34,7 +39,7 @@ class RunFolder:
 
     @property
     def status(self) -> Path:
-        """Status, seed, version, device, times, data fingerprint; its presence marks a run."""
+        """Status, seed, version, device, times, data fingerprint, sealed with a hash."""
         return self.path / "run.json"
 
     @property
@@ -98,6 +103,11 @@ class RunFolder:
         described = (self.config, self.resolved, self.status, self.metrics, self.timings, self.weights)
         return (*described, self.encoder_card, self.evaluation, self.findings, self.arrays, self.report)
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether we made it: it bears the marker, or the record of a run of 0.1.0."""
+        return self.marker.is_file() or _is_record_of_first_release(self.status)
+
     def read_status(self) -> "RunStatus":
         """Read ``run.json``.
 
@@ -107,105 +117,109 @@ class RunFolder:
         # deferred: pydantic takes 0.1 s to import, and what is no run is answered without it
         from counterpoint.core.run_records import RunStatus, read_record  # deferred: see above
 
-        return read_record(RunStatus, read_json(self.status), str(self.status))
+        return read_record(RunStatus, read_sealed(self.status, must_be_sealed=self.marker.is_file()), str(self.status))
+
+    def write_status(self, status: "RunStatus") -> None:
+        """Write ``run.json`` atomically."""
+        write_sealed(self.status, {"format": FORMAT_VERSION, **status.written()})
 
     def update_status(self, **changes: Any) -> None:
         """Change fields of ``run.json`` atomically."""
         from counterpoint.core.run_records import RunStatus  # deferred: see `read_status`
 
         # What another version wrote stays: fields are laid over those that are there.
-        before = self.read_status().written() if self.status.exists() else {"format": FORMAT_VERSION}
+        before = self.read_status().written() if self.status.exists() else {}
         # Through the record: a value of a wrong type fails here, and not when someone reads it.
-        write_json(self.status, RunStatus.model_validate({**before, **changes}).written())
+        self.write_status(RunStatus.model_validate({**before, **changes}))
+
+    def is_killed(self, status: "RunStatus") -> bool:
+        """Whether ``run.json`` says "running" though nobody trains here: its process was killed, or its disk failed."""
+        return status.status == "running" and not is_locked(self.path)
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Append one line to ``metrics.jsonl``."""
-        _append(self.metrics, record)
+        append_line(self.metrics, record)
 
     def append_timings(self, record: dict[str, Any]) -> None:
         """Append one line to ``timings.jsonl``."""
-        _append(self.timings, record)
+        append_line(self.timings, record)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All whole lines of ``metrics.jsonl``, each with the timings of its step; a torn last line is left out."""
+        """All lines of ``metrics.jsonl``, each with the timings of its step; a torn last line is left out.
+
+        Raises:
+            RunError: a line was changed or lost after it was written.
+        """
         # By step, not by line: the two files are written one after the other, and a kill may leave one line
         # more in one.
-        timings = {record.get("step"): record for record in _records(self.timings)}
-        return [{**timings.get(record.get("step"), {}), **record} for record in _records(self.metrics)]
+        timings = {_step(record): record for record in self._records(self.timings)}
+        records = self._records(self.metrics)
+        num_epochs = self.read_status().num_epochs if self.status.exists() else None
+        if num_epochs is not None and len(records) < num_epochs:
+            raise RunError(f"{self.metrics} is damaged: it holds {len(records)} of {num_epochs} epochs")
+        return [{**timings.get(_step(record), {}), **record} for record in records]
 
     def truncate_metrics(self, last_step: int) -> None:
-        """Drop the lines after a step, so that a resumed run logs each epoch once."""
-        for path in (self.metrics, self.timings):
-            kept = [record for record in _records(path) if record["step"] <= last_step]
-            write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+        """Drop the lines after a step, so that a resumed run logs each epoch once.
+
+        Raises:
+            RunError: a line was changed or lost after it was written; nothing is dropped then.
+        """
+        found = {path: read_lines(path) for path in (self.metrics, self.timings)}
+        for path, lines in found.items():
+            if lines.problem:
+                raise RunError(f"{path} is damaged: {lines.problem}")
+        for path, lines in found.items():
+            keep_lines(path, [line for line in lines.good if _step(line.values) <= last_step])
+
+    def _records(self, path: Path) -> list[dict[str, Any]]:
+        """The lines of one of the two files."""
+        lines = read_lines(path)
+        if lines.problem:
+            raise RunError(f"{path} is damaged: {lines.problem}")
+        return [line.values for line in lines.good]
 
 
-def _append(path: Path, record: dict[str, Any]) -> None:
-    """Append one JSON line."""
-    line = json.dumps(finite_or_null(record), allow_nan=False) + "\n"
-    try:
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write(line)
-        flush_to_disk(path)  # before the checkpoint that these lines belong to
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+def _step(values: dict[str, Any]) -> float:
+    """Step of a line; one without a step belongs to none."""
+    step = values.get("step")
+    return step if isinstance(step, int | float) else 0
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file of JSON lines, up to the first torn one."""
-    if not path.exists():
-        return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():  # a line may be torn within a letter
-        try:
-            yield json.loads(line)
-        except ValueError:
-            return
-
-
-def create_run(path: Path, *, overwrite: bool) -> RunFolder:
-    """Create an empty run folder.
-
-    Raises:
-        RunError: something stands there already (``overwrite`` replaces only what is a run), or it cannot be created.
-    """
-    folder = RunFolder(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        if not overwrite:
-            raise RunError(
-                f"{path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
-            )
-        if not folder.status.exists():
-            raise RunError(f"{path} is not a run folder, so --overwrite will not delete it; choose another --out")
-    try:
-        if folder.status.exists():  # only with overwrite, see above
-            shutil.rmtree(path)
-        folder.checkpoints.mkdir(parents=True)
-        folder.update_status(status="created")  # from here on it is known as a run, whatever happens
-    except OSError as error:
-        raise RunError(f"cannot create the run folder {path}: {error.strerror or error}") from None
-    return folder
-
-
-def open_run(path: Path) -> RunFolder:
+def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:
     """Open an existing run folder.
 
+    Args:
+        path: of the folder.
+        needs_status: its ``run.json`` must be sound; False to mend it.
+
     Raises:
-        RunError: the path does not exist, is not a run, or is one of another version.
+        RunError: the path does not exist, is not a run, is damaged, or is one of another version.
     """
     folder = RunFolder(path)
     if not path.exists():
         raise RunError(f"run folder {path} does not exist")
-    if not folder.status.is_file():
-        raise RunError(
-            f"{path} is not a run folder (it has no run.json); `counterpoint train --out {path.name}` makes one"
-        )
-    # As plain JSON: another version's record need not fit ours, and its number is to be told.
-    record = read_json(folder.status)
-    if not isinstance(record, dict) or "status" not in record:
-        raise RunError(f"{path} is not a run folder (its run.json is not a run's)")
-    if record.get("format") != FORMAT_VERSION:
-        raise RunError(f"{folder.status} has format {record.get('format')}; this version reads {FORMAT_VERSION}")
+    if not folder.is_ours:
+        why = "its run.json is not a run's" if folder.status.is_file() else "it has no run.json"
+        raise RunError(f"{path} is not a run folder ({why}); `counterpoint train --out {path.name}` makes one")
+    if needs_status:
+        # As plain JSON: another version's record need not fit ours, and its number is to be told.
+        try:
+            record = read_sealed(folder.status, must_be_sealed=folder.marker.is_file())
+        except RunError as error:
+            raise RunError(f"{error}; mend it with: counterpoint resume {shlex.quote(str(path))}") from None
+        if record.get("format") != FORMAT_VERSION:
+            raise RunError(f"{folder.status} has format {record.get('format')}; this version reads {FORMAT_VERSION}")
     return folder
+
+
+def _is_record_of_first_release(path: Path) -> bool:
+    """Whether a ``run.json`` is one of 0.1.0, which wrote no marker; nobody else writes these names."""
+    try:
+        record = read_sealed(path)
+    except RunError:
+        return False
+    return record.get("format") == FORMAT_VERSION and {"status", "data_fingerprint"} <= set(record)
 
 
 @dataclass(frozen=True)
@@ -243,8 +257,8 @@ class Run:
         return self.folder.read_metrics()
 
 
-def as_run(run: Any) -> Run:
-    """Accept a run or the path of its folder.
+def as_run(run: Any, *, needs_status: bool = True) -> Run:
+    """Accept a run or the path of its folder; see ``open_run``.
 
     Raises:
         UsageError: it is something else.
@@ -256,5 +270,5 @@ def as_run(run: Any) -> Run:
             "takes a module of your own as encoder="
         )
     found = run if isinstance(run, Run) else Run(Path(run))
-    open_run(found.path)
+    open_run(found.path, needs_status=needs_status)
     return found

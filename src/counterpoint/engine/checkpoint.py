@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from counterpoint.core.errors import RunError, first_line
-from counterpoint.core.files import Seal, flush_to_disk, write_file
+from counterpoint.core.files import Seal, flush_to_disk, sha256_of, write_file
 from counterpoint.core.tensor_file import write_tensors
 from counterpoint.engine.checkpoint_format import (
     PREFIX,
@@ -69,6 +69,15 @@ class Restored:
     damaged: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Memory:
+    """What a checkpoint remembers of its run: how far it had come, and what it was computed with."""
+
+    path: Path
+    position: Position
+    facts: dict[str, Any]
+
+
 def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int) -> Path:
     """Write ``step-*`` under a temporary name, flush, rename; then drop all but the newest ``keep`` up to this step.
 
@@ -91,7 +100,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int) -> Path:
     temporary, dropped = (folder / f".{target.name}{end}" for end in (UNFINISHED, DROPPED))
     try:
         # Also of this very step: `_write` makes the folder anew.
-        _remove_leftovers(folder)
+        remove_unfinished(folder)
         seals = _write(temporary, snapshot)
         if not _is_same(target, seals):
             _commit(temporary, target, dropped)
@@ -121,6 +130,19 @@ def restore_checkpoint(folder: Path) -> Restored:
     raise RunError(f"no usable checkpoint in {folder} ({detail}); start again with --overwrite")
 
 
+def newest_memory(folder: Path) -> Memory | None:
+    """What the newest checkpoint whose manifest and state are sound remembers; its tensors are not looked at."""
+    for path in list_checkpoints(folder):
+        seal = (read_manifest(path) or {}).get(STATE)
+        try:
+            if seal is not None and sha256_of(path / STATE) == seal.sha256:
+                plain = json.loads((path / STATE).read_text(encoding="utf-8"))
+                return Memory(path, Position(**plain["position"]), unpack(plain["facts"], {}))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
 def load_checkpoint(path: Path) -> Snapshot:
     """Read one checkpoint.
 
@@ -141,6 +163,16 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def record_path(folder: Path, step: int) -> Path:
     """Where the record of the step after a checkpoint is kept; it is dropped with the checkpoint."""
     return folder / f"after-{step:08d}.json"
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed saves left behind; only the one process that saves there may call it."""
+    leftovers: Iterable[Path] = [*folder.glob(f".{PREFIX}*{UNFINISHED}"), *folder.glob(f".{PREFIX}*{DROPPED}")]
+    for path in leftovers:
+        _discard(path)
+    for path in folder.glob(f".after-*{UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _age(path: Path) -> tuple[int, str]:
@@ -229,16 +261,6 @@ def _drop_old(folder: Path, step: int, keep: int) -> None:
     records = {record_path(folder, step_of(path)) for path in list_checkpoints(folder)}
     for path in set(folder.glob("after-*.json")) - records:
         path.unlink(missing_ok=True)
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed saves left behind."""
-    leftovers: Iterable[Path] = [*folder.glob(f".{PREFIX}*{UNFINISHED}"), *folder.glob(f".{PREFIX}*{DROPPED}")]
-    for path in leftovers:
-        _discard(path)
-    for path in folder.glob(f".after-*{UNFINISHED}*"):
-        with contextlib.suppress(OSError):
-            path.unlink()
 
 
 def _discard(path: Path) -> None:

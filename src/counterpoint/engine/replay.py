@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import read_json, write_json
+from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.tensor_file import tensor_bytes
 from counterpoint.engine.checkpoint import Position, record_path
 
@@ -125,7 +125,7 @@ def record_step(folder: Path, record: StepRecord, *, device: str = "cpu") -> str
     path, now = record_path(folder, record.step), this_machine(device)
     kept = read_step(folder, record.step)
     if kept is None:
-        write_json(path, {"record": asdict(record), "machine": asdict(now)})
+        write_sealed(path, {"record": asdict(record), "machine": asdict(now)})
         return None
     changed = differences(kept.record, record)
     if not changed:
@@ -139,7 +139,7 @@ def record_step(folder: Path, record: StepRecord, *, device: str = "cpu") -> str
 def read_step(folder: Path, step: int) -> KeptStep | None:
     """Read what is kept about the step after a checkpoint; None if nothing is, or it cannot be read."""
     try:
-        values = read_json(record_path(folder, step))
+        values = read_sealed(record_path(folder, step))
         known = {field.name: values["record"][field.name] for field in fields(StepRecord)}
         record = StepRecord(**{**known, "first_ids": tuple(known["first_ids"])})
         kept = KeptStep(record, Machine(**values["machine"]))

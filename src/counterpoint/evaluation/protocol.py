@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import write_json
+from counterpoint.core.files import write_sealed
 from counterpoint.core.metric import Metric, loaded_metrics
 from counterpoint.core.run_records import EvaluationRow, Split
 from counterpoint.core.rundir import Run
@@ -131,7 +131,7 @@ def evaluate(
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
     evaluation = Evaluation(_figures(trained, protocol, reporter), split)
     path = trained.folder.evaluation if trained.is_own_record else _place_apart(trained)
-    write_json(path, evaluation.to_dict())
+    write_sealed(path, evaluation.to_dict())
     if not trained.is_own_record:
         reporter.say(f"wrote {path}; {trained.folder.evaluation.name} is about the run's own samples and labels only")
     return evaluation

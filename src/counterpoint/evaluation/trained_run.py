@@ -1,5 +1,6 @@
 """Open a finished run with its data, as every evaluation and diagnosis needs it."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.files import is_unchanged
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.settings import SourceSettings, TrainSettings
@@ -68,11 +70,34 @@ class TrainedRun:
 
 
 def read_resolved(folder: RunFolder) -> TrainSettings:
-    """Settings of a run with every ``auto`` filled in."""
+    """Settings of a run with every ``auto`` filled in.
+
+    Raises:
+        UsageError: the file is missing, unreadable, or holds what is no setting.
+        RunError: it was changed after it was written.
+    """
     values = read_yaml_mapping(folder.resolved)
+    if not is_unchanged(folder.resolved.read_text(encoding="utf-8")):
+        raise RunError(
+            f"{folder.resolved} was changed after it was written; what differs says: counterpoint resume "
+            f"{shlex.quote(str(folder.path))}"
+        )
+    return settings_of(values, str(folder.resolved))
+
+
+def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
+    """Settings from what a run recorded of them.
+
+    Args:
+        values: as they were recorded.
+        origin: where that is.
+
+    Raises:
+        UsageError: a value is no setting.
+    """
     # resolved.yaml also says why each setting is what it is.
     values.pop("reasons", None)
-    return build(TrainSettings, _with_later_settings(values), str(folder.resolved))
+    return build(TrainSettings, _with_later_settings(values), origin)
 
 
 def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:

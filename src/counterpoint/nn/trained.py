@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, Layout, to_samples, to_unit_float
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
-from counterpoint.core.files import read_json, sha256_of, write_atomically, write_json
+from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.tensor_file import write_tensors
@@ -22,7 +23,8 @@ from counterpoint.nn.encoders import build_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 
 CHUNK = 512  # samples per forward pass
-CARD_FORMAT = 1
+CARD_FORMAT = 2  # sealed
+CARD_FORMATS = (1, CARD_FORMAT)  # 1: of 0.1.0, without a seal
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class EncoderCard:
     def projected_width(self) -> int:
         """Dimensions of what the projector returns."""
         return output_width(self.projector, self.width, features=self.features, rank=self.rank)
+
+
+CARD = TypeAdapter(EncoderCard)
 
 
 class Encoder(nn.Module):
@@ -209,10 +214,8 @@ def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tens
     chosen = {name: value for name, value in weights.items() if name.split(".", 1)[0] in parts}
     # Weights first, then the card with their hash: a run that ends in between is not taken for saved.
     write_atomically(folder.weights, lambda path: write_tensors(path, chosen))
-    card = asdict(encoder.card)
-    if encoder.card.stem == "small":
-        del card["stem"]  # so that 0.1.0, which has no other, reads it
-    write_json(folder.encoder_card, {"format": CARD_FORMAT, **card, "weights_sha256": sha256_of(folder.weights)})
+    seal = {"format": CARD_FORMAT, "weights_sha256": sha256_of(folder.weights)}
+    write_sealed(folder.encoder_card, {**seal, **asdict(encoder.card)})
 
 
 def is_saved(folder: RunFolder) -> bool:
@@ -242,7 +245,7 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
         if sha256_of(folder.weights) != digest:
             raise RunError(
                 f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); "
-                f"write it again with: counterpoint resume {shlex.quote(str(folder.path))}"
+                f"{_mended_by(folder)}"
             )
         tensors = load_file(folder.weights)
         for name, part in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
@@ -272,13 +275,22 @@ def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
             f"{folder.path} holds no trained encoder yet; "
             f"continue it with: counterpoint resume {shlex.quote(str(folder.path))}"
         )
-    values = read_json(folder.encoder_card)
+    path = folder.encoder_card
     try:
-        format_version, digest = values.pop("format"), values.pop("weights_sha256")
-        if format_version != CARD_FORMAT:
-            raise RunError(f"{folder.encoder_card} has format {format_version}; this version reads {CARD_FORMAT}")
-        for name in ("in_shape", "mean", "std"):  # JSON has lists only
-            values[name] = tuple(values[name])
-        return EncoderCard(**values), digest
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{folder.encoder_card} is damaged: {error}") from None
+        values = read_sealed(path)
+        version, digest = values.pop("format"), str(values.pop("weights_sha256"))
+        if version not in CARD_FORMATS:
+            raise RunError(f"{path} has format {version}; this version reads {', '.join(map(str, CARD_FORMATS))}")
+        if version == CARD_FORMAT:
+            read_sealed(path, must_be_sealed=True)
+        return CARD.validate_python(asdict(EncoderCard(**values))), digest
+    except (KeyError, TypeError) as error:
+        raise RunError(f"{path} is damaged: {first_line(error)}; {_mended_by(folder)}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RunError(f"{path} is damaged: {first['loc'][0]}: {first['msg']}; {_mended_by(folder)}") from None
+
+
+def _mended_by(folder: RunFolder) -> str:
+    """What writes an encoder again."""
+    return f"write it again with: counterpoint resume {shlex.quote(str(folder.path))}"

@@ -4,7 +4,6 @@ Only ``run.json`` must exist. What another command has not made yet is None or e
 makes it.
 """
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.core.errors import CounterpointError, RunError
-from counterpoint.core.files import read_json
+from counterpoint.core.errors import CounterpointError, RunError, first_line
+from counterpoint.core.files import is_unchanged, read_sealed
 from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.validation import parse_yaml
@@ -104,7 +103,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
     return RunRecord(
         name=printable(name),
         order=order,
-        card=read_record(RunStatus, fit(read_json(folder.status)), folder.status.name),
+        card=_read_card(folder),
         # resolved.yaml has defaults and automatic choices, too; config.yaml only what was asked for.
         settings=flatten(resolved),
         asked=frozenset(flatten(_read_settings(folder.config))),
@@ -173,12 +172,21 @@ def _read_settings(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        value = parse_yaml(path.read_text(encoding="utf-8"), path.name)
+        text = path.read_text(encoding="utf-8")
+        value = parse_yaml(text, path.name)
     except (OSError, UnicodeDecodeError, CounterpointError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
+    if not is_unchanged(text):
+        raise RunError(f"{path} was changed after it was written")
     if not isinstance(value, dict | None):
         raise RunError(f"{path.name} must hold named values, got {type(value).__name__}")
     return value or {}
+
+
+def _read_card(folder: RunFolder) -> RunStatus:
+    """Read ``run.json``; a run that was killed is shown as interrupted, whatever it says."""
+    status = read_record(RunStatus, fit(read_sealed(folder.status)), folder.status.name)
+    return status.model_copy(update={"status": "interrupted"}) if folder.is_killed(status) else status
 
 
 def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
@@ -192,14 +200,14 @@ def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
 
 def _read_if_there(kind: type[Model], path: Path) -> Model | None:
     """Read a record from a file; None where there is no file."""
-    return read_record(kind, fit(read_json(path)), path.name) if path.exists() else None
+    return read_record(kind, fit(read_sealed(path)), path.name) if path.exists() else None
 
 
 def _read_other_evaluations(folder: RunFolder) -> tuple[EvaluationRecord, ...]:
     """Read the evaluations on other data, in the order of their files' names."""
     place = folder.other_evaluations
     files = sorted(place.glob("*.json"))
-    return tuple(read_record(EvaluationRecord, fit(read_json(file)), f"{place.name}/{file.name}") for file in files)
+    return tuple(read_record(EvaluationRecord, fit(read_sealed(file)), f"{place.name}/{file.name}") for file in files)
 
 
 def _read_arrays(path: Path) -> Arrays:
@@ -210,8 +218,8 @@ def _read_arrays(path: Path) -> Arrays:
         # A pickle could run code of whoever wrote the folder. Members are read, and found damaged, within this block.
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise RunError(f"{path} is damaged: {error}") from None
+    except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
+        raise RunError(f"{path} is damaged: {first_line(error)}") from None
     spectra = {place: _spectrum(arrays[f"spectrum/{place}"]) for place in PLACES if f"spectrum/{place}" in arrays}
     return Arrays(spectra, _thumbnails(arrays.get("thumbnails")), _histogram(arrays))
 

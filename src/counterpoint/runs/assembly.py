@@ -225,6 +225,7 @@ def _facts(assembled: Assembled) -> dict[str, Any]:
         "device": assembled.settings.engine.device,
         "world_size": world_size(),
         "settings": settings_hash(assembled.settings),
+        "resolved": assembled.settings.model_dump(mode="json"),
         "data": assembled.source.fingerprint,
     }
 

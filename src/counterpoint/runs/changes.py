@@ -9,7 +9,6 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, leaf_fields, merge, read_yaml_mapping
-from counterpoint.evaluation.trained_run import read_resolved
 
 # None of these changes a weight.
 HARMLESS = frozenset(
@@ -37,27 +36,24 @@ WITHOUT_EFFECT: Mapping[str, str] = {"engine.strategy": "ddp"}
 FORMER: Mapping[str, str] = {"engine.backend": "fabric"}
 
 
-def continued_settings(folder: RunFolder, asked: TrainSettings, *, allow_changed: bool) -> TrainSettings:
+def continued_settings(
+    folder: RunFolder, recorded_before: TrainSettings, asked: TrainSettings, *, allow_changed: bool
+) -> TrainSettings:
     """Settings with which a run goes on: its own, and of those asked for the harmless ones if they are allowed.
 
     Args:
         folder: the run.
+        recorded_before: its own.
         asked: what the user gave this time.
         allow_changed: take over harmless differences.
 
     Raises:
         UsageError: settings differ; all of them are named.
     """
-    recorded = read_resolved(folder).model_dump()
-    complete = merge(recorded, asked.model_dump(exclude_unset=True))
-    # Another "out" is a folder that was moved; "auto" asks for nothing.
-    differing = {
-        path: (_at(recorded, path), _at(complete, path))
-        for path, _ in leaf_fields(TrainSettings)
-        if path != "out" and _at(complete, path) not in ("auto", _at(recorded, path))
-    }
+    recorded = recorded_before.model_dump()
+    differing = differing_settings(recorded, merge(recorded, asked.model_dump(exclude_unset=True)))
     if not differing:
-        return read_resolved(folder)
+        return recorded_before
     named = ", ".join(f"{path} {new!r} (the run has {old!r})" for path, (old, new) in differing.items())
     if not differing.keys() <= HARMLESS:
         raise UsageError(f"cannot resume {folder.path} with {named}; start a new run with another --out")
@@ -96,6 +92,16 @@ def former_settings(folder: RunFolder) -> dict[str, str]:
     # Read as plain YAML: the settings of this version refuse the key.
     backend = engine.get("backend") if isinstance(engine, dict) else None
     return {**FORMER, **({"engine.backend": backend} if isinstance(backend, str) else {})}
+
+
+def differing_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Both values of each setting that differs, by path."""
+    # Another "out" is a folder that was moved; "auto" asks for nothing.
+    return {
+        path: (_at(before, path), _at(after, path))
+        for path, _ in leaf_fields(TrainSettings)
+        if path != "out" and _at(after, path) not in ("auto", _at(before, path))
+    }
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

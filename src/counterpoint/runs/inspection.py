@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import read_json, write_atomically, write_json
+from counterpoint.core.files import read_sealed, write_atomically, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.data.formats.labels import number_known, number_labels
@@ -159,7 +159,7 @@ def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> 
         )
         # A record of other samples or labels would stand for the run in its report.
         if trained.is_own_record:
-            write_json(trained.folder.findings, findings.to_dict())
+            write_sealed(trained.folder.findings, findings.to_dict())
             _write_arrays(trained.folder, places, source, shown)
         advance()
     if not trained.is_own_record:
@@ -209,7 +209,7 @@ def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
     last = metrics[-1] if metrics else {}
     file = trained.folder.evaluation
     is_judged = file.exists() and trained.is_own_record  # accuracies are of the run's own samples
-    record = read_record(EvaluationRecord, read_json(file), str(file)) if is_judged else EvaluationRecord()
+    record = read_record(EvaluationRecord, read_sealed(file), str(file)) if is_judged else EvaluationRecord()
     learned, baseline = gain_accuracies(record.rows)
     return Evidence(
         figures,

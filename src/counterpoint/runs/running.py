@@ -1,6 +1,5 @@
 """Carry a run out: say what it is, train under a lock, and keep a status that stays honest whatever happens."""
 
-import contextlib
 import datetime
 import platform
 import resource
@@ -15,9 +14,7 @@ from torch import Tensor, nn
 
 from counterpoint.core import __version__
 from counterpoint.core.dist import barrier, is_first_rank, is_lost_contact, world_size
-from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, TrainingError, first_line
-from counterpoint.core.files import remove_leftovers
-from counterpoint.core.run_lock import lock_run
+from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, RunError, TrainingError, first_line
 from counterpoint.core.run_records import Named, RunStatus
 from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.data.long_tail import is_thinned
@@ -38,32 +35,22 @@ def execute(
     """Train, and save the encoder. Every rank calls it.
 
     Args:
-        job: what to train; its run folder exists.
+        job: what to train; its run folder exists and is held by the first rank.
         given: what is in memory.
         assembled: what the job was made of.
         reporter: shows progress.
         is_resumed: go on from the newest checkpoint.
 
     Raises:
-        RunError: the run is in use, or something cannot be written or read.
+        RunError: something cannot be written or read.
         TrainingError: a step cannot be taken.
         InterruptedRunError: stopped by a signal, after saving.
     """
     folder = job.folder
-    with contextlib.ExitStack() as held:
-        # Held until the end of the block by rank 0, which alone writes; the others hear of a refusal.
-        on_first_rank(lambda: _take(folder, held, reporter))
-        reporter.say(banner(assembled))
-        seconds = _train(job, assembled, reporter, is_resumed=is_resumed)
+    reporter.say(banner(assembled))
+    seconds = _train(job, assembled, reporter, is_resumed=is_resumed)
     reporter.say(f"trained in {seconds:.1f} s; run folder {folder.path}")
     return given.run_at(folder.path)
-
-
-def _take(folder: RunFolder, held: contextlib.ExitStack, reporter: Reporter) -> None:
-    """Lock the run for this process and clear away what a killed one left."""
-    if note := held.enter_context(lock_run(folder.path)):
-        reporter.say(note)
-    remove_leftovers(folder.path, [path.name for path in folder.files])  # safe under the lock
 
 
 def first_status(assembled: Assembled, given: Given) -> RunStatus:
@@ -109,13 +96,15 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
     folder = job.folder
     before = folder.read_status()
     started, seconds_before = time.perf_counter(), (before.seconds or 0.0) if is_resumed else 0.0
-    status = before.status if is_resumed else "failed"  # kept if resuming cannot begin
+    # Kept if resuming cannot begin; one that was killed says "running", which it is not.
+    status = ("interrupted" if before.status == "running" else before.status) if is_resumed else "failed"
+    is_done = False
     barrier()  # all have read the status before it changes
     on_first_rank(lambda: folder.update_status(status="running", loader=dict(job.loader.notes)))
     try:
         weights = run_training(job, reporter, resume=is_resumed)
         on_first_rank(lambda: _save_encoders(folder, assembled, weights))
-        status = "finished"  # only now: a finished run has its encoder
+        status, is_done = "finished", True  # only now: a finished run has its encoder
     except (InterruptedRunError, KeyboardInterrupt):
         status = "interrupted"
         raise
@@ -133,8 +122,11 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
         ) from None
     finally:
         seconds = round(seconds_before + time.perf_counter() - started, 2)
+        changes = {"status": status, "seconds": seconds, "peak_memory_mb": _peak_memory_mb()}
         # Whatever happened: a run that no longer runs must not say that it does.
-        _update_alone(folder, status=status, seconds=seconds, peak_memory_mb=_peak_memory_mb())
+        _update_alone(
+            folder, reporter, is_done=is_done, **changes, **({"num_epochs": job.num_epochs} if is_done else {})
+        )
     return seconds
 
 
@@ -168,10 +160,17 @@ def _second_encoder(assembled: Assembled, method: TwoTowers) -> Encoder:
     return Encoder(card, method.second_backbone, method.second_projector)
 
 
-def _update_alone(folder: RunFolder, **changes: Any) -> None:
+def _update_alone(folder: RunFolder, reporter: Reporter, *, is_done: bool, **changes: Any) -> None:
     """Change the status from the first rank without waiting for the others, which may be gone."""
-    if is_first_rank():
+    if not is_first_rank():
+        return
+    try:
         folder.update_status(**changes)
+    except RunError as error:
+        # The disk that failed before fails again: what the user must hear is the first cause, which is on its way.
+        if is_done:
+            raise
+        reporter.say(f"{error}; it may still say that the run goes on")
 
 
 def _peak_memory_mb() -> float:

@@ -1,5 +1,6 @@
 """Train a run, and go on with one: from settings to a run folder with an encoder in it."""
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -8,13 +9,13 @@ from typing import Any
 
 from torch import nn
 
-from counterpoint.core.dist import broadcast_text, is_first_rank, ranks_that_differ
-from counterpoint.core.errors import DataError, RunError, UsageError
-from counterpoint.core.files import write_text
+from counterpoint.core.dist import broadcast_text, ranks_that_differ
+from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
+from counterpoint.core.files import sealed_text, write_text
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.ranks import Ranks
-from counterpoint.core.run_lock import lock_run
-from counterpoint.core.rundir import Run, RunFolder, as_run, create_run
+from counterpoint.core.run_contents import check_free, is_beginning
+from counterpoint.core.rundir import Run, RunFolder, as_run, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import as_yaml, build, dump_yaml, nest, read_yaml_mapping
 from counterpoint.data.sources import ARRAY
@@ -29,11 +30,12 @@ from counterpoint.runs.assembly import Assembled, assemble, training_job
 from counterpoint.runs.changes import continued_settings
 from counterpoint.runs.effects import check_choices, refuse_idle, without_idle
 from counterpoint.runs.given import Given, open_given, with_named_parts
+from counterpoint.runs.holding import Hold
+from counterpoint.runs.mending import check_inputs, mend, readable_status, recorded_settings
 from counterpoint.runs.resolve import Resolution, resolve_holdout
 from counterpoint.runs.running import execute, first_status
 
 GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
-CREATED = "created"  # status of a run whose folder is being made
 
 
 def train(
@@ -113,41 +115,49 @@ def train_from(
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     placement = place(settings.engine.device, settings.engine.precision)
-    with ranks_joined(placement):
-        reporter = reporter if is_first_rank() else Reporter(quiet=True)
+    reporter = reporter if placement.ranks.rank == 0 else Reporter(quiet=True)
+    with ranks_joined(placement), Hold(folder, reporter) as hold:
+        on_first_rank(lambda: hold.take() if folder.is_ours else None)  # what it says is read under the lock
         # Rank 0 decides for all: it will soon change what the others would find in the folder.
         way = from_first_rank(lambda: _way(folder, placement.ranks, resume=resume, overwrite=overwrite))
         if way == GO_ON:
-            known = continued_settings(folder, settings, allow_changed=allow_changed)
-            return _continue(folder, given, known, placement, reporter)
+            known = continued_settings(folder, recorded_settings(folder), settings, allow_changed=allow_changed)
+            return _continue(folder, given, known, placement, reporter, allow_changed=allow_changed)
         check_choices(settings)  # before any data are read
         assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
         # Again, as which views have an effect depends on the data.
         refuse_idle(settings, assembled.resolution.idle)
         _check_alike(job, assembled)
         # Only now is an old run replaced: no mistake in settings or data has cost it.
-        on_first_rank(lambda: _create(folder, settings, assembled, given, overwrite=way == REPLACE))
+        on_first_rank(lambda: hold.create(overwrite=way == REPLACE))
+        on_first_rank(lambda: _describe(folder, settings, assembled, given))
         return execute(job, given, assembled, reporter)
 
 
-def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
+def resume(run: Run | str | Path, *, allow_changed: bool = False, quiet: bool = False) -> Run:
     """Go on with an interrupted run from its newest valid checkpoint.
 
     Args:
         run: the run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with
             your own module.
+        allow_changed: go on where settings or lines of figures were changed that no weight depends on.
         quiet: show no progress.
 
     Raises:
-        RunError: not a run, in use, or no usable checkpoint.
-        DataError: the data changed since the run began.
+        RunError: not a run, in use, no usable checkpoint, or the data changed since the run began.
+        UsageError: its settings were changed.
     """
-    known = as_run(run)
-    folder, settings = known.folder, read_resolved(known.folder)
+    known = as_run(run, needs_status=False)
+    folder = known.folder
+    check_has_begun(folder)
+    # Where the ranks meet depends on the device: read before they do, and again under the lock.
+    settings = recorded_settings(folder, allow_changed=allow_changed)
     placement = place(settings.engine.device, settings.engine.precision)
-    with ranks_joined(placement):
-        reporter = Reporter(quiet=quiet or not is_first_rank())
-        return _continue(folder, Given.of(known), settings, placement, reporter)
+    reporter = Reporter(quiet=quiet or placement.ranks.rank > 0)
+    with ranks_joined(placement), Hold(folder, reporter) as hold:
+        on_first_rank(hold.take)
+        settings = on_all_ranks(lambda: recorded_settings(folder, allow_changed=allow_changed))
+        return _continue(folder, Given.of(known), settings, placement, reporter, allow_changed=allow_changed)
 
 
 def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
@@ -165,7 +175,7 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     placement = place(settings.engine.device, settings.engine.precision)
     given = Given.of(known)
     assembled, job = _assemble(folder, settings, given, placement, reporter)
-    _refuse_other_data(folder, assembled)
+    check_inputs(folder, assembled.settings, assembled.source.fingerprint)
     return job
 
 
@@ -177,19 +187,30 @@ def default_out(settings: TrainSettings) -> str:
 
 
 def _continue(
-    folder: RunFolder, given: Given, settings: TrainSettings, placement: Placement, reporter: Reporter
+    folder: RunFolder,
+    given: Given,
+    settings: TrainSettings,
+    placement: Placement,
+    reporter: Reporter,
+    *,
+    allow_changed: bool,
 ) -> Run:
-    """Go on with a run."""
-    # With a damaged encoder it is not done: the last checkpoint gives it again.
-    is_done = folder.read_status().status == "finished" and is_saved(folder)
-    if from_first_rank(lambda: "done" if is_done else "") == "done":
+    """Go on with a run, which the first rank holds."""
+    if from_first_rank(lambda: "done" if _is_done(folder) else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return given.run_at(folder.path)
     assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
     _check_alike(job, assembled)
-    on_all_ranks(lambda: _refuse_other_data(folder, assembled))
+    on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint))
+    on_first_rank(lambda: mend(folder, first_status(assembled, given), reporter, allow_changed=allow_changed))
     on_first_rank(lambda: _keep_changes(folder, settings, assembled.resolution))
     return execute(job, given, assembled, reporter, is_resumed=True)
+
+
+def _is_done(folder: RunFolder) -> bool:
+    """Whether nothing is left to do; with a damaged encoder there is: the last checkpoint gives it again."""
+    status = readable_status(folder)
+    return status is not None and status.status == "finished" and is_saved(folder)
 
 
 def _assemble(
@@ -203,39 +224,47 @@ def _assemble(
 
 def _way(folder: RunFolder, ranks: Ranks, *, resume: bool, overwrite: bool) -> str:
     """Whether to go on with what stands in the folder, to replace it, or to begin; raises before the data are read."""
-    status = folder.read_status() if folder.status.exists() else None
-    has_begun = status is not None and status.status != CREATED  # else it was killed while its folder was being made
+    if is_beginning(folder) or not folder.path.exists():
+        return BEGIN
+    status = readable_status(folder) if folder.is_ours else None
     launch = None if status is None else status.launch
     # None: the start before this one was killed before it had written who it was.
     is_own = ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)
-    if has_begun and (resume or is_own):
+    if folder.is_ours and (resume or is_own):
+        open_run(folder.path)  # damage is told, and what mends it
         return GO_ON
-    if overwrite or (status is not None and not has_begun and (resume or is_own)):
-        return REPLACE
-    if folder.path.exists() and any(folder.path.iterdir() if folder.path.is_dir() else [1]):
-        create_run(folder.path, overwrite=False)  # says what to do about it
-    return BEGIN
+    check_free(folder, overwrite=overwrite)
+    return REPLACE
 
 
-def _create(folder: RunFolder, settings: TrainSettings, assembled: Assembled, given: Given, *, overwrite: bool) -> None:
-    """Create the run folder with what is known before the first step."""
-    if overwrite and folder.status.exists():
-        with lock_run(folder.path):  # raises where another process is at work there
-            pass
-    create_run(folder.path, overwrite=overwrite)
-    write_text(folder.config, as_yaml(settings, only_set=True))
+def check_has_begun(folder: RunFolder) -> None:
+    """Require more than the beginnings of a run.
+
+    Raises:
+        RunError: a start was killed before the run had begun.
+    """
+    if is_beginning(folder):
+        raise RunError(
+            f"{folder.path} holds only the beginning of a run, which was stopped before its first step; start it again "
+            "with the `counterpoint train` that began it"
+        )
+
+
+def _describe(folder: RunFolder, settings: TrainSettings, assembled: Assembled, given: Given) -> None:
+    """Write what is known of a run before the first step."""
+    write_text(folder.config, sealed_text(as_yaml(settings, only_set=True)))
     _write_resolved(folder, assembled.resolution)
-    folder.update_status(**first_status(assembled, given).written())
+    folder.write_status(first_status(assembled, given))
 
 
 def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
     """Write every setting that has an effect; reasons that are known from before are kept."""
     resolved = without_idle(resolution.settings, resolution.idle)
     reasons = resolution.reasons
-    if folder.resolved.exists():
+    with contextlib.suppress(UsageError):  # there is none yet, or none that can be read
         # A setting that is filled in already gives no reason when the run goes on.
         reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
-    write_text(folder.resolved, dump_yaml({**resolved, "reasons": reasons}))
+    write_text(folder.resolved, sealed_text(dump_yaml({**resolved, "reasons": reasons})))
 
 
 def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
@@ -252,16 +281,10 @@ def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
 
 
 def _keep_changes(folder: RunFolder, settings: TrainSettings, resolution: Resolution) -> None:
-    """Write harmless changes, which the user has allowed; the first rank alone looks, as it is the one that writes."""
-    if settings != read_resolved(folder):
-        with lock_run(folder.path):  # raises where another process is at work there
-            _write_resolved(folder, resolution)
-
-
-def _refuse_other_data(folder: RunFolder, assembled: Assembled) -> None:
-    """A run goes on with the samples it began with."""
-    began = folder.read_status().data_fingerprint
-    if assembled.source.fingerprint != began:
-        raise RunError(
-            f"the data changed since {folder.path} began (fingerprint {assembled.source.fingerprint}, then {began})"
-        )
+    """Write harmless changes, which the user has allowed, and settings that cannot be read any more."""
+    try:
+        is_kept = settings == read_resolved(folder)
+    except CounterpointError:
+        is_kept = False
+    if not is_kept:
+        _write_resolved(folder, resolution)

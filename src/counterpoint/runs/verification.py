@@ -1,6 +1,5 @@
 """Whether a run is what it says: every file against its hash, and one saved step taken again to the last bit."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,9 +8,9 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import load_file
 
-from counterpoint.core.errors import CounterpointError, DataError, UsageError, first_line
+from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError, first_line
 from counterpoint.core.rundir import Run, RunFolder, as_run
-from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint
+from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, record_path
 from counterpoint.engine.checkpoint_format import find_damage, step_of
 from counterpoint.engine.loop import replay_step
 from counterpoint.engine.progress import Reporter
@@ -19,6 +18,7 @@ from counterpoint.engine.replay import KeptStep, differences, read_step, this_ma
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import is_saved
 from counterpoint.runs.changes import former_settings, settings_hash
+from counterpoint.runs.mending import recorded_settings
 from counterpoint.runs.training import open_job
 
 Result = Literal["ok", "failed", "not checked"]
@@ -99,13 +99,13 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
 def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
     """Each checkpoint against its manifest; those that verify are noted, newest first."""
     for path in list_checkpoints(folder.checkpoints):
-        problem = find_damage(path)
-        if problem is not None:
-            if path.exists():  # a run that goes on meanwhile drops old ones
-                yield Check(path.name, "failed", problem)
+        try:
+            num_bytes = sum(file.stat().st_size for file in path.iterdir())
+            found.append(_Replayable(path, load_checkpoint(path), read_step(folder.checkpoints, step_of(path))))
+        except (OSError, RunError) as error:
+            if path.exists():  # a run that goes on meanwhile drops old ones, at any moment
+                yield Check(path.name, "failed", find_damage(path) or first_line(error))
             continue
-        num_bytes = sum(file.stat().st_size for file in path.iterdir())
-        found.append(_Replayable(path, load_checkpoint(path), read_step(folder.checkpoints, step_of(path))))
         yield Check(path.name, "ok", f"every file matches its hash ({num_bytes / 1e6:.1f} MB)")
     if not found:
         yield Check("checkpoints", "failed", "there is none that verifies")
@@ -134,7 +134,8 @@ def _settings(folder: RunFolder, found: list[_Replayable]) -> Check:
     """``resolved.yaml`` against what the newest checkpoint was computed with."""
     name = folder.resolved.name
     try:
-        now = settings_hash(read_resolved(folder), former_settings(folder))
+        now = settings_hash(recorded_settings(folder), former_settings(folder))
+        read_resolved(folder)  # as every other verb does
     except CounterpointError as error:
         return Check(name, "failed", first_line(error))
     if not found:
@@ -149,10 +150,9 @@ def _metrics(folder: RunFolder, found: list[_Replayable]) -> Check:
     """One whole line per finished epoch."""
     name, epochs = folder.metrics.name, found[0].snapshot.position.epoch if found else 0
     try:
-        lines = folder.metrics.read_text(encoding="utf-8").splitlines() if folder.metrics.exists() else []
-        told = [json.loads(line)["epoch"] for line in lines]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return Check(name, "failed", f"it is damaged ({type(error).__name__}: {first_line(error)})")
+        told = [record.get("epoch") for record in folder.read_metrics()]
+    except RunError as error:
+        return Check(name, "failed", first_line(error))
     # Lines beyond the newest checkpoint are those of a run that was stopped after them.
     if told[:epochs] != list(range(1, epochs + 1)):
         return Check(name, "failed", f"it should hold epochs 1 to {epochs}, got {told}")
@@ -172,6 +172,10 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
         yield Check("replayed step", "not checked", "the data are not those of the run")
         return
     yield Check("data", "ok", f"fingerprint {run.folder.read_status().data_fingerprint}, as when the run began")
+    for each in found:
+        record = record_path(run.folder.checkpoints, step_of(each.path))
+        if each.kept is None and record.exists():
+            yield Check(record.name, "failed", "it was changed after it was written, or is of another step")
     # The newest; the last one of a run has no step after it.
     chosen = next((each for each in found if each.kept is not None), None)
     if chosen is None or chosen.kept is None:

@@ -17,12 +17,15 @@ example:
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
     add_run(parser)
+    parser.add_argument(
+        "--allow-changed", action="store_true", help="go on where something was changed that touches no weight"
+    )
 
 
 def run(flags: argparse.Namespace) -> int:
     """Go on, and name the run folder."""
-    open_run(Path(flags.run))
+    open_run(Path(flags.run), needs_status=False)
     from counterpoint.runs.training import resume  # deferred: loads torch
 
-    print_folder(resume(flags.run, quiet=flags.quiet).path)
+    print_folder(resume(flags.run, allow_changed=flags.allow_changed, quiet=flags.quiet).path)
     return 0

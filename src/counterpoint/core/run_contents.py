@@ -1,0 +1,138 @@
+"""What in a run folder is ours: how a folder is made, when it may be made anew, and what is cleared away then."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import TEMPORARY, remove_leftovers, write_text
+from counterpoint.core.run_lock import LOCK
+from counterpoint.core.rundir import RunFolder
+
+CREATED = "created"  # status of a run whose folder is being made
+MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
+CHECKPOINTS, SECOND, EVALUATIONS = "checkpoints", "second", "evaluations"
+# What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
+FILES = (
+    f"{CHECKPOINTS}/after-*.json",
+    f"{CHECKPOINTS}/step-[0-9]*/*.safetensors",
+    f"{CHECKPOINTS}/step-[0-9]*/state.json",
+    f"{CHECKPOINTS}/step-[0-9]*/MANIFEST.json",
+    f"{SECOND}/encoder.safetensors",
+    f"{SECOND}/encoder.json",
+    f"{EVALUATIONS}/*.json",
+    "*.jsonl.damaged-*",
+    "wandb.json",
+    "tensorboard/events.out.tfevents.*",
+)
+FOLDERS = (f"{CHECKPOINTS}/.step-*", "wandb")  # ours as a whole
+
+
+def create_run(path: Path, *, overwrite: bool) -> RunFolder:
+    """Make a run folder; what a run that had not begun left there is cleared away.
+
+    Args:
+        path: of the folder; whoever calls holds its lock.
+        overwrite: replace a run that is there. Files that are not ours stay.
+
+    Raises:
+        RunError: something stands there already (``overwrite`` replaces only what is a run), or it cannot be created.
+    """
+    from counterpoint.core.run_records import RunStatus  # deferred: pydantic takes 0.1 s to import
+
+    folder = RunFolder(path)
+    check_free(folder, overwrite=overwrite)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        # From here on it is known as ours and as a run that has not begun, whatever happens.
+        write_text(folder.marker, MARK)
+        folder.write_status(RunStatus(status=CREATED))
+        clear(folder)
+        if folder.checkpoints.is_symlink():  # what it leads to may hold checkpoints of another run
+            raise RunError(f"{folder.checkpoints} is a link; remove it, or choose another --out")
+        folder.checkpoints.mkdir(exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot create the run folder {path}: {error.strerror or error}") from None
+    return folder
+
+
+def check_free(folder: RunFolder, *, overwrite: bool) -> None:
+    """Require that a run may be made there.
+
+    Raises:
+        RunError: something else stands there; see ``create_run``.
+    """
+    path = folder.path
+    if not path.exists() or is_beginning(folder):
+        return
+    if not folder.is_ours:
+        raise RunError(f"{path} exists and is not a run folder, so it will not be touched; choose another --out")
+    if not overwrite:
+        raise RunError(
+            f"{path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
+        )
+
+
+def is_beginning(folder: RunFolder) -> bool:
+    """Whether a folder holds no more than what a start leaves that was killed before the run had begun, if anything."""
+    if not folder.path.is_dir():
+        return False
+    if folder.marker.is_file() and _status(folder) == CREATED:
+        return True
+    names = {folder.marker.name, LOCK, folder.config.name, folder.resolved.name} if folder.marker.is_file() else {LOCK}
+    rest = [path for path in folder.path.iterdir() if path.name not in names and not _is_leftover(folder, path)]
+    # 0.1.0 made this folder first.
+    return all(path == folder.checkpoints and path.is_dir() and not any(path.iterdir()) for path in rest)
+
+
+def foreign_names(folder: RunFolder) -> list[str]:
+    """What stands in a run folder, cleared of what is ours, sorted."""
+    ours = {folder.marker.name, LOCK, folder.checkpoints.name, folder.status.name}
+    names = {path.name for path in folder.path.iterdir()} - ours
+    inside = {f"{CHECKPOINTS}/{path.name}" for path in folder.checkpoints.iterdir()}
+    return sorted(names | inside)
+
+
+def clear(folder: RunFolder) -> None:
+    """Remove what runs write, but for marker, status and lock; links are not followed."""
+    for path in folder.files:
+        if path != folder.status and (path.is_file() or path.is_symlink()):
+            path.unlink()
+    remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker)])
+    for pattern in FILES:
+        for path in _inside(folder.path, pattern):
+            path.unlink()
+    for pattern in FOLDERS:
+        for path in _inside(folder.path, pattern):
+            shutil.rmtree(path)
+    for path in (*_inside(folder.checkpoints, "step-*"), folder.second.path, folder.other_evaluations):
+        _remove_if_empty(path)
+    _remove_if_empty(folder.path / "tensorboard")
+
+
+def _inside(place: Path, pattern: str) -> Iterator[Path]:
+    """Files and folders that lie there, and not elsewhere by way of a link."""
+    for path in sorted(place.glob(pattern)):
+        above = list(path.relative_to(place).parents)[:-1]  # without the place itself
+        if not path.is_symlink() and not any((place / part).is_symlink() for part in above):
+            yield path
+
+
+def _remove_if_empty(path: Path) -> None:
+    """Remove a folder in which nothing is left."""
+    if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+        path.rmdir()
+
+
+def _is_leftover(folder: RunFolder, path: Path) -> bool:
+    """Whether it is one of our files, unfinished."""
+    ours = (*folder.files, folder.marker)
+    return any(path.name.startswith(f".{file.name}.") and TEMPORARY in path.name for file in ours)
+
+
+def _status(folder: RunFolder) -> str | None:
+    """What ``run.json`` says; None where it is missing or damaged."""
+    try:
+        return folder.read_status().status
+    except RunError:
+        return None
