@@ -55,6 +55,8 @@ def write_runs(folder: Path) -> None:
     weights = folder / "broken" / "encoder.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     (folder / "nameless" / "run.json").write_text("{}")
+    (folder / "stranger").mkdir()
+    (folder / "stranger" / "run.json").write_text("{}")
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +131,9 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "wrong range in YAML": ("train --config range.yaml --out new", ["range.yaml: temperature", "> 0", "-1"]),
     # output folders
     "run exists": (TRAIN.replace("new", "run"), ["run exists", "--resume", "--overwrite"]),
-    "folder exists": (TRAIN.replace("new", "thesis"), ["thesis exists", "--resume", "--overwrite"]),
+    "folder exists": (TRAIN.replace("new", "thesis"), ["thesis exists", "not a run folder", "--out"]),
     "file exists": (TRAIN.replace("new", "notes.md"), ["notes.md exists"]),
-    "overwrite what is no run": (f"{TRAIN.replace('new', 'thesis')} --overwrite", ["thesis is not a run folder"]),
+    "overwrite what is no run": (f"{TRAIN.replace('new', 'thesis')} --overwrite", ["thesis exists and is not"]),
     "resume what is no run": (f"{TRAIN.replace('new', 'thesis')} --resume", ["thesis exists"]),
     "both": (f"{TRAIN.replace('new', 'run')} --resume --overwrite", ["exclude each other"]),
     "below a file": (TRAIN.replace("new", "notes.md/new"), ["cannot create the run folder notes.md/new"]),
@@ -139,7 +141,13 @@ CASES: dict[str, tuple[str, list[str]]] = {
     # what is no run
     **{f"{line} a missing run": (line.replace("RUN", "nowhere"), ["nowhere"]) for line in OPENERS},
     **{f"{line} what is no run": (line.replace("RUN", "thesis"), ["thesis", "not a run"]) for line in OPENERS},
-    "resume of another run.json": ("resume nameless", ["nameless"]),
+    "resume of a stranger's run.json": ("resume stranger", ["stranger is not a run folder"]),
+    "overwrite a stranger's run.json": (f"{TRAIN.replace('new', 'stranger')} --overwrite", ["stranger exists"]),
+    "evaluate a damaged run.json": ("evaluate nameless", ["run.json is damaged", "counterpoint resume nameless"]),
+    "train --resume of a damaged run.json": (
+        f"{TRAIN.replace('new', 'nameless')} --resume",
+        ["nameless/run.json is damaged", "counterpoint resume nameless"],
+    ),
     "evaluate a run without encoder": ("evaluate hollow", ["hollow holds no trained encoder", "counterpoint resume"]),
     "evaluate a damaged encoder": ("evaluate broken", ["broken/encoder.safetensors is damaged"]),
     # other verbs

@@ -21,6 +21,7 @@ from run_folders import (
 )
 
 from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.run_lock import lock_run
 from counterpoint.report import page as page_module
 from counterpoint.report.page import display_names, render, report
 from counterpoint.report.run_record import read_run
@@ -116,8 +117,11 @@ def test_without_anything_but_run_json(tmp_path):
     folder = tmp_path / "early"
     folder.mkdir()
     (folder / "run.json").write_text('{"format": 1, "status": "running", "method": "ncl"}')
-    found = scan(report(folder))
-    assert "still going" in found.text
+    with lock_run(folder):
+        assert "still going" in scan(report(folder)).text
+    found = scan(report(folder))  # nobody holds it: its process was killed
+    assert "still going" not in found.text
+    assert "interrupted" in found.text
     for verb in ("diagnose", "evaluate"):
         assert f"counterpoint {verb} early" in found.text
 

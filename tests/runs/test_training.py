@@ -1,5 +1,6 @@
 """Training as a recipe: the run folder it leaves, the same bits for the same seed, and what it refuses to touch."""
 
+import itertools
 import json
 import threading
 from pathlib import Path
@@ -101,7 +102,7 @@ def test_the_run_folder_tells_the_whole_story(tmp_path: Path, images: np.ndarray
     run = cp.train(images, labels=labels, method="ncl", out=tmp_path / "deep" / "run", seed=5, **SMALL)
     assert run.path == tmp_path / "deep" / "run"
     names = {"config.yaml", "resolved.yaml", "run.json", "metrics.jsonl", "encoder.safetensors", "encoder.json"}
-    assert {path.name for path in run.path.iterdir()} == names | {"timings.jsonl", "checkpoints"}
+    assert {path.name for path in run.path.iterdir()} == names | {".counterpoint", "timings.jsonl", "checkpoints"}
     status = run.folder.read_status()
     assert status.status == "finished"
     assert (status.seed, status.method, status.data, status.version) == (5, "ncl", "array", cp.__version__)
@@ -330,14 +331,12 @@ def test_a_folder_that_exists_is_left_alone_unless_it_is_a_run_and_one_asks(tmp_
     (tmp_path / "file").write_text("a file")
     (tmp_path / "empty").mkdir()
     before = snapshot(tmp_path)
-    for name in ("run", "thesis", "file"):
-        with pytest.raises(RunError, match="exists; continue it with --resume, replace it with --overwrite"):
-            cp.train(images, out=tmp_path / name, **SMALL)
-    for name in ("thesis", "file"):
-        with pytest.raises(RunError, match="not a run folder"):
-            cp.train(images, out=tmp_path / name, overwrite=True, **SMALL)
-        with pytest.raises(RunError, match="exists"):
-            cp.train(images, out=tmp_path / name, resume=True, **SMALL)
+    with pytest.raises(RunError, match="exists; continue it with --resume, replace it with --overwrite"):
+        cp.train(images, out=run.path, **SMALL)
+    ways: list[dict[str, Any]] = [{}, {"overwrite": True}, {"resume": True}]
+    for name, way in itertools.product(("thesis", "file"), ways):
+        with pytest.raises(RunError, match="exists and is not a run folder"):
+            cp.train(images, out=tmp_path / name, **way, **SMALL)
     with pytest.raises(UsageError, match="exclude each other"):
         cp.train(images, out=run.path, resume=True, overwrite=True, **SMALL)
     assert snapshot(tmp_path) == before

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.files import read_json, read_sealed, write_sealed
 from counterpoint.core.run_lock import is_locked
 from counterpoint.core.sealed_lines import append_line, keep_lines, read_lines
 
@@ -199,17 +199,21 @@ def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:
     folder = RunFolder(path)
     if not path.exists():
         raise RunError(f"run folder {path} does not exist")
-    if not folder.is_ours:
-        why = "its run.json is not a run's" if folder.status.is_file() else "it has no run.json"
-        raise RunError(f"{path} is not a run folder ({why}); `counterpoint train --out {path.name}` makes one")
-    if needs_status:
-        # As plain JSON: another version's record need not fit ours, and its number is to be told.
-        try:
-            record = read_sealed(folder.status, must_be_sealed=folder.marker.is_file())
-        except RunError as error:
-            raise RunError(f"{error}; mend it with: counterpoint resume {shlex.quote(str(path))}") from None
-        if record.get("format") != FORMAT_VERSION:
-            raise RunError(f"{folder.status} has format {record.get('format')}; this version reads {FORMAT_VERSION}")
+    is_marked, makes = folder.marker.is_file(), f"`counterpoint train --out {path.name}` makes one"
+    if not is_marked and not folder.status.is_file():
+        raise RunError(f"{path} is not a run folder (it has no run.json); {makes}")
+    if is_marked and not needs_status:
+        return folder
+    # As plain JSON: another version's record need not fit ours, and its number is to be told.
+    try:
+        record = read_sealed(folder.status, must_be_sealed=True) if is_marked else read_json(folder.status)
+    except RunError as error:
+        remedy = f"; mend it with: counterpoint resume {shlex.quote(str(path))}" if is_marked else ""
+        raise RunError(f"{error}{remedy}") from None
+    if not isinstance(record, dict) or "status" not in record:
+        raise RunError(f"{path} is not a run folder (its run.json is not a run's); {makes}")
+    if record.get("format") != FORMAT_VERSION:
+        raise RunError(f"{folder.status} has format {record.get('format')}; this version reads {FORMAT_VERSION}")
     return folder
 
 

@@ -225,7 +225,8 @@ def _facts(assembled: Assembled) -> dict[str, Any]:
         "device": assembled.settings.engine.device,
         "world_size": world_size(),
         "settings": settings_hash(assembled.settings),
-        "resolved": assembled.settings.model_dump(mode="json"),
+        # Without the folder: checkpoints of one run are the same bytes wherever it is.
+        "resolved": assembled.settings.model_dump(mode="json", exclude={"out"}),
         "data": assembled.source.fingerprint,
     }
 

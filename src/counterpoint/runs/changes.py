@@ -88,8 +88,11 @@ def settings_hash(settings: TrainSettings, former: Mapping[str, str] = FORMER) -
 
 def former_settings(folder: RunFolder) -> dict[str, str]:
     """What a run recorded of settings that are gone, by path."""
-    engine = read_yaml_mapping(folder.resolved).get("engine")
-    # Read as plain YAML: the settings of this version refuse the key.
+    try:
+        # Read as plain YAML: the settings of this version refuse the key.
+        engine = read_yaml_mapping(folder.resolved).get("engine")
+    except UsageError:  # missing or damaged: see `runs.mending`
+        return dict(FORMER)
     backend = engine.get("backend") if isinstance(engine, dict) else None
     return {**FORMER, **({"engine.backend": backend} if isinstance(backend, str) else {})}
 

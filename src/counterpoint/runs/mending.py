@@ -86,8 +86,7 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
         raise RunError(f"{folder.status} is damaged, and no checkpoint is left to go on from; start with --overwrite")
     if fingerprint != began:
         raise RunError(f"the data changed since {folder.path} began (fingerprint {fingerprint}, then {began})")
-    former = former_settings(folder) if folder.resolved.exists() else {}
-    if memory is not None and facts.get("settings") not in (None, settings_hash(settings, former)):
+    if memory is not None and facts.get("settings") not in (None, settings_hash(settings, former_settings(folder))):
         raise RunError(f"the settings changed since {folder.path} began: they are not those of {memory.path.name}")
 
 
@@ -141,8 +140,7 @@ def _problem(path: Path, memory: Memory | None) -> str:
 def _settings_text(folder: RunFolder) -> str | None:
     """Text of ``resolved.yaml``, or None where it holds no settings."""
     try:
-        read_yaml_mapping(folder.resolved)
-        return folder.resolved.read_text(encoding="utf-8")
+        return folder.resolved.read_text(encoding="utf-8") if read_yaml_mapping(folder.resolved) else None
     except UsageError:
         return None
 

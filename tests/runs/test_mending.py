@@ -1,0 +1,257 @@
+"""A run whose files were changed or damaged: refused by name, or gone on with from what verifies."""
+
+import json
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import counterpoint as cp
+from counterpoint.cli.main import main
+from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
+from counterpoint.core.files import read_sealed
+from counterpoint.core.run_lock import lock_run
+from counterpoint.core.rundir import RunFolder
+from counterpoint.engine import loop
+
+SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 8, "quiet": True, "engine": {"checkpoint_every": 1}}
+LINES = ("metrics.jsonl", "timings.jsonl")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "data.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cp.train(data, out=tmp_path_factory.mktemp("whole") / "run", **SETTINGS).path
+
+
+@pytest.fixture(scope="module")
+def stopped_once(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that a signal stopped in its last epoch."""
+    out = tmp_path_factory.mktemp("stopped") / "run"
+    original, calls = loop.take_step, [0]
+
+    def stopping(*given: Any, **named: Any) -> Any:
+        calls[0] += 1
+        outcome = original(*given, **named)
+        return outcome if calls[0] < 12 else replace(outcome, stop_code=143)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "take_step", stopping)
+        with pytest.raises(InterruptedRunError):
+            cp.train(data, out=out, **SETTINGS)
+    return out
+
+
+@pytest.fixture
+def stopped(stopped_once: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stopped_once, tmp_path / "run"))
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def assert_whole(run: Path, whole: Path) -> None:
+    assert [name for name in ("metrics.jsonl", "encoder.safetensors", "encoder.json")
+            if (run / name).read_bytes() != (whole / name).read_bytes()] == []  # fmt: skip
+    assert RunFolder(run).read_status().status == "finished"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"status": "created", "format": 1}', None])
+def test_a_damaged_record_is_written_again_from_the_checkpoint(
+    stopped: Path, whole: Path, data: Path, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = stopped / "run.json"
+    if content is None:
+        edit(record, '"seed": 0', '"seed": 8')
+    else:
+        record.write_text(content)
+    before = sorted(path.name for path in (stopped / "checkpoints").iterdir())
+    train = f"train --data {data} --out {stopped} --epochs 3 --batch-size 8 --engine.checkpoint-every 1 --resume"
+    assert main(train.split()) == 2
+    assert (
+        f"run.json is damaged: it {'holds no' if content == '[]' else ''}" in capsys.readouterr().err or content == ""
+    )
+    assert sorted(path.name for path in (stopped / "checkpoints").iterdir()) == before  # nothing is lost
+    cp.resume(stopped, quiet=True)
+    assert_whole(stopped, whole)
+    assert RunFolder(stopped).read_status().seed == 0
+
+
+def test_a_changed_setting_is_named_with_what_the_checkpoint_has(stopped: Path) -> None:
+    for old, new in (("learning_rate: 0.001", "learning_rate: 0.01"), ("holdout: 0.0", "holdout: 0.999")):
+        text = (stopped / "resolved.yaml").read_text()
+        if old not in text:
+            continue
+        edit(stopped / "resolved.yaml", old, new)
+        with pytest.raises(UsageError, match=rf"{new.split(': ')[1]} \(step-00000012 has {old.split(': ')[1]}\)"):
+            cp.resume(stopped, allow_changed=True, quiet=True)
+        (stopped / "resolved.yaml").write_text(text)
+    edit(stopped / "resolved.yaml", "temperature: 0.2", "temperature: 0.3")
+    with pytest.raises(UsageError, match=r"temperature 0\.3 \(step-00000012 has 0\.2\); put it back"):
+        cp.resume(stopped, quiet=True)
+    with pytest.raises(RunError, match="was changed after it was written"):
+        cp.evaluate(stopped, quiet=True)
+
+
+def test_a_change_that_touches_no_weight_is_named_and_may_be_allowed(stopped: Path, whole: Path) -> None:
+    edit(stopped / "resolved.yaml", "workers: 0", "workers: 1")
+    with pytest.raises(UsageError, match=r"engine\.workers 1 \(step-00000012 has 0\).*--allow-changed"):
+        cp.resume(stopped, quiet=True)
+    cp.resume(stopped, allow_changed=True, quiet=True)
+    assert (stopped / "encoder.safetensors").read_bytes() == (whole / "encoder.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("content", ["", "epochs: [3", "- 1", None])
+def test_settings_that_cannot_be_read_come_from_the_checkpoint(stopped: Path, whole: Path, content: str | None) -> None:
+    path = stopped / "resolved.yaml"
+    path.unlink() if content is None else path.write_text(content)
+    cp.resume(stopped, quiet=True)
+    assert (stopped / "encoder.safetensors").read_bytes() == (whole / "encoder.safetensors").read_bytes()
+
+
+def mutations(content: bytes, draw: np.random.Generator) -> bytes:
+    place = int(draw.integers(len(content)))
+    match int(draw.integers(4)):
+        case 0:
+            return content[:place] + bytes([content[place] ^ (1 << int(draw.integers(8)))]) + content[place + 1 :]
+        case 1:
+            return content[:place] + bytes([int(draw.integers(48, 58))]) + content[place + 1 :]
+        case 2:
+            return content[:place] + content[place + 1 :]
+    return content[:place]
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_no_change_to_a_line_goes_unnoticed_and_the_file_is_never_emptied(stopped: Path, name: str) -> None:
+    path, draw = stopped / name, np.random.default_rng(1)
+    original, noticed = path.read_bytes(), 0
+    folder = RunFolder(stopped)
+    figures = folder.read_metrics()
+    for _ in range(200):
+        content = mutations(original, draw)
+        if content == original:
+            continue
+        path.write_bytes(content)
+        try:
+            is_noticed = len(folder.read_metrics()) < len(figures) or folder.read_metrics() != figures
+        except RunError as error:
+            is_noticed = True
+            assert str(error).startswith(f"{path} is damaged: line ")
+        noticed += is_noticed
+        assert is_noticed or content.rstrip(b"\n") == original.rstrip(b"\n")
+    assert noticed > 180
+    edit_at = original.index(b'"step"')
+    path.write_bytes(original[:edit_at] + b'"stop"' + original[edit_at + 6 :])
+    damaged = path.read_bytes()
+    with pytest.raises(RunError, match=r"line 1 was changed.*--allow-changed"):
+        cp.resume(stopped, quiet=True)
+    assert path.read_bytes() == damaged
+    cp.resume(stopped, allow_changed=True, quiet=True)
+    assert (stopped / f"{name}.damaged-1").read_bytes() == damaged
+    assert RunFolder(stopped).read_status().status == "finished"
+
+
+def test_lost_epochs_are_named(stopped: Path) -> None:
+    path = stopped / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().split(b"\n")[0] + b"\n")
+    with pytest.raises(RunError, match="it holds 1 of the 2 epochs before step-00000012"):
+        cp.resume(stopped, quiet=True)
+
+
+def test_a_killed_run_does_not_say_that_it_runs(stopped: Path) -> None:
+    folder = RunFolder(stopped)
+    folder.update_status(status="running")
+    assert folder.is_killed(folder.read_status())
+    with lock_run(stopped):
+        assert not folder.is_killed(folder.read_status())
+
+
+def test_a_beginning_says_what_is_missing_and_train_begins_again(tmp_path: Path, data: Path, whole: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    for path in run.iterdir():
+        if path.name not in (".counterpoint", "checkpoints", "config.yaml", "resolved.yaml"):
+            path.unlink()
+    with pytest.raises(RunError, match=r"holds only the beginning of a run.*counterpoint train"):
+        cp.resume(run, quiet=True)
+    cp.train(data, out=run, **SETTINGS)
+    assert_whole(run, whole)
+
+
+def test_what_a_killed_save_left_is_cleared_when_the_run_is_next_held(stopped: Path) -> None:
+    for name in (".step-00000008.trash", ".step-00000016.tmp"):
+        (stopped / "checkpoints" / name).mkdir()
+        (stopped / "checkpoints" / name / "state.json").touch()
+    cp.resume(stopped, quiet=True)
+    assert [path.name for path in (stopped / "checkpoints").iterdir() if path.name.startswith(".")] == []
+
+
+def test_two_starts_in_one_folder_never_mix(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is held just before it makes the folder, the second runs through; both seeds are known."""
+    out, reached, go_on = tmp_path / "run", threading.Event(), threading.Event()
+    from counterpoint.runs import holding
+
+    original = holding.create_run
+    said: list[BaseException] = []
+
+    def waits(path: Path, *, overwrite: bool) -> RunFolder:
+        reached.set()
+        assert go_on.wait(60)
+        return original(path, overwrite=overwrite)
+
+    def first() -> None:
+        try:
+            cp.train(data, out=out, seed=1, **SETTINGS)
+        except BaseException as error:
+            said.append(error)
+
+    monkeypatch.setattr(holding, "create_run", waits)
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert reached.wait(60)
+    monkeypatch.setattr(holding, "create_run", original)
+    with pytest.raises(RunError, match="in use by process"):
+        cp.train(data, out=out, seed=2, **SETTINGS)
+    go_on.set()
+    thread.join()
+    assert said == []
+    assert read_sealed(out / "run.json")["seed"] == 1
+    assert cp.verify(out, quiet=True).is_intact
+
+
+def test_the_disk_that_fails_again_does_not_hide_the_first_cause(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = [0]
+    write = RunFolder.write_status
+
+    def write_status(folder: RunFolder, status: Any) -> None:
+        calls[0] += 1
+        if calls[0] > 3:
+            raise RunError("cannot write run.json: second cause")
+        write(folder, status)
+
+    def save_checkpoint(*given: Any, **named: Any) -> None:
+        raise RunError("cannot save: first cause")
+
+    monkeypatch.setattr(RunFolder, "write_status", write_status)
+    monkeypatch.setattr(loop, "save_checkpoint", save_checkpoint)
+    with pytest.raises(RunError, match="first cause"):
+        cp.train(data, out=tmp_path / "run", **{**SETTINGS, "quiet": False})
+    assert "second cause" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "running"
