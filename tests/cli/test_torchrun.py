@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from counterpoint.core.rundir import RunFolder
 from runs.folder_snapshot import snapshot
 
 pytestmark = pytest.mark.thorough
@@ -221,8 +222,7 @@ def test_three_ranks_go_on_to_the_last_bit(workplace: Path) -> None:
             path.unlink()
         elif int(path.name.removeprefix("step-")) > 1:
             shutil.rmtree(path)
-    status = json.loads((halved / "run.json").read_text(encoding="utf-8"))
-    (halved / "run.json").write_text(json.dumps({**status, "status": "interrupted"}), encoding="utf-8")
+    RunFolder(halved).update_status(status="interrupted")
     finished = run(workplace, "resume three-again", 3)
     assert finished.returncode == 0, finished.stderr
     assert "resuming from step-00000001" in finished.stderr

@@ -12,6 +12,7 @@ from torch import Tensor
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.cli.verbs import demo_verb
+from counterpoint.core.files import read_sealed
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -86,7 +87,7 @@ def test_evaluate_prints_a_table_or_json(run: cp.Run, capsys: pytest.CaptureFixt
         assert name in table
     assert main(["evaluate", "run", "--k", "3", "--json", "-q"]) == 0
     values = json.loads(capsys.readouterr().out)
-    assert values == json.loads(run.folder.evaluation.read_text())
+    assert values == read_sealed(run.folder.evaluation)
     assert {row["settings"]["k"] for row in values["rows"] if row["protocol"] == "knn"} == {3}
 
 

@@ -13,6 +13,7 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.files import read_sealed
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
@@ -74,7 +75,7 @@ def test_features_that_hold_the_classes_beat_chance(evaluation: cp.Evaluation) -
 
 
 def test_the_record_is_written_as_the_report_reads_it(run: cp.Run, evaluation: cp.Evaluation) -> None:
-    written = json.loads(run.folder.evaluation.read_text())
+    written = read_sealed(run.folder.evaluation)
     assert written == json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
     record = read_record(EvaluationRecord, written, "evaluation.json")
     assert json.loads(json.dumps(record.written())) == written
@@ -144,7 +145,7 @@ def test_the_array_of_the_run_is_its_own_data(
     given = {"labels": clusters.labels} if is_labelled else {}
     again = cp.evaluate(run.path if is_labelled else run, data=clusters.data, k=7, temperature=0.2, quiet=True, **given)
     assert again == evaluation
-    assert json.loads(run.folder.evaluation.read_text()) == json.loads(json.dumps(evaluation.to_dict()))
+    assert read_sealed(run.folder.evaluation) == json.loads(json.dumps(evaluation.to_dict()))
 
 
 def test_figures_do_not_depend_on_the_number_of_threads(run: cp.Run, evaluation: cp.Evaluation) -> None:

@@ -60,8 +60,7 @@ def test_a_copy_is_trained(tmp_path: Path) -> None:
 def test_resuming_needs_it_again(tmp_path: Path) -> None:
     own = cp.losses.PairLoss(torch.sqrt, torch.exp)
     run = cp.train(samples(), loss=own, out=tmp_path / "run", **SMALL)
-    status = run.folder.read_status()
-    (run.path / "run.json").write_text(json.dumps({**status.written(), "status": "interrupted"}), encoding="utf-8")
+    run.folder.update_status(status="interrupted")
     with pytest.raises(UsageError, match="this run was trained with a loss of your own; pass it as loss="):
         cp.resume(cp.Run(run.path, data=samples()), quiet=True)
     again = cp.resume(cp.Run(run.path, data=samples(), loss=own), quiet=True)

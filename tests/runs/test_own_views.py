@@ -149,8 +149,7 @@ def test_vectors_have_views_of_their_own_too(tmp_path: Path) -> None:
 def test_resume_verify_and_diagnose_need_them_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = train(tmp_path / "run", epochs=3, engine={"checkpoint_every": 1})
     whole = weights_of(run)
-    status = run.folder.read_status()
-    (run.path / "run.json").write_text(json.dumps({**status.written(), "status": "interrupted"}), encoding="utf-8")
+    run.folder.update_status(status="interrupted")
     newest = sorted((run.path / "checkpoints").glob("step-*"))[-1]
     newest.rename(tmp_path / "taken")
     with pytest.raises(UsageError, match="trained with views of your own; pass them as views="):
