@@ -20,7 +20,7 @@ nan .nan -nan inf -inf .inf Infinity 0 -0 -0.0 1 -1 2 0.5 1e-3 1e308 -1e308 1e30
 """
 PLAIN_WORDS = """
 - -- --- -q -x = == auto none null ~ true yes None * . [] {} [ { ] 1,2 1,2,3 nan,1 inf,1 0,0 1e-320,1 -1,2 , a,b *a
-!!python/name:os.system %TAG %s % é 🎵 ＝1 file://x ~nobody/x /dev/null /dev/zero os:system json:loads builtins:exec
+!!python/name:os.system %TAG %s % é 🎵 ＝1 s3://x ~nobody/x /dev/null /dev/zero os:system json:loads builtins:exec
 a.b:c : timm: timm:../x out out/new notes.md/new nowhere/new.csv
 """
 NUMBERS = (*PLAIN_NUMBERS.split(), "1" + "0" * 25, "1" + "0" * 400, "9" * 5000, "9" * 400 + "/3", " 1 ")

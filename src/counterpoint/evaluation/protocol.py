@@ -13,6 +13,7 @@ from counterpoint.core.metric import Metric, loaded_metrics
 from counterpoint.core.run_records import EvaluationRow, Split
 from counterpoint.core.rundir import Run
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract, extract_beside, input_components, num_pieces, untrained_encoder
 from counterpoint.evaluation.linear_probe import settled
@@ -90,6 +91,7 @@ class Evaluation:
         return "\n".join([head, f"{'features':<22}{'protocol':<15}{names:>9}   95 % interval", *map(str, self.rows)])
 
 
+@usual_modes()
 def evaluate(
     run: Run | str | Path,
     *,

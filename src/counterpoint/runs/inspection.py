@@ -15,6 +15,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import Run, RunFolder
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.formats.labels import number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.source import Source
@@ -40,6 +41,7 @@ NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 THUMBNAIL_SIDE = 48
 
 
+@usual_modes()
 def diagnose(
     subject: Run | Table | str | Path | Any,
     *,

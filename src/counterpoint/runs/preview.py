@@ -18,6 +18,7 @@ from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import write_atomically
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build, nest
 from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.order import random_order
@@ -38,6 +39,7 @@ GAP, HEADER, LINE = 6, 22, 12
 PAPER, INK = (255, 255, 255), (40, 40, 40)
 
 
+@usual_modes()
 def preview(
     data: Any,
     *,

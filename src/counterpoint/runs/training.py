@@ -16,6 +16,7 @@ from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder, as_run, create_run
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.torch_state import only_training, require_float32, usual_modes
 from counterpoint.core.validation import as_yaml, build, dump_yaml, nest, read_yaml_mapping
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.views.own_views import as_views
@@ -88,6 +89,8 @@ def train(
     return train_from(nest(asked), given, resume=resume, overwrite=overwrite, reporter=Reporter(quiet=quiet))
 
 
+@usual_modes()
+@only_training()
 def train_from(
     asked: Mapping[str, Any],
     given: Given,
@@ -130,6 +133,8 @@ def train_from(
         return execute(job, given, assembled, reporter)
 
 
+@usual_modes()
+@only_training()
 def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
     """Go on with an interrupted run from its newest valid checkpoint.
 
@@ -196,6 +201,7 @@ def _assemble(
     folder: RunFolder, settings: TrainSettings, given: Given, placement: Placement, reporter: Reporter
 ) -> tuple[Assembled, TrainingJob]:
     """Open the data and build every part, before anything is written."""
+    require_float32()
     source = open_given(settings, given, reporter)
     assembled = assemble(resolve_holdout(settings, source), source, placement, given)
     return assembled, training_job(assembled, folder)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, first_line
 from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint
 from counterpoint.engine.checkpoint_format import find_damage, step_of
 from counterpoint.engine.loop import replay_step
@@ -74,6 +75,8 @@ class _Replayable:
     kept: KeptStep | None = field(default=None)
 
 
+@usual_modes()
+@only_training()
 def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     """Re-hash everything that a run folder holds, and replay one saved step bit for bit. Nothing is written there.
 

@@ -9,12 +9,14 @@ from counterpoint.core.arrow_files import require_arrow
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import write_atomically
 from counterpoint.core.rundir import Run
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import raw_chunks
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.evaluation.vector_table import WRITERS, Layer, Table
 
 
+@usual_modes()
 def embed(
     run: Run | str | Path,
     data: Any = None,
