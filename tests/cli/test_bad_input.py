@@ -30,7 +30,9 @@ def write_world(folder: Path) -> None:
     np.savez(folder / "odd.npz", pictures=images)
     (folder / "damaged.npz").write_bytes((folder / "images.npz").read_bytes()[:500])
     (folder / "notes.md").write_text("hello")
-    (folder / "empty").mkdir()
+    (folder / "kept.png").write_bytes(b"a drawing of last year")
+    for name in ("empty", "folder.png"):
+        (folder / name).mkdir()
     (folder / "thesis").mkdir()
     (folder / "thesis" / "chapter.txt").write_text("years of work")
     pictures.save_plain(folder / "photos", [f"{i}.png" for i in range(8)], rng, side=8)
@@ -163,9 +165,12 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "embed missing data": ("embed run nowhere --out new.csv", ["no such file or folder", "nowhere"]),
     "preview without data": ("preview --out new.png", ["no data"]),
     "preview of vectors": ("preview --data vectors.npy --out new.png", ["preview draws images"]),
-    "preview into another format": ("preview --data images.npz --out new.jpg", [".png"]),
-    "preview into a missing folder": ("preview --data images.npz --out nowhere/new.png", ["folder"]),
-    "preview of nothing": ("preview --data images.npz --out new.png --samples 0", ["at least 1 row"]),
+    "preview into another format": ("preview --data images.npz --out new.jpg", ["must end in .png"]),
+    "preview into a missing folder": ("preview --data images.npz --out nowhere/new.png", ["folder nowhere"]),
+    "preview of nothing": ("preview --data images.npz --out new.png --samples 0", ["--samples", "between 1 and 64"]),
+    "preview of too much": ("preview --data images.npz --columns 100000", ["--columns", "64", "got 100000"]),
+    "preview over a file": ("preview --data images.npz --out kept.png", ["kept.png exists", "--overwrite"]),
+    "preview over a folder": ("preview --data images.npz --out folder.png --overwrite", ["folder.png exists"]),
     "list of what is none": ("list encoder", ["did you mean 'encoders'"]),
     "demo over a folder": ("demo --out thesis", ["thesis exists", "--overwrite"]),
 }  # fmt: skip
