@@ -23,6 +23,8 @@ def write_world(folder: Path) -> None:
     np.save(folder / "few.npy", images[:2])
     np.save(folder / "vectors.npy", rng.normal(size=(60, 5)))
     np.save(folder / "nan.npy", np.where(np.arange(60) == 7, np.nan, 0.5)[:, None, None] * np.ones((60, 8, 8)))
+    np.save(folder / "huge.npy", np.where(np.arange(60) == 7, 1e300, 0.5)[:, None] * np.ones(5))
+    np.save(folder / "vanishing.npy", np.full((60, 5), 1e-300))
     np.save(folder / "bright.npy", np.full((60, 8, 8), 3.0))
     np.save(folder / "labels59.npy", labels[:59])
     np.save(folder / "pickled.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
@@ -123,6 +125,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "image size of an array": (f"{TRAIN} --source.image-size 32", ["source.image_size", "8 px"]),
     "pair the wrong way round": (f"{TRAIN} --views.crop-scale 0.9,0.1", ["views.crop_scale", "[0.9, 0.1]"]),
     "a GPU that is not there": (f"{TRAIN} --engine.device cuda", ["engine.device is cuda", "--engine.device cpu"]),
+    "a hidden layer too wide": (
+        f"{TRAIN} --projector.hidden 1000000000",
+        ["to 1000000000 features needs", "lower projector.hidden"],
+    ),
+    "an embedding too wide": (f"{TRAIN} --projector.features 1000000000", ["projector.features or target"]),
     # files of settings
     "config missing": (f"{TRAIN} --config gone.yaml", ["gone.yaml does not exist"]),
     "config not YAML": (f"{TRAIN} --config broken.yaml", ["broken.yaml is not valid YAML"]),
@@ -149,6 +156,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "k of 0": ("-q evaluate run --k 0", ["k must be between 1", "got 0"]),
     "k in words": ("evaluate run --k many", ["--k", "'many'"]),
     "kNN temperature": ("-q evaluate run --temperature 0", ["temperature must be > 0"]),
+    "kNN temperature inf": ("-q evaluate run --temperature inf", ["temperature must be between", "got inf"]),
+    "kNN temperature nan": ("-q evaluate run --temperature nan", ["temperature must be > 0, got nan"]),
+    "kNN temperature that vanishes": ("-q evaluate run --temperature 1e-320", ["temperature must be between"]),
+    "no value behind the sign": ("-q evaluate run --k=--", ["argument --k: expected one argument, got '--'"]),
+    "no setting behind the sign": (f"{TRAIN} --epochs=--", ["argument --epochs: expected one argument, got '--'"]),
     "evaluate without labels": ("-q evaluate run --data plain.npy", ["has no labels", "--labels"]),
     "diagnose a missing file": ("diagnose gone.npy", ["gone.npy does not exist"]),
     "diagnose another file": ("diagnose notes.md", ["notes.md is neither a run folder nor"]),
@@ -156,6 +168,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "diagnose other labels": ("diagnose vectors.npy --labels labels59.npy", ["60 samples", "(59,)"]),
     "diagnose other views": ("diagnose vectors.npy --views labels59.npy", ["views"]),
     "diagnose threshold": ("diagnose vectors.npy --threshold -1", ["threshold must be >= 0"]),
+    "diagnose threshold nan": ("diagnose vectors.npy --threshold nan", ["threshold must be >= 0 and < 1", "got nan"]),
+    "diagnose threshold inf": ("diagnose vectors.npy --threshold inf", ["threshold must be >= 0 and < 1", "got inf"]),
+    "diagnose numbers beyond float32": ("diagnose huge.npy", ["sample 7 holds 1e+300", "scale the values down"]),
+    "diagnose numbers that vanish": ("diagnose vanishing.npy", ["sample 0 holds 1e-300", "scale the values up"]),
+    "train on numbers beyond float32": ("train --data huge.npy --out new", ["huge.npy", "sample 7 holds 1e+300"]),
     "diagnose a level that is none": ("diagnose vectors.npy --fail-on bad", ["--fail-on", "'bad'"]),
     "embed another format": ("embed run --out table.xlsx", [".npz, .csv, .parquet", "'table.xlsx'"]),
     "embed over a file": ("embed run --out plain.npz/x.csv", ["plain.npz"]),

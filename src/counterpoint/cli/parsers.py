@@ -34,6 +34,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_strictly(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse all words; ``--batch_size`` is taken for ``--batch-size``."""
+        for word in words:
+            flag, sign, value = word.partition("=")
+            if sign and value == "--" and flag.startswith("--"):  # argparse would take it for no value at all
+                self.error(f"argument {flag}: expected one argument, got '--'")
         namespace, unknown = self.parse_known_args([_dashed(word) for word in words])
         flags = [flag for action in self._actions for flag in action.option_strings]
         for word in unknown:

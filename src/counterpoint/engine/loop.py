@@ -1,5 +1,6 @@
 """The training loop: a function of (job, position), so that it can stop and go on at any step, on one rank or many."""
 
+import math
 import shlex
 import signal
 import threading
@@ -259,7 +260,8 @@ def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], step
         gradient_norm=state.log.norm_sum / max(1, batches - state.log.num_skipped),  # max: float16 may skip them all
         skipped_updates=state.log.num_skipped,
         measured=measured,
-        images_per_second=round(steps_here * job.loader.order.batch_size / state.seconds, 1),
+        # No rate where the clock stood still.
+        images_per_second=round(steps_here * job.loader.order.batch_size / (state.seconds or math.inf), 1),
         seconds=round(state.seconds, 4),
     )
 

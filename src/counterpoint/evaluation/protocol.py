@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_json
 from counterpoint.core.metric import Metric, loaded_metrics
@@ -118,15 +119,17 @@ def evaluate(
 
     Raises:
         DataError: no labels, or too few of them.
-        UsageError: k out of range.
+        UsageError: k or temperature out of range.
     """
+    try:
+        check_positive(temperature, "temperature", hint="0.07 to 0.1 is usual")
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
     reporter = Reporter(quiet=quiet)
     trained = open_trained(run, data=data, labels=labels, reporter=reporter)
     bank, queries = _labelled_positions(trained)
     if not 1 <= k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {k}")
-    if not temperature > 0:
-        raise UsageError(f"temperature must be > 0, got {temperature}; 0.07 to 0.1 is usual")
     protocol = _Protocol(bank, queries, k, temperature)
     split = _describe_split(trained, bank, queries)
     if split["num_unlabelled"]:

@@ -19,7 +19,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.formats.labels import number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.source import Source
-from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, top_concepts
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold, class_purity, top_concepts
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
@@ -71,8 +71,7 @@ def diagnose(
         RunError: not a run, or nothing was trained yet.
         UsageError: something else than a run or features.
     """
-    if threshold < 0:
-        raise UsageError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
+    check_threshold(threshold)
     # A path may be a run, which is a folder, or features, which are a file.
     if isinstance(subject, str | Path) and Path(subject).is_file():
         subject = _read_features(Path(subject))
