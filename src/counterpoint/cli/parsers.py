@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Protocol, cast
 from counterpoint.core.catalogues import held
 from counterpoint.core.errors import gone, nearest
 from counterpoint.core.ranks import read_ranks
+from counterpoint.core.shown import shown
 
 HELP_WIDTH = 78  # where a text is read on any terminal
 UNLIMITED = 10_000  # columns of what is read by other programs: one line for each name
@@ -30,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one line."""
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        self.exit(2, f"{self.prog}: error: {shown(message)}\n")
 
     def parse_strictly(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse all words; ``--batch_size`` is taken for ``--batch-size``."""
@@ -127,7 +128,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def print_folder(path: Path) -> None:
     """Name a run's folder on standard output, once for all ranks."""
     if read_ranks(os.environ).rank == 0:
-        print(path)
+        print(shown(path))
 
 
 def terminal_width() -> int:

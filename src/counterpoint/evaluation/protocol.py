@@ -13,6 +13,7 @@ from counterpoint.core.files import write_json
 from counterpoint.core.metric import Metric, loaded_metrics
 from counterpoint.core.run_records import EvaluationRow, Split
 from counterpoint.core.rundir import Run
+from counterpoint.core.shown import shown
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.engine.progress import Reporter
@@ -85,7 +86,7 @@ class Evaluation:
     def __str__(self) -> str:
         split = self.split
         counts = f"{split['num_queries']} queries, {split['num_bank']} labelled samples, {split['num_classes']} classes"
-        head = f"{split['source']}: {counts} ({split['how']})"
+        head = f"{shown(split['source'])}: {counts} ({split['how']})"
         if split["num_unlabelled"]:
             head += f"; {split['num_unlabelled']:,} samples without a label take no part"
         names = "accuracy" if all(isinstance(row.outcome, Proportion) for row in self.rows) else "value"

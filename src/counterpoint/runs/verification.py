@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, first_line
 from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.shown import shown
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint
 from counterpoint.engine.checkpoint_format import find_damage, step_of
@@ -63,7 +64,7 @@ class Verification:
 
     def __str__(self) -> str:
         width = max(len(check.what) for check in self.checks)
-        return "\n".join(f"{check.what:<{width}}  {check.result:<11}  {check.detail}" for check in self.checks)
+        return "\n".join(f"{check.what:<{width}}  {check.result:<11}  {shown(check.detail)}" for check in self.checks)
 
 
 @dataclass

@@ -4,6 +4,7 @@ import argparse
 
 from counterpoint.cli.arguments import add_settings, settings_from
 from counterpoint.cli.parsers import Parser
+from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 80, "draw originals beside their views"
 TEACH = """Draw what training will see: originals beside their views. What differs between views of one row is what the
@@ -32,5 +33,5 @@ def run(flags: argparse.Namespace) -> int:
 
     data, _ = asked.pop("data", None), asked.pop("out", None)  # the file's `out` is a run folder's
     shape = {"num_samples": flags.samples, "num_views": flags.columns}
-    print(preview(data, out=out, **shape, overwrite=flags.overwrite, quiet=flags.quiet, **asked))
+    print(shown(preview(data, out=out, **shape, overwrite=flags.overwrite, quiet=flags.quiet, **asked)))
     return 0
