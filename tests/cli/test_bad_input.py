@@ -23,6 +23,8 @@ def write_world(folder: Path) -> None:
     np.save(folder / "few.npy", images[:2])
     np.save(folder / "vectors.npy", rng.normal(size=(60, 5)))
     np.save(folder / "nan.npy", np.where(np.arange(60) == 7, np.nan, 0.5)[:, None, None] * np.ones((60, 8, 8)))
+    np.save(folder / "huge.npy", np.where(np.arange(60) == 7, 1e300, 0.5)[:, None] * np.ones(5))
+    np.save(folder / "vanishing.npy", np.full((60, 5), 1e-300))
     np.save(folder / "bright.npy", np.full((60, 8, 8), 3.0))
     np.save(folder / "labels59.npy", labels[:59])
     np.save(folder / "pickled.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
@@ -30,7 +32,9 @@ def write_world(folder: Path) -> None:
     np.savez(folder / "odd.npz", pictures=images)
     (folder / "damaged.npz").write_bytes((folder / "images.npz").read_bytes()[:500])
     (folder / "notes.md").write_text("hello")
-    (folder / "empty").mkdir()
+    (folder / "kept.png").write_bytes(b"a drawing of last year")
+    for name in ("empty", "folder.png"):
+        (folder / name).mkdir()
     (folder / "thesis").mkdir()
     (folder / "thesis" / "chapter.txt").write_text("years of work")
     pictures.save_plain(folder / "photos", [f"{i}.png" for i in range(8)], rng, side=8)
@@ -123,6 +127,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "image size of an array": (f"{TRAIN} --source.image-size 32", ["source.image_size", "8 px"]),
     "pair the wrong way round": (f"{TRAIN} --views.crop-scale 0.9,0.1", ["views.crop_scale", "[0.9, 0.1]"]),
     "a GPU that is not there": (f"{TRAIN} --engine.device cuda", ["engine.device is cuda", "--engine.device cpu"]),
+    "a hidden layer too wide": (
+        f"{TRAIN} --projector.hidden 1000000000",
+        ["to 1000000000 features needs", "lower projector.hidden"],
+    ),
+    "an embedding too wide": (f"{TRAIN} --projector.features 1000000000", ["projector.features or target"]),
     # files of settings
     "config missing": (f"{TRAIN} --config gone.yaml", ["gone.yaml does not exist"]),
     "config not YAML": (f"{TRAIN} --config broken.yaml", ["broken.yaml is not valid YAML"]),
@@ -155,6 +164,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "k of 0": ("-q evaluate run --k 0", ["k must be between 1", "got 0"]),
     "k in words": ("evaluate run --k many", ["--k", "'many'"]),
     "kNN temperature": ("-q evaluate run --temperature 0", ["temperature must be > 0"]),
+    "kNN temperature inf": ("-q evaluate run --temperature inf", ["temperature must be between", "got inf"]),
+    "kNN temperature nan": ("-q evaluate run --temperature nan", ["temperature must be > 0, got nan"]),
+    "kNN temperature that vanishes": ("-q evaluate run --temperature 1e-320", ["temperature must be between"]),
+    "no value behind the sign": ("-q evaluate run --k=--", ["argument --k: expected one argument, got '--'"]),
+    "no setting behind the sign": (f"{TRAIN} --epochs=--", ["argument --epochs: expected one argument, got '--'"]),
     "evaluate without labels": ("-q evaluate run --data plain.npy", ["has no labels", "--labels"]),
     "diagnose a missing file": ("diagnose gone.npy", ["gone.npy does not exist"]),
     "diagnose another file": ("diagnose notes.md", ["notes.md is neither a run folder nor"]),
@@ -162,6 +176,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "diagnose other labels": ("diagnose vectors.npy --labels labels59.npy", ["60 samples", "(59,)"]),
     "diagnose other views": ("diagnose vectors.npy --views labels59.npy", ["views"]),
     "diagnose threshold": ("diagnose vectors.npy --threshold -1", ["threshold must be >= 0"]),
+    "diagnose threshold nan": ("diagnose vectors.npy --threshold nan", ["threshold must be >= 0 and < 1", "got nan"]),
+    "diagnose threshold inf": ("diagnose vectors.npy --threshold inf", ["threshold must be >= 0 and < 1", "got inf"]),
+    "diagnose numbers beyond float32": ("diagnose huge.npy", ["sample 7 holds 1e+300", "scale the values down"]),
+    "diagnose numbers that vanish": ("diagnose vanishing.npy", ["sample 0 holds 1e-300", "scale the values up"]),
+    "train on numbers beyond float32": ("train --data huge.npy --out new", ["huge.npy", "sample 7 holds 1e+300"]),
     "diagnose a level that is none": ("diagnose vectors.npy --fail-on bad", ["--fail-on", "'bad'"]),
     "embed another format": ("embed run --out table.xlsx", [".npz, .csv, .parquet", "'table.xlsx'"]),
     "embed over a file": ("embed run --out plain.npz/x.csv", ["plain.npz"]),
@@ -171,9 +190,12 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "embed missing data": ("embed run nowhere --out new.csv", ["no such file or folder", "nowhere"]),
     "preview without data": ("preview --out new.png", ["no data"]),
     "preview of vectors": ("preview --data vectors.npy --out new.png", ["preview draws images"]),
-    "preview into another format": ("preview --data images.npz --out new.jpg", [".png"]),
-    "preview into a missing folder": ("preview --data images.npz --out nowhere/new.png", ["folder"]),
-    "preview of nothing": ("preview --data images.npz --out new.png --samples 0", ["at least 1 row"]),
+    "preview into another format": ("preview --data images.npz --out new.jpg", ["must end in .png"]),
+    "preview into a missing folder": ("preview --data images.npz --out nowhere/new.png", ["folder nowhere"]),
+    "preview of nothing": ("preview --data images.npz --out new.png --samples 0", ["--samples", "between 1 and 64"]),
+    "preview of too much": ("preview --data images.npz --columns 100000", ["--columns", "64", "got 100000"]),
+    "preview over a file": ("preview --data images.npz --out kept.png", ["kept.png exists", "--overwrite"]),
+    "preview over a folder": ("preview --data images.npz --out folder.png --overwrite", ["folder.png exists"]),
     "list of what is none": ("list encoder", ["did you mean 'encoders'"]),
     "demo over a folder": ("demo --out thesis", ["thesis exists", "--overwrite"]),
 }  # fmt: skip

@@ -209,6 +209,10 @@ def test_of_many_classes_the_first_are_printed_and_the_page_stays_small(
 
 
 BAD = {
+    "shares too far apart to be weighed": (
+        "10 0.177 1e30 --negatives 512 --normalize --rebalance",
+        ["proportions from 1.77e-31 to 1", "leave out the smallest classes"],
+    ),
     "nothing": ("", ["SHARE"]),
     "one class": ("1", ["2"]),
     "a sum below 1": ("0.5 0.25 0.2", ["proportions must sum to 1, got 0.95", "--normalize"]),

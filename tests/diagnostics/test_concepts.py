@@ -222,7 +222,7 @@ def test_signed_features_are_ranked_by_size_and_shown_from_the_top() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ValueError, match=r"threshold must be >= 0, got -0\.1; ncl2024 uses 1e-5"):
+    with pytest.raises(ValueError, match=r"threshold must be >= 0 and < 1, the length of a vector, got -0\.1; 1e-5"):
         is_active(torch.eye(2), -0.1)
     with pytest.raises(ValueError, match=r"labels must be one per sample, shape \(2,\), got \(3,\)"):
         class_purity(torch.eye(2), torch.tensor([0, 1, 1]))

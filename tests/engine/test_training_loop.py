@@ -3,6 +3,7 @@
 import shlex
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,15 @@ def test_each_epoch_logs_its_mean_loss_and_how_it_was_reached(folder: RunFolder)
     assert records[-1]["learning_rate"] == last
     assert (records[0]["chance"], records[0]["floor"]) == (1.5, 0.5)
     assert all(record["images_per_second"] > 0 and record["seconds"] > 0 for record in records)
+
+
+def test_a_clock_that_stands_still_gives_no_rate_and_no_error(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for clock in ("monotonic", "perf_counter"):
+        monkeypatch.setattr(time, clock, lambda: 1e9)
+    train(job_for(folder))
+    assert [record["images_per_second"] for record in folder.read_metrics()] == [0.0] * EPOCHS
 
 
 def test_checkpoints_come_at_the_start_every_few_epochs_and_at_the_end(folder: RunFolder) -> None:

@@ -193,9 +193,8 @@ def test_weights_that_do_not_fit_are_named() -> None:
     labels = torch.zeros(4).long()
     with pytest.raises(ValueError, match="z0 and z1 must have 5 features like the weights, got 2"):
         build(3, 5)(GOOD, GOOD, labels)
-    elsewhere = GOOD.to("meta")
-    with pytest.raises(ValueError, match=r"must be on one device, got meta and cpu; use loss\.to\(z0\.device\)"):
-        build(3, 2)(elsewhere, elsewhere, labels.to("meta"))
+    with pytest.raises(ValueError, match=r"must be on one device, got cpu and meta; use loss\.to\(z0\.device\)"):
+        build(3, 2).to("meta")(GOOD, GOOD, labels)
     broken = build(3, 2)
     with torch.no_grad():
         broken.class_weights[1, 0] = math.nan

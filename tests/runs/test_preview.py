@@ -87,6 +87,15 @@ def test_the_views_are_those_that_training_draws(tmp_path: Path, images: np.ndar
         assert shown == {image.tobytes() for image in drawn}
 
 
+def test_an_earlier_sheet_is_replaced_only_when_asked(tmp_path: Path, images: np.ndarray) -> None:
+    path = tmp_path / "sheet.png"
+    path.write_bytes(b"a drawing of last year")
+    with pytest.raises(RunError, match=r"sheet.png exists; replace it with --overwrite"):
+        cp.preview(images, out=path, quiet=True)
+    assert path.read_bytes() == b"a drawing of last year"
+    assert pixels(cp.preview(images, out=path, quiet=True, overwrite=True)).ndim == 3
+
+
 def test_columns_say_where_the_two_views_differ(tmp_path: Path, rng: np.random.Generator) -> None:
     images = rng.integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
     alike, other = (
@@ -145,7 +154,9 @@ def test_only_pictures_that_are_drawn_or_looked_at_are_decoded(
     ]  # fmt: skip
     for settings, expected in cases:
         decoded.clear()
-        cp.preview(tmp_path / "pictures", out=tmp_path / "few.png", num_samples=5, quiet=True, **settings)
+        cp.preview(
+            tmp_path / "pictures", out=tmp_path / "few.png", num_samples=5, overwrite=True, quiet=True, **settings
+        )
         assert len(decoded) <= expected
         assert len(set(decoded)) == len(decoded) >= min(expected, NUM_SAMPLED)
     decoded.clear()
@@ -197,10 +208,10 @@ def test_it_says_which_views_and_why_and_how_many_are_blank(
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"num_samples": 0}, "at least 1 row"),
-        ({"num_views": 0}, "at least 1 row"),
+        ({"num_samples": 0}, "--samples must be between 1 and 64"),
+        ({"num_views": 100_000}, "--columns must be between 1 and 64"),
         ({"out": "sheet.jpg"}, "png"),
-        ({"out": "missing/sheet.png"}, "png"),
+        ({"out": "missing/sheet.png"}, "does not exist"),
         ({"views": {"preset": "digitss"}}, "did you mean 'digits'"),
         ({"views": {"flipp": 0.5}}, "views.flip"),
         ({"data": None}, "no data"),

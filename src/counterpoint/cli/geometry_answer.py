@@ -18,6 +18,7 @@ from counterpoint.cli.geometry_question import Question, built_loss, loss_option
 from counterpoint.cli.verbs.geometry_verb import DEVIATION, DRAWING
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import finite_or_null
+from counterpoint.core.shown import shown, shown_lines
 from counterpoint.losses.build import parameters_of
 from counterpoint.papers.reproductions import check_folder
 from counterpoint.report.theory_pages.collapse_sections import (
@@ -262,10 +263,10 @@ def answer_geometry(flags: argparse.Namespace) -> int:
         records = {addition.name: addition.record for addition in additions}
         print(json.dumps(finite_or_null({**geometry_record(found, asked, flags.tolerance), **records}), indent=1))
         return 0
-    print(geometry_text(found, asked))
+    print(shown_lines(geometry_text(found, asked)))
     for addition in additions:
-        print(addition.text)
-    print(f"Drawn in {target}.")
+        print(shown_lines(addition.text))
+    print(f"Drawn in {shown(target)}.")
     return 0
 
 

@@ -1,6 +1,7 @@
 """Entry point: choose the verb, run it, turn errors into one line and an exit code. Help loads no torch."""
 
 import ctypes
+import io
 import os
 import sys
 import warnings
@@ -17,6 +18,7 @@ from counterpoint.core.errors import (
     unknown_name,
 )
 from counterpoint.core.ranks import Ranks, read_ranks
+from counterpoint.core.shown import shown
 
 OK, FAILED, USAGE, KEYBOARD = 0, 1, 2, 130
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
@@ -26,6 +28,9 @@ NEVER = -1
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line; exit codes: 0 fine, 1 failed, 2 bad input, 3 unhealthy, 128 + n stopped by signal n."""
     words = list(sys.argv[1:] if words is None else words)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names in any script reach a terminal that knows ASCII only
     if not words or words[0] in ("-h", "--help", "help"):
         sys.stdout.write(overview())
         return OK if words else USAGE
@@ -35,6 +40,8 @@ def main(words: Sequence[str] | None = None) -> int:
     name = words[0]
     if name not in VERBS:
         return _complain("counterpoint", unknown_name("verb", name, VERBS), USAGE)
+    if any("\0" in word for word in words):  # no shell passes one on, and every call on such a path would raise
+        return _complain(f"counterpoint {name}", "a word holds the character NUL, which no path or name can", USAGE)
     try:
         return _run(name, words[1:])
     except InterruptedRunError as error:
@@ -97,7 +104,7 @@ def _complain(prog: str, error: object, code: int) -> int:
         return code
     word = "error: " if code in (FAILED, USAGE) else ""
     who = f"rank {number}: " if number > 0 else ""
-    sys.stderr.write(f"{prog}: {word}{who}{' '.join(str(error).split())}\n")
+    sys.stderr.write(f"{prog}: {word}{who}{shown(' '.join(str(error).split()))}\n")
     return code
 
 

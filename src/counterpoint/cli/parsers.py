@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Protocol, cast
 from counterpoint.core.catalogues import held
 from counterpoint.core.errors import gone, nearest
 from counterpoint.core.ranks import read_ranks
+from counterpoint.core.shown import shown
 
 HELP_WIDTH = 78  # where a text is read on any terminal
 UNLIMITED = 10_000  # columns of what is read by other programs: one line for each name
@@ -30,10 +31,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one line."""
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        self.exit(2, f"{self.prog}: error: {shown(message)}\n")
 
     def parse_strictly(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse all words; ``--batch_size`` is taken for ``--batch-size``."""
+        for word in words:
+            flag, sign, value = word.partition("=")
+            if sign and value == "--" and flag.startswith("--"):  # argparse would take it for no value at all
+                self.error(f"argument {flag}: expected one argument, got '--'")
         namespace, unknown = self.parse_known_args([_dashed(word) for word in words])
         flags = [flag for action in self._actions for flag in action.option_strings]
         for word in unknown:
@@ -123,7 +128,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def print_folder(path: Path) -> None:
     """Name a run's folder on standard output, once for all ranks."""
     if read_ranks(os.environ).rank == 0:
-        print(path)
+        print(shown(path))
 
 
 def terminal_width() -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice
+from counterpoint.core.checks import check_choice, check_dense, check_held
 from counterpoint.core.errors import DataError, first_line
 
 Kind = Literal["images", "vectors"]
@@ -75,6 +75,11 @@ def to_bytes(images_NCHW: Tensor) -> Tensor:
 def _as_tensor(array: Any, name: str) -> Tensor:
     """Real tensor on the CPU: uint8 stays, all else becomes float32."""
     if isinstance(array, Tensor):
+        try:
+            check_dense(array, name)
+            check_held(array, name)
+        except TypeError as error:
+            raise DataError(str(error)) from None
         values = array.detach().cpu()
         is_real = not values.is_complex()
     else:
@@ -88,10 +93,37 @@ def _as_tensor(array: Any, name: str) -> Tensor:
     if values.ndim < 2 or 0 in values.shape:
         shape = tuple(values.shape)
         raise DataError(f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got {shape}")
-    if not isinstance(values, Tensor):
-        # A copy: torch takes no negative strides, and no read-only array without a warning.
-        values = torch.from_numpy(np.array(values, dtype=np.uint8 if values.dtype == np.uint8 else np.float32))
-    return values if values.dtype == torch.uint8 else values.to(torch.float32)
+    is_bytes = values.dtype in (torch.uint8, np.uint8)
+    if isinstance(values, Tensor):
+        held = values if is_bytes else values.to(torch.float32)
+    else:
+        with np.errstate(over="ignore"):  # `_check_held` names what does not fit
+            # A copy: torch takes no negative strides, and no read-only array without a warning.
+            held = torch.from_numpy(np.array(values, dtype=np.uint8 if is_bytes else np.float32))
+    if values.dtype.itemsize > held.dtype.itemsize:
+        _check_held(held, values, name)
+    return held
+
+
+def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
+    """Name the first sample that float32 cannot hold: with a value beyond its range, or with none that it tells from 0.
+
+    Args:
+        held: the samples in float32.
+        given: the same in more digits.
+        name: what errors call them.
+    """
+    rows = held.flatten(1)
+    doubtful = torch.isinf(rows).any(dim=1) | ~rows.any(dim=1)  # rare: only these are compared
+    for row in doubtful.nonzero()[:, 0].tolist():
+        exact = np.asarray(given[row], dtype=np.float64).ravel()
+        value = exact[np.abs(exact).argmax()]  # of NaN the first, which is told elsewhere
+        if value != 0 and np.isfinite(exact).all():
+            way = "down" if abs(value) > 1 else "up"
+            raise DataError(
+                f"{name} must be numbers that float32 holds (1e-45 to 3e38), but sample {row} holds {value:g}; scale "
+                f"the values {way}"
+            )
 
 
 def _laid_out(images: Tensor, layout: Layout, name: str) -> Tensor:

@@ -65,13 +65,46 @@ def check_choice(value: str, name: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
+def check_dense(values: Tensor, name: str) -> None:
+    """Require an ordinary tensor, with a place in memory for each entry.
+
+    Raises:
+        TypeError: sparse, nested or quantized.
+
+    >>> check_dense(torch.eye(2).to_sparse(), "z0")
+    Traceback (most recent call last):
+    TypeError: z0 must be a dense tensor, got one of layout sparse_coo; convert it with .to_dense()
+    """
+    # First: a nested tensor has neither layout nor shape that can be relied on.
+    if values.is_nested:
+        raise TypeError(f"{name} must be a dense tensor, got a nested one; pad its rows to one length")
+    if values.layout != torch.strided:
+        layout = str(values.layout).removeprefix("torch.")
+        raise TypeError(f"{name} must be a dense tensor, got one of layout {layout}; convert it with .to_dense()")
+    if values.is_quantized:
+        raise TypeError(f"{name} must be a dense tensor, got a quantized one; convert it with .dequantize()")
+
+
+def check_held(values: Tensor, name: str) -> None:
+    """Require a tensor that holds numbers.
+
+    Raises:
+        TypeError: it is on the device meta.
+    """
+    if values.is_meta:
+        raise TypeError(f"{name} is on the device meta and holds no numbers; make it on a real device")
+
+
 def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
     """Require a finite floating matrix with enough rows.
 
     Raises:
-        TypeError: not a floating tensor.
+        TypeError: not a dense floating tensor.
         ValueError: not a matrix, too few rows, or a row that is not finite (a NonFiniteError that names the first).
     """
+    if isinstance(z_ND, Tensor):
+        check_dense(z_ND, name)
+        check_held(z_ND, name)
     if not isinstance(z_ND, Tensor) or not z_ND.is_floating_point():
         kind = z_ND.dtype if isinstance(z_ND, Tensor) else type(z_ND).__name__
         raise TypeError(f"{name} must be a floating-point tensor, got {kind}; convert it with .float()")
@@ -95,6 +128,7 @@ def check_labels(labels_N: Tensor, num_samples: int) -> None:
     """
     if not isinstance(labels_N, Tensor):
         raise TypeError(f"labels must be a tensor, got {type(labels_N).__name__}; use torch.as_tensor(labels)")
+    check_dense(labels_N, "labels")
     if labels_N.ndim != 1 or len(labels_N) != num_samples:
         raise ValueError(f"labels must be one per sample, shape ({num_samples},), got {tuple(labels_N.shape)}")
     if labels_N.is_floating_point() or labels_N.is_complex():

@@ -3,12 +3,18 @@
 import difflib
 from collections.abc import Iterable
 
+from counterpoint.core.shown import shown
+
 # Settings of earlier versions, and what stands in their place.
 GONE = {"engine.backend": "training runs on plain torch alone, which gave the same results"}
 
 
 class CounterpointError(Exception):
     """Any failure with a cause the user can remove; its text is one line and says how."""
+
+    def __str__(self) -> str:
+        """The line, with what names in it would do to a terminal made visible."""
+        return shown(super().__str__())
 
 
 class UsageError(CounterpointError, ValueError):

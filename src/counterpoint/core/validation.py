@@ -102,6 +102,7 @@ def build(model: type[Model], values: Mapping[str, Any], origin: str) -> Model:
     Raises:
         UsageError: the first mistake, in one sentence.
     """
+    _refuse_nul(values, origin)
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -267,8 +268,22 @@ def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
 
 def _refuse_non_finite(value: Any, origin: str) -> None:
     """Raise for NaN or infinity anywhere in plain data."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{origin}: {value} is not a usable number")
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for child in children:
-        _refuse_non_finite(child, origin)
+    for leaf in _leaves(value):
+        if isinstance(leaf, float) and not math.isfinite(leaf):
+            raise UsageError(f"{origin}: {leaf} is not a usable number")
+
+
+def _refuse_nul(values: Mapping[str, Any], origin: str) -> None:
+    """Raise for a text that would end a path early."""
+    for leaf in _leaves(values):
+        if isinstance(leaf, str) and "\0" in leaf:
+            raise UsageError(f"{origin}: {leaf!r} holds the character NUL, which no path or name can")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What plain data hold, however deep."""
+    if not isinstance(value, Mapping | list):
+        yield value
+        return
+    for child in value.values() if isinstance(value, Mapping) else value:
+        yield from _leaves(child)

@@ -10,6 +10,7 @@ from scipy.special import betainc
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
+from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 
@@ -29,11 +30,20 @@ def sparsity(z_ND: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> float:
     return 1.0 - float(is_active(z_ND, threshold).double().mean())
 
 
+def check_threshold(threshold: float) -> None:
+    """Require a threshold that entries of unit-length features can be above.
+
+    Raises:
+        UsageError: below 0, from 1 on, or NaN.
+    """
+    if not 0 <= threshold < 1:
+        raise UsageError(f"threshold must be >= 0 and < 1, the length of a vector, got {threshold}; 1e-5 is usual")
+
+
 def is_active(z_ND: Tensor, threshold: float = SPARSITY_THRESHOLD) -> Tensor:
     """Which entries of the unit-length features exceed ``threshold`` in absolute value; bool (n, d)."""
     check_features(z_ND, "z", min_rows=1)
-    if threshold < 0:
-        raise ValueError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
+    check_threshold(threshold)
     return unit_rows(z_ND).abs() > threshold
 
 

@@ -1,5 +1,6 @@
 """The training loop: a function of (job, position), so that it can stop and go on at any step, on one rank or many."""
 
+import math
 import shlex
 import signal
 import threading
@@ -21,6 +22,7 @@ from counterpoint.core.errors import (
     first_line,
 )
 from counterpoint.core.run_records import EpochRecord
+from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position, Snapshot, list_checkpoints, restore_checkpoint, save_checkpoint
 from counterpoint.engine.job import EpochEnd, Logger, TrainingJob
@@ -147,7 +149,7 @@ def replay_step(job: TrainingJob, restored: Snapshot) -> StepRecord:
     _load(job, restored)
     position = restored.position
     batch = next(iter(job.loader.epoch(position.epoch, first_batch=position.batch)))
-    with torch.random.fork_rng(_devices(job)):
+    with own_draws(devices=_devices(job)):
         return _step_record(job, position, take_step(job, batch, position))
 
 
@@ -188,7 +190,8 @@ def _batches(job: TrainingJob, position: Position) -> Iterator[Batch]:
 def _one_step(job: TrainingJob, state: LoopState, batch: Batch, stop: StopRequest) -> int:
     """Take a step and note what came of it; returns the exit code that a signal asks for, or 0."""
     before = state.position
-    outcome = take_step(job, batch, before, asked=lambda: stop.exit_code or 0)
+    with GENERATOR:
+        outcome = take_step(job, batch, before, asked=lambda: stop.exit_code or 0)
     state.log.loss_sum += outcome.loss
     # The length of a gradient that overflowed is infinite or NaN and would spoil the epoch's mean.
     state.log.norm_sum += outcome.gradient_norm if outcome.is_applied else 0.0
@@ -257,7 +260,8 @@ def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], step
         gradient_norm=state.log.norm_sum / max(1, batches - state.log.num_skipped),  # max: float16 may skip them all
         skipped_updates=state.log.num_skipped,
         measured=measured,
-        images_per_second=round(steps_here * job.loader.order.batch_size / state.seconds, 1),
+        # No rate where the clock stood still.
+        images_per_second=round(steps_here * job.loader.order.batch_size / (state.seconds or math.inf), 1),
         seconds=round(state.seconds, 4),
     )
 

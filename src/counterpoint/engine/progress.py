@@ -12,6 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from counterpoint.core.run_records import EpochRecord
+from counterpoint.core.shown import shown
 
 NARROW = 110  # columns below which the live line is shortened
 LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal
@@ -41,7 +42,7 @@ class Reporter:
     def say(self, text: str) -> None:
         """Show one line of plain text. What cannot be shown (a full disk behind standard error) ends no run."""
         try:
-            self._console.print(Text(text))  # Text: brackets in a path are no markup
+            self._console.print(Text(shown(text)))  # Text: brackets in a path are no markup
         except OSError:
             self._console.quiet = True
 
@@ -53,8 +54,11 @@ class Reporter:
             yield lambda item="": self.say(f"  {item}") if item else None
             return
         with self._progress("{task.description}") as progress:
-            task = progress.add_task(title, total=total)
-            yield lambda item="": progress.update(task, advance=1, description=f"{title}: {item}" if item else title)
+            name = shown(title)
+            task = progress.add_task(name, total=total)
+            yield lambda item="": progress.update(
+                task, advance=1, description=f"{name}: {shown(item)}" if item else name
+            )
 
     @contextmanager
     def training(self, num_epochs: int, batches_per_epoch: int, first_step: int) -> Iterator["TrainingDisplay"]:

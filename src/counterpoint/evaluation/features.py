@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.core.torch_state import own_draws
 from counterpoint.data.source import Source
 from counterpoint.nn.trained import CHUNK, Encoder
 
@@ -121,7 +122,7 @@ def calibrate_norms(backbone: nn.Module, inputs: list[Tensor]) -> nn.Module:
         norm.momentum = None  # a plain average over the chunks
     backbone.train()
     # Dropout in train mode draws; the caller's random numbers stay where they are.
-    with torch.no_grad(), torch.random.fork_rng():
+    with torch.no_grad(), own_draws():
         for chunk in inputs:
             # BatchNorm refuses to train on one vector, which has no variance.
             if len(chunk) > 1:

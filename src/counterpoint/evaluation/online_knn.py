@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.torch_state import own_draws
 from counterpoint.data.order import SPLIT_SEED, Split, random_order
 from counterpoint.data.source import Source
 from counterpoint.engine.job import EpochEnd
@@ -122,7 +123,7 @@ def _unchanged(method: nn.Module) -> Iterator[None]:
     # Part by part, since not all need be in one mode: ``method.train()`` would set them all.
     modes = {part: part.training for part in method.modules()}
     device = _device(method)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with own_draws(devices=[device] if device.type == "cuda" else []):
         try:
             yield
         finally:

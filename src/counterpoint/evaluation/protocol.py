@@ -7,12 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
+from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_sealed
 from counterpoint.core.metric import Metric, loaded_metrics
 from counterpoint.core.run_records import EvaluationRow, Split
 from counterpoint.core.rundir import Run
+from counterpoint.core.shown import shown
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract, extract_beside, input_components, num_pieces, untrained_encoder
 from counterpoint.evaluation.linear_probe import settled
@@ -83,13 +86,14 @@ class Evaluation:
     def __str__(self) -> str:
         split = self.split
         counts = f"{split['num_queries']} queries, {split['num_bank']} labelled samples, {split['num_classes']} classes"
-        head = f"{split['source']}: {counts} ({split['how']})"
+        head = f"{shown(split['source'])}: {counts} ({split['how']})"
         if split["num_unlabelled"]:
             head += f"; {split['num_unlabelled']:,} samples without a label take no part"
         names = "accuracy" if all(isinstance(row.outcome, Proportion) for row in self.rows) else "value"
         return "\n".join([head, f"{'features':<22}{'protocol':<15}{names:>9}   95 % interval", *map(str, self.rows)])
 
 
+@usual_modes()
 def evaluate(
     run: Run | str | Path,
     *,
@@ -116,15 +120,17 @@ def evaluate(
 
     Raises:
         DataError: no labels, or too few of them.
-        UsageError: k out of range.
+        UsageError: k or temperature out of range.
     """
+    try:
+        check_positive(temperature, "temperature", hint="0.07 to 0.1 is usual")
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
     reporter = Reporter(quiet=quiet)
     trained = open_trained(run, data=data, labels=labels, reporter=reporter)
     bank, queries = _labelled_positions(trained)
     if not 1 <= k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {k}")
-    if not temperature > 0:
-        raise UsageError(f"temperature must be > 0, got {temperature}; 0.07 to 0.1 is usual")
     protocol = _Protocol(bank, queries, k, temperature)
     split = _describe_split(trained, bank, queries)
     if split["num_unlabelled"]:

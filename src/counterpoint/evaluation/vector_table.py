@@ -3,6 +3,7 @@
 # N samples, D features
 
 import csv
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, write_vectors
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 
 Layer = Literal["representation", "embedding"]
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
+# What makes a spreadsheet run a cell: a sign, also in full width, at its start or behind what may end a cell elsewhere
+# (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.
+_START, _SIGN = r"(?:^|(?<=[\r\n\t;,|]))", r"(?='*[^\S\r\n\t]*[=+\-@＝＋－＠\t\r])"
+_RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN)
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ def read_table(path: Path) -> Table:
     # .npz and .csv write an unknown label as empty text, Parquet as null.
     known = tuple(str(label) if label not in (None, "") else None for label in labels)
     places = tuple(map(str, names)) or tuple(map(str, range(len(vectors_ND))))
-    return Table(places, vectors_ND.astype(np.float32), known if any(known) else None, path=path)
+    held_ND = to_samples(vectors_ND, "vectors", name=str(path)).numpy()
+    return Table(places, held_ND, known if any(known) else None, path=path)
 
 
 Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, perhaps empty, and vectors
@@ -78,12 +85,12 @@ def _read_npz(path: Path) -> Columns:
 def _read_csv(path: Path) -> Columns:
     """Columns name, label, v0 ..."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
+        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as stream:
             # [[]]: an empty file has an empty header, which is then refused.
             header, *rows = list(csv.reader(stream)) or [[]]
         if header[:2] != ["name", "label"] or len(header) < 3:
             raise DataError(f"{path} must have the columns name, label, v0 ..., as `counterpoint embed` writes them")
-        vectors_ND = np.array([row[2:] for row in rows], dtype=np.float32)
+        vectors_ND = np.array([row[2:] for row in rows], dtype=np.float64)
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
     return [_from_text(row[0]) for row in rows], [_from_text(row[1]) for row in rows], vectors_ND
@@ -96,7 +103,7 @@ def _read_parquet(path: Path) -> Columns:
         raise DataError(f"{path} has no column of vectors named vector, as `counterpoint embed` writes it")
     names, labels = ([] if column not in table.schema.kinds else table.column(column) for column in ("name", "label"))
     try:
-        return names, labels, np.array(table.column("vector"), dtype=np.float32)
+        return names, labels, np.array(table.column("vector"), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"{path}: its vectors cannot be read: {first_line(error)}") from None
 
@@ -112,8 +119,9 @@ def _write_npz(table: Table, path: Path) -> None:
 
 
 def _write_csv(table: Table, path: Path) -> None:
-    """Columns name, label, v0 ... ; cells that a spreadsheet would take for a formula get a leading quote."""
-    with path.open("w", newline="", encoding="utf-8") as stream:
+    """Columns name, label, v0 ... ; what a spreadsheet would take for a formula gets a quote in front."""
+    # Names of files are bytes, which need not be UTF-8: they are written as they are.
+    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as stream:
         writer = csv.writer(stream)
         writer.writerow(["name", "label", *(f"v{i}" for i in range(table.vectors.shape[1]))])
         for i, name in enumerate(table.names):
@@ -129,12 +137,12 @@ def _write_parquet(table: Table, path: Path) -> None:
 
 
 def _as_text(cell: str) -> str:
-    return "'" + cell if cell.startswith(FORMULA_STARTS) else cell
+    return cell if _NUMBER.fullmatch(cell) else _RUNNABLE.sub("'", cell)
 
 
 def _from_text(cell: str) -> str:
-    # Only a quote that ``_as_text`` could have set: 'tis stays.
-    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA_STARTS) else cell
+    # Only quotes that ``_as_text`` could have set: 'tis stays.
+    return _QUOTED.sub("", cell)
 
 
 WRITERS: Mapping[str, Callable[[Table, Path], None]] = {

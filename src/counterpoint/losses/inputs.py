@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_features, check_labels, check_positive
+from counterpoint.core.checks import check_dense, check_features, check_held, check_labels, check_positive
 from counterpoint.core.numerics import ORDINARY_LENGTHS, rowwise, take_radial, unit_rows
 
 READS_ARE_FREE = ("cpu",)
@@ -122,6 +122,8 @@ def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str,
     if labels is None and _agree(z0, z1):
         return
     for z_ND, name in ((z0, names[0]), (z1, names[1])):
+        if isinstance(z_ND, Tensor):
+            check_dense(z_ND, name)
         is_good = isinstance(z_ND, Tensor) and z_ND.ndim == 2 and z_ND.is_floating_point()
         if not is_good or len(z_ND) < 2 or z_ND.shape[1] < 1:
             check_features(z_ND, name)
@@ -132,6 +134,7 @@ def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str,
         raise TypeError(f"{names[0]} and {names[1]} must have the same dtype, got {z0.dtype} and {z1.dtype}")
     if z0.device != z1.device:
         raise ValueError(f"{names[0]} and {names[1]} must be on one device, got {z0.device} and {z1.device}")
+    check_held(z0, names[0])
     if labels is not None:
         check_labels(labels, len(z0))
         if labels.device != z0.device:
@@ -143,11 +146,15 @@ def _agree(z0: Tensor, z1: Tensor) -> bool:
     return (
         isinstance(z0, Tensor)
         and isinstance(z1, Tensor)
+        and not z0.is_nested
+        and not z1.is_nested
         and z0.ndim == 2
         and z0.shape == z1.shape
         and z0.dtype == z1.dtype
         and z0.is_floating_point()
         and z0.device == z1.device
+        and not z0.is_meta
+        and z0.layout == torch.strided == z1.layout
         and len(z0) >= 2
         and z0.shape[1] >= 1
     )

@@ -108,6 +108,9 @@ class Loss(nn.Module, ABC):
         if torch.compiler.is_compiling():
             with torch.autocast(first.device.type, enabled=False):
                 return self._settled(super().__call__(*views, **named))
+        if not torch.is_inference_mode_enabled():
+            views = tuple(map(_savable, views))
+            named = {name: _savable(value) for name, value in named.items()}
         # The common case, float32 without autocast, enters no context.
         if first.dtype not in HALF and not torch._C._is_any_autocast_enabled():
             return self._gathered(first, views, named)
@@ -177,6 +180,11 @@ class Loss(nn.Module, ABC):
             UsageError: the loss has no class-level risk; says why, and which losses have one.
         """
         raise not_covered(self.card.name, self.why_no_class_level)
+
+
+def _savable(value: Any) -> Any:
+    """A copy of a tensor made in inference mode, which autograd cannot save for what else has a gradient."""
+    return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 
 
 ROWS = {

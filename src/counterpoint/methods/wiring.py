@@ -11,6 +11,7 @@ from torch import nn
 from counterpoint.core.errors import UsageError
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.torch_state import own_draws
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.catalogue import Method as Entry
@@ -197,8 +198,7 @@ def _predictive(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Pr
     """BYOL and SimSiam."""
     loss: Any = _loss(settings, entry, parts)
     hidden = _chosen(settings.target.predictor_hidden, entry.predictor_hidden_for(parts.width))
-    with torch.random.fork_rng():
-        torch.manual_seed(_seed(parts, PREDICTOR_SEED))
+    with own_draws(_seed(parts, PREDICTOR_SEED)):
         predictor = build_predictor(parts.projected_width, int(hidden))
     momentum = None if entry.momentum is None else float(_chosen(settings.target.momentum, entry.momentum))
     return Predictive(parts.backbone, parts.head, predictor, loss, momentum=momentum, chunks=_chunks(settings))
@@ -215,9 +215,7 @@ def _cross_modal(settings: TrainSettings, entry: Entry, parts: MethodParts) -> T
             f"encoder {settings.encoder}: the second kind of sample, of shape {shape}, needs an encoder of the "
             "catalogue; choose one with --encoder"
         )
-    with torch.random.fork_rng():
-        # Whatever was drawn before: the second tower follows from the seed alone.
-        torch.manual_seed(_seed(parts, SECOND_SEED))
+    with own_draws(_seed(parts, SECOND_SEED)):
         backbone = build_encoder(name, shape, settings.stem)
         width = feature_width(backbone, shape)
         # Both towers must end in one space, so a projector that keeps its input's width will not do.

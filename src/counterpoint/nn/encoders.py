@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.errors import UsageError, first_line, nearest, unknown_name
+from counterpoint.core.torch_state import own_draws
 from counterpoint.nn.resnet import ResNet, stem_for
 
 
@@ -151,9 +152,7 @@ def check_encoder_name(name: str) -> None:
 
 def initial_encoder(name: str, in_shape: Shape, seed: int, stem: str = "auto") -> nn.Module:
     """The untrained encoder of a run: the same weights for the same seed, whatever was drawn before."""
-    # The caller's random numbers go on as if nothing had been drawn.
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with own_draws(seed):
         return build_encoder(name, in_shape, stem)
 
 

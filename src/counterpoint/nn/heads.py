@@ -3,6 +3,7 @@
 # N samples, D features, R rank
 
 import itertools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from counterpoint.core.checks import check_choice
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import unit_rows
+
+BYTES_PER_WEIGHT = 16  # in training: the weight, its gradient and two moments, in float32
 
 
 def perceptron(widths: Sequence[int], *, has_norm: bool, output_norm: bool = False) -> nn.Sequential:
@@ -30,9 +33,9 @@ def perceptron(widths: Sequence[int], *, has_norm: bool, output_norm: bool = Fal
     """
     layers: list[nn.Module] = []
     for width_in, width in itertools.pairwise(widths[:-1]):
-        layers.append(nn.Linear(width_in, width, bias=not has_norm))
+        layers.append(_linear(width_in, width, bias=not has_norm))
         layers += [nn.BatchNorm1d(width), nn.ReLU()] if has_norm else [nn.ReLU()]
-    layers.append(nn.Linear(widths[-2], widths[-1], bias=not output_norm))
+    layers.append(_linear(widths[-2], widths[-1], bias=not output_norm))
     if output_norm:
         layers.append(nn.BatchNorm1d(widths[-1], affine=False))
     return nn.Sequential(*layers)
@@ -61,6 +64,17 @@ class ProjectorDetails:
 PLAIN = ProjectorDetails()
 
 
+def _linear(width_in: int, width: int, *, bias: bool) -> nn.Linear:
+    """A linear layer, refused before its allocation where training it would take more memory than there is."""
+    needed, there = BYTES_PER_WEIGHT * width_in * width, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UsageError(
+            f"a layer from {width_in} to {width} features needs {needed / 1e9:,.0f} GB in training, and this machine "
+            f"has {there / 1e9:,.0f} GB; lower projector.hidden, projector.features or target.predictor_hidden"
+        )
+    return nn.Linear(width_in, width, bias=bias)
+
+
 def build_projector(
     kind: str, width: int, *, hidden: int, features: int, details: ProjectorDetails = PLAIN
 ) -> nn.Module:
@@ -85,7 +99,7 @@ def build_projector(
         return nn.Identity()
     if kind == "linear":
         # Without bias, as the linear projectors of directclr2022's code and of radford2021.
-        return nn.Linear(width, features, bias=False)
+        return _linear(width, features, bias=False)
     if kind == "low-rank":
         return LowRank(width, _rank(width, details.rank))
     if kind == "diagonal":

@@ -19,6 +19,7 @@ from counterpoint.core.files import read_sealed, sha256_of, write_atomically, wr
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.tensor_file import write_tensors
+from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.nn.encoders import build_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 
@@ -124,6 +125,7 @@ class Encoder(nn.Module):
         """Embeddings (n, embedding_dims): projector and output map applied, unit length; see ``represent``."""
         return _like(self.both(samples, layout=layout)[1], samples)
 
+    @usual_modes()
     def both(self, samples: Any, *, layout: Layout | None = None) -> tuple[Tensor, Tensor]:
         """Representations and embeddings from one pass, as CPU tensors."""
         card = self.card
@@ -258,7 +260,8 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
 
 def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:
     """An encoder of the card's shape, with weights yet to be loaded; the caller's random numbers are left alone."""
-    with torch.random.fork_rng():
+    require_float32()
+    with usual_modes(), own_draws():
         if card.architecture == CUSTOM and module is not None:
             backbone = with_pooling(own_copy(module), card.in_shape)
         else:

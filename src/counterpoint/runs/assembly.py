@@ -15,6 +15,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.torch_state import own_draws
 from counterpoint.data.loader import BatchLoader, Destination
 from counterpoint.data.long_tail import thin
 from counterpoint.data.order import Order, Split, build_order, split_source
@@ -313,8 +314,7 @@ def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module:
 
 def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
     """The untrained projector of a run."""
-    with torch.random.fork_rng():
-        torch.manual_seed(settings.seed + 1)  # not the encoder's own numbers again
+    with own_draws(settings.seed + 1):  # not the encoder's own numbers again
         return build_projector(
             card.projector, card.width, hidden=card.hidden, features=card.features, details=card.projector_details
         )

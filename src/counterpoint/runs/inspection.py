@@ -15,10 +15,11 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_sealed, write_atomically, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import Run, RunFolder
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.formats.labels import number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.source import Source
-from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, class_purity, top_concepts
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold, class_purity, top_concepts
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
@@ -40,6 +41,7 @@ NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 THUMBNAIL_SIDE = 48
 
 
+@usual_modes()
 def diagnose(
     subject: Run | Table | str | Path | Any,
     *,
@@ -69,8 +71,7 @@ def diagnose(
         RunError: not a run, or nothing was trained yet.
         UsageError: something else than a run or features.
     """
-    if threshold < 0:
-        raise UsageError(f"threshold must be >= 0, got {threshold}; ncl2024 uses 1e-5")
+    check_threshold(threshold)
     # A path may be a run, which is a folder, or features, which are a file.
     if isinstance(subject, str | Path) and Path(subject).is_file():
         subject = _read_features(Path(subject))

@@ -14,10 +14,12 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_bytes, to_unit_float
 from counterpoint.core.counter_random import PURPOSE_SPLIT
-from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_atomically
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.targets import check_new_file
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build, nest
 from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.order import random_order
@@ -34,16 +36,19 @@ from counterpoint.runs.resolve import Resolution, resolve_views
 Fetch = Callable[[int], Tensor | None]
 
 TILE = 96  # pixels per picture
+MOST_TILES = 64  # along each side: a sheet of 43 megapixels, which viewers still open
 GAP, HEADER, LINE = 6, 22, 12
 PAPER, INK = (255, 255, 255), (40, 40, 40)
 
 
+@usual_modes()
 def preview(
     data: Any,
     *,
     out: str | Path = "preview.png",
     num_samples: int = 8,
     num_views: int = 6,
+    overwrite: bool = False,
     quiet: bool = False,
     **settings: Any,
 ) -> Path:
@@ -51,18 +56,23 @@ def preview(
 
     Args:
         data: images (anything ``train`` takes).
-        out: PNG file to write; an earlier sheet is replaced.
-        num_samples: rows.
-        num_views: columns of views.
+        out: PNG file to write.
+        num_samples: rows, at most 64.
+        num_views: columns of views, at most 64.
+        overwrite: replace ``out`` if it exists.
         quiet: show no progress.
         settings: any field of ``TrainSettings``; ``views`` (which may be a function of your own), ``source`` and
             ``seed`` matter here.
 
     Raises:
         UsageError: the data are vectors, or a setting is wrong.
+        RunError: ``out`` exists, or its folder does not.
     """
-    if num_samples < 1 or num_views < 1:
-        raise UsageError(f"preview needs at least 1 row and 1 column, got {num_samples} and {num_views}")
+    for name, number in (("--samples", num_samples), ("--columns", num_views)):
+        if not 1 <= number <= MOST_TILES:
+            raise UsageError(f"{name} must be between 1 and {MOST_TILES}, got {number}; 8 x 6 is common")
+    path = Path(out)
+    check_new_file(path, [".png"], overwrite=overwrite)
     is_named = data is None or isinstance(data, str | Path)
     given = Given(None if is_named else data)
     if not isinstance(settings.get("views", {}), Mapping):
@@ -78,9 +88,6 @@ def preview(
         raise UsageError(
             "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"
         )
-    path = Path(out)
-    if path.suffix != ".png" or not path.parent.is_dir():
-        raise RunError(f"--out must be a .png file in a folder that exists, got {str(path)!r}")
     fetch = _fetcher(source, reporter)
     # A preset is chosen by the same pictures as in training, whatever rows are shown.
     shown = _first_good(source, asked.seed, num_samples, fetch)
@@ -129,22 +136,20 @@ def _sheet(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int, num_views: 
     samples, rows = pictures.pixels, pictures.ids
     neutral = torch.zeros(samples.shape[1]), torch.ones(samples.shape[1])  # as pictures: not normalised
     drawer = ViewDrawer(plan, *neutral, seed)
-    columns = [to_unit_float(samples)]
-    for number in range(num_views):
-        view = torch.full((len(rows),), number % 2)  # epoch 0 first view, second view, epoch 1 first view, ...
-        columns.append(drawer.draw(samples, rows, number // 2, view))
     notes = _differences(plan)
     header = HEADER + LINE * len(notes[0])
     width, height = (num_views + 1) * (TILE + GAP) + 2 * GAP, len(rows) * (TILE + GAP) + GAP + header
     sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
-    for column, images in enumerate(columns):
+    for column in range(num_views + 1):
         left = GAP + column * (TILE + GAP) + (GAP if column else 0)
-        epoch, view = divmod(column - 1, 2)  # the originals take column 0
+        # The originals take column 0; then epoch 0 first view, second view, epoch 1 first view, ...
+        epoch, view = divmod(column - 1, 2)
+        drawn = drawer.draw(samples, rows, epoch, torch.full((len(rows),), view)) if column else to_unit_float(samples)
         lines = ["original"] if column == 0 else [f"epoch {epoch + 1}, view {view + 1}", *notes[view]]
         for number, line in enumerate(lines):
             pen.text((left, 5 + LINE * number), line, fill=INK)
-        for row, pixels in enumerate(to_bytes(images).permute(0, 2, 3, 1).numpy()):
+        for row, pixels in enumerate(to_bytes(drawn).permute(0, 2, 3, 1).numpy()):
             sheet.paste(_tile(pixels), (left, header + row * (TILE + GAP)))
     return sheet
 

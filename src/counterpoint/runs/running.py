@@ -47,7 +47,8 @@ def execute(
         InterruptedRunError: stopped by a signal, after saving.
     """
     folder = job.folder
-    reporter.say(banner(assembled))
+    for line in banner(assembled):
+        reporter.say(line)
     seconds = _train(job, assembled, reporter, is_resumed=is_resumed)
     reporter.say(f"trained in {seconds:.1f} s; run folder {folder.path}")
     return given.run_at(folder.path)
@@ -181,7 +182,7 @@ def _peak_memory_mb() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)
 
 
-def banner(assembled: Assembled) -> str:
+def banner(assembled: Assembled) -> list[str]:
     """A few lines about a run.
 
     Args:
@@ -193,7 +194,7 @@ def banner(assembled: Assembled) -> str:
             f"gradients of {assembled.settings.engine.accumulate} sub-batches are added up per step: each is a batch "
             f"of {assembled.loss_batch} to the loss, so this adds no negatives (--engine.chunk-size does)"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def _samples(assembled: Assembled) -> str:

@@ -17,6 +17,7 @@ from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_contents import check_free, is_beginning
 from counterpoint.core.rundir import Run, RunFolder, as_run, open_run
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.torch_state import only_training, require_float32, usual_modes
 from counterpoint.core.validation import as_yaml, build, dump_yaml, nest, read_yaml_mapping
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.views.own_views import as_views
@@ -90,6 +91,8 @@ def train(
     return train_from(nest(asked), given, resume=resume, overwrite=overwrite, reporter=Reporter(quiet=quiet))
 
 
+@usual_modes()
+@only_training()
 def train_from(
     asked: Mapping[str, Any],
     given: Given,
@@ -134,6 +137,8 @@ def train_from(
         return execute(job, given, assembled, reporter)
 
 
+@usual_modes()
+@only_training()
 def resume(run: Run | str | Path, *, allow_changed: bool = False, quiet: bool = False) -> Run:
     """Go on with an interrupted run from its newest valid checkpoint.
 
@@ -217,6 +222,7 @@ def _assemble(
     folder: RunFolder, settings: TrainSettings, given: Given, placement: Placement, reporter: Reporter
 ) -> tuple[Assembled, TrainingJob]:
     """Open the data and build every part, before anything is written."""
+    require_float32()
     source = open_given(settings, given, reporter)
     assembled = assemble(resolve_holdout(settings, source), source, placement, given)
     return assembled, training_job(assembled, folder)

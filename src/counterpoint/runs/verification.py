@@ -10,6 +10,8 @@ from safetensors.torch import load_file
 
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError, first_line
 from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.shown import shown
+from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, record_path
 from counterpoint.engine.checkpoint_format import find_damage, step_of
 from counterpoint.engine.loop import replay_step
@@ -62,7 +64,7 @@ class Verification:
 
     def __str__(self) -> str:
         width = max(len(check.what) for check in self.checks)
-        return "\n".join(f"{check.what:<{width}}  {check.result:<11}  {check.detail}" for check in self.checks)
+        return "\n".join(f"{check.what:<{width}}  {check.result:<11}  {shown(check.detail)}" for check in self.checks)
 
 
 @dataclass
@@ -74,6 +76,8 @@ class _Replayable:
     kept: KeptStep | None = field(default=None)
 
 
+@usual_modes()
+@only_training()
 def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     """Re-hash everything that a run folder holds, and replay one saved step bit for bit. Nothing is written there.
 

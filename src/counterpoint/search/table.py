@@ -6,15 +6,18 @@ from typing import Any
 import numpy as np
 
 from counterpoint.core.arrow_files import require_arrow
-from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.core.errors import unknown_name
 from counterpoint.core.files import write_atomically
 from counterpoint.core.rundir import Run
+from counterpoint.core.targets import check_new_file
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import raw_chunks
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.evaluation.vector_table import WRITERS, Layer, Table
 
 
+@usual_modes()
 def embed(
     run: Run | str | Path,
     data: Any = None,
@@ -65,12 +68,7 @@ def embed(
 
 def _check_target(path: Path, overwrite: bool) -> Path:
     """Refuse a file that cannot or must not be written."""
-    if path.suffix not in WRITERS:
-        raise UsageError(f"--out must end in {', '.join(WRITERS)}, got {str(path)!r}")
-    if path.exists() and not overwrite:
-        raise RunError(f"{path} exists; replace it with --overwrite, or choose another --out")
-    if not path.parent.is_dir():
-        raise RunError(f"the folder {path.parent} does not exist")
+    check_new_file(path, WRITERS, overwrite=overwrite)
     if path.suffix == ".parquet":
         require_arrow(path.suffix)
     return path

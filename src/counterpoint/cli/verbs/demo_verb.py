@@ -6,6 +6,7 @@ from typing import Any
 
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import RunError
+from counterpoint.core.shown import shown
 
 DEMO_METHODS = ("simclr", "ncl")
 
@@ -47,5 +48,5 @@ def run(flags: argparse.Namespace) -> int:
         print(f"\n{method} on {evaluate(made, quiet=True)}\n\n{method}: {diagnose(made, quiet=True)}\n")
         runs.append(made.path)
     path = report(runs, out=folder / "report.html")
-    print(f"The report that sets them side by side: {path}")
+    print(f"The report that sets them side by side: {shown(path)}")
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
+from counterpoint.core.shown import shown_lines
 
 UNHEALTHY = 3  # exit code
 LEVELS = ("note", "warning", "severe")
@@ -57,6 +58,6 @@ def run(flags: argparse.Namespace) -> int:
     views = read_npy(Path(flags.views)) if flags.views else None
     given = {"data": flags.data, "labels": flags.labels, "views": views, "threshold": flags.threshold}
     findings = diagnose(flags.subject, **given, quiet=flags.quiet)
-    print(json.dumps(findings.to_dict(), indent=1) if flags.json else findings)
+    print(json.dumps(findings.to_dict(), indent=1) if flags.json else shown_lines(findings))
     is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]
     return UNHEALTHY if is_unhealthy else 0

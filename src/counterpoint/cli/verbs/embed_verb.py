@@ -5,6 +5,7 @@ from pathlib import Path
 
 from counterpoint.cli.parsers import Parser, add_run
 from counterpoint.core.rundir import open_run
+from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 50, "write embeddings as a table"
 TEACH = """Embed samples with a trained encoder and write one row per sample, with names and labels where known.
@@ -29,5 +30,5 @@ def run(flags: argparse.Namespace) -> int:
     from counterpoint.search.table import embed  # deferred: loads torch
 
     table = embed(flags.run, flags.data, out=flags.out, layer=flags.layer, overwrite=flags.overwrite, quiet=flags.quiet)
-    print(table.path)
+    print(shown(table.path))
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from counterpoint.cli.parsers import Parser, add_run
 from counterpoint.core.rundir import open_run
+from counterpoint.core.shown import shown_lines
 
 PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
 TEACH = """Evaluate a run on labelled samples: weighted kNN and a linear probe on the representation and the embedding,
@@ -36,5 +37,5 @@ def run(flags: argparse.Namespace) -> int:
     evaluation = evaluate(
         flags.run, data=flags.data, labels=flags.labels, k=flags.k, temperature=flags.temperature, quiet=flags.quiet
     )
-    print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else evaluation)
+    print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else shown_lines(evaluation))
     return 0

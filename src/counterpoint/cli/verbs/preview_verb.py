@@ -4,6 +4,7 @@ import argparse
 
 from counterpoint.cli.arguments import add_settings, settings_from
 from counterpoint.cli.parsers import Parser
+from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 80, "draw originals beside their views"
 TEACH = """Draw what training will see: originals beside their views. What differs between views of one row is what the
@@ -18,8 +19,9 @@ def add_flags(parser: Parser) -> None:
     """Add the arguments."""
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings; flags win over it")
     parser.add_argument("--out", default="preview.png", metavar="FILE", help="PNG file (default preview.png)")
-    parser.add_argument("--samples", type=int, default=8, help="rows (default 8)")
-    parser.add_argument("--columns", type=int, default=6, help="views per row (default 6)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+    parser.add_argument("--samples", type=int, default=8, help="rows, at most 64 (default 8)")
+    parser.add_argument("--columns", type=int, default=6, help="views per row, at most 64 (default 6)")
     add_settings(parser, ["data", "seed", "source", "views"])
 
 
@@ -30,5 +32,6 @@ def run(flags: argparse.Namespace) -> int:
     from counterpoint.runs.preview import preview  # deferred: loads torch
 
     data, _ = asked.pop("data", None), asked.pop("out", None)  # the file's `out` is a run folder's
-    print(preview(data, out=out, num_samples=flags.samples, num_views=flags.columns, quiet=flags.quiet, **asked))
+    shape = {"num_samples": flags.samples, "num_views": flags.columns}
+    print(shown(preview(data, out=out, **shape, overwrite=flags.overwrite, quiet=flags.quiet, **asked)))
     return 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.rundir import open_run
+from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
 TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
@@ -33,5 +34,5 @@ def run(flags: argparse.Namespace) -> int:
         open_run(Path(path))
     from counterpoint.report.page import report  # deferred: loads NumPy and Pillow
 
-    print(report(flags.runs, out=flags.out, bare=flags.bare, quiet=flags.quiet))
+    print(shown(report(flags.runs, out=flags.out, bare=flags.bare, quiet=flags.quiet)))
     return 0

@@ -5,6 +5,7 @@ import json
 
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.files import finite_or_null
+from counterpoint.core.shown import shown, shown_lines
 from counterpoint.papers.reproductions import CATALOGUE as FIGURES
 from counterpoint.papers.reproductions import figure_named, numbers_file, reproduce
 
@@ -52,7 +53,10 @@ def run(flags: argparse.Namespace) -> int:
         flags.figure, out=flags.out, seed=flags.seed, quick=flags.quick, data=flags.data, quiet=flags.quiet
     )
     write_reproduction(made, page)
-    print(json.dumps(finite_or_null(made.to_dict()), indent=1) if flags.json else f"{made}\n\nDrawn in {page}.")
+    if flags.json:
+        print(json.dumps(finite_or_null(made.to_dict()), indent=1))
+    else:
+        print(f"{shown_lines(made)}\n\nDrawn in {shown(page)}.")
     return 0
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from counterpoint.cli.parsers import Parser, add_run
 from counterpoint.core.rundir import open_run
+from counterpoint.core.shown import shown_lines
 
 DIFFERS = 1  # exit code
 
@@ -31,5 +32,5 @@ def run(flags: argparse.Namespace) -> int:
     from counterpoint.runs.verification import verify  # deferred: loads torch
 
     verification = verify(flags.run, quiet=flags.quiet)
-    print(json.dumps(verification.to_dict(), indent=1) if flags.json else verification)
+    print(json.dumps(verification.to_dict(), indent=1) if flags.json else shown_lines(verification))
     return 0 if verification.is_intact else DIFFERS

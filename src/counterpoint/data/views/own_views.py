@@ -12,6 +12,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform, words
 from counterpoint.core.errors import UsageError, first_line
+from counterpoint.core.torch_state import own_draws
 
 NUM_TRIED = 4  # samples on which views are tried before training
 
@@ -91,7 +92,7 @@ class OwnViews:
         given = to_unit_float(samples).clone() if samples.ndim == 4 else samples.to(torch.float32, copy=True)
         shape = tuple(given.shape)
         devices = [samples.device] if samples.is_cuda else []
-        with torch.no_grad(), torch.random.fork_rng(devices):  # what it draws or seeds there changes nothing else
+        with torch.no_grad(), own_draws(devices=devices):  # what it draws or seeds there changes nothing else
             try:
                 views = self.function(given, draws)
             except Exception as error:  # whatever a foreign function raises, its user should see in one line
@@ -126,8 +127,7 @@ class OwnViews:
         samples = samples[:NUM_TRIED]
         ids_N = torch.arange(len(samples))
         for view in (0, 1):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(1)  # what follows torch's own generator shows
+            with own_draws(seed=1, devices=[]):  # what follows torch's own generator shows
                 # Both calls should agree in the last sample, whatever is beside it and whatever torch's own draws are.
                 together = self.draw(samples, Draws(0, 0, ids_N, view, samples.device))
                 torch.manual_seed(2)

@@ -298,7 +298,13 @@ def _simplex_weights(risk: ClassRisk) -> tuple[Tensor, float]:
     length_C = torch.where(length_C > 0, length_C, 1.0)
     scaled_CC = h_CC / length_C[:, None]
     # B^T B = L L^T with scaled columns: |L^T x - L^-1 B^T 1| has the minimiser of |B x - 1| in C rows instead of P
-    factor_CC = torch.linalg.cholesky(scaled_CC * scaled_CC.T + torch.eye(num_classes, dtype=torch.float64))
+    factor_CC, info = torch.linalg.cholesky_ex(scaled_CC * scaled_CC.T + torch.eye(num_classes, dtype=torch.float64))
+    if int(info):
+        least, most = map(float, risk.anchor_weights_C.aminmax())
+        raise UsageError(
+            f"proportions from {least:.3g} to {most:.3g} differ by more than float64 can weigh against each other; "
+            "leave out the smallest classes"
+        )
     target_C = torch.linalg.solve_triangular(factor_CC, scaled_CC.sum(1)[:, None], upper=False)[:, 0]
     from scipy.optimize import nnls  # deferred: SciPy's optimisers take as long to load as the rest of the theory
 

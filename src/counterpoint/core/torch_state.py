@@ -1,0 +1,87 @@
+"""What torch keeps for a thread or a process: modes, defaults and its generator, as work with fixed bits needs them."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+from counterpoint.core.errors import UsageError
+from counterpoint.core.numerics import without_autocast
+
+# Held while something draws from torch's own generator: what another thread draws then would change the numbers. The
+# same thread may take it again: a user's module may load an encoder within a step.
+GENERATOR = threading.RLock()
+_TRAINING = threading.Lock()
+
+
+@contextmanager
+def usual_modes() -> Iterator[None]:
+    """Compute as a new process does, whatever modes the caller is in, and on the CPU by default; also a decorator.
+
+    >>> with torch.inference_mode(), usual_modes():
+    ...     torch.is_grad_enabled()
+    True
+    """
+    with ExitStack() as usual:
+        usual.enter_context(torch.inference_mode(False))
+        usual.enter_context(torch.enable_grad())
+        if torch._C._is_any_autocast_enabled():
+            usual.enter_context(without_autocast(["cpu", "cuda"]))
+        if torch.get_default_device().type != "cpu":
+            usual.enter_context(torch.device("cpu"))
+        yield
+
+
+def require_float32() -> None:
+    """Refuse to build or train an encoder in anything but float32.
+
+    Raises:
+        UsageError: torch's default dtype, which belongs to the whole process, is another one.
+    """
+    if torch.get_default_dtype() != torch.float32:
+        raise UsageError(
+            f"torch's default dtype is {torch.get_default_dtype()}, and encoders are built in float32; call "
+            "torch.set_default_dtype(torch.float32) first"
+        )
+
+
+@contextmanager
+def only_training() -> Iterator[None]:
+    """Let one training at a time be at work in this process; also a decorator.
+
+    Raises:
+        UsageError: another one is, in another thread or around this call.
+    """
+    if not _TRAINING.acquire(blocking=False):
+        raise UsageError(
+            "another training is at work in this process, and both would draw from torch's one generator; start each "
+            "in a process of its own, or one after the other"
+        )
+    try:
+        yield
+    finally:
+        _TRAINING.release()
+
+
+@contextmanager
+def own_draws(seed: int | None = None, devices: Iterable[torch.device] | None = None) -> Iterator[None]:
+    """Draw from torch's generator alone, and leave it to the caller as it was.
+
+    Args:
+        seed: to begin with; None goes on from where the generator stands.
+        devices: GPUs whose generators are drawn from, too; None for all of them.
+
+    >>> before = torch.get_rng_state()
+    >>> with own_draws(seed=0):
+    ...     first = torch.rand(1)
+    >>> with own_draws(seed=0):
+    ...     bool(torch.rand(1) == first)
+    True
+    >>> bool((torch.get_rng_state() == before).all())
+    True
+    """
+    with GENERATOR, torch.random.fork_rng(devices):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield

@@ -1,0 +1,116 @@
+"""Whatever tensor a loss is given: a finite value with finite gradients, or one sentence of ours that names it."""
+
+import math
+import traceback
+
+import pytest
+import torch
+from torch import Tensor
+
+from campaign.tensors import FAIR, MAKERS, ODD
+from counterpoint.core.numerics import unit_rows
+from counterpoint.losses import CATALOGUE, CrossEntropy, InfoNCE, Loss, NonNegativeCrossEntropy, SigmoidPair
+
+N, D = 8, 6
+SENTENCES = {
+    "nested": "z0 must be a dense tensor, got a nested one; pad its rows to one length",
+    "jagged": "z0 must be a dense tensor, got a nested one; pad its rows to one length",
+    "sparse coo": "z0 must be a dense tensor, got one of layout sparse_coo; convert it with .to_dense()",
+    "sparse csr": "z0 must be a dense tensor, got one of layout sparse_csr; convert it with .to_dense()",
+    "mkldnn": "z0 must be a dense tensor, got one of layout _mkldnn; convert it with .to_dense()",
+    "meta": "z0 is on the device meta and holds no numbers; make it on a real device",
+    "quantized": "z0 must be a dense tensor, got a quantized one; convert it with .dequantize()",
+    "int64": "z0 must be a floating-point tensor, got torch.int64; convert it with .float()",
+    "no features": "z0 must have at least 1 feature, got shape (8, 0)",
+}
+
+
+def losses() -> dict[str, Loss]:
+    built = {"hard-negatives", "sparsity-penalty", "cross-entropy", "nonnegative-cross-entropy"}  # these take arguments
+    classifiers = {"cross-entropy": CrossEntropy(2, D), "nonnegative-cross-entropy": NonNegativeCrossEntropy(2, D)}
+    return {**{name: build() for name, build in CATALOGUE.items() if name not in built}, **classifiers}
+
+
+def matrices(kind: str) -> tuple[Tensor, Tensor]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return MAKERS[kind](N, D), MAKERS[kind](N, D)
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether this package raised it, in one line."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    return "counterpoint" in raised_in and "\n" not in str(error)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.sampled(5)
+def test_a_loss_takes_a_tensor_or_says_why_not(kind: str) -> None:
+    for name, loss in losses().items():
+        z0, z1 = matrices(kind)
+        if z0.is_floating_point() and not z0.is_inference() and z0.is_leaf and z0.layout == torch.strided:
+            z0.requires_grad_()
+        labels = torch.arange(len(z0) if z0.ndim and not z0.is_nested else N) % 2 if loss.uses_labels else None
+        try:
+            value = loss(z0, z1, labels)
+        except (TypeError, ValueError) as error:
+            assert is_ours(error), (name, error)
+            assert kind not in FAIR, (name, error)
+            continue
+        assert bool(torch.isfinite(value)), name
+        if value.requires_grad:
+            value.backward()
+            assert z0.grad is None or bool(torch.isfinite(z0.grad).all()), name
+
+
+@pytest.mark.parametrize("kind", SENTENCES)
+@pytest.mark.sampled(3)
+def test_the_sentence_names_the_argument_the_fault_and_the_remedy(kind: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        InfoNCE()(*matrices(kind))
+    assert str(caught.value) == SENTENCES[kind]
+
+
+@pytest.mark.parametrize("kind", sorted(ODD.keys() & SENTENCES))
+@pytest.mark.sampled(3)
+def test_labels_of_that_kind_are_refused_alike(kind: str) -> None:
+    z = torch.randn(N, D, generator=torch.Generator().manual_seed(0))
+    with pytest.raises((TypeError, ValueError)) as caught:
+        CATALOGUE["supcon"]()(z, z, matrices(kind)[0])
+    assert is_ours(caught.value)
+    assert "labels" in str(caught.value)
+
+
+def test_tensors_made_in_inference_mode_are_copied() -> None:
+    """A loss with a learned scale, or beside a view with a gradient, has something to save for the backward pass."""
+    z0, z1 = matrices("inference")
+    SigmoidPair()(z0, z1).backward()
+    free = torch.ones(N, D, requires_grad=True)
+    InfoNCE()(free, z1=z1).backward()
+    assert free.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_rows_too_short_for_a_gradient_keep_their_direction(dtype: torch.dtype) -> None:
+    """1 / length overflows: the direction is exact, the gradient zero, and so are second derivatives."""
+    tiny = torch.finfo(dtype).tiny
+    rows = torch.tensor([[3.0, -4.0], [0.0, 0.0], [3.0, -4.0]], dtype=torch.float64)
+    sizes = torch.tensor([[tiny / 8], [1.0], [1.0]], dtype=torch.float64)
+    z = (rows * sizes).to(dtype).requires_grad_()
+    unit = unit_rows(z)
+    assert float(unit[0].detach().double() @ rows[0] / 5) == pytest.approx(1.0, abs=8 * torch.finfo(dtype).eps)
+    (gradient,) = torch.autograd.grad((unit * unit.new_tensor([1e3, -1e3])).sum(), z, create_graph=True)
+    assert gradient[:2].abs().max() == 0
+    assert gradient[2].abs().max() > 1
+    (second,) = torch.autograd.grad(gradient.square().sum(), z)
+    assert bool(torch.isfinite(second).all())
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-45])
+def test_lengths_down_to_the_least_number_give_finite_gradients(size: float) -> None:
+    z = (torch.eye(4, requires_grad=True) * size).detach().requires_grad_()
+    value = InfoNCE(0.1)(z, z.detach().flip(1) + z.detach())
+    value.backward()
+    assert math.isfinite(value.item())
+    assert z.grad is not None
+    assert bool(torch.isfinite(z.grad).all())
