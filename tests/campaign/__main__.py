@@ -46,13 +46,12 @@ def kind_of(name: str) -> Kind:
 def table(session: Session) -> str:
     """What was tried and found, as `docs/promises.md` shows it."""
     lines = [f"Seed {session.seed}, commit {_commit()}, {datetime.date.today()}, {os.cpu_count()} cores.", ""]
-    lines += ["| kind | tries | kept | broken | tries per minute |", "|---|---|---|---|---|"]
+    lines += ["| kind | tries | kept | broken | seconds per try |", "|---|---|---|---|---|"]
     for name, tally in session.tallies.items():
-        rate = tally.tries / tally.seconds * 60 * (os.cpu_count() or 1) / len(session.tallies) if tally.tries else 0
-        broken = len(tally.findings)
-        lines.append(f"| {name} | {tally.tries:,} | {tally.tries - broken:,} | {broken:,} | {rate:,.0f} |")
-    lines += ["", *(f"{session.folder / 'findings' / name}" for t in session.tallies.values() for name in t.findings)]
-    return "\n".join(lines).rstrip() + "\n"
+        broken, each = len(tally.findings), tally.seconds / max(1, tally.tries)
+        lines.append(f"| `{name}` | {tally.tries:,} | {tally.tries - broken:,} | {broken:,} | {each:.2g} |")
+    found = [f"{session.folder / 'findings' / name}" for tally in session.tallies.values() for name in tally.findings]
+    return "\n".join([*lines, "", *found]).rstrip() + "\n"
 
 
 def _flags(words: Sequence[str] | None) -> argparse.Namespace:

@@ -50,6 +50,7 @@ class Kind:
         promise: what must hold whatever is tried.
         next_case: draws a case.
         run: tries it, in a process of its own.
+        share: of the time, beside other kinds.
         prepare: fills the folder that all tries read, in a process of its own, once.
         seconds: what takes longer hangs; each process of the command has a bound of its own.
     """
@@ -58,5 +59,6 @@ class Kind:
     promise: str
     next_case: Callable[[np.random.Generator], Case]
     run: Callable[[Case, Place], Verdict]
+    share: float = 1
     prepare: Callable[[Path], None] = lambda material: None
     seconds: float = 900

@@ -79,13 +79,13 @@ class Session:
             time.sleep(PATIENCE)
 
     def _next(self, running: list[Try], tries: int | None) -> Kind | None:
-        """The kind that has had least time; None if each has had its tries."""
+        """The kind that has had least of its share; None if each has had its tries."""
         now = time.monotonic()
         spent = {name: tally.seconds for name, tally in self.tallies.items()}
         for each in running:
             spent[each.kind.name] += 0.1 + now - self._started[str(each.folder)]
         left = [kind for kind in self.kinds if tries is None or self._numbers[kind.name] < tries]
-        return min(left, key=lambda kind: spent[kind.name], default=None)
+        return min(left, key=lambda kind: spent[kind.name] / kind.share, default=None)
 
     def _start(self, kind: Kind) -> Try:
         number = self._numbers[kind.name]

@@ -12,8 +12,12 @@ import numpy as np
 
 from campaign.data_files import EMBEDDINGS, NAMED, SEEDS, damage
 from campaign.kind import Case, Kind, Place, Verdict
-from campaign.oracle import judge
-from campaign.processes import run_command
+from campaign.oracle import OK, USAGE, judge
+from campaign.processes import Process, run_command
+from counterpoint.core.errors import CounterpointError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.sources import open_source
+from counterpoint.engine.progress import Reporter
 
 SECONDS, MEMORY_MB = 20, 512
 MAX_KEPT_BYTES = 1 << 16  # of a damaged file that is kept with its case
@@ -22,8 +26,9 @@ FORBIDDEN = ("pickle.", "os.system", "os.exec", "os.posix_spawn", "subprocess.",
 
 
 def next_case(draw: np.random.Generator) -> Case:
-    """A form of data, and the seed of its damage."""
-    return {"form": str(draw.choice(list(SEEDS))), "seed": int(draw.integers(1 << 32))}
+    """A form of data, the seed of its damage, and what reads it."""
+    reader = str(draw.choice(["open", "train"], p=[0.85, 0.15]))
+    return {"form": str(draw.choice(list(SEEDS))), "seed": int(draw.integers(1 << 32)), "reader": reader}
 
 
 def prepare(material: Path) -> None:
@@ -49,7 +54,10 @@ def run(case: Case, place: Place) -> Verdict:
     else:
         damaged = damage(path, np.random.default_rng(case["seed"]))
     content = damaged.read_bytes()
-    outcome = run_command(_words(form, path, place.folder / "out"), place.folder / "said", prepare=_forbid)
+    if case["reader"] == "open" and form not in EMBEDDINGS:
+        outcome = Process(lambda: _open(form, path), place.folder / "said").wait()
+    else:
+        outcome = run_command(_words(form, path, place.folder / "out"), place.folder / "said", prepare=_forbid)
     if outcome.code == EXECUTED:
         verdict = Verdict("code executed", str(outcome))
     else:
@@ -57,7 +65,20 @@ def run(case: Case, place: Place) -> Verdict:
     if not verdict.fault or len(content) > MAX_KEPT_BYTES:
         return verdict
     file = str(damaged.relative_to(folder))
-    return replace(verdict, case={"form": form, "file": file, "content": base64.b64encode(content).decode()})
+    return replace(verdict, case={**case, "file": file, "content": base64.b64encode(content).decode()})
+
+
+def _open(form: str, path: Path) -> int:
+    """Open the data and read every sample, in a process of its own; ends as the command would."""
+    _forbid()
+    name, settings = (NAMED[form], SourceSettings(root=str(path))) if form in NAMED else (str(path), SourceSettings())
+    try:
+        source = open_source(name, settings, progress=Reporter(quiet=True).bar)
+        source.store.fetch(list(range(len(source))))
+    except CounterpointError as error:
+        sys.stderr.write(f"counterpoint: error: {error}\n")
+        return USAGE
+    return OK
 
 
 def _words(form: str, path: Path, out: Path) -> list[str]:
@@ -88,4 +109,5 @@ KIND = Kind(
     next_case=next_case,
     run=run,
     prepare=prepare,
+    share=3,
 )

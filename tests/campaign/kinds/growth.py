@@ -122,4 +122,5 @@ KIND = Kind(
     next_case=next_case,
     run=run,
     prepare=prepare,
+    share=0.5,
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from campaign.calls import signal_at
 from campaign.kind import KEPT, Case, Kind, Place, Verdict
-from campaign.oracle import judge
+from campaign.oracle import OK, judge
 from campaign.processes import SECONDS, Outcome, start_command
 from campaign.small_runs import difference, make_runs, train_words
 from runs.kill_server import rank_environments
@@ -46,10 +46,11 @@ def run(case: Case, place: Place) -> Verdict:
     for kill in case["kills"]:
         call = _call(kill, json.loads(expected.with_suffix(".calls").read_text()))
         first, *_ = on_ranks(words, path, world_size, watch=signal_at(call, signal.SIGKILL), is_killed=True)
-        if first.code not in (-signal.SIGKILL, 0):
-            return judge(first) if judge(first).fault else Verdict("refused", f"{words[0]}: {first}")
-        landed += first.code != 0  # else the rest of the run had fewer calls
-        words = _onwards(path, words)
+        if first.code != -signal.SIGKILL and (verdict := judge(first)).fault:
+            return verdict
+        landed += first.code == -signal.SIGKILL  # else the rest of the run had fewer calls
+        has_refused = first.code not in (-signal.SIGKILL, OK)  # nothing was saved that `resume` could go on from
+        words = train_words(place.material, path) if has_refused else _onwards(path, words)
     verdict = _end(path, expected, words, world_size, train_words(place.material, path))
     return verdict if verdict.fault else Verdict(detail=f"{landed} kills on {world_size} ranks")
 
@@ -96,12 +97,17 @@ def _end(path: Path, expected: Path, words: list[str], world_size: int, first_wo
                 return verdict
         if all(outcome.code == 0 for outcome in outcomes):
             other = difference(path, expected)
-            left = [item.name for item in (*path.glob(".*"), *path.glob("checkpoints/.*"))]
+            left = _hidden(path) - _hidden(expected)
             if other:
                 return Verdict("other bits", other)
-            return Verdict("leftovers", ", ".join(left)) if left else KEPT
+            return Verdict("leftovers", ", ".join(sorted(left))) if left else KEPT
         said.append(f"{attempt[0]}: {outcomes[0]}")
     return Verdict("stuck", "; ".join(said))
+
+
+def _hidden(path: Path) -> set[str]:
+    """Files that a run keeps for itself, or that a killed process left."""
+    return {str(item.relative_to(path)) for item in (*path.glob(".*"), *path.glob("checkpoints/.*"))}
 
 
 def _call(kill: dict[str, Any], calls: dict[str, Any]) -> int:

@@ -150,4 +150,5 @@ KIND = Kind(
     next_case=next_case,
     run=run,
     prepare=prepare,
+    share=3,
 )
