@@ -4,6 +4,7 @@ import base64
 import os
 import shutil
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def run(case: Case, place: Place) -> Verdict:
 def _open(form: str, path: Path) -> int:
     """Open the data and read every sample, in a process of its own; ends as the command would."""
     _forbid()
+    warnings.filterwarnings("ignore", module="PIL")  # as the command does
     name, settings = (NAMED[form], SourceSettings(root=str(path))) if form in NAMED else (str(path), SourceSettings())
     try:
         source = open_source(name, settings, progress=Reporter(quiet=True).bar)
