@@ -8,11 +8,13 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c const
 # Pyright has its own node from the dev extra and need not ask whether a newer one exists.
 # A file's tests stay in one process, which computes with one thread.
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile
+MINUTES ?= 60
+SEED ?= 0
 CHECK_TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-thorough test-all docs coverage lint format clean
+.PHONY: help demo test test-thorough test-all campaign docs coverage lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +31,9 @@ test-thorough: $(DEV) ## the tests that make test leaves out, but for those that
 
 test-all: lint ## every test
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+campaign: $(DEV) ## attack what README promises: MINUTES=60 SEED=0 KINDS="kills flags"; see docs/promises.md
+	@PYTHONPATH=tests $(BIN)/python -m campaign --minutes $(MINUTES) --seed $(SEED) $(if $(KINDS),--kinds $(KINDS))
 
 docs: $(CORE) ## write the tables that are made from records
 	@$(BIN)/python docs/tables.py

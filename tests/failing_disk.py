@@ -1,8 +1,6 @@
 """A disk that refuses: lets the k-th system call of a block fail, or all from the k-th on."""
 
-import builtins
 import errno
-import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +8,8 @@ from typing import Any
 
 import pytest
 
-CALLS = ("open", "write", "fsync", "close", "rename", "replace", "mkdir", "pwrite", "ftruncate", "unlink", "rmdir")
+from system_calls import READ, intercept
+
 FAULTS = {
     "disk full": errno.ENOSPC,
     "read-only": errno.EROFS,
@@ -27,6 +26,7 @@ class FailingDisk:
         error: number of the error to raise.
         first: number of the first call that fails, counted from 1.
         is_lasting: every later one fails as well.
+        is_read: opening files to read them counts and fails, too.
         names: the calls so far.
         failed: those of them that failed.
     """
@@ -34,33 +34,25 @@ class FailingDisk:
     error: int
     first: int
     is_lasting: bool
+    is_read: bool = False
     names: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Put the disk between Python and the system."""
-        for name in CALLS:
-            patch.setattr(os, name, self._wrapped(name, getattr(os, name)))
-        opened = self._wrapped("open", io.open)
-        reading = io.open
+        intercept(self.answer, patch.setattr)
 
-        def open_file(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
-            return (opened if set(mode) & set("wax+") else reading)(file, mode, *args, **options)
-
-        patch.setattr(io, "open", open_file)
-        patch.setattr(builtins, "open", open_file)
-
-    def _wrapped(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            self.names.append(name)
-            number = len(self.names)
-            if not (number == self.first or (self.is_lasting and number > self.first)):
-                return None if name == "fsync" else original(*args, **options)  # fsync is slow
-            self.failed.append(name)
-            if name == "close":
-                original(*args, **options)  # the system closes the file even where it reports an error
-            if name == "write" and number == self.first:
-                original(args[0], bytes(args[1][: len(args[1]) // 2]))  # half of it gets through
-            raise OSError(self.error, os.strerror(self.error))
-
-        return call
+    def answer(self, name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Let a call through, or let it fail."""
+        if name == READ and not self.is_read:
+            return original(*args, **options)
+        self.names.append(name)
+        number = len(self.names)
+        if not (number == self.first or (self.is_lasting and number > self.first)):
+            return None if name == "fsync" else original(*args, **options)  # fsync is slow
+        self.failed.append(name)
+        if name == "close":
+            original(*args, **options)  # the system closes the file even where it reports an error
+        if name == "write" and number == self.first:
+            original(args[0], bytes(args[1][: len(args[1]) // 2]))  # half of it gets through
+        raise OSError(self.error, os.strerror(self.error))

@@ -1,0 +1,59 @@
+"""What a process does at one of its calls on files: it kills or stops itself. How many calls there are is counted."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from campaign.oracle import judge
+from campaign.processes import Process
+from counterpoint.cli.main import main
+from system_calls import intercept
+
+
+def signal_at(call: int, number: signal.Signals) -> Callable[[], None]:
+    """Prepare a process to send itself a signal before one of its calls; when it dies, half of a write gets through.
+
+    Args:
+        call: which one, counted from 1.
+        number: SIGKILL or SIGSTOP.
+    """
+    calls = [0]
+
+    def handle(name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        calls[0] += 1
+        if calls[0] == call:
+            if name == "write" and number == signal.SIGKILL:
+                original(args[0], bytes(args[1][: len(args[1]) // 2]))
+            os.kill(os.getpid(), number)
+        return None if name == "fsync" else original(*args, **options)  # fsync is slow
+
+    return lambda: intercept(handle)
+
+
+def num_calls(words: list[str], files: Path, *, may_refuse: bool = False) -> int:
+    """Calls on files that a command makes until it ends; it is run for that.
+
+    Args:
+        words: of the command.
+        files: what it prints goes beside this path.
+        may_refuse: whether it may end with another code than 0.
+    """
+    note = files.with_name(f"{files.name}-calls")
+
+    def act() -> int:
+        calls = [0]
+
+        def handle(name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            calls[0] += 1
+            return original(*args, **options)
+
+        intercept(handle)
+        code = main(words)
+        note.write_text(str(calls[0]))
+        return code
+
+    outcome = Process(act, files).wait()
+    assert outcome.code == 0 or (may_refuse and not judge(outcome).fault), outcome
+    return int(note.read_text())

@@ -1,0 +1,132 @@
+"""Two processes in one run folder: one is stopped at a call, the other goes on, then the first is continued."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+
+from campaign.calls import num_calls, signal_at
+from campaign.kind import KEPT, Case, Kind, Place, Verdict
+from campaign.oracle import judge
+from campaign.processes import SECONDS, Outcome, run_command, start_command
+from campaign.small_runs import SEEDS, difference, make_runs, must, train_words, whole
+
+ABSENT, EMPTY, FINISHED, INTERRUPTED = "absent", "empty", "finished", "interrupted"
+BEGUN = (ABSENT, EMPTY, FINISHED, INTERRUPTED)
+TRAINING = ("train 0", "train 1", "train 0 --resume", "train 0 --overwrite", "train 1 --overwrite", "resume")
+READING = ("report", "evaluate", "verify", "diagnose")
+
+
+def next_case(draw: np.random.Generator) -> Case:
+    """Two commands, of which the first trains, and the call before which one of them is stopped."""
+    both = [str(draw.choice(TRAINING)), str(draw.choice(TRAINING if draw.random() < 0.8 else READING))]
+    draw.shuffle(both)
+    # What decides who owns a folder is done early.
+    return {"begun": str(draw.choice(BEGUN)), "stopped": both[0], "other": both[1], "at": float(draw.random() ** 2)}
+
+
+def prepare(material: Path) -> None:
+    """Whole runs of two seeds, one that was killed in the middle, and how many calls each command makes."""
+    make_runs(material)
+    interrupt(material, material / INTERRUPTED)
+    calls: dict[str, int] = {}
+    for begun in BEGUN:
+        for action in (*TRAINING, *READING):
+            run = material / f"counted-{len(calls)}"
+            begin(begun, material, run)
+            words = words_of(action, material, run)
+            calls[f"{begun} {action}"] = num_calls(words, material / "said", may_refuse=True)
+            shutil.rmtree(run, ignore_errors=True)
+    (material / "calls.json").write_text(json.dumps(calls))
+
+
+def interrupt(material: Path, run: Path) -> None:
+    """Make a run that was killed in the middle."""
+    words = train_words(material, run)
+    half = num_calls(words, material / "said") // 2
+    shutil.rmtree(run)
+    outcome = run_command(words, material / "said", prepare=signal_at(half, signal.SIGKILL))
+    assert outcome.code == -signal.SIGKILL, outcome
+    # Where two runs are compared, one more kill must not be what makes them differ.
+    probe = material / "probe"
+    shutil.copytree(run, probe)
+    must(["resume", str(probe), "-q"], material)
+    assert difference(probe, whole(material)) == ""
+    shutil.rmtree(probe)
+
+
+def begin(begun: str, material: Path, run: Path) -> None:
+    """Bring the folder into the state in which both commands find it."""
+    if begun == EMPTY:
+        run.mkdir()
+    elif begun == FINISHED:
+        shutil.copytree(whole(material), run)
+    elif begun == INTERRUPTED:
+        shutil.copytree(material / INTERRUPTED, run)
+
+
+def words_of(action: str, material: Path, run: Path) -> list[str]:
+    """Command line of an action."""
+    verb, *more = action.split()
+    if verb == "train":
+        seed, *flags = more
+        return train_words(material, run, *flags, seed=int(seed))
+    out = ["--out", f"{run}.html"] if verb == "report" else []
+    return [verb, str(run), *out, "-q"]
+
+
+def run(case: Case, place: Place) -> Verdict:
+    """Stop one process, let the other end, continue the first; the folder then holds one run, whole."""
+    path = place.folder / "run"
+    begin(case["begun"], place.material, path)
+    calls = json.loads((place.material / "calls.json").read_text())[f"{case['begun']} {case['stopped']}"]
+    stop = signal_at(1 + int(case["at"] * calls), signal.SIGSTOP)
+    stopped = start_command(words_of(case["stopped"], place.material, path), place.folder / "stopped", prepare=stop)
+    has_stopped = stopped.is_stopped(SECONDS)
+    other = run_command(words_of(case["other"], place.material, path), place.folder / "other")
+    if has_stopped:
+        os.kill(stopped.pid, signal.SIGCONT)
+    outcomes = {case["stopped"]: stopped.wait(), case["other"]: other}
+    for action, outcome in [(case["stopped"], stopped.wait()), (case["other"], other)]:
+        if (verdict := judge(outcome)).fault:
+            return Verdict(f"{verdict.fault}", f"{action}: {verdict.detail}")
+    verdict = _look(path, place.material, outcomes)
+    if verdict.fault:
+        told = "; ".join(f"{action}: {outcome}" for action, outcome in outcomes.items())
+        return Verdict(verdict.fault, f"{verdict.detail}; {told}")
+    return Verdict(detail="stopped" if has_stopped else "ended before")
+
+
+def _look(path: Path, material: Path, outcomes: dict[str, Outcome]) -> Verdict:
+    """Whether the folder holds one of the runs that were asked for, and nothing of another."""
+    if not path.exists() or not any(path.iterdir()):
+        return KEPT
+    if json.loads((path / "run.json").read_text())["status"] != "finished":
+        onwards = run_command(["resume", str(path), "-q"], path.with_name("onwards"))
+        if onwards.code != 0:
+            return Verdict("stuck", str(onwards))
+    verified = run_command(["verify", str(path), "-q"], path.with_name("verified"))
+    if verified.code != 0:
+        return Verdict("not verified", f"{verified}; {verified.out}")
+    others = {seed: difference(path, whole(material, seed)) for seed in SEEDS}
+    alike = [seed for seed, other in others.items() if not other]
+    if not alike:
+        return Verdict("mixed run", str(others))
+    trained = {int(action.split()[1]) for action, end in outcomes.items() if action[:5] == "train" and end.code == 0}
+    # A run that went on from what stood there has the seed of that.
+    is_from_before = "resume" in outcomes or "train 0 --resume" in outcomes
+    if trained and not set(alike) & (trained | ({0, 1} if is_from_before else set())):
+        return Verdict("lost", f"the run of seed {alike} is there, seeds {trained} ended well")
+    return KEPT
+
+
+KIND = Kind(
+    name="interleavings",
+    promise="two processes in one folder never mix two runs; one of them is whole, the other says why it is not",
+    next_case=next_case,
+    run=run,
+    prepare=prepare,
+)

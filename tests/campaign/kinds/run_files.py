@@ -1,0 +1,154 @@
+"""A file of a run folder is altered: every verb names it in one line, or does what it would have done."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import counterpoint as cp
+from campaign.kind import KEPT, Case, Kind, Place, Verdict
+from campaign.kinds.interleavings import INTERRUPTED, interrupt
+from campaign.mutations import mutate, ways_for
+from campaign.oracle import FAILED, OK, USAGE, judge
+from campaign.processes import Outcome, Process, run_command
+from campaign.small_runs import content_of, make_runs, must, whole
+from counterpoint.core.errors import CounterpointError
+
+TOP = ("run.json", "resolved.yaml", "config.yaml", "metrics.jsonl", "timings.jsonl")
+TRAINED = ("encoder.json", "encoder.safetensors", "evaluation.json", "findings.json", "arrays.npz")
+SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetensors", "average.safetensors")
+VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "load")
+# What a verb shows as it stands there, because nothing vouches for it: facts of the clock and of the machine, and
+# results that another command may have written anew.
+SHOWN = {
+    "run.json": ("report", "verify"),
+    "config.yaml": ("report",),
+    "timings.jsonl": ("report",),
+    "evaluation.json": ("report", "diagnose"),
+    "findings.json": ("report",),
+    "arrays.npz": ("report",),
+}
+
+
+def next_case(draw: np.random.Generator) -> Case:
+    """One file, what happens to it, and two verbs that meet it."""
+    file = str(
+        draw.choice(
+            [*TOP, *TRAINED, "after", *(f"{folder}/{name}" for folder in ("newest", "older") for name in SAVED)]
+        )
+    )
+    verbs = [str(verb) for verb in draw.choice(VERBS, 2, replace=False)]
+    return {"file": file, "how": str(draw.choice(ways_for(file))), "seed": int(draw.integers(1 << 32)), "verbs": verbs}
+
+
+def prepare(material: Path) -> None:
+    """A finished run and an interrupted one, and what each verb makes of them."""
+    make_runs(material)
+    interrupt(material, material / INTERRUPTED)
+    must(["evaluate", str(whole(material)), "-q"], material)
+    must(["diagnose", str(whole(material)), "-q"], material)
+    for verb in VERBS:
+        folder = material / verb
+        folder.mkdir()
+        outcome = _do(verb, _copy(verb, material, folder))
+        assert outcome.code == 0, outcome
+
+
+def run(case: Case, place: Place) -> Verdict:
+    """Alter the file in a copy for each verb, and see what the verb makes of it."""
+    for verb in case["verbs"]:
+        folder = place.folder / verb
+        folder.mkdir()
+        path = _file(case["file"], _copy(verb, place.material, folder))
+        if not path.exists():
+            continue  # this run has not got so far
+        mutate(path, case["how"], np.random.default_rng(case["seed"]))
+        outcome = _do(verb, folder / "run")
+        verdict = _judge(verb, case["file"], outcome, folder, place.material / verb)
+        if verdict.fault:
+            return replace(
+                verdict,
+                detail=f"{case['file']}, {case['how']}, {verb}: {verdict.detail}",
+                case={**case, "verbs": [verb]},
+            )
+    return KEPT
+
+
+def _copy(verb: str, material: Path, folder: Path) -> Path:
+    """The run that a verb meets."""
+    begun = material / INTERRUPTED if verb == "resume" else whole(material)
+    return Path(shutil.copytree(begun, folder / "run"))
+
+
+def _file(name: str, run: Path) -> Path:
+    """The file that a case names; checkpoints are counted from the newest one."""
+    saved = sorted(run.glob("checkpoints/step-*"), reverse=True)
+    if name == "after":
+        return next(iter(sorted(run.glob("checkpoints/after-*.json"))), run / "none")
+    if name.startswith("newest/"):
+        return saved[0] / name.removeprefix("newest/")
+    if name.startswith("older/"):
+        return saved[-1] / name.removeprefix("older/")
+    return run / name
+
+
+def _do(verb: str, run: Path) -> Outcome:
+    """Let a verb meet the run; what it makes lies beside it."""
+    out, files = str(run.with_name("out")), run.with_name("said")
+    if verb == "load":
+        return Process(lambda: _load(run), files).wait()
+    more = {"report": ["--out", f"{out}.html"], "embed": ["--out", f"{out}.npz"]}.get(verb, [])
+    return run_command([verb, str(run), *more, "-q"], files)
+
+
+def _load(run: Path) -> int:
+    """Embed some vectors in Python, and end as the command would."""
+    try:
+        encoder = cp.load(run)
+        embedded = encoder.embed(torch.linspace(-2, 2, 60).reshape(10, 6))
+    except CounterpointError as error:
+        sys.stderr.write(f"counterpoint load: error: {error}\n")
+        return USAGE
+    run.with_name("out.bin").write_bytes(np.asarray(embedded).tobytes())
+    return OK
+
+
+def _judge(verb: str, file: str, outcome: Outcome, folder: Path, expected: Path) -> Verdict:
+    """Named, or harmless."""
+    verdict = judge(outcome)
+    if verdict.fault or outcome.code in (FAILED, USAGE):
+        return verdict
+    if verb in SHOWN.get(file, ()):
+        return KEPT
+    look = LOOKS[verb]
+    found, wanted = look(folder), look(expected)
+    names = [name for name in sorted(found | wanted) if found.get(name) != wanted.get(name) and name != file]
+    return Verdict("silent", f"other {', '.join(names)}; {outcome}") if names else KEPT
+
+
+def _files(*names: str) -> Callable[[Path], dict[str, bytes]]:
+    return lambda folder: {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+
+
+LOOKS: dict[str, Callable[[Path], dict[str, bytes]]] = {
+    "resume": lambda folder: content_of(folder / "run"),
+    "verify": _files("said.out"),
+    "evaluate": _files("run/evaluation.json"),
+    "diagnose": _files("run/findings.json", "run/arrays.npz"),
+    "report": _files("out.html"),
+    "embed": _files("out.npz"),
+    "load": _files("out.bin"),
+}
+
+KIND = Kind(
+    name="run_files",
+    promise="what stands altered in a run folder is named with code 2, or changes nothing",
+    next_case=next_case,
+    run=run,
+    prepare=prepare,
+    share=3,
+)
