@@ -2,12 +2,14 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from counterpoint.core.errors import DataError
 from counterpoint.core.settings import SourceSettings
@@ -41,9 +43,9 @@ def num_decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
     decode = index_check.decode
 
-    def counted(content: bytes) -> object:
+    def counted(content: bytes, use: Callable[[Image.Image], object]) -> object:
         calls.append(content_hash(content))
-        return decode(content)
+        return decode(content, use)
 
     monkeypatch.setattr(index_check, "decode", counted)
     return calls

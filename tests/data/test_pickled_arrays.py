@@ -258,7 +258,7 @@ def test_3000_mutations_run_nothing_and_are_data_or_one_line(
     now = [b""]
     path = tmp_path / "batch"
     path.touch()
-    monkeypatch.setattr(Path, "read_bytes", lambda self: now[0])  # no file is opened while we watch
+    monkeypatch.setattr(pickled_arrays, "read_regular", lambda path, at_most: now[0])  # none is opened while we watch
     counts = collections.Counter[str]()
     for number in range(3000):
         now[0] = mutate(contents[number % len(contents)], rng, insertions)

@@ -89,9 +89,9 @@ def test_other_content_is_refused_in_one_line(content: bytes, tmp_path: Path) ->
 
 
 def test_unpacking_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterpoint.data.sets.svhn.MAX_UNPACKED", 1 << 16)
+    monkeypatch.setattr("counterpoint.data.sets.svhn.MAX_EASY_BYTES", 1 << 16)
     (tmp_path / "a.mat").write_bytes(header() + element(15, zlib.compress(bytes(1 << 24))))
-    with pytest.raises(DataError, match="too large"):
+    with pytest.raises(DataError, match="unpacks to more than"):
         read_mat(tmp_path / "a.mat", ["x"])
 
 

@@ -3,6 +3,7 @@
 # D features
 
 import json
+import mmap
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from counterpoint.core.errors import DataError, UsageError, first_line
+from counterpoint.core.user_files import open_regular
 
 ColumnKind = Literal["image", "bytes", "vector", "integer", "text", "other"]
 CHUNKS_KEPT = 4
@@ -73,7 +75,8 @@ class TableFile:
         arrow = require_arrow(path.suffix)
         try:
             self._chunks = _parquet_chunks(arrow, path) if path.suffix == PARQUET_SUFFIX else _ipc_chunks(arrow, path)
-        except (OSError, ValueError, arrow.ArrowException) as error:
+            _check_rows(self._chunks.lengths, path.stat().st_size)
+        except (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException) as error:
             raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
         # Rows of chunk c are ends[c] to ends[c + 1] - 1.
         self._ends = np.cumsum([0, *self._chunks.lengths])
@@ -101,8 +104,8 @@ class TableFile:
             return [
                 value for chunk in range(len(self._chunks.lengths)) for value in self._load(chunk, name).to_pylist()
             ]
-        except ValueError as error:
-            raise DataError(f"{self.path}: column {name!r} cannot be read: {error}") from None
+        except (ValueError, MemoryError) as error:
+            raise DataError(f"{self.path}: column {name!r} cannot be read: {first_line(error)}") from None
 
     def cell(self, name: str, row: int) -> Any:
         """One value as a Python object.
@@ -138,7 +141,7 @@ class _Chunks:
 
 def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
     """Row groups of a Parquet file."""
-    file = arrow.parquet.ParquetFile(path, memory_map=True)
+    file = arrow.parquet.ParquetFile(_mapped(arrow, path))
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
 
     def load(chunk: int, name: str) -> Any:
@@ -151,7 +154,7 @@ def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
 
 def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
     """Record batches of an Arrow file (random access) or stream (read through once; its bytes stay mapped)."""
-    mapped = arrow.memory_map(str(path))
+    mapped = _mapped(arrow, path)
     # Which of the two forms a file has, only its content says.
     try:
         reader = arrow.ipc.open_file(mapped)
@@ -166,6 +169,23 @@ def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
     return _Chunks(schema, lengths, _checking(arrow, lambda chunk, name: get(chunk).column(name)), 0)
 
 
+def _mapped(arrow: Any, path: Path) -> Any:
+    """A file's bytes, read where they lie; pyarrow itself would open pipes, and no name that is not UTF-8."""
+    with open_regular(path) as stream:
+        return arrow.BufferReader(arrow.py_buffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)))
+
+
+def _check_rows(lengths: Sequence[int], num_bytes: int) -> None:
+    """Refuse more rows than a file can hold: each gets a name, before any of them is read.
+
+    Raises:
+        ValueError: more rows than bytes; or fewer than none in a chunk.
+    """
+    num_rows = sum(lengths)
+    if min(lengths, default=0) < 0 or num_rows > num_bytes:
+        raise ValueError(f"it claims {num_rows:,} rows in {num_bytes:,} bytes")
+
+
 def _checking(arrow: Any, load: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
     """Load columns whose offsets lead nowhere wrong; ValueError for any damage."""
 
@@ -174,7 +194,7 @@ def _checking(arrow: Any, load: Callable[[int, str], Any]) -> Callable[[int, str
             column = load(chunk, name)
             # A damaged offset would be followed out of the buffer, which ends the process without a word.
             column.validate(full=True)
-        except (OSError, ValueError, KeyError, arrow.ArrowException) as error:
+        except (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException) as error:
             raise ValueError(first_line(error)) from None
         return column
 

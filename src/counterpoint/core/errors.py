@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from counterpoint.core.shown import shown
 
+MAX_LINE = 300  # characters of another's message in ours
 # Settings of earlier versions, and what stands in their place.
 GONE = {"engine.backend": "training runs on plain torch alone, which gave the same results"}
 
@@ -71,8 +72,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text, or its kind when it has none."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """The first line of an error's text, cut where it quotes a file at length, or its kind when it has none."""
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]} ..."
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError
+from counterpoint.core.user_files import read_text
 
 HASH_CHUNK_BYTES = 1 << 20
 TEMPORARY = ".tmp"  # in the names of files that are not finished
@@ -102,8 +103,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text atomically."""
-    write_atomically(path, lambda temporary: write_file(temporary, [text.encode()]))
+    """Write UTF-8 text atomically; bytes of a name that are not UTF-8 are escaped, as JSON reads them back."""
+    write_atomically(path, lambda temporary: write_file(temporary, [text.encode(errors="backslashreplace")]))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -166,7 +167,7 @@ def read_json(path: Path) -> Any:
         RunError: the file is missing or not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except FileNotFoundError:
         raise RunError(f"{path} is missing") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -6,7 +6,8 @@ YAML means what it says: 1e-3 is a number; duplicate keys, aliases and NaN are r
 import math
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -16,7 +17,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from counterpoint.core.errors import UsageError, gone, nearest
+from counterpoint.core.user_files import read_text
 
+MAX_YAML_BYTES = 1 << 20  # a file with every setting has 10 kB
 Model = TypeVar("Model", bound=BaseModel)
 BOUND_WORDS = ((at.Gt, ">", "gt"), (at.Ge, ">=", "ge"), (at.Lt, "<", "lt"), (at.Le, "<=", "le"))
 TYPE_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
@@ -34,7 +37,9 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse a key that stands twice."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # pyright: ignore[reportUnknownMemberType]
-        doubled = sorted({str(key) for key in keys if keys.count(key) > 1})
+        # Keys that cannot be counted, such as lists, are refused below.
+        counts = Counter(key for key in keys if isinstance(key, Hashable))
+        doubled = sorted(str(key) for key, count in counts.items() if count > 1)
         if doubled:
             raise UsageError(f"YAML key {doubled[0]!r} stands twice; keep one")
         return super().construct_mapping(node, deep=deep)
@@ -146,10 +151,10 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
         UsageError: missing, unreadable, not YAML, or not a mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, MAX_YAML_BYTES)
     except FileNotFoundError:
         raise UsageError(f"config file {path} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"config file {path} cannot be read: {error}") from None
     value = parse_yaml(text, str(path))
     if value is None:

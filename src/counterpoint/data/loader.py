@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import gc
 import signal
+import threading
 import traceback
 import warnings
 import weakref
@@ -117,7 +118,7 @@ def fetched_by_workers(loader: DataLoader) -> Iterator[tuple[Tensor, ...]]:
         DataError: a sample cannot be read (or another error for the user), or a worker died.
         RuntimeError: any other error in a worker, with the place where it arose as a note.
     """
-    with _own_number_of_workers():
+    with _own_number_of_workers(), _own_child_handler():
         batches = iter(loader)
     _RUNNING.add(batches)
     while True:
@@ -125,9 +126,10 @@ def fetched_by_workers(loader: DataLoader) -> Iterator[tuple[Tensor, ...]]:
             fetched = next(batches)
         except StopIteration:
             return
-        except RuntimeError as error:  # torch says so when a worker is killed
+        except RuntimeError as error:  # torch looks after its workers where it waits for one
             raise DataError(
-                f"a loader process died ({first_line(error)}); memory may be short: try fewer --engine.workers"
+                f"a loader process died ({_how_died(batches) or first_line(error)}); memory may be short: try fewer "
+                "--engine.workers"
             ) from None
         if isinstance(fetched, Failure):
             _raise(fetched)
@@ -140,6 +142,27 @@ def _own_number_of_workers() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         yield
+
+
+@contextlib.contextmanager
+def _own_child_handler() -> Iterator[None]:
+    """Keep torch from handling SIGCHLD: it would raise a worker's death wherever this process then is."""
+    is_main = threading.current_thread() is threading.main_thread()  # the only one that may, here as in torch
+    before = signal.getsignal(signal.SIGCHLD)
+    yield
+    if is_main and before is not None:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def _how_died(batches: Any) -> str:
+    """Which worker died, and of what; empty where all live."""
+    workers = batches._workers
+    for number, worker in enumerate(workers, start=1):
+        if worker.exitcode is not None:
+            code = worker.exitcode
+            how = f"killed by signal {-code}, {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
+            return f"{number} of {len(workers)}, process {worker.pid}: {how}"
+    return ""
 
 
 def _raise(failure: Failure) -> NoReturn:

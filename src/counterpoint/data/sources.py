@@ -11,8 +11,9 @@ from typing import Any
 
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.catalogues import loaded
-from counterpoint.core.errors import UsageError, nearest
+from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.core.settings import SourceSettings
+from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.labels import number_labels
 from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, memory_source
 
@@ -51,6 +52,11 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
         raise UsageError(
             f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be {_known_forms()}"
         )
+    if not path.is_dir():
+        try:
+            open_regular(path).close()  # also before the forms look inside
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     for form in _forms_by_name(path):
         if form.fits is None or form.fits(path):
             return form.open(path, settings, progress)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.user_files import check_size, open_regular
+from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
 from counterpoint.data.formats.image_files import Skipped, decode_square
 
 NOT_THERE = "no such file"
@@ -44,16 +46,18 @@ def read_bytes(image: Located) -> bytes:
     """The bytes of one image: a whole file, or a range of one.
 
     Raises:
-        OSError: the file is gone or cannot be read.
+        OSError: the file is gone, cannot be read, or has more bytes than a picture may have.
         ValueError: the file ends before the range does.
     """
     try:
-        with image.path.open("rb") as stream:
+        with open_regular(image.path) as stream:
             remaining = os.fstat(stream.fileno()).st_size - image.offset  # a header may promise exabytes
-            if image.size is not None and image.size > remaining:
-                raise ValueError(f"cut off: {max(remaining, 0)} of {image.size} bytes")
+            size = remaining if image.size is None else image.size
+            if size > remaining:
+                raise ValueError(f"cut off: {max(remaining, 0)} of {size} bytes")
+            check_size(size, MAX_ENCODED_BYTES)
             stream.seek(image.offset)
-            return stream.read() if image.size is None else stream.read(image.size)
+            return stream.read(size)
     except FileNotFoundError:
         raise FileNotFoundError(NOT_THERE) from None
     except OSError as error:

@@ -3,6 +3,7 @@
 # N samples, D features
 
 import csv
+import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import numpy as np
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, write_vectors
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 
 Layer = Literal["representation", "embedding"]
@@ -85,11 +87,14 @@ def _read_npz(path: Path) -> Columns:
 def _read_csv(path: Path) -> Columns:
     """Columns name, label, v0 ..."""
     try:
-        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as stream:
+        # Names of files are bytes, which need not be UTF-8.
+        with io.TextIOWrapper(open_regular(path), "utf-8-sig", errors="surrogateescape", newline="") as stream:
             # [[]]: an empty file has an empty header, which is then refused.
             header, *rows = list(csv.reader(stream)) or [[]]
         if header[:2] != ["name", "label"] or len(header) < 3:
             raise DataError(f"{path} must have the columns name, label, v0 ..., as `counterpoint embed` writes them")
+        if odd := next((number for number, row in enumerate(rows, start=2) if len(row) != len(header)), None):
+            raise DataError(f"{path}: row {odd} must have {len(header)} cells, as the header has")
         vectors_ND = np.array([row[2:] for row in rows], dtype=np.float64)
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} is not a readable table: {first_line(error)}") from None

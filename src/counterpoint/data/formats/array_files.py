@@ -27,6 +27,7 @@ VIEW_KEYS = ("view0", "view1")
 # Two arrays of an archive that belong together, row by row; the first of these pairs that is there is taken.
 KEY_PAIRS = (VIEW_KEYS, ("x0", "x1"), ("images", "captions"))
 PACK_KEYS = ("jpeg", "offsets")
+MAX_CLASSES = 1 << 20  # each has a name
 SIDES = range(8, 1025)  # what source.image_size can be
 
 
@@ -184,8 +185,9 @@ def _class_numbers(path: Path, labels: np.ndarray | None, num_images: int) -> np
         raise DataError(
             f"{path}: labels must be {num_images} whole numbers, got {labels.dtype} of shape {labels.shape}"
         )
-    if int(labels.min()) < -1:
-        raise DataError(f"{path}: labels must be -1 (unknown) or more, got {labels.min()}")
+    if int(labels.min()) < -1 or int(labels.max()) >= MAX_CLASSES:
+        odd = labels.min() if int(labels.min()) < -1 else labels.max()
+        raise DataError(f"{path}: labels must be -1 (unknown) to {MAX_CLASSES - 1}, got {odd}")
     return labels
 
 

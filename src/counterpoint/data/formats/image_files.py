@@ -2,12 +2,14 @@
 
 import io
 import os
+import struct
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +17,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from counterpoint.core.errors import first_line
+from counterpoint.core.user_files import open_regular
+from counterpoint.data.formats.decoding import MAX_DECODED_BYTES, MAX_ENCODED_BYTES, MAX_PIXELS, Room, decoded_bytes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,11 +26,25 @@ Encoded = Path | bytes  # an image file, or what it holds
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # readers tried, by the file's content
-MAX_PIXELS = 89_478_485  # Pillow's own limit for a decompression bomb, here an error instead of a warning
+TILE_PIXELS = 1 << 20
+# What this process holds at once of pictures in files, and of pictures that it decodes.
+ENCODED, DECODED = Room(MAX_ENCODED_BYTES), Room(MAX_DECODED_BYTES)
 MAP_SIZE = 64  # items per call of a thread: handing over one takes as long as decoding a small image
 MAP_PARTS = 64  # calls waiting at once: one per file would take a gigabyte for a million
 EXIF_ORIENTATION = 0x0112
-PILLOW_ERRORS = (OSError, SyntaxError, EOFError, IndexError, KeyError, TypeError, Image.DecompressionBombError)
+PILLOW_ERRORS = (  # with damaged headers
+    OSError,
+    SyntaxError,
+    EOFError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    Image.DecompressionBombError,
+)
 SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I")
 
 
@@ -63,8 +81,8 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     return sorted(images), sorted(others)
 
 
-def decode(encoded: Encoded) -> Image.Image:
-    """Decode a whole image to RGB, upright.
+def decode(encoded: Encoded, use: Callable[[Image.Image], Result]) -> Result:
+    """Decode a whole image to RGB, upright, and return what ``use`` makes of it.
 
     Grey, palette, CMYK and 16-bit images are converted; transparent pixels become white; of an
     animation the first frame is taken.
@@ -72,25 +90,29 @@ def decode(encoded: Encoded) -> Image.Image:
     Raises:
         ValueError: not an image, truncated, damaged or too large; the text is the reason.
     """
-    try:
-        with Image.open(_stream(encoded), formats=FORMATS) as image:
-            # Pillow only warns between its limit and twice that, and raises above.
-            if image.width * image.height > MAX_PIXELS:
-                raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
+    with ExitStack() as held:
+        try:
+            image = held.enter_context(Image.open(held.enter_context(_stream(encoded)), formats=FORMATS))
+            held.enter_context(DECODED.taken(_room_for(image)))
+            held.callback(image.close)  # pixels go before the room for them is another's
             # Opening reads the header alone; damage among the pixels shows here.
             image.load()
-            return _to_rgb(ImageOps.exif_transpose(image))
-    except UnidentifiedImageError:
-        raise ValueError("not an image") from None
-    except Image.DecompressionBombError:
-        raise ValueError(f"larger than {MAX_PIXELS:,} pixels") from None
-    except PILLOW_ERRORS as error:
-        raise ValueError(first_line(error)) from None
+            _check_bytes(image, is_turned=_orientation(image) > 1)
+            ImageOps.exif_transpose(image, in_place=True)
+            picture = _to_rgb(image)
+            held.callback(picture.close)
+        except UnidentifiedImageError:
+            raise ValueError("not an image") from None
+        except Image.DecompressionBombError:
+            raise ValueError(f"larger than {MAX_PIXELS:,} pixels") from None
+        except PILLOW_ERRORS as error:
+            raise ValueError(first_line(error)) from None
+        return use(picture)
 
 
 def decode_square(encoded: Encoded, side: int) -> Tensor:
     """Decode, centre-crop to a square and resize; uint8 (3, side, side)."""
-    return to_square(decode(encoded), side)
+    return decode(encoded, lambda image: to_square(image, side))
 
 
 def to_square(image: Image.Image, side: int) -> Tensor:
@@ -101,10 +123,11 @@ def to_square(image: Image.Image, side: int) -> Tensor:
 
 
 def read_size(encoded: Encoded) -> ImageSize | None:
-    """Size from an image's header, or None when even that cannot be read."""
+    """Size from an image's header, without decoding any pixel; None when even that cannot be read."""
     try:
-        with Image.open(_stream(encoded), formats=FORMATS) as image:
-            is_turned = image.getexif().get(EXIF_ORIENTATION, 1) > 4  # orientations 5 to 8 swap the sides
+        with _stream(encoded) as stream, Image.open(stream, formats=FORMATS) as image:
+            # Orientations 5 to 8 swap the sides.
+            is_turned = not _is_turn_hidden(image) and _orientation(image) > 4
             return ImageSize(image.width, image.height) if is_turned else ImageSize(image.height, image.width)
     except (*PILLOW_ERRORS, ValueError):
         return None
@@ -129,13 +152,66 @@ def map_files(function: Callable[[Item], Result], items: Iterable[Item], advance
     return results
 
 
-def _stream(encoded: Encoded) -> Path | io.BytesIO:
+def _stream(encoded: Encoded) -> BinaryIO:
     """What Pillow opens."""
-    return io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded
+    return io.BytesIO(encoded) if isinstance(encoded, bytes) else open_regular(encoded)
+
+
+def _orientation(image: Image.Image) -> int:
+    """How an image is to be turned, by EXIF; 1 is upright."""
+    value = image.getexif().get(EXIF_ORIENTATION, 1)
+    return value if value in range(1, 9) else 1
+
+
+def _is_turn_hidden(image: Image.Image) -> bool:
+    """Whether only decoding tells the orientation: a PNG may have it behind its pixels, where Pillow looks for it."""
+    return image.format == "PNG" and "exif" not in image.info
+
+
+def _room_for(image: Image.Image) -> int:
+    """Bytes to hold while an image that was opened is decoded.
+
+    Raises:
+        ValueError: more than allowed.
+    """
+    # Pillow only warns between its limit and twice that, and raises above.
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
+    if not _is_turn_hidden(image):
+        return _check_bytes(image, is_turned=_orientation(image) > 1)
+    _check_bytes(image, is_turned=False)
+    return min(decoded_bytes(image, is_turned=True), MAX_DECODED_BYTES)
+
+
+def _check_bytes(image: Image.Image, *, is_turned: bool) -> int:
+    """Bytes that decoding takes, if they are not too many."""
+    needed = decoded_bytes(image, is_turned=is_turned)
+    if needed > MAX_DECODED_BYTES:
+        raise ValueError(
+            f"{image.width} x {image.height} pixels take {needed >> 20} MB to decode, at most "
+            f"{MAX_DECODED_BYTES >> 20} MB are given; make it smaller"
+        )
+    return needed
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     """Convert any mode to RGB."""
+    if image.mode == "RGB" and "transparency" not in image.info and image.format != "WEBP":
+        return image  # not a copy; a WebP's decoder keeps buffers as long as its image
+    if image.width * image.height <= TILE_PIXELS:
+        return _tile_to_rgb(image)
+    # Piece by piece: on the way there are up to four copies.
+    whole = Image.new("RGB", image.size)
+    width = min(image.width, TILE_PIXELS)
+    height = TILE_PIXELS // width
+    for top in range(0, image.height, height):
+        for left in range(0, image.width, width):
+            corner = (min(left + width, image.width), min(top + height, image.height))
+            whole.paste(_tile_to_rgb(image.crop((left, top, *corner))), (left, top))
+    return whole
+
+
+def _tile_to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in SIXTEEN_BIT_MODES:
         # Pillow's own conversion cuts 16-bit levels at 255 instead of scaling them: 257 = 65535 / 255.
         values = np.asarray(image).astype(np.float64)

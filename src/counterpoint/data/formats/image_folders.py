@@ -2,12 +2,14 @@
 
 import csv
 import io
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from counterpoint.core.errors import DataError, UsageError, first_line, nearest
 from counterpoint.core.settings import SourceSettings
+from counterpoint.core.user_files import read_text, shown_name
 from counterpoint.data.formats.image_files import SUFFIXES, Skipped, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_from_folders
@@ -89,22 +91,28 @@ def _find(path: Path, split: str) -> Listing:
     classes = _annotated(annotations) if annotations.is_file() else None
     images = [
         Located(
-            file.relative_to(path).as_posix(),
+            _name_in(path, file),
             file,
-            label=_class_of(file.relative_to(path / split)) if classes is None else classes.get(file.name),
+            label=_class_of(_name_in(path / split, file)) if classes is None else classes.get(file.name),
         )
         for file in files
     ]
     if classes is not None and images and not any(image.label for image in images):
         raise DataError(f"{annotations} names no image of {path / split}")
     skipped = [other for other in others if other != annotations and not _is_box_list(other)]
-    return Listing(images, [Skipped(other.relative_to(path).as_posix(), "no image suffix") for other in skipped])
+    return Listing(images, [Skipped(_name_in(path, other), "no image suffix") for other in skipped])
 
 
-def _class_of(inside: Path) -> str | None:
+def _name_in(folder: Path, file: Path) -> str:
+    """What a file of a folder is called everywhere."""
+    return shown_name(file.relative_to(folder).as_posix())
+
+
+def _class_of(name: str) -> str | None:
     """The first folder below the split."""
     # Tiny ImageNet: train/CLASS/images/x.JPEG has a class, test/images/x.JPEG has none.
-    return inside.parts[0] if len(inside.parts) > 1 and inside.parts[0] != "images" else None
+    top, slash, _ = name.partition("/")
+    return top if slash and top != "images" else None
 
 
 def _is_box_list(path: Path) -> bool:
@@ -154,10 +162,11 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     files, others = list_files(path)
     if not files:
         raise DataError(f"no images in {path} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
-    images = [Located(file.relative_to(path).as_posix(), file) for file in files]
-    # The file of labels may lie in the folder; it is no file that was left out.
-    others = [other for other in others if other.resolve() != Path(settings.labels).resolve()]
-    ignored = [Skipped(other.relative_to(path).as_posix(), "no image suffix") for other in others]
+    images = [Located(_name_in(path, file), file) for file in files]
+    # The file of labels may lie in the folder; it is no file that was left out. Not Path.resolve: links may go round.
+    labels = os.path.realpath(settings.labels)
+    others = [other for other in others if os.path.realpath(other) != labels]
+    ignored = [Skipped(_name_in(path, other), "no image suffix") for other in others]
 
     def label(good: Sequence[Located]) -> Labels | None:
         return labels_from_folders([image.name for image in good])
@@ -190,7 +199,7 @@ def _from_csv(path: Path, settings: SourceSettings) -> list[Located]:
     """One image per row below the header; an empty label is none."""
     try:
         # strict: a quote that is never closed would otherwise swallow the rest of the file as one cell.
-        rows = [row for row in csv.reader(io.StringIO(_text(path)), strict=True) if row]
+        rows = [row for row in csv.reader(io.StringIO(_text(path), newline=None), strict=True) if row]
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as a table: {error}") from None
     if not rows:
@@ -229,9 +238,8 @@ def _located(path: Path, name: str, label: str | None) -> Located:
 def _text(path: Path) -> str:
     """The file as text."""
     try:
-        # utf-8-sig: spreadsheets put a byte order mark before the first column's name.
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path)
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as text: {first_line(error)}") from None
 
 

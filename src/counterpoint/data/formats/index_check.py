@@ -8,7 +8,8 @@ from typing import Literal
 from PIL import Image
 
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.data.formats.image_files import Skipped, decode, read_size
+from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
+from counterpoint.data.formats.image_files import ENCODED, ImageSize, Skipped, decode, read_size
 from counterpoint.data.manifest import FileStamp, Manifest, Row, stamp_of
 from counterpoint.data.stores import NOT_THERE, Located, Read, content_hash
 
@@ -27,6 +28,10 @@ class Known:
     def row(self, image: Located) -> Row | None:
         """The earlier row of an image."""
         return self.rows.get((abspath(image.path), image.name))
+
+    def num_bytes(self, image: Located) -> int:
+        """How many bytes an image in a file of its own, or in a range of one, has."""
+        return self.now[abspath(image.path)].size if image.size is None else image.size
 
     def unchanged(self, image: Located) -> Row | None:
         """The earlier row, if neither the file's stamp nor the place and label of the image changed."""
@@ -59,20 +64,30 @@ def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known
     return Known({(row.file, row.name): row for row in manifest.rows}, manifest.stamps, now)
 
 
-def examine(image: Located, read: Read, use: Callable[[Image.Image], None]) -> Examined:
-    """Read and decode one image; ``use`` gets the picture."""
-    try:
-        content = read(image)
-    except (OSError, ValueError) as error:
-        return Examined(0, "", 0, 0, first_line(error))
-    size = read_size(content)
-    height, width = (size.height, size.width) if size else (0, 0)
-    found = Examined(len(content), content_hash(content), height, width)
-    try:
-        use(decode(content))
-    except ValueError as error:
-        return replace(found, reason=str(error))
-    return found
+def examine(image: Located, read: Read, use: Callable[[Image.Image], None], *, size: int = 0) -> Examined:
+    """Read and decode one image.
+
+    Args:
+        image: where it lies.
+        read: gets its bytes.
+        use: gets the picture.
+        size: how many bytes it has, if reading them takes memory for so many.
+    """
+
+    def used(picture: Image.Image) -> ImageSize:
+        use(picture)
+        return ImageSize(picture.height, picture.width)
+
+    with ENCODED.taken(min(size, MAX_ENCODED_BYTES)):
+        try:
+            content = read(image)
+        except (OSError, ValueError) as error:
+            return Examined(0, "", 0, 0, first_line(error))
+        try:
+            shape, reason = decode(content, used), ""
+        except ValueError as error:
+            shape, reason = read_size(content) or ImageSize(0, 0), first_line(error)
+        return Examined(len(content), content_hash(content), shape.height, shape.width, reason)
 
 
 def judge(image: Located, known: Row | None, found: Examined, altered: Altered) -> Row:

@@ -158,7 +158,8 @@ def _index(
             if pixels_N is not None:
                 pixels_N[number] = to_square(picture, pixels_N.shape[-1])
 
-        return judge(image, known.row(image), examine(image, listing.read, keep), settings.altered)
+        size = known.num_bytes(image) if listing.read is read_bytes else 0
+        return judge(image, known.row(image), examine(image, listing.read, keep, size=size), settings.altered)
 
     def is_renewed(row: Row) -> bool:
         # An altered row keeps the earlier hash; to be taken as it is now it is read again, though its stamp is known.

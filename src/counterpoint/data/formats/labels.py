@@ -3,6 +3,7 @@
 # N samples
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,11 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.user_files import read_text
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.stores import Located
+
+MAX_DIGITS = 18  # of a label that is a whole number; int64 holds them
 
 
 @dataclass(frozen=True)
@@ -97,12 +101,10 @@ def number_known(values: Sequence[str | int | None]) -> Labels:
 def _read_rows(path: Path) -> dict[str, str]:
     """File name to label."""
     try:
-        # utf-8-sig: spreadsheets put a byte order mark before the first column's name.
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            rows = [row for row in csv.reader(stream) if row]
+        rows = [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row]
     except FileNotFoundError:
         raise UsageError(f"labels file {path} does not exist") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise UsageError(f"labels file {path} cannot be read: {error}") from None
     if not rows or min(len(row) for row in rows) < 2:
         raise DataError(f"{path} must have the columns file,label in every row")
@@ -146,5 +148,7 @@ def own_labels(images: Sequence[Located]) -> Labels | None:
     if not known:
         return None
     # "007" is a name, since 7 would not give it back; "²" is a digit to ``isdigit`` but no number to ``int``.
-    is_whole = all(label.isascii() and label.isdigit() and str(int(label)) == label for label in known)
+    is_whole = all(
+        len(label) <= MAX_DIGITS and label.isascii() and label.isdigit() and str(int(label)) == label for label in known
+    )
     return number_known([int(label) if is_whole and label else label for label in labels])

@@ -4,7 +4,13 @@ Own code beside ``np.load``, which takes memory for whatever a header promises, 
 reads no member in pieces.
 """
 
+import ast
+import io
 import math
+import os
+import re
+import reprlib
+import warnings
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
@@ -16,6 +22,7 @@ from typing import IO
 import numpy as np
 
 from counterpoint.core.errors import DataError, UsageError, first_line
+from counterpoint.core.user_files import available_memory, open_regular
 
 NPZ_ERRORS = (
     OSError,
@@ -26,10 +33,16 @@ NPZ_ERRORS = (
     NotImplementedError,
     RuntimeError,  # an encrypted member
     MemoryError,
-    SyntaxError,  # a header that is no Python literal
+    OverflowError,
+    TypeError,
     zipfile.BadZipFile,
     zlib.error,
 )
+MAX_HEADER_BYTES = 10_000  # NumPy's own bound
+CHUNK_BYTES = 1 << 20
+MAX_PIECE_BYTES = 1 << 24  # read at once of an archive: a list of a hundred thousand members
+# An array that unpacks to more than this may not be packed tighter: sprites of two colours are packed 116 to 1.
+MAX_EASY_BYTES, MAX_PACKING = 1 << 28, 250
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,7 @@ def npz_keys(path: Path) -> tuple[str, ...]:
     Raises:
         DataError: not a zip archive.
     """
-    with _readable(path), zipfile.ZipFile(path) as archive:
+    with _readable(path), _archive(path) as archive:
         return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
 
 
@@ -76,7 +89,7 @@ def holds_objects(path: Path, key: str) -> bool:
     Raises:
         DataError: the archive or the header is damaged.
     """
-    with _readable(path), zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as stream:
+    with _readable(path), _archive(path) as archive, archive.open(f"{key}.npy") as stream:
         # Not by ``read_header``, which refuses objects.
         return _parse_header(stream).dtype.hasobject
 
@@ -88,10 +101,10 @@ def read_npy(path: Path) -> np.ndarray:
         UsageError: it does not exist.
         DataError: as for ``read_npz``.
     """
-    if not path.exists():
+    if not os.path.exists(path):  # False for names that no file can have, where Path.exists raises
         raise UsageError(f"{path} does not exist")
-    with _readable(path), path.open("rb") as stream:
-        return _read_rest(stream, read_header(stream, path.stat().st_size))
+    with _readable(path), open_regular(path) as stream:
+        return _read_rest(stream, read_header(stream, os.fstat(stream.fileno()).st_size))
 
 
 @contextmanager
@@ -101,8 +114,9 @@ def open_member(path: Path, key: str) -> Iterator[tuple[IO[bytes], ArrayHeader]]
     Raises:
         DataError: as for ``read_npz``; also when the bytes turn out to be damaged while they are read.
     """
-    with _readable(path), zipfile.ZipFile(path) as archive:
+    with _readable(path), _archive(path) as archive:
         member = archive.getinfo(f"{key}.npy")
+        _check_packing(member)
         with archive.open(member) as stream:
             yield stream, read_header(stream, member.file_size)
 
@@ -120,29 +134,80 @@ def read_header(stream: IO[bytes], num_bytes: int) -> ArrayHeader:
     header = _parse_header(stream)
     if header.dtype.hasobject:
         raise ValueError("it holds Python objects, which are never unpickled")
-    # Two negative lengths have a positive product.
-    if any(length < 0 for length in header.shape) or header.num_bytes != num_bytes - stream.tell():
-        raise ValueError(f"an array of shape {header.shape} does not fit its {num_bytes:,} bytes")
+    if header.num_bytes != num_bytes - stream.tell():
+        raise ValueError(f"an array of shape {_short(header.shape)} does not fit its {num_bytes:,} bytes")
+    if header.num_bytes > available_memory():
+        raise ValueError(
+            f"an array of {header.num_bytes:,} bytes does not fit the memory: {available_memory():,} are free"
+        )
     return header
 
 
 def _parse_header(stream: IO[bytes]) -> ArrayHeader:
-    """Header as it is written; NumPy parses it as a literal and runs nothing."""
+    """Header as it is written: a literal, of which nothing is run."""
     version = np.lib.format.read_magic(stream)
-    # Version 3 differs from 2 in the encoding of field names only, which plain arrays do not have.
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, is_fortran, dtype = read(stream)
-    return ArrayHeader(shape, dtype, is_fortran)
+    # Versions 2 and 3 have four bytes for the length; 3 differs in the encoding of field names only.
+    width = 2 if version == (1, 0) else 4
+    length = int.from_bytes(stream.read(width), "little")
+    if version > (3, 0) or length > MAX_HEADER_BYTES:
+        raise ValueError(f"its header of version {version[0]} and {length:,} bytes is none that NumPy writes")
+    written = stream.read(length)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Python's own, about odd numbers in damaged headers
+            # Python 2 wrote 10L for 10.
+            fields = ast.literal_eval(re.sub(rb"(?<=\d)L\b", b"", written).decode("latin-1").strip())
+            shape, is_fortran = fields["shape"], fields["fortran_order"]
+            dtype = np.lib.format.descr_to_dtype(fields["descr"])
+    except Exception:  # whatever Python's and NumPy's parsers say of a damaged literal
+        raise ValueError("its header cannot be read") from None
+    # type(...) is int: True is an int, too.
+    if type(shape) is not tuple or any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"its header has no shape but {_short(shape)}")
+    return ArrayHeader(shape, dtype, bool(is_fortran))
 
 
 def _read_rest(stream: IO[bytes], header: ArrayHeader) -> np.ndarray:
     """The array behind a header; writable."""
-    # A bytearray, since an array over ``bytes`` is read-only, and torch warns of those.
-    content = bytearray(stream.read())
-    if len(content) != header.num_bytes:
-        raise ValueError(f"{len(content):,} bytes where {header.num_bytes:,} should be")
-    array = np.frombuffer(content, dtype=header.dtype) if content else np.empty(0, header.dtype)
+    # Memory is taken page by page as bytes come, and no second copy of them is made.
+    content = np.empty(header.num_bytes, np.uint8)
+    filled = 0
+    while filled < len(content) and (piece := stream.read(min(CHUNK_BYTES, len(content) - filled))):
+        content[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
+        filled += len(piece)
+    if filled != len(content) or stream.read(1):
+        raise ValueError(f"{filled:,} bytes where {header.num_bytes:,} should be")
+    array = content.view(header.dtype) if filled else np.empty(0, header.dtype)
     return array.reshape(header.shape, order="F" if header.is_fortran else "C")
+
+
+def _check_packing(member: zipfile.ZipInfo) -> None:
+    """Refuse an array that was made to fill the memory."""
+    if member.file_size > max(MAX_EASY_BYTES, MAX_PACKING * member.compress_size):
+        raise ValueError(
+            f"{member.filename} unpacks {member.compress_size:,} bytes to {member.file_size:,}; above "
+            f"{MAX_EASY_BYTES:,} at most {MAX_PACKING} times as many are taken, so save such data unpacked (np.savez)"
+        )
+
+
+class _PieceReader(io.BufferedReader):
+    """Reads no more than a piece at once: sizes in a damaged archive may be any number."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > MAX_PIECE_BYTES:
+            raise ValueError(f"its list of members has {size:,} bytes, at most {MAX_PIECE_BYTES:,} are read")
+        return super().read(MAX_PIECE_BYTES if size is None or size < 0 else size)
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive."""
+    with _PieceReader(open_regular(path).detach()) as stream, zipfile.ZipFile(stream) as archive:
+        yield archive
+
+
+def _short(value: object) -> str:
+    """A value in one line of bounded length, however deep it is nested."""
+    return reprlib.repr(value)
 
 
 @contextmanager

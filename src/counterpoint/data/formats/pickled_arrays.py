@@ -10,6 +10,7 @@ attribute is looked up, no function of the file's choosing is called. Whatever e
 import io
 import math
 import pickletools
+import reprlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from typing import Any
 import numpy as np
 
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.user_files import read_regular
 
 MAX_BYTES = 1 << 29  # CIFAR-100's training file, the largest of its kind, has 155 MB
-MAX_OPCODES = 10_000_000
+MAX_OPCODES = 2_000_000  # CIFAR-100's has 400,000
+MAX_AXES = 8
 MAX_SHOWN = 80  # characters of a file's own text in an error
 BYTE_CODES = ("u1", "uint8", "|u1", "B")
 
@@ -64,14 +67,13 @@ def read_pickled(path: Path) -> dict[str, Any]:
         DataError: it asks for anything else, is damaged, or is not such a file.
     """
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise ValueError(f"it has {size:,} bytes, at most {MAX_BYTES:,} are read")
+        content = read_regular(path, MAX_BYTES)
         with warnings.catch_warnings(action="ignore"):  # the parser's own, about odd escapes in damaged text
-            found = _follow(path.read_bytes())
+            found = _follow(content)
         if not isinstance(found, dict):
             raise ValueError("it should hold a dictionary")
-        return {str(key): _leaf(value) for key, value in found.items()}
+        texts: dict[int, str] = {}
+        return {str(key): _leaf(value, texts) for key, value in found.items()}
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} cannot be read as plain data: {first_line(error)}; it is never unpickled") from None
 
@@ -101,6 +103,14 @@ class _Machine:
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memory: dict[int, Any] = {}
+        self.num_encoded = 0
+
+    def encoded(self, text: str) -> bytes:
+        """Bytes that were written as text; one text that is named often makes more of them than the file has."""
+        self.num_encoded += len(text)
+        if self.num_encoded > MAX_BYTES:
+            raise ValueError(f"its texts make more than {MAX_BYTES:,} bytes")
+        return text.encode("latin-1")
 
     def pop(self) -> Any:
         """Take the top value, which must not be a mark."""
@@ -151,6 +161,8 @@ def _name(machine: _Machine, text: str) -> None:
 
 def _named_by_stack(machine: _Machine, _: Any) -> None:
     name, module = machine.pop(), machine.pop()
+    if not isinstance(name, str) or not isinstance(module, str):
+        raise TypeError("a name that is no text")
     _name(machine, f"{module}.{name}")
 
 
@@ -159,7 +171,7 @@ def _reduce(machine: _Machine, _: Any) -> None:
     # CLASSES may be named, as arguments, but not called.
     if not isinstance(name, _Name) or name.text not in CALLS or not isinstance(arguments, tuple):
         raise ValueError("a file may call nothing")
-    machine.stack.append(CALLS[name.text](arguments))
+    machine.stack.append(CALLS[name.text](machine, arguments))
 
 
 def _build(machine: _Machine, _: Any) -> None:
@@ -169,54 +181,60 @@ def _build(machine: _Machine, _: Any) -> None:
         return
     # ndarray.__setstate__: version, shape, type, order, bytes.
     _, shape, code, is_fortran, raw = state
+    raw = machine.encoded(raw) if isinstance(raw, str) else raw  # Python 2 wrote bytes as text
     machine.top(_Bytes).array = _array(raw, shape, code, order="F" if is_fortran else "C")
 
 
-def _new_array(arguments: tuple[Any, ...]) -> _Bytes:
+def _new_array(machine: _Machine, arguments: tuple[Any, ...]) -> _Bytes:
     return _Bytes()
 
 
-def _new_type(arguments: tuple[Any, ...]) -> _TypeCode:
-    return _TypeCode(str(arguments[0]))
+def _new_type(machine: _Machine, arguments: tuple[Any, ...]) -> _TypeCode:
+    if not isinstance(arguments[0], str):
+        raise TypeError("an element type that is no text")
+    return _TypeCode(arguments[0])
 
 
-def _from_buffer(arguments: tuple[Any, ...]) -> _Bytes:
+def _from_buffer(machine: _Machine, arguments: tuple[Any, ...]) -> _Bytes:
     raw, code, shape, order = arguments
     return _Bytes(_array(raw, shape, code, order=order))
 
 
-def _encoded(arguments: tuple[Any, ...]) -> bytes:
+def _encoded(machine: _Machine, arguments: tuple[Any, ...]) -> bytes:
     """Bytes as Python 3 writes them for Python 2: text and the name of its encoding, which is Latin-1."""
     text, encoding = arguments
     if encoding.lower() not in ("latin1", "latin-1"):
         raise ValueError(f"bytes encoded as {_short(encoding)}")
-    return text.encode("latin-1")
+    return machine.encoded(text)
 
 
 def _array(raw: Any, shape: Any, code: Any, *, order: Any) -> np.ndarray:
     """Byte array of a shape that its bytes fill exactly."""
-    raw = raw.encode("latin-1") if isinstance(raw, str) else raw  # Python 2 wrote bytes as text
     if not isinstance(code, _TypeCode) or code.code not in BYTE_CODES:
         raise ValueError("an array of something else than bytes")
     # type(...) is int: True is an int, too. The product is Python's, which does not overflow.
-    if not all(type(length) is int and length >= 0 for length in shape) or math.prod(shape) != len(raw):
+    is_shape = isinstance(shape, tuple) and len(shape) <= MAX_AXES
+    if not (is_shape and all(type(length) is int and length >= 0 for length in shape)) or math.prod(shape) != len(raw):
         raise ValueError(f"an array of shape {_short(shape)} with {len(raw):,} bytes")
     return np.frombuffer(raw, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
 
 
-def _leaf(value: Any) -> Any:
+def _leaf(value: Any, texts: dict[int, str]) -> Any:
     """A value of the dictionary without the machine's own records: an array, a plain value, or a list of such."""
     if isinstance(value, _Bytes):
         if value.array is None:
             raise ValueError("an array without its bytes")
         return value.array
-    return [_atom(item) for item in value] if isinstance(value, list) else _atom(value)
+    return [_atom(item, texts) for item in value] if isinstance(value, list) else _atom(value, texts)
 
 
-def _atom(value: Any) -> str | int | None:
+def _atom(value: Any, texts: dict[int, str]) -> str | int | None:
     """Text, a whole number or nothing."""
     if isinstance(value, bytes):
-        return value.decode("latin-1")
+        # Once for each object: a list may hold one of a megabyte a million times.
+        if id(value) not in texts:
+            texts[id(value)] = value.decode("latin-1")
+        return texts[id(value)]
     if value is None or isinstance(value, str | int):
         return value
     raise ValueError(f"a {type(value).__name__} where text or a number should be")
@@ -224,9 +242,11 @@ def _atom(value: Any) -> str | int | None:
 
 def _short(value: Any) -> str:
     """A value in one line of bounded length."""
-    return repr(value)[:MAX_SHOWN]
+    return BRIEF.repr(value)[:MAX_SHOWN]
 
 
+BRIEF = reprlib.Repr()  # of values nested without end: a tuple that holds another twice, and so on, doubles each time
+BRIEF.maxlevel, BRIEF.maxstring, BRIEF.maxother = 2, MAX_SHOWN, MAX_SHOWN
 VALUES = frozenset(
     [
         "BININT",
@@ -273,7 +293,7 @@ STEPS: Mapping[str, Callable[[_Machine, Any], None]] = {
     "BUILD": _build,
 }
 CLASSES = frozenset({"numpy.ndarray"})
-CALLS: Mapping[str, Callable[[tuple[Any, ...]], Any]] = {
+CALLS: Mapping[str, Callable[[_Machine, tuple[Any, ...]], Any]] = {
     # Under both names: NumPy 2 renamed numpy.core to numpy._core.
     "numpy.core.multiarray._reconstruct": _new_array,
     "numpy._core.multiarray._reconstruct": _new_array,

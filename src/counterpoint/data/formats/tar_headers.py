@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from counterpoint.core.user_files import open_regular
+
 BLOCK = 512
 SEARCH_BYTES = 1 << 20
+# In one archive, where headers are damaged: a few seconds' work.
+MAX_SEARCHED_BYTES = 8 << 30
+MAX_MAGIC_WORDS = 100_000
+SPENT = (
+    f"damaged, and no more than {MAX_SEARCHED_BYTES:,} bytes and {MAX_MAGIC_WORDS:,} possible headers are searched; "
+    "pack the shard again"
+)
 MAX_EXTENSION = 1 << 20  # of a long name or a pax header
+MAX_DIGITS = 7  # of a length in a pax header
 END_BYTES = 2 * BLOCK  # an archive ends with two blocks of zeros
 MAGIC, MAGIC_AT = b"ustar", 257
 CHECKSUM = slice(148, 156)
@@ -75,6 +85,29 @@ class Extension:
     is_sparse: bool = False
 
 
+@dataclass
+class Search:
+    """How much of an archive may yet be searched for headers: it may be one hole of a terabyte, or all magic words."""
+
+    num_bytes: int = MAX_SEARCHED_BYTES
+    num_words: int = MAX_MAGIC_WORDS
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Bytes where a header should be.
+
+    Attributes:
+        following: where the next header is, or the end of the file.
+        is_end: nothing more is to be said of the archive.
+        problem: what was here, unless it is the end mark.
+    """
+
+    following: int
+    is_end: bool = False
+    problem: Unreadable | None = None
+
+
 def members_of(path: Path) -> Iterator[Member | Unreadable]:
     """Walk the headers of an archive in order; after a damaged one the walk goes on at the next that is valid.
 
@@ -85,21 +118,19 @@ def members_of(path: Path) -> Iterator[Member | Unreadable]:
         OSError: the archive cannot be read.
     """
     extension, place, is_ended = Extension(), 0, False
-    with path.open("rb") as stream:
+    search = Search()
+    with open_regular(path) as stream:
         end = os.fstat(stream.fileno()).st_size
         while place < end:
             # Invariant: a header should begin at ``place``, and ``extension`` is what the blocks before said of it.
             block = _read(stream, place, BLOCK)
             header = parse_header(block)
             if header is None:
-                # From the next byte, not the next block: lost or inserted bytes shift all that follows.
-                following = _next_header(stream, place + 1, end)
-                is_empty = not any(any(chunk) for chunk in _chunks(stream, place, following))
-                # Zeros to the end of the file are the end mark and its padding; before another header they are a gap.
-                is_ended = is_empty and following == end and end - place >= END_BYTES
-                yield from () if is_ended else (_gap(block, place, following, is_empty=is_empty),)
+                gap = _gap(stream, place, end, search)
+                is_ended = gap.is_end
+                yield from () if gap.problem is None else (gap.problem,)
                 # A long name before the gap belongs to a member that is lost.
-                place, extension = following, Extension()
+                place, extension = gap.following, Extension()
             elif header.kind in EXTENSIONS:
                 # Bounded: the size in a damaged header may be any number.
                 extension = _extend(extension, header, _read(stream, place + BLOCK, min(header.size, MAX_EXTENSION)))
@@ -158,7 +189,20 @@ def _member(header: Header, extension: Extension, offset: int, end: int) -> Memb
     return Member(name, offset, _size(header, extension, end - offset))
 
 
-def _gap(block: bytes, place: int, following: int, *, is_empty: bool) -> Unreadable:
+def _gap(stream: BinaryIO, place: int, end: int, search: Search) -> Gap:
+    """What lies where a header should be, up to the next one."""
+    # From the next byte, not the next block: lost or inserted bytes shift all that follows.
+    following = _next_header(stream, place + 1, end, search)
+    if following is None:
+        return Gap(end, True, Unreadable(f"bytes {place} to {end}", SPENT, is_damage=True, is_lost=True))
+    is_empty = not any(chunk.strip(b"\0") for chunk in _chunks(stream, place, following))
+    # Zeros to the end of the file are the end mark and its padding; before another header they are a gap.
+    if is_empty and following == end and end - place >= END_BYTES:
+        return Gap(following, True)
+    return Gap(following, problem=_named_gap(_read(stream, place, BLOCK), place, following, is_empty=is_empty))
+
+
+def _named_gap(block: bytes, place: int, following: int, *, is_empty: bool) -> Unreadable:
     """Name what lies where a header should be."""
     reach = f"bytes {place} to {following}"
     if is_empty:
@@ -188,28 +232,38 @@ def _extend(extension: Extension, header: Header, content: bytes) -> Extension:
 
 def _pax_fields(content: bytes) -> dict[str, str]:
     """Fields of a pax header, as far as it can be read: lines of `length key=value`."""
-    fields = {}
-    while content:
-        digits, _, rest = content.partition(b" ")
+    fields, start = {}, 0
+    while start < len(content):
+        digits = content[start : start + MAX_DIGITS + 1].partition(b" ")[0]
         # A length counts its own digits and the blank; less is damage, and 0 would not advance the loop.
-        if not digits.isdigit() or len(digits) > 7 or int(digits) <= len(digits) + 1:
+        if not digits.isdigit() or len(digits) > MAX_DIGITS or int(digits) <= len(digits) + 1:
             break
-        line, content = rest[: int(digits) - len(digits) - 1], content[int(digits) :]
-        key, _, value = line.rstrip(b"\n").partition(b"=")
+        stop = start + int(digits)
+        key, _, value = content[start + len(digits) + 1 : stop].rstrip(b"\n").partition(b"=")
         fields[_text(key)] = _text(value)
+        start = stop
     return fields
 
 
-def _next_header(stream: BinaryIO, start: int, end: int) -> int:
-    """Where the next valid header begins, at any byte; the end of the file when there is none."""
+def _next_header(stream: BinaryIO, start: int, end: int, search: Search) -> int | None:
+    """Where the next valid header begins, at any byte; the end of the file when there is none.
+
+    None when nothing is left of the search.
+    """
     # A header that begins in a chunk has its magic word in the same chunk or in the overlap.
     overlap = MAGIC_AT + len(MAGIC)
     place = start
     while place < end:
+        if search.num_bytes <= 0:
+            return None
         chunk = _read(stream, place, SEARCH_BYTES + overlap)
+        search.num_bytes -= len(chunk)
         found = chunk.find(MAGIC)
         while found >= 0:
             begin = place + found - MAGIC_AT
+            search.num_words -= 1
+            if search.num_words < 0:
+                return None
             # The word may stand in an image by chance; the checksum then does not fit.
             if begin >= start and parse_header(_read(stream, begin, BLOCK)) is not None:
                 return begin

@@ -3,12 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.pickled_arrays import read_pickled
-from counterpoint.data.sets.published import PublishedSet, RawSet, first_folder, fitting_labels, names_in, read_bytes
+from counterpoint.data.sets.published import (
+    PublishedSet,
+    RawSet,
+    first_folder,
+    fitting_labels,
+    missing,
+    names_in,
+    read_bytes,
+)
 from counterpoint.data.source import NamedSource
 
 SIDE = 32
@@ -90,8 +99,7 @@ def read_cifar(root: Path, files: CifarFiles, split: str, hint: str) -> RawSet:
 
 def _python_part(path: Path, files: CifarFiles, hint: str) -> tuple[np.ndarray, np.ndarray]:
     """Images and class numbers of one pickled file: rows of red, green and blue planes, and a list of class numbers."""
-    read_bytes(path, hint, at_most=0)
-    content = read_pickled(path)
+    content = _read_pickled(path, hint)
     rows, labels = content.get("data"), content.get(files.label_key)
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != NUM_PIXELS:
         found = rows.shape if isinstance(rows, np.ndarray) else type(rows).__name__
@@ -103,11 +111,17 @@ def _python_part(path: Path, files: CifarFiles, hint: str) -> tuple[np.ndarray, 
     return rows.reshape(-1, 3, SIDE, SIDE), numbers
 
 
+def _read_pickled(path: Path, hint: str) -> dict[str, Any]:
+    """A pickled file, if it is there."""
+    if not path.exists():
+        raise missing(path, hint)
+    return read_pickled(path)
+
+
 def _names_of(path: Path, files: CifarFiles, hint: str) -> tuple[str, ...]:
     """Class names of the python version."""
-    read_bytes(path, hint, at_most=0)
     key, count = files.meta[1], files.num_classes
-    names = read_pickled(path).get(key)
+    names = _read_pickled(path, hint).get(key)
     if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
         raise DataError(f"{path}: {key!r} must be a list of {count} class names")
     return tuple(names)

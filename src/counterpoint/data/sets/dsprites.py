@@ -47,7 +47,7 @@ RADIUS = 16  # pixels from a sprite's centre that no outline reaches; centres ke
 SIZES = (10.7, 14.8, 10.9)  # at scale 1: half side, long half axis, the heart's unit
 OFFSET = (0.4, 0.3)  # of a sprite's centre from its pixel's, right and down: on it, turned squares would coincide
 FLATNESS = 2.0  # long over short axis of the ellipse
-CHUNK = 8192
+CHUNK = 4096
 
 
 @dataclass(frozen=True)

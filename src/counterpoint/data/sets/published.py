@@ -13,6 +13,7 @@ import torch
 
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.settings import SourceSettings
+from counterpoint.core.user_files import read_regular
 from counterpoint.data.formats.indexed_images import MEMORY_BUDGET_BYTES
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import (
@@ -26,6 +27,8 @@ from counterpoint.data.source import (
     source_of,
 )
 from counterpoint.data.stores import Store
+
+MAX_FILE_BYTES = 2 << 30  # SVHN's largest has 1.3 GB; STL-10's are never read whole
 
 
 class LargeImages(Store, Protocol):
@@ -131,15 +134,14 @@ def missing(path: Path, hint: str) -> DataError:
     return DataError(f"{path} is missing; {hint}")
 
 
-def read_bytes(path: Path, hint: str, *, at_most: int | None = None) -> bytes:
-    """Read a file, or only its beginning.
+def read_bytes(path: Path, hint: str) -> bytes:
+    """Read a whole file.
 
     Raises:
-        DataError: missing (says how to get it) or not readable.
+        DataError: missing (says how to get it), not readable, or larger than any that is published.
     """
     try:
-        with path.open("rb") as stream:
-            return stream.read() if at_most is None else stream.read(at_most)
+        return read_regular(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         raise missing(path, hint) from None
     except OSError as error:

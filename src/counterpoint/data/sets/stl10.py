@@ -3,6 +3,7 @@
 # N samples, C channels, H height, W width
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import DataError
+from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.user_files import open_regular
 from counterpoint.data.sets.published import (
     PublishedSet,
     RawSet,
@@ -50,7 +52,9 @@ class PlaneFile:
         """The file as an array (n, c, w, h) that is read where it is used."""
         # Column by column: the width is the slower of the two axes of a plane.
         channels, height, width = STL10_SHAPE
-        return np.memmap(self.path, dtype=np.uint8, mode="r", shape=(self.num_images, channels, width, height))
+        shape = (self.num_images, channels, width, height)
+        with open_regular(self.path) as stream:
+            return np.memmap(stream, dtype=np.uint8, mode="r", shape=shape)
 
 
 @dataclass(frozen=True)
@@ -102,9 +106,14 @@ def find_stl10(root: Path, split: str, hint: str) -> RawSet:
 
 def _plane_file(path: Path, hint: str) -> PlaneFile:
     """A file of images, if its size fits."""
-    if not path.is_file():
-        raise missing(path, hint)
-    size, length = path.stat().st_size, math.prod(STL10_SHAPE)
+    length = math.prod(STL10_SHAPE)
+    try:
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+    except FileNotFoundError:
+        raise missing(path, hint) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {first_line(error)}") from None
     if not size or size % length:
         raise DataError(f"{path} must hold images of {length} bytes, got {size:,} bytes; it is cut off")
     return PlaneFile(path, size // length)

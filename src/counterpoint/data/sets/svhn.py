@@ -12,12 +12,14 @@ import struct
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.data.sets.published import PublishedSet, RawSet, fitting_labels, missing
+from counterpoint.core.user_files import read_regular
+from counterpoint.data.sets.published import MAX_FILE_BYTES, PublishedSet, RawSet, fitting_labels, missing
 from counterpoint.data.source import NamedSource
 
 SVHN_SHAPE = (32, 32, 3)
@@ -30,7 +32,7 @@ def read_svhn(root: Path, split: str, hint: str) -> RawSet:
         DataError: the file is missing, damaged, or holds something else.
     """
     path = root / f"{split}_32x32.mat"
-    if not path.is_file():
+    if not path.exists():
         raise missing(path, hint)
     content = read_mat(path, ("X", "y"))
     images_HWCN, digits = (content.get(name, np.zeros(0)) for name in ("X", "y"))
@@ -60,7 +62,8 @@ VALUE_TYPES: Mapping[int, str] = {
 }
 COMPLEX = 0x0800
 MAX_AXES = 32
-MAX_UNPACKED = 1 << 31  # SVHN's largest array has 1.6 GB
+MAX_ELEMENTS = 1000  # of a file; SVHN's have two
+MAX_EASY_BYTES, MAX_PACKING = 1 << 26, 20  # photographs are packed 2 to 1 at most
 MAT_ERRORS = (OSError, ValueError, struct.error, zlib.error, MemoryError, OverflowError)
 
 
@@ -83,12 +86,14 @@ def read_mat(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         DataError: another form, damaged, or cut off.
     """
     try:
-        content = memoryview(path.read_bytes())
+        content = memoryview(read_regular(path, MAX_FILE_BYTES))
         order = ORDERS.get(bytes(content[HEADER_BYTES - 2 : HEADER_BYTES]))
         if order is None:
             raise ValueError("it does not begin as such a file does")
         found = {}
-        for element in _elements(content[HEADER_BYTES:], order, is_top=True):
+        for number, element in enumerate(_elements(content[HEADER_BYTES:], order, is_top=True)):
+            if number == MAX_ELEMENTS:
+                raise ValueError(f"more than {MAX_ELEMENTS} elements")
             whole = _unpacked(element, order)
             if whole.kind == ARRAY:
                 found.update(_array(whole.content, order, names))
@@ -120,12 +125,13 @@ def _unpacked(element: _Element, order: str) -> _Element:
         return element
     unpacker = zlib.decompressobj()
     # Bounded: a megabyte of zeros, packed, is a kilobyte.
-    content = unpacker.decompress(element.content, MAX_UNPACKED)
+    at_most = MAX_EASY_BYTES + MAX_PACKING * len(element.content)
+    content = unpacker.decompress(element.content, at_most)
     if not unpacker.eof:
-        raise ValueError("a packed element is cut off or too large")
-    inner = list(_elements(memoryview(content), order))
+        raise ValueError(f"a packed element is cut off, or unpacks to more than {at_most:,} bytes")
+    inner = list(islice(_elements(memoryview(content), order), 2))
     if len(inner) != 1:
-        raise ValueError(f"a packed element holds {len(inner)} others")
+        raise ValueError("a packed element does not hold one other")
     return inner[0]
 
 

@@ -1,0 +1,98 @@
+"""Files that a user names, opened for reading: regular ones only, and read up to a bound.
+
+A pipe would be waited for and a device need not end, whatever their names are. A reader of data opens its files here.
+"""
+
+import codecs
+import io
+import os
+import stat
+from pathlib import Path
+
+MAX_TEXT_BYTES = 1 << 29  # five million lines of a hundred letters
+OTHER_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: str | Path) -> io.BufferedReader:
+    """Open a regular file, or a link to one, for reading bytes.
+
+    Raises:
+        OSError: it is missing, cannot be read, or is something else; the text says what.
+    """
+    return open(path, "rb", opener=_handle)
+
+
+def read_regular(path: str | Path, at_most: int) -> bytes:
+    """All bytes of a regular file.
+
+    Raises:
+        OSError: as for ``open_regular``, or it has more bytes than ``at_most``, of which then none is read.
+    """
+    with open_regular(path) as stream:
+        check_size(os.fstat(stream.fileno()).st_size, at_most)
+        # Bounded once more: a file may grow meanwhile.
+        return stream.read(at_most)
+
+
+def read_text(path: str | Path, at_most: int = MAX_TEXT_BYTES) -> str:
+    """Text of a regular file in UTF-8; the byte order mark that spreadsheets put before it is dropped.
+
+    Raises:
+        OSError: as for ``read_regular``.
+        ValueError: it is not UTF-8, or holds a NUL, which no name of a file can.
+    """
+    content = read_regular(path, at_most)
+    place = content.find(b"\0")
+    if place >= 0:
+        line = content.count(b"\n", 0, place) + 1
+        raise ValueError(f"line {line} has a NUL character, so it is no text file")
+    return codecs.decode(content, "utf-8-sig")
+
+
+def check_size(size: int, at_most: int) -> None:
+    """Refuse more bytes than a reader takes, before any is read.
+
+    Raises:
+        OSError: too many.
+    """
+    if size > at_most:
+        raise OSError(f"it has {size:,} bytes, at most {at_most:,} are read")
+
+
+def available_memory() -> int:
+    """Bytes of memory that this machine can give now; all it has where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def shown_name(name: str) -> str:
+    r"""A file's name as text that any file can hold: bytes that are not UTF-8 become escapes.
+
+    >>> shown_name("caf\udce9.png")
+    'caf\\udce9.png'
+    """
+    # Python keeps a byte that is not UTF-8 as a surrogate, which no codec writes.
+    return name.encode(errors="backslashreplace").decode()
+
+
+def _handle(path: str, flags: int) -> int:
+    """Open without waiting for the other end of a pipe, and keep regular files only."""
+    try:
+        # Of regular files O_NONBLOCK changes nothing.
+        handle = os.open(path, flags | os.O_NONBLOCK)
+    except ValueError:
+        raise OSError("no file can have this name") from None  # a NUL, or a surrogate that stands for no byte
+    kind = stat.S_IFMT(os.fstat(handle).st_mode)
+    if kind == stat.S_IFREG:
+        return handle
+    os.close(handle)
+    raise OSError(f"it is {OTHER_KINDS.get(kind, 'something else')}, not a regular file")
