@@ -1,8 +1,10 @@
 """A run whose files were changed or damaged: refused by name, or gone on with from what verifies."""
 
 import json
+import os
 import shutil
-import threading
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from counterpoint.core.files import read_sealed
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.engine import loop
+from counterpoint.runs import holding
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 8, "quiet": True, "engine": {"checkpoint_every": 1}}
 LINES = ("metrics.jsonl", "timings.jsonl")
@@ -202,36 +205,39 @@ def test_what_a_killed_save_left_is_cleared_when_the_run_is_next_held(stopped: P
 
 
 def test_two_starts_in_one_folder_never_mix(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first is held just before it makes the folder, the second runs through; both seeds are known."""
-    out, reached, go_on = tmp_path / "run", threading.Event(), threading.Event()
-    from counterpoint.runs import holding
+    """The other starts when this one holds the folder and is about to make it."""
+    out, original, said = tmp_path / "run", holding.create_run, []
 
-    original = holding.create_run
-    said: list[BaseException] = []
-
-    def waits(path: Path, *, overwrite: bool) -> RunFolder:
-        reached.set()
-        assert go_on.wait(60)
+    def interleaved(path: Path, *, overwrite: bool) -> RunFolder:
+        words = [sys.executable, "-m", "counterpoint", "train", "--data", str(data), "--out", str(out), "--seed", "2"]
+        said.append(subprocess.run(words, capture_output=True, text=True, check=False))
         return original(path, overwrite=overwrite)
 
-    def first() -> None:
-        try:
-            cp.train(data, out=out, seed=1, **SETTINGS)
-        except BaseException as error:
-            said.append(error)
-
-    monkeypatch.setattr(holding, "create_run", waits)
-    thread = threading.Thread(target=first)
-    thread.start()
-    assert reached.wait(60)
-    monkeypatch.setattr(holding, "create_run", original)
-    with pytest.raises(RunError, match="in use by process"):
-        cp.train(data, out=out, seed=2, **SETTINGS)
-    go_on.set()
-    thread.join()
-    assert said == []
+    monkeypatch.setattr(holding, "create_run", interleaved)
+    cp.train(data, out=out, seed=1, **SETTINGS)
+    assert said[0].returncode == 2
+    assert f"{out} is in use by process" in said[0].stderr
     assert read_sealed(out / "run.json")["seed"] == 1
     assert cp.verify(out, quiet=True).is_intact
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timings.jsonl", "arrays.npz", "run.json"])
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_what_is_no_regular_file_is_not_read(stopped: Path, name: str, kind: str) -> None:
+    path = stopped / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    with pytest.raises(RunError, match="not a regular file"):
+        cp.report(stopped, out=stopped / "page.html", bare=True, quiet=True)
+
+
+def test_checkpoints_with_an_endless_file_are_passed_over(stopped: Path) -> None:
+    state = max((stopped / "checkpoints").glob("step-*")) / "state.json"
+    state.unlink()
+    state.symlink_to("/dev/zero")
+    assert not cp.verify(stopped, quiet=True).is_intact
+    cp.resume(stopped, quiet=True)
+    assert RunFolder(stopped).read_status().status == "finished"
 
 
 def test_the_disk_that_fails_again_does_not_hide_the_first_cause(

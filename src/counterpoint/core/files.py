@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.user_files import read_text
+from counterpoint.core.user_files import open_regular, read_text
 
 HASH_CHUNK_BYTES = 1 << 20
 TEMPORARY = ".tmp"  # in the names of files that are not finished
@@ -33,7 +33,7 @@ class Seal:
 def sha256_of(path: Path) -> str:
     """Hex digest of a file's bytes."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while chunk := stream.read(HASH_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()

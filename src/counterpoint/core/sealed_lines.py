@@ -15,6 +15,7 @@ from typing import Any
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import finite_or_null, flush_to_disk, write_atomically, write_file
+from counterpoint.core.user_files import MAX_TEXT_BYTES, read_regular
 
 KEY = "seal"
 SEALED = re.compile(rb'^(\{.*), "seal": "([0-9a-f]{16})"\}$', re.DOTALL)
@@ -68,7 +69,7 @@ def read_lines(path: Path) -> Lines:
         RunError: it cannot be read.
     """
     try:
-        content = path.read_bytes() if path.exists() else b""
+        content = read_regular(path, MAX_TEXT_BYTES) if path.exists() else b""
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
     *lines, rest = content.split(b"\n")
@@ -118,6 +119,6 @@ def _seal(body: bytes, before: bytes) -> bytes:
 
 def _end_of(path: Path) -> tuple[bytes, bytes]:
     """The last line, and what is still to be written before the next one."""
-    content = path.read_bytes() if path.exists() else b""
+    content = read_regular(path, MAX_TEXT_BYTES) if path.exists() else b""
     line = content.rstrip(b"\n").rpartition(b"\n")[2]
     return line, b"" if content.endswith(b"\n") or not content else b"\n"

@@ -17,6 +17,7 @@ from counterpoint.core.errors import CounterpointError, RunError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed
 from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.core.validation import parse_yaml
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Measurements
 from counterpoint.diagnostics.findings import Findings, judged_anew
@@ -172,9 +173,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         value = parse_yaml(text, path.name)
-    except (OSError, UnicodeDecodeError, CounterpointError) as error:
+    except (OSError, ValueError, CounterpointError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
     if not is_unchanged(text):
         raise RunError(f"{path} was changed after it was written")
@@ -216,7 +217,7 @@ def _read_arrays(path: Path) -> Arrays:
         return Arrays({}, None, None)
     try:
         # A pickle could run code of whoever wrote the folder. Members are read, and found damaged, within this block.
-        with np.load(path, allow_pickle=False) as stored:
+        with open_regular(path) as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}") from None
