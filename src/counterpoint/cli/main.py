@@ -1,6 +1,7 @@
 """Entry point: choose the verb, run it, turn errors into one line and an exit code. Help loads no torch."""
 
 import ctypes
+import logging
 import os
 import sys
 import warnings
@@ -86,6 +87,7 @@ def _run(name: str, words: Sequence[str]) -> int:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
     return VERBS[name].load().run(namespace)
 
 

@@ -16,6 +16,7 @@ from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import Run, RunFolder, as_run, create_run
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_files import shown_name
 from counterpoint.core.validation import as_yaml, build, dump_yaml, nest, read_yaml_mapping
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.views.own_views import as_views
@@ -109,7 +110,10 @@ def train_from(
     """
     asked, given = with_named_parts(asked, given)
     settings = build(TrainSettings, asked, "settings")
-    folder = RunFolder(Path(settings.out or default_out(settings)))
+    out = settings.out or default_out(settings)
+    if shown_name(out) != out:
+        raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
+    folder = RunFolder(Path(out))
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     placement = place(settings.engine.device, settings.engine.precision)
@@ -173,7 +177,9 @@ def default_out(settings: TrainSettings) -> str:
     """Where a run goes when nobody says."""
     if settings.data is None:
         return "runs/unnamed"  # never created: opening the data fails first, with advice
-    return f"runs/{Path(os.path.expanduser(settings.data)).resolve().stem}-{settings.method}"
+    # Not Path.resolve: links may go round.
+    stem = Path(os.path.realpath(os.path.expanduser(settings.data))).stem
+    return f"runs/{shown_name(stem)}-{settings.method}"
 
 
 def _continue(
