@@ -1,8 +1,10 @@
 """Batches: the same bits from any number of workers, shares of ranks that make up the step, errors of one line."""
 
 import gc
+import itertools
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -148,7 +150,22 @@ def test_a_killed_worker_is_one_line_and_no_hang() -> None:
     loader = BatchLoader(DeadlyStore(), ORDER, num_workers=1)
     with pytest.raises(DataError, match="a loader process died") as caught:
         list(loader.epoch(0))
+    assert re.search(r"\(1 of 1, process \d+: killed by signal 9, Killed\); memory may be short", str(caught.value))
     assert "\n" not in str(caught.value)
+    loader.close()
+
+
+def test_a_worker_that_dies_while_this_process_is_busy_interrupts_nothing() -> None:
+    before = signal.getsignal(signal.SIGCHLD)
+    loader = BatchLoader(SquareStore(), ORDER, num_workers=2)
+    batches = loader.epoch(0)
+    next(batches)
+    assert signal.getsignal(signal.SIGCHLD) is before
+    killed = multiprocessing.active_children()[0]
+    os.kill(killed.pid or 0, signal.SIGKILL)
+    killed.join()  # a training step: torch's own handler would raise in it
+    with pytest.raises(DataError, match=f"process {killed.pid}: killed by signal 9"):
+        list(itertools.chain(batches, *(loader.epoch(epoch) for epoch in range(1, 9))))
     loader.close()
 
 

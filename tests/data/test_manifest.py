@@ -141,7 +141,7 @@ def test_altered_content_is_refused_skipped_or_taken_as_asked(
     pictures.save_plain(folder, [NAMES[4]], rng)
     taken = open_pictures(folder, altered="reindex")
     assert taken.notes["source.manifest"] == "1 changed and taken as they are now since it was indexed"
-    assert torch.equal(taken.store.fetch([4])[0], decode_square(folder / NAMES[4], 16))
+    assert torch.equal(taken.store.fetch([4])[0], decode_square((folder / NAMES[4]).read_bytes(), 16))
     assert open_pictures(folder).fingerprint == taken.fingerprint != before.fingerprint
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from counterpoint.core.files import write_sealed
+
 THRESHOLD = 1e-5
 ATTACK = "</script><img src=x onerror=alert(1)>"
 NUM_TOP = 12
@@ -78,8 +80,9 @@ def write_run(
 def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
     """Change a JSON file; ``change`` may edit in place or return the new content."""
     content = json.loads(path.read_text(encoding="utf-8"))
+    is_sealed = isinstance(content, dict) and content.pop("sha256", None) is not None
     changed = change(content)
-    _write_json(path, content if changed is None else changed)
+    (write_sealed if is_sealed else _write_json)(path, content if changed is None else changed)
 
 
 def attack_everything(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from page_scan import scan
+from counterpoint.core.files import sealed_text
 from run_folders import edit_json
 
 import counterpoint as cp
@@ -111,8 +112,9 @@ def test_progress_is_shown_unless_quiet(copies: Callable[[str], Path], capsys: p
 def test_missing_data_leave_a_page_that_says_so(copies: Callable[[str], Path], tmp_path: Path) -> None:
     run = copies("gone")
     for file in ("config.yaml", "resolved.yaml"):
-        text = (run / file).read_text()
-        (run / file).write_text(re.sub(r"^data: .*$", f"data: {tmp_path}/moved.npz", text, flags=re.MULTILINE))
+        text = (run / file).read_text().rpartition("# sha256")[0]
+        text = re.sub(r"^data: .*$", f"data: {tmp_path}/moved.npz", text, flags=re.MULTILINE)
+        (run / file).write_text(sealed_text(text))
     page = report(run, quiet=True)
     assert "This was not possible: " in scan(page).text
     assert "…/moved.npz" in scan(page).text

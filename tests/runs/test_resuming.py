@@ -240,8 +240,6 @@ DAMAGES: dict[str, Damage] = {
         file.write_bytes(b"") for file in path.glob("checkpoints/*/model.safetensors")
     ],
     "the checkpoints are gone": lambda path: [file.unlink() for file in path.glob("checkpoints/*/*") if file.is_file()],
-    "resolved.yaml is gone": lambda path: (path / "resolved.yaml").unlink(),
-    "resolved.yaml is damaged": lambda path: (path / "resolved.yaml").write_text("seed: [1"),
     "resolved.yaml says nonsense": lambda path: (path / "resolved.yaml").write_text("seed: -1"),
 }
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import io
+import logging
 import os
 import sys
 import warnings
@@ -93,6 +94,7 @@ def _run(name: str, words: Sequence[str]) -> int:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
     return VERBS[name].load().run(namespace)
 
 

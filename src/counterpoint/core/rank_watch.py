@@ -58,7 +58,7 @@ class RankWatch:
         before = time.monotonic()
         while not self._ended.wait(BEAT_SECONDS):
             now = time.monotonic()
-            if now - before > SILENT_SECONDS:  # it was this process that had stopped
+            if now - before > 2 * BEAT_SECONDS:  # it was this process that had stopped
                 self._seen = dict.fromkeys(self._seen, now)
             before = now
             for rank, seen in self._seen.items():

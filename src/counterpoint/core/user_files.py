@@ -25,7 +25,10 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     Raises:
         OSError: it is missing, cannot be read, or is something else; the text says what.
     """
-    return open(path, "rb", opener=_handle)
+    try:
+        return open(path, "rb", opener=_handle)
+    except ValueError:
+        raise OSError("no file can have this name") from None  # a NUL, or a surrogate that stands for no byte
 
 
 def read_regular(path: str | Path, at_most: int) -> bytes:
@@ -86,11 +89,8 @@ def shown_name(name: str) -> str:
 
 def _handle(path: str, flags: int) -> int:
     """Open without waiting for the other end of a pipe, and keep regular files only."""
-    try:
-        # Of regular files O_NONBLOCK changes nothing.
-        handle = os.open(path, flags | os.O_NONBLOCK)
-    except ValueError:
-        raise OSError("no file can have this name") from None  # a NUL, or a surrogate that stands for no byte
+    # Of regular files O_NONBLOCK changes nothing.
+    handle = os.open(path, flags | os.O_NONBLOCK)
     kind = stat.S_IFMT(os.fstat(handle).st_mode)
     if kind == stat.S_IFREG:
         return handle

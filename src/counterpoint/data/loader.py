@@ -23,6 +23,7 @@ from counterpoint.data.order import Order
 from counterpoint.data.stores import MemoryStore, Store
 
 BATCHES_AHEAD = 2  # per worker
+SHORT = "memory may be short: try fewer --engine.workers"
 _RUNNING: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators that have workers
 
 
@@ -123,14 +124,13 @@ def fetched_by_workers(loader: DataLoader) -> Iterator[tuple[Tensor, ...]]:
     _RUNNING.add(batches)
     while True:
         try:
-            fetched = next(batches)
+            with _watched(batches):
+                fetched = next(batches)
         except StopIteration:
             return
-        except RuntimeError as error:  # torch looks after its workers where it waits for one
-            raise DataError(
-                f"a loader process died ({_how_died(batches) or first_line(error)}); memory may be short: try fewer "
-                "--engine.workers"
-            ) from None
+        except RuntimeError as error:  # torch's own, where this thread hears of no signals
+            _refuse_dead(batches)
+            raise DataError(f"a loader process died ({first_line(error)}); {SHORT}") from None
         if isinstance(fetched, Failure):
             _raise(fetched)
         yield fetched
@@ -146,23 +146,42 @@ def _own_number_of_workers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_child_handler() -> Iterator[None]:
-    """Keep torch from handling SIGCHLD: it would raise a worker's death wherever this process then is."""
-    is_main = threading.current_thread() is threading.main_thread()  # the only one that may, here as in torch
+    """Whatever is done inside, SIGCHLD is handled as before: torch would raise a worker's death in any line of ours."""
     before = signal.getsignal(signal.SIGCHLD)
-    yield
-    if is_main and before is not None:
-        signal.signal(signal.SIGCHLD, before)
+    try:
+        yield
+    finally:
+        # Only the main thread may, in torch as here.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
 
 
-def _how_died(batches: Any) -> str:
-    """Which worker died, and of what; empty where all live."""
+@contextlib.contextmanager
+def _watched(batches: Any) -> Iterator[None]:
+    """While this process waits for workers, raise the death of one at once; torch itself looks every five seconds."""
+    before = signal.getsignal(signal.SIGCHLD)
+
+    def heed(number: int, frame: Any) -> None:
+        _refuse_dead(batches)
+        if callable(before):  # another's child
+            before(number, frame)
+
+    with _own_child_handler():
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, heed)
+        _refuse_dead(batches)
+        yield
+
+
+def _refuse_dead(batches: Any) -> None:
+    """Raise if a worker died: which one, and of what."""
     workers = batches._workers
     for number, worker in enumerate(workers, start=1):
-        if worker.exitcode is not None:
-            code = worker.exitcode
+        code = worker.exitcode
+        if code is not None:
             how = f"killed by signal {-code}, {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
-            return f"{number} of {len(workers)}, process {worker.pid}: {how}"
-    return ""
+            who = f"{number} of {len(workers)}, process {worker.pid}"
+            raise DataError(f"a loader process died ({who}: {how}); {SHORT}")
 
 
 def _raise(failure: Failure) -> NoReturn:

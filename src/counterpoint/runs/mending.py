@@ -55,6 +55,8 @@ def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> Trai
     values.pop("reasons", None)  # resolved.yaml also says why each setting is what it is
     now, then = settings_of(values, str(folder.resolved)), settings_of(facts["resolved"], str(memory.path))
     differing = differing_settings(then.model_dump(mode="json"), now.model_dump(mode="json"))
+    # What had no effect in the run was "auto" to it; 0.1.0 recorded a value. One with effect differs in the hash, too.
+    differing = {name: pair for name, pair in differing.items() if pair[0] != "auto"}
     if is_unchanged(text):  # we wrote it: what is harmless was allowed before
         differing = {name: pair for name, pair in differing.items() if name not in HARMLESS}
     if differing:

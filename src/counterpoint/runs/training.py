@@ -18,6 +18,7 @@ from counterpoint.core.run_contents import check_free, is_beginning
 from counterpoint.core.rundir import Run, RunFolder, as_run, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, require_float32, usual_modes
+from counterpoint.core.user_files import shown_name
 from counterpoint.core.validation import as_yaml, build, dump_yaml, nest, read_yaml_mapping
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.views.own_views import as_views
@@ -114,7 +115,10 @@ def train_from(
     """
     asked, given = with_named_parts(asked, given)
     settings = build(TrainSettings, asked, "settings")
-    folder = RunFolder(Path(settings.out or default_out(settings)))
+    out = settings.out or default_out(settings)
+    if shown_name(out) != out:
+        raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
+    folder = RunFolder(Path(out))
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     placement = place(settings.engine.device, settings.engine.precision)
@@ -188,7 +192,9 @@ def default_out(settings: TrainSettings) -> str:
     """Where a run goes when nobody says."""
     if settings.data is None:
         return "runs/unnamed"  # never created: opening the data fails first, with advice
-    return f"runs/{Path(os.path.expanduser(settings.data)).resolve().stem}-{settings.method}"
+    # Not Path.resolve: links may go round.
+    stem = Path(os.path.realpath(os.path.expanduser(settings.data))).stem
+    return f"runs/{shown_name(stem)}-{settings.method}"
 
 
 def _continue(

@@ -18,6 +18,7 @@ MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
 COLOUR_BYTES = 4
 WEBP_BYTES = 12  # libwebp's own canvas, and two copies on the way to Pillow
 COEFFICIENT_BYTES = 2  # of each colour, where a JPEG's pixels are spread over several scans
+MOST_BYTES = 24  # per pixel, of any format
 ROW_BYTES = 16  # a pointer to each row, of a picture and its copy
 
 
@@ -50,6 +51,11 @@ class Room:
             with self._changed:
                 self._left += size
                 self._changed.notify_all()
+
+
+def is_small(image: Image.Image) -> bool:
+    """Whether a picture takes too few bytes to be counted, whatever its format."""
+    return image.width * image.height * MOST_BYTES + ROW_BYTES * (image.width + image.height) < UNCOUNTED_BYTES
 
 
 def decoded_bytes(image: Image.Image, *, is_turned: bool) -> int:

@@ -3,13 +3,13 @@
 import io
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +18,14 @@ from torch import Tensor
 
 from counterpoint.core.errors import first_line
 from counterpoint.core.user_files import open_regular
-from counterpoint.data.formats.decoding import MAX_DECODED_BYTES, MAX_ENCODED_BYTES, MAX_PIXELS, Room, decoded_bytes
+from counterpoint.data.formats.decoding import (
+    MAX_DECODED_BYTES,
+    MAX_ENCODED_BYTES,
+    MAX_PIXELS,
+    Room,
+    decoded_bytes,
+    is_small,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -81,8 +88,8 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     return sorted(images), sorted(others)
 
 
-def decode(encoded: Encoded, use: Callable[[Image.Image], Result]) -> Result:
-    """Decode a whole image to RGB, upright, and return what ``use`` makes of it.
+def decode(content: bytes, use: Callable[[Image.Image], Result]) -> Result:
+    """Decode a whole image file to RGB, upright, and return what ``use`` makes of it.
 
     Grey, palette, CMYK and 16-bit images are converted; transparent pixels become white; of an
     animation the first frame is taken.
@@ -90,29 +97,19 @@ def decode(encoded: Encoded, use: Callable[[Image.Image], Result]) -> Result:
     Raises:
         ValueError: not an image, truncated, damaged or too large; the text is the reason.
     """
-    with ExitStack() as held:
+    with _one_reason():
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
+        num_bytes = _room_for(image)
+    with DECODED.taken(num_bytes):
         try:
-            image = held.enter_context(Image.open(held.enter_context(_stream(encoded)), formats=FORMATS))
-            held.enter_context(DECODED.taken(_room_for(image)))
-            held.callback(image.close)  # pixels go before the room for them is another's
-            # Opening reads the header alone; damage among the pixels shows here.
-            image.load()
-            _check_bytes(image, is_turned=_orientation(image) > 1)
-            ImageOps.exif_transpose(image, in_place=True)
-            picture = _to_rgb(image)
-            held.callback(picture.close)
-        except UnidentifiedImageError:
-            raise ValueError("not an image") from None
-        except Image.DecompressionBombError:
-            raise ValueError(f"larger than {MAX_PIXELS:,} pixels") from None
-        except PILLOW_ERRORS as error:
-            raise ValueError(first_line(error)) from None
-        return use(picture)
+            return use(_upright(image))
+        finally:
+            image.close()  # pixels go before the room for them is another's
 
 
-def decode_square(encoded: Encoded, side: int) -> Tensor:
+def decode_square(content: bytes, side: int) -> Tensor:
     """Decode, centre-crop to a square and resize; uint8 (3, side, side)."""
-    return decode(encoded, lambda image: to_square(image, side))
+    return decode(content, lambda image: to_square(image, side))
 
 
 def to_square(image: Image.Image, side: int) -> Tensor:
@@ -125,7 +122,8 @@ def to_square(image: Image.Image, side: int) -> Tensor:
 def read_size(encoded: Encoded) -> ImageSize | None:
     """Size from an image's header, without decoding any pixel; None when even that cannot be read."""
     try:
-        with _stream(encoded) as stream, Image.open(stream, formats=FORMATS) as image:
+        stream = io.BytesIO(encoded) if isinstance(encoded, bytes) else open_regular(encoded)
+        with stream, Image.open(stream, formats=FORMATS) as image:
             # Orientations 5 to 8 swap the sides.
             is_turned = not _is_turn_hidden(image) and _orientation(image) > 4
             return ImageSize(image.width, image.height) if is_turned else ImageSize(image.height, image.width)
@@ -152,9 +150,17 @@ def map_files(function: Callable[[Item], Result], items: Iterable[Item], advance
     return results
 
 
-def _stream(encoded: Encoded) -> BinaryIO:
-    """What Pillow opens."""
-    return io.BytesIO(encoded) if isinstance(encoded, bytes) else open_regular(encoded)
+@contextmanager
+def _one_reason() -> Iterator[None]:
+    """Bring what Pillow raises to a ValueError of one line."""
+    try:
+        yield
+    except UnidentifiedImageError:
+        raise ValueError("not an image") from None
+    except Image.DecompressionBombError:
+        raise ValueError(f"larger than {MAX_PIXELS:,} pixels") from None
+    except PILLOW_ERRORS as error:
+        raise ValueError(first_line(error)) from None
 
 
 def _orientation(image: Image.Image) -> int:
@@ -168,6 +174,17 @@ def _is_turn_hidden(image: Image.Image) -> bool:
     return image.format == "PNG" and "exif" not in image.info
 
 
+def _upright(image: Image.Image) -> Image.Image:
+    """Load an image that was opened, turn it as EXIF says, and convert it."""
+    with _one_reason():
+        # Opening reads the header alone; damage among the pixels shows here.
+        image.load()
+        if image.format == "PNG":  # only now is an orientation known that lies behind the pixels
+            _check_bytes(image, is_turned=_orientation(image) > 1)
+        ImageOps.exif_transpose(image, in_place=True)
+        return _to_rgb(image)
+
+
 def _room_for(image: Image.Image) -> int:
     """Bytes to hold while an image that was opened is decoded.
 
@@ -179,12 +196,14 @@ def _room_for(image: Image.Image) -> int:
         raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
     if not _is_turn_hidden(image):
         return _check_bytes(image, is_turned=_orientation(image) > 1)
-    _check_bytes(image, is_turned=False)
-    return min(decoded_bytes(image, is_turned=True), MAX_DECODED_BYTES)
+    is_counted = _check_bytes(image, is_turned=False) > 0
+    return min(decoded_bytes(image, is_turned=True), MAX_DECODED_BYTES) if is_counted else 0
 
 
 def _check_bytes(image: Image.Image, *, is_turned: bool) -> int:
-    """Bytes that decoding takes, if they are not too many."""
+    """Bytes that decoding takes, if they are not too many; 0 where they need not be counted."""
+    if is_small(image):
+        return 0
     needed = decoded_bytes(image, is_turned=is_turned)
     if needed > MAX_DECODED_BYTES:
         raise ValueError(

@@ -1,0 +1,393 @@
+"""Data files that were made to hang a reader or to fill the memory: refused in one line, or left out by name."""
+
+import io
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from counterpoint.core.arrow_files import _check_rows
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.formats import image_files, npz_files, pickled_arrays, tar_headers
+from counterpoint.data.formats.decoding import Room, decoded_bytes
+from counterpoint.data.formats.image_files import decode
+from counterpoint.data.formats.labels import own_labels
+from counterpoint.data.formats.npz_files import read_npy, read_npz
+from counterpoint.data.formats.pickled_arrays import read_pickled
+from counterpoint.data.formats.tar_headers import Unreadable, members_of
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+from counterpoint.data.stores import Located
+from counterpoint.evaluation.vector_table import WRITERS, Table, read_table
+from data import picture_files as pictures
+from data.silent_progress import silent
+
+
+def open_data(path: Path, **settings: object) -> Source:
+    return open_source(path, SourceSettings(**{"max_bad": 0.9, **settings}), progress=silent)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.csv", "x.txt", "x.tar", "x.parquet", "x.arrow", "x.feather"])
+def test_a_pipe_or_a_device_in_place_of_a_file_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    os.mkfifo(path)
+    with pytest.raises(DataError, match="cannot be read: it is a pipe, not a regular file"):
+        open_data(path)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="cannot be read: it is a device, not a regular file"):
+        open_data(path)
+
+
+def test_pictures_that_are_no_files_are_left_out_by_name(tmp_path: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(tmp_path, ["good.png"], rng)
+    os.mkfifo(tmp_path / "a.png")
+    (tmp_path / "b.png").symlink_to("/dev/zero")
+    for name in ("round.png", "round.txt"):
+        (tmp_path / name).symlink_to(name)
+    (tmp_path / "up").symlink_to(tmp_path)
+    with (tmp_path / "hole.png").open("wb") as stream:
+        stream.truncate(1 << 40)
+    source = open_data(tmp_path)
+    assert source.sample_names == ("good.png",)
+    assert {item.name: item.reason for item in source.skipped} == {
+        "a.png": "it is a pipe, not a regular file",
+        "b.png": "it is a device, not a regular file",
+        "hole.png": "it has 1,099,511,627,776 bytes, at most 134,217,728 are read",
+        "round.png": "Too many levels of symbolic links",
+        "round.txt": "no image suffix",
+    }
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".csv"])
+def test_a_nul_in_a_list_is_named_with_its_line(suffix: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    pictures.save_plain(tmp_path, ["a.png"], rng)
+    (tmp_path / f"list{suffix}").write_bytes(b"file,label\na.png,1\na\0b.png,2\n")
+    with pytest.raises(DataError, match="cannot be read as text: line 3 has a NUL character"):
+        open_data(tmp_path / f"list{suffix}")
+    (tmp_path / "labels.csv").write_bytes(b"file,label\na.png,\0\n")
+    with pytest.raises(UsageError, match="line 2 has a NUL character"):
+        open_data(tmp_path, labels=str(tmp_path / "labels.csv"))
+
+
+def test_names_that_are_not_utf8_are_data_and_reach_every_table(tmp_path: Path, rng: np.random.Generator) -> None:
+    folder = os.fsencode(tmp_path / "pictures")
+    for place in (b"cl\xe9/p\xff.png", b"b/q.png"):
+        os.makedirs(os.path.dirname(os.path.join(folder, place)))
+        stream = io.BytesIO()
+        Image.fromarray(pictures.noise(rng, 16, 16)).save(stream, "PNG")
+        Path(os.fsdecode(os.path.join(folder, place))).write_bytes(stream.getvalue())
+    source = open_data(tmp_path / "pictures")
+    assert source.sample_names == ("b/q.png", "cl\\udce9/p\\udcff.png")
+    assert source.class_names == ("b", "cl\\udce9")
+    assert open_data(tmp_path / "pictures").fingerprint == source.fingerprint  # also by the index in the cache
+    table = Table(source.sample_names, np.ones((2, 3), np.float32), source.class_names)
+    for suffix in (".npz", ".csv"):
+        WRITERS[suffix](table, tmp_path / f"e{suffix}")
+        assert read_table(tmp_path / f"e{suffix}").names == source.sample_names
+
+
+def headed(text: str, *, version: int = 1, length: int | None = None) -> bytes:
+    written = text.encode()
+    size = struct.pack("<H" if version == 1 else "<I", len(written) if length is None else length)
+    return b"\x93NUMPY" + bytes([version, 0]) + size + written
+
+
+def header(shape: str, descr: str = "'<f4'") -> bytes:
+    return headed(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n") + bytes(8)
+
+
+HEADERS = {
+    "unclosed": header("(2, ") + b"(((",
+    "nested": header("(" * 3000),
+    "signs": header("-" * 4000 + "1"),
+    "truth": header("(True, 2)"),
+    "negative": header("(-1, -2)"),
+    "fraction": header("(2.0,)"),
+    "no tuple": header("[2]"),
+    "digits": header("(" + "9" * 5000 + ",)"),
+    "type": header("(2,)", "'<q9'"),
+    "nested type": header("(2,)", "[" * 500 + "]" * 500),
+    "call": header("(2,)", "__import__('os')"),
+    "no fields": headed("{}"),
+    "no mapping": headed("7"),
+    "gigabytes": headed("{}", version=2, length=(1 << 32) - 1),
+    "terabytes": header("(1000000000000,)"),
+}
+
+
+@pytest.mark.parametrize("content", HEADERS.values(), ids=HEADERS)
+@pytest.mark.filterwarnings("error")
+def test_a_damaged_header_is_one_short_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(DataError, match="is not a readable NumPy file") as caught:
+        read_npy(tmp_path / "x.npy")
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
+
+
+def test_a_header_of_python_2_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(header("(2L, 1L)"))
+    assert read_npy(tmp_path / "x.npy").shape == (2, 1)
+
+
+def test_an_array_that_the_memory_cannot_hold_is_refused_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.npy").write_bytes(header("(2,)"))
+    monkeypatch.setattr(npz_files, "available_memory", lambda: 7)
+    with pytest.raises(DataError, match="an array of 8 bytes does not fit the memory: 7 are free"):
+        read_npy(tmp_path / "x.npy")
+
+
+def test_an_archive_packed_like_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1000, 1000), np.uint8))
+    assert read_npz(tmp_path / "x.npz", ["x"])["x"].shape == (1000, 1000)
+    monkeypatch.setattr(npz_files, "MAX_EASY_BYTES", 1 << 18)
+    with pytest.raises(DataError, match=r"bytes to 1,000,128; above 262,144 at most 250 times as many are taken"):
+        read_npz(tmp_path / "x.npz", ["x"])
+
+
+def test_a_list_of_members_is_not_read_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        for number in range(50):
+            archive.writestr(f"{number}.npy", b"")
+    monkeypatch.setattr(npz_files, "MAX_PIECE_BYTES", 1000)
+    with pytest.raises(DataError, match=r"its list of members has [\d,]+ bytes, at most 1,000 are read"):
+        read_npz(tmp_path / "x.npz", ["1"])
+
+
+def test_class_numbers_of_a_pack_have_names_hence_a_bound(tmp_path: Path, rng: np.random.Generator) -> None:
+    stream = io.BytesIO()
+    Image.fromarray(pictures.noise(rng, 16, 16)).save(stream, "PNG")
+    jpeg = np.frombuffer(stream.getvalue(), np.uint8)
+    np.savez(tmp_path / "x.npz", jpeg=jpeg, offsets=[0, len(jpeg)], labels=[1 << 40])
+    with pytest.raises(DataError, match=r"labels must be -1 \(unknown\) to 1048575, got 1099511627776"):
+        open_data(tmp_path / "x.npz")
+
+
+def test_a_label_of_thousands_of_digits_is_a_name() -> None:
+    labels = own_labels([Located("a", Path(), label="9" * 5000), Located("b", Path(), label="1")])
+    assert labels is not None
+    assert labels.numbers.tolist() == [1, 0]
+
+
+def doubling(depth: int = 60) -> bytes:
+    """Steps that leave a tuple on the stack whose text has 2**depth letters."""
+    return b")" + b"".join(b"q%ch%c\x86" % (place, place) for place in range(depth))
+
+
+NAMES = b"cnumpy.core.numeric\n_frombuffer\n"
+TYPE = b"cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R"
+BOMBS = {
+    "as a module": doubling() + b"X\x01\x00\x00\x00a\x93",
+    "as a type": b"cnumpy\ndtype\n" + doubling() + b"\x85R",
+    "as a shape": NAMES + b"(C\x01a" + TYPE + doubling() + b"X\x01\x00\x00\x00Ct" + b"R",
+    "as an encoding": b"c_codecs\nencode\nX\x01\x00\x00\x00a" + doubling() + b"\x86R",
+    "as a value": b"}X\x01\x00\x00\x00k" + doubling() + b"s",
+    "as a name": b"c" + b"a" * 100_000 + b"\nb\n",
+}
+
+
+@pytest.mark.parametrize("steps", BOMBS.values(), ids=BOMBS)
+def test_a_pickle_whose_tuples_double_is_refused_in_one_line(steps: bytes, tmp_path: Path) -> None:
+    (tmp_path / "batch").write_bytes(b"\x80\x04" + steps + b".")
+    with pytest.raises(DataError, match="cannot be read as plain data") as caught:
+        read_pickled(tmp_path / "batch")
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
+
+
+def test_a_text_that_a_pickle_names_often_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "batch").write_bytes(pickle.dumps({"names": [b"x" * 1000] * 1000}))
+    first, *others = read_pickled(tmp_path / "batch")["names"]
+    assert all(other is first for other in others)
+    encoded = b"c_codecs\nencode\n" + b"X\x64\x00\x00\x00" + b"a" * 100 + b"X\x06\x00\x00\x00latin1\x86q\x01R0"
+    again = b"c_codecs\nencode\nh\x01R0"
+    (tmp_path / "batch").write_bytes(b"\x80\x02" + encoded.replace(b"0", b"") + again.replace(b"0", b"") * 50 + b".")
+    monkeypatch.setattr(pickled_arrays, "MAX_BYTES", 4000)
+    with pytest.raises(DataError, match="its texts make more than 4,000 bytes"):
+        read_pickled(tmp_path / "batch")
+
+
+def remarks(path: Path) -> list[str]:
+    return [found.reason for found in members_of(path) if isinstance(found, Unreadable)]
+
+
+def test_a_shard_that_is_a_hole_is_searched_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "x.tar").open("wb") as stream:
+        stream.write(b"damaged" * 100)
+        stream.truncate(1 << 40)
+    monkeypatch.setattr(tar_headers.Search, "__init__", lambda self: self.__dict__.update(num_bytes=1, num_words=10))
+    assert remarks(tmp_path / "x.tar") == [tar_headers.SPENT]
+
+
+def test_a_shard_of_magic_words_is_searched_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.tar").write_bytes(b"ustar\0" * 1000)
+    assert len(remarks(tmp_path / "x.tar")) == 2  # damage, and no end mark
+    monkeypatch.setattr(tar_headers.Search, "__init__", lambda self: self.__dict__.update(num_bytes=9999, num_words=10))
+    assert remarks(tmp_path / "x.tar") == [tar_headers.SPENT]
+
+
+def test_a_header_of_pax_is_read_line_by_line() -> None:
+    content = b"6 a=b\n" * 20_000 + b"12 path=abc\n"
+    assert tar_headers._pax_fields(content) == {"a": "b", "path": "abc"}
+
+
+def test_a_table_has_no_more_rows_than_bytes() -> None:
+    _check_rows([5, 5], 10)
+    for lengths in ([5, 6], [-1, 5]):
+        with pytest.raises(ValueError, match="it claims"):
+            _check_rows(lengths, 10)
+
+
+def test_a_row_of_another_length_in_a_table_of_vectors_is_named(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("name,label,v0\na,x,1\nb\n", encoding="utf-8")
+    with pytest.raises(DataError, match="row 3 must have 3 cells"):
+        read_table(tmp_path / "e.csv")
+
+
+# --- memory of pictures
+
+
+def saved(image: Image.Image, form: str, **options: object) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, form, **options)
+    return stream.getvalue()
+
+
+def bytes_per_pixel(image: Image.Image, form: str, *, is_turned: bool = False, **options: object) -> int:
+    opened = Image.open(io.BytesIO(saved(image, form, **options)))
+    num_pixels = opened.width * opened.height
+    return (decoded_bytes(opened, is_turned=is_turned) - 16 * (opened.width + opened.height)) // num_pixels
+
+
+def test_memory_of_decoding_is_told_from_the_header() -> None:
+    rgb, grey = Image.new("RGB", (64, 48)), Image.new("L", (64, 48))
+    assert bytes_per_pixel(rgb, "PNG") == 4
+    assert bytes_per_pixel(rgb, "PNG", is_turned=True) == 8
+    assert bytes_per_pixel(grey, "PNG") == 5
+    assert bytes_per_pixel(Image.new("RGBA", (64, 48)), "PNG") == 8
+    assert bytes_per_pixel(rgb, "JPEG") == 4
+    assert bytes_per_pixel(grey, "JPEG") == 5
+    assert bytes_per_pixel(rgb, "JPEG", progressive=True) == 10
+    assert bytes_per_pixel(Image.new("CMYK", (64, 48)), "JPEG", progressive=True) == 12
+    assert bytes_per_pixel(rgb, "WEBP") == 20
+
+
+def test_a_jpeg_of_several_scans_is_told_by_its_first() -> None:
+    content = saved(Image.new("RGB", (64, 48)), "JPEG")
+    scan = content.index(b"\xff\xda")
+    one_colour = content[: scan + 2] + b"\x00\x08\x01" + content[scan + 5 : scan + 7] + content[scan + 11 :]
+    assert decoded_bytes(Image.open(io.BytesIO(one_colour)), is_turned=False) == 64 * 48 * 10 + 16 * 112
+
+
+def test_a_picture_that_takes_too_much_is_refused_with_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = saved(Image.new("RGBA", (512, 512)), "PNG")
+    assert decode(content, np.asarray).shape == (512, 512, 3)
+    monkeypatch.setattr(image_files, "MAX_DECODED_BYTES", 2 << 20)
+    with pytest.raises(
+        ValueError, match="512 x 512 pixels take 2 MB to decode, at most 2 MB are given; make it smaller"
+    ):
+        decode(content, np.asarray)
+
+
+def with_orientation_behind(content: bytes) -> bytes:
+    """A PNG that says behind its pixels that it is to be turned by a quarter."""
+    data = b"MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00\x00\x00\x00\x00"
+    chunk = struct.pack(">I", len(data)) + b"eXIf" + data + struct.pack(">I", zlib.crc32(b"eXIf" + data))
+    return content[:-12] + chunk + content[-12:]
+
+
+def test_an_orientation_behind_the_pixels_counts_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = with_orientation_behind(saved(pictures.halves(512, 384), "PNG"))
+    assert decode(content, lambda image: image.size) == (512, 384)
+    monkeypatch.setattr(image_files, "MAX_DECODED_BYTES", 512 * 384 * 5)
+    with pytest.raises(ValueError, match="take 1 MB to decode"):
+        decode(content, np.asarray)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "CMYK", "L", "1", "I;16", "I", "YCbCr"])
+def test_pieces_are_converted_as_the_whole_is(mode: str, rng: np.random.Generator, monkeypatch: object) -> None:
+    image = Image.fromarray(pictures.noise(rng, 33, 50, 4))
+    if mode in ("I;16", "I"):
+        image = Image.fromarray(rng.integers(0, 65536, (33, 50), dtype=np.uint16)).convert(mode)
+    else:
+        image = image.quantize(16) if mode == "P" else image.convert(mode)
+    if mode == "P":
+        image.info["transparency"] = 3
+    whole = np.asarray(image_files._to_rgb(image))
+    assert isinstance(monkeypatch, pytest.MonkeyPatch)
+    for size in (7, 60, 150):
+        monkeypatch.setattr(image_files, "TILE_PIXELS", size)
+        assert np.array_equal(np.asarray(image_files._to_rgb(image)), whole)
+
+
+def test_threads_hold_no_more_than_there_is() -> None:
+    room, held, most = Room(10 << 20), [0], [0]
+    lock = threading.Lock()
+
+    def take(size: int) -> None:
+        with room.taken(size):
+            with lock:
+                held[0] += size
+                most[0] = max(most[0], held[0])
+            with lock:
+                held[0] -= size
+
+    threads = [threading.Thread(target=take, args=((1 + number % 10) << 20,)) for number in range(60)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0 < most[0] <= room.size
+    assert room._left == room.size
+
+
+PEAK = """
+import sys
+from counterpoint.cli.main import keep_freed_memory
+from counterpoint.core.settings import SourceSettings
+from counterpoint.data.sources import open_source
+from data.silent_progress import silent
+def of_status(name):
+    return next(int(line.split()[1]) >> 10 for line in open("/proc/self/status") if line.startswith(name))
+keep_freed_memory()  # as the command does
+before = of_status("VmRSS")
+source = open_source(sys.argv[1], SourceSettings(max_bad=0.9), progress=silent)
+print(len(source), of_status("VmHWM") - before)
+"""
+
+
+def plain_png(side: int, kind: int, num_bytes: int) -> bytes:
+    """A black PNG, packed row by row."""
+    packer, row = zlib.compressobj(9), bytes(1 + side * num_bytes)
+    pixels = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    chunks = [(b"IHDR", struct.pack(">2I5B", side, side, 16 if num_bytes == 2 else 8, kind, 0, 0, 0))]
+    chunks += [(b"IDAT", pixels), (b"IEND", b"")]
+    body = b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+@pytest.mark.thorough
+def test_pictures_of_many_pixels_peak_below_512_mb(tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number, (side, kind, num_bytes) in enumerate([(9459, 2, 3), (9459, 2, 3), (6500, 6, 4), (9459, 0, 2)] * 2):
+        (folder / f"{number}.png").write_bytes(plain_png(side, kind, num_bytes))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PEAK, str(folder)]
+    words = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.split()
+    assert int(words[0]) == 6  # two of 16 bits are refused
+    assert int(words[1]) < 512
