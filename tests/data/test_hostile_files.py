@@ -97,6 +97,26 @@ def test_names_that_are_not_utf8_are_data_and_reach_every_table(tmp_path: Path, 
         assert read_table(tmp_path / f"e{suffix}").names == source.sample_names
 
 
+def test_texts_of_arrays_may_be_any_letters_but_must_be_letters(tmp_path: Path) -> None:
+    labels = np.array(["\ud800", "b"])
+    np.savez(tmp_path / "x.npz", x=np.zeros((2, 3)), y=labels)
+    assert open_data(tmp_path / "x.npz").class_names == ("b", "\\ud800")
+    labels.view(np.uint32)[0] = 1 << 31
+    np.savez(tmp_path / "x.npz", x=np.zeros((2, 3)), y=labels)
+    with pytest.raises(DataError, match="its text has letters that do not exist"):
+        open_data(tmp_path / "x.npz")
+
+
+def test_a_column_whose_name_is_no_text_is_one_line(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
+    with pa.ipc.new_file(str(tmp_path / "x.arrow"), pa.schema({"column": pa.int64()})):
+        pass
+    content = (tmp_path / "x.arrow").read_bytes()
+    (tmp_path / "x.arrow").write_bytes(content.replace(b"column", b"c\xfflumn"))
+    with pytest.raises(DataError, match="is not a readable table"):
+        open_data(tmp_path / "x.arrow")
+
+
 def headed(text: str, *, version: int = 1, length: int | None = None) -> bytes:
     written = text.encode()
     size = struct.pack("<H" if version == 1 else "<I", len(written) if length is None else length)

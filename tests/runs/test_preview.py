@@ -1,5 +1,6 @@
 """The preview sheet: the originals first, then what training will see."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +134,12 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Every picture that is decoded, in whatever way."""
     seen: list[bytes] = []
 
-    def decode(encoded: bytes) -> Image.Image:
-        seen.append(encoded)
-        return image_files.decode(encoded)
+    def decode(content: bytes, use: Callable[[Image.Image], Any]) -> Any:
+        seen.append(content)
+        return image_files.decode(content, use)
 
-    def decode_square(encoded: bytes, side: int) -> torch.Tensor:
-        return image_files.to_square(decode(encoded), side)
+    def decode_square(content: bytes, side: int) -> torch.Tensor:
+        return decode(content, lambda image: image_files.to_square(image, side))
 
     monkeypatch.setattr(index_check, "decode", decode)
     monkeypatch.setattr(stores, "decode_square", decode_square)

@@ -76,11 +76,11 @@ class TableFile:
         try:
             self._chunks = _parquet_chunks(arrow, path) if path.suffix == PARQUET_SUFFIX else _ipc_chunks(arrow, path)
             _check_rows(self._chunks.lengths, path.stat().st_size)
+            self.schema = _schema_of(arrow, self._chunks.schema)
         except (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException) as error:
             raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
         # Rows of chunk c are ends[c] to ends[c + 1] - 1.
         self._ends = np.cumsum([0, *self._chunks.lengths])
-        self.schema = _schema_of(arrow, self._chunks.schema)
 
     def __len__(self) -> int:
         return int(self._ends[-1])

@@ -14,6 +14,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import Kind, to_bytes
 from counterpoint.core.errors import UsageError, nearest
 from counterpoint.core.settings import SourceSettings
+from counterpoint.core.user_files import shown_name
 from counterpoint.data.formats.image_files import Skipped
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.stores import MemoryStore, Store
@@ -81,7 +82,7 @@ def source_of(name: str, store: Store, shape: tuple[int, ...], labels: Labels | 
         store=store,
         shape=shape,
         labels=labels.numbers if labels else None,
-        class_names=labels.class_names if labels else (),
+        class_names=tuple(map(shown_name, labels.class_names)) if labels else (),  # texts of arrays may be anything
         **{**usual, **known},
     )
 
@@ -172,6 +173,8 @@ def fingerprint(parts: Sequence[bytes | np.ndarray], labels: Labels | None) -> s
         digest.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
     if labels is not None:
         # Other labels are other data: the split holds out a share of each class.
-        digest.update(labels.numbers.numpy().tobytes() + "\0".join(labels.class_names).encode())
+        digest.update(
+            labels.numbers.numpy().tobytes() + "\0".join(labels.class_names).encode(errors="backslashreplace")
+        )
     # 64 bits, against accidents, not against forgers.
     return digest.hexdigest()[:16]

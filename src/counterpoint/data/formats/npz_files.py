@@ -10,6 +10,7 @@ import math
 import os
 import re
 import reprlib
+import sys
 import warnings
 import zipfile
 import zlib
@@ -177,6 +178,10 @@ def _read_rest(stream: IO[bytes], header: ArrayHeader) -> np.ndarray:
     if filled != len(content) or stream.read(1):
         raise ValueError(f"{filled:,} bytes where {header.num_bytes:,} should be")
     array = content.view(header.dtype) if filled else np.empty(0, header.dtype)
+    if header.dtype.kind == "U" and filled:
+        letters = content.view(np.dtype("u4").newbyteorder(header.dtype.byteorder))
+        if letters.max() > sys.maxunicode:
+            raise ValueError("its text has letters that do not exist")
     return array.reshape(header.shape, order="F" if header.is_fortran else "C")
 
 
