@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from page_scan import scan
-from counterpoint.core.files import sealed_text
 from run_folders import edit_json
 
 import counterpoint as cp
+from counterpoint.core.files import sealed_text
 from counterpoint.core.rundir import Run
 from counterpoint.report.page import report
 
