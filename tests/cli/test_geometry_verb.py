@@ -215,6 +215,7 @@ BAD = {
     ),
     "nothing": ("", ["SHARE"]),
     "one class": ("1", ["2"]),
+    "dimensions without number": (f"0.5 0.5 --dimension 1{25 * '0'}", ["dimension must be at most 1,000,000"]),
     "a sum below 1": ("0.5 0.25 0.2", ["proportions must sum to 1, got 0.95", "--normalize"]),
     "counts": ("50 25 25", ["proportions must sum to 1, got 100", "--normalize"]),
     "a share below 0": ("1.5 -0.5", ["> 0"]),

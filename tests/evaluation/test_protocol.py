@@ -132,7 +132,7 @@ def test_other_labels_are_judged_apart_from_the_record(run: cp.Run, clusters: An
     assert other.rows != own.rows
     assert copy.folder.evaluation.read_bytes() == before
     (written,) = copy.folder.other_evaluations.iterdir()
-    assert json.loads(written.read_text()) == json.loads(json.dumps(other.to_dict()))
+    assert read_sealed(written) == json.loads(json.dumps(other.to_dict()))
     assert written.name.startswith("array-")
     assert other.split["source"] == "array"
 

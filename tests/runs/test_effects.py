@@ -1,6 +1,7 @@
 """A setting either changes the run or is refused: over every method, and before any data are read."""
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, dump_yaml, leaf_fields, nest, parse_yaml
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
+from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from counterpoint.engine.placement import Placement
+from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs import effects, training
 from counterpoint.runs.assembly import assemble
+from counterpoint.runs.changes import settings_hash
 from counterpoint.runs.effects import IMAGE_RULES, RULES, VECTOR_RULES, check_choices, idle_settings, refuse_idle
 from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import Resolution, resolve_holdout
@@ -206,6 +210,11 @@ def test_what_has_no_effect_is_not_recorded_and_a_run_that_recorded_it_goes_on(
     # As version 0.1.0 recorded it.
     old = {**recorded, "temperature": 0.5, "target": {"momentum": "auto", "queue_size": "auto"}}
     run.folder.resolved.write_text(dump_yaml(old))
+    saved = load_checkpoint(list_checkpoints(run.folder.checkpoints)[0])
+    del saved.facts["resolved"]
+    saved.facts["settings"] = settings_hash(read_resolved(run.folder))
+    shutil.rmtree(run.folder.checkpoints)
+    save_checkpoint(run.folder.checkpoints, saved, keep=1)
     run.folder.update_status(status="interrupted")
     assert cp.resume(cp.Run(run.path, data=images), quiet=True).folder.read_status().status == "finished"
     assert parse_yaml(run.folder.resolved.read_text(), "resolved")["temperature"] == 0.5

@@ -1,6 +1,7 @@
 """Entry point: choose the verb, run it, turn errors into one line and an exit code. Help loads no torch."""
 
 import ctypes
+import errno
 import io
 import logging
 import os
@@ -56,7 +57,8 @@ def main(words: Sequence[str] | None = None) -> int:
             return _complain(f"counterpoint {name}", error, FAILED)
         return OK  # the reader left, as with `| head`
     except OSError as error:
-        return _complain(f"counterpoint {name}", error, FAILED)
+        code = USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # a path that was given, not the disk
+        return _complain(f"counterpoint {name}", error, code)
     except KeyboardInterrupt:
         return _complain(f"counterpoint {name}", "interrupted", KEYBOARD)
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_dense, check_held
+from counterpoint.core.checks import check_choice, check_held
 from counterpoint.core.errors import DataError, first_line
 
 Kind = Literal["images", "vectors"]
@@ -76,7 +76,6 @@ def _as_tensor(array: Any, name: str) -> Tensor:
     """Real tensor on the CPU: uint8 stays, all else becomes float32."""
     if isinstance(array, Tensor):
         try:
-            check_dense(array, name)
             check_held(array, name)
         except TypeError as error:
             raise DataError(str(error)) from None

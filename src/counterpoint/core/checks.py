@@ -86,11 +86,12 @@ def check_dense(values: Tensor, name: str) -> None:
 
 
 def check_held(values: Tensor, name: str) -> None:
-    """Require a tensor that holds numbers.
+    """Require a dense tensor that holds numbers.
 
     Raises:
-        TypeError: it is on the device meta.
+        TypeError: it is not dense, or on the device meta.
     """
+    check_dense(values, name)
     if values.is_meta:
         raise TypeError(f"{name} is on the device meta and holds no numbers; make it on a real device")
 
@@ -103,7 +104,6 @@ def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
         ValueError: not a matrix, too few rows, or a row that is not finite (a NonFiniteError that names the first).
     """
     if isinstance(z_ND, Tensor):
-        check_dense(z_ND, name)
         check_held(z_ND, name)
     if not isinstance(z_ND, Tensor) or not z_ND.is_floating_point():
         kind = z_ND.dtype if isinstance(z_ND, Tensor) else type(z_ND).__name__

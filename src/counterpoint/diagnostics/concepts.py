@@ -4,6 +4,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from scipy.special import betainc
@@ -34,9 +35,9 @@ def check_threshold(threshold: float) -> None:
     """Require a threshold that entries of unit-length features can be above.
 
     Raises:
-        UsageError: below 0, from 1 on, or NaN.
+        UsageError: no number, below 0, from 1 on, or NaN.
     """
-    if not 0 <= threshold < 1:
+    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 <= threshold < 1:
         raise UsageError(f"threshold must be >= 0 and < 1, the length of a vector, got {threshold}; 1e-5 is usual")
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.user_files import read_text
 from counterpoint.data.formats.npz_files import read_npy
@@ -36,17 +37,27 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
     Raises:
         DataError: another number of labels than samples, or a label that is neither whole number nor text.
     """
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    array = _from_tensor(values) if isinstance(values, Tensor) else np.asarray(values)
     if array.ndim != 1 or len(array) != num_samples:
         raise DataError(f"labels must be one per sample: {num_samples} samples, but labels have shape {array.shape}")
     # Whole numbers that were saved as floats are classes 0, 1, ..., not "0.0".
-    if array.dtype.kind == "f" and np.all(np.isfinite(array)) and np.all(array == np.round(array)):
+    is_whole = array.dtype.kind == "f" and np.all(np.abs(array) < 2**53) and np.all(array == np.round(array))
+    if is_whole:  # false of NaN; beyond 2**53 neighbours are no longer told apart
         array = array.astype(np.int64)
     if array.dtype.kind not in "iubUSO":
         raise DataError(f"labels must be whole numbers or text, got dtype {array.dtype}")
     # As text, lists of mixed types have an order.
     names, numbers = np.unique(array.astype(str) if array.dtype.kind in "OUS" else array, return_inverse=True)
     return Labels(torch.from_numpy(numbers.astype(np.int64)), tuple(str(name) for name in names))
+
+
+def _from_tensor(labels: Tensor) -> np.ndarray:
+    """Labels in a tensor of any device, as an array."""
+    try:
+        check_held(labels, "labels")
+    except TypeError as error:
+        raise DataError(str(error)) from None
+    return labels.detach().cpu().resolve_conj().resolve_neg().numpy()
 
 
 def labels_from_folders(names: Sequence[str]) -> Labels | None:

@@ -28,7 +28,7 @@ from counterpoint.theory.collapse.collapse_bounds import complement_text
 from counterpoint.theory.collapse.merged_minorities import one_majority, share_log_odds
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
 from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes, root_between
-from counterpoint.theory.geometry.class_risk import ClassRisk
+from counterpoint.theory.geometry.class_risk import ClassRisk, require_numbers
 from counterpoint.theory.geometry.correlation_dual import certify
 
 ROOT_TOLERANCE = 1e-14
@@ -218,6 +218,7 @@ def _table(values: list[float]) -> Tensor:
 
 def _checked_shares(shares: Tensor | Sequence[float]) -> Tensor:
     """Shares in float64."""
+    require_numbers(shares, "shares")
     shares_T = torch.as_tensor(shares, dtype=torch.float64).flatten()
     outside = [t for t in shares_T.tolist() if not 0 < t < 1]
     if outside or not len(shares_T):

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoint.core.checks import check_held
 from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.kernels.contract import PairFunction
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable
@@ -102,6 +103,9 @@ class ClassRisk:
 
     def _checked(self, gram_CC: Tensor) -> Tensor:
         """The matrix in float64 with unit diagonal."""
+        require_numbers(gram_CC, "gram")
+        if gram_CC.is_complex():
+            raise UsageError(f"gram must be real, got {gram_CC.dtype}")
         size = self.num_classes
         if gram_CC.shape != (size, size):
             raise UsageError(f"gram must have shape ({size}, {size}), one row per class, got {tuple(gram_CC.shape)}")
@@ -289,8 +293,22 @@ def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Ten
     return proportions_C / total
 
 
+def require_numbers(values: object, name: str) -> None:
+    """Refuse a tensor that holds none, or not all of them.
+
+    Raises:
+        UsageError: it is sparse, nested, quantized or on the device meta.
+    """
+    try:
+        if isinstance(values, Tensor):
+            check_held(values, name)
+    except TypeError as error:
+        raise UsageError(str(error)) from None
+
+
 def _real_numbers(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:
     """As float64; complex numbers are refused, which would lose their imaginary parts."""
+    require_numbers(proportions, "proportions")
     try:
         if isinstance(proportions, Tensor):
             proportions_C = proportions.detach()

@@ -28,6 +28,7 @@ from counterpoint.theory.geometry.geometry_cases import (
 _MERGED = 1 - 1e-6  # cosine of classes that share one vector
 _VANISHES = 1e-10  # eigenvalue, as a share of the largest
 _MOST_SHOWN = 12
+_MOST_DIMENSIONS = 1_000_000
 _SPREAD = "encoders that spread a class out do better still, since its vectors repel each other as negatives"
 
 
@@ -147,6 +148,10 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
     if dimension is not None and (isinstance(dimension, bool) or not isinstance(dimension, Integral) or dimension < 1):
         raise UsageError(
             f"dimension must be a whole number >= 1, got {dimension!r}; C - 1 = {num_classes - 1} suffices"
+        )
+    if dimension is not None and dimension > _MOST_DIMENSIONS:  # the means are written out in all of them
+        raise UsageError(
+            f"dimension must be at most {_MOST_DIMENSIONS:,}, got {dimension}; C - 1 = {num_classes - 1} suffices"
         )
     if not isinstance(tolerance, Real) or not 0 < tolerance < math.inf:
         raise UsageError(f"tolerance must be > 0, got {tolerance!r}; 1e-8 is common")
