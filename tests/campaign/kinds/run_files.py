@@ -22,16 +22,6 @@ TOP = ("run.json", "resolved.yaml", "config.yaml", "metrics.jsonl", "timings.jso
 TRAINED = ("encoder.json", "encoder.safetensors", "evaluation.json", "findings.json", "arrays.npz")
 SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetensors", "average.safetensors")
 VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "load")
-# What a verb shows as it stands there, because nothing vouches for it: facts of the clock and of the machine, and
-# results that another command may have written anew.
-SHOWN = {
-    "run.json": ("report", "verify"),
-    "config.yaml": ("report",),
-    "timings.jsonl": ("report",),
-    "evaluation.json": ("report", "diagnose"),
-    "findings.json": ("report",),
-    "arrays.npz": ("report",),
-}
 
 
 def next_case(draw: np.random.Generator) -> Case:
@@ -122,8 +112,6 @@ def _judge(verb: str, file: str, outcome: Outcome, folder: Path, expected: Path)
     verdict = judge(outcome)
     if verdict.fault or outcome.code in (FAILED, USAGE):
         return verdict
-    if verb in SHOWN.get(file, ()):
-        return KEPT
     look = LOOKS[verb]
     found, wanted = look(folder), look(expected)
     names = [name for name in sorted(found | wanted) if found.get(name) != wanted.get(name) and name != file]
