@@ -61,8 +61,8 @@ def test_pictures_that_are_no_files_are_left_out_by_name(tmp_path: Path, rng: np
     source = open_data(tmp_path)
     assert source.sample_names == ("good.png",)
     assert {item.name: item.reason for item in source.skipped} == {
-        "a.png": "it is a pipe, not a regular file",
-        "b.png": "it is a device, not a regular file",
+        "a.png": "it is a pipe, not a regular file; copy its content to one",
+        "b.png": "it is a device, not a regular file; copy its content to one",
         "hole.png": "it has 1,099,511,627,776 bytes, at most 134,217,728 are read",
         "round.png": "Too many levels of symbolic links",
         "round.txt": "no image suffix",

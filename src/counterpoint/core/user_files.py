@@ -54,7 +54,7 @@ def read_text(path: str | Path, at_most: int = MAX_TEXT_BYTES) -> str:
     place = content.find(b"\0")
     if place >= 0:
         line = content.count(b"\n", 0, place) + 1
-        raise ValueError(f"line {line} has a NUL character, so it is no text file")
+        raise ValueError(f"line {line} has a NUL character; save it as plain text in UTF-8")
     return codecs.decode(content, "utf-8-sig")
 
 
@@ -95,4 +95,4 @@ def _handle(path: str, flags: int) -> int:
     if kind == stat.S_IFREG:
         return handle
     os.close(handle)
-    raise OSError(f"it is {OTHER_KINDS.get(kind, 'something else')}, not a regular file")
+    raise OSError(f"it is {OTHER_KINDS.get(kind, 'something else')}, not a regular file; copy its content to one")

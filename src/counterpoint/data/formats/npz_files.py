@@ -160,7 +160,7 @@ def _parse_header(stream: IO[bytes]) -> ArrayHeader:
             shape, is_fortran = fields["shape"], fields["fortran_order"]
             dtype = np.lib.format.descr_to_dtype(fields["descr"])
     except Exception:  # whatever Python's and NumPy's parsers say of a damaged literal
-        raise ValueError("its header cannot be read") from None
+        raise ValueError("its header cannot be read; save the array again with numpy.save") from None
     # type(...) is int: True is an int, too.
     if type(shape) is not tuple or any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"its header has no shape but {_short(shape)}")

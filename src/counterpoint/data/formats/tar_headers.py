@@ -15,7 +15,7 @@ from counterpoint.core.user_files import open_regular
 BLOCK = 512
 SEARCH_BYTES = 1 << 20
 # In one archive, where headers are damaged: a few seconds' work.
-MAX_SEARCHED_BYTES = 8 << 30
+MAX_SEARCHED_BYTES = 1 << 30
 MAX_MAGIC_WORDS = 100_000
 SPENT = (
     f"damaged, and no more than {MAX_SEARCHED_BYTES:,} bytes and {MAX_MAGIC_WORDS:,} possible headers are searched; "
