@@ -26,6 +26,7 @@ from counterpoint.core.ranks import Ranks
 Map = Callable[[Tensor], Tensor]
 WATCHES: list[RankWatch] = []  # this process's own, while it is one of several
 
+WATCH_SECONDS = 300  # how long the watch waits for an answer
 TIMEOUT_SECONDS = 1800  # how long a collective waits for the slowest rank, as torch has it
 
 
@@ -51,7 +52,7 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
         world_size=ranks.world_size,
         timeout=datetime.timedelta(seconds=timeout),
     )
-    WATCHES.append(RankWatch(ranks))
+    WATCHES.append(RankWatch(ranks, lambda: _store(ranks, WATCH_SECONDS)))
 
 
 def leave_ranks(*, is_orderly: bool = True) -> None:
@@ -278,12 +279,18 @@ def _meeting_point(ranks: Ranks, timeout: float) -> Store:
     has names of its own.
     """
     is_kept_by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    # Under torchrun its agent keeps the store, and rank 0 joins as the others do.
+    is_master = ranks.rank == 0 and not is_kept_by_torchrun
+    return _store(ranks, timeout, world_size=ranks.world_size, is_master=is_master)
+
+
+def _store(ranks: Ranks, timeout: float, *, world_size: int | None = None, is_master: bool = False) -> Store:
+    """A connection to the store; with a world size it waits until all are there."""
     store = TCPStore(
         ranks.address,
         ranks.port,
-        ranks.world_size,
-        # Under torchrun its agent keeps the store, and rank 0 joins as the others do.
-        is_master=ranks.rank == 0 and not is_kept_by_torchrun,
+        world_size,
+        is_master=is_master,
         timeout=datetime.timedelta(seconds=timeout),
     )
     return PrefixStore(f"start-{ranks.restarts}", store)

@@ -273,22 +273,23 @@ def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
 
 def _refuse_non_finite(value: Any, origin: str) -> None:
     """Raise for NaN or infinity anywhere in plain data."""
-    for leaf in _leaves(value):
+    for _, leaf in _leaves(value):
         if isinstance(leaf, float) and not math.isfinite(leaf):
             raise UsageError(f"{origin}: {leaf} is not a usable number")
 
 
 def _refuse_nul(values: Mapping[str, Any], origin: str) -> None:
     """Raise for a text that would end a path early."""
-    for leaf in _leaves(values):
+    for name, leaf in _leaves(values):
         if isinstance(leaf, str) and "\0" in leaf:
-            raise UsageError(f"{origin}: {leaf!r} holds the character NUL, which no path or name can")
+            raise UsageError(f"{origin}: {name} has a NUL character, which no name of a file or a part can have")
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """What plain data hold, however deep."""
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """What plain data hold, however deep, each with the dotted name of its setting."""
     if not isinstance(value, Mapping | list):
-        yield value
+        yield name, value
         return
-    for child in value.values() if isinstance(value, Mapping) else value:
-        yield from _leaves(child)
+    children = value.items() if isinstance(value, Mapping) else ((name, child) for child in value)
+    for key, child in children:
+        yield from _leaves(child, f"{name}.{key}" if name and isinstance(value, Mapping) else str(key))
