@@ -11,6 +11,8 @@ import pytest
 from campaign.__main__ import KINDS
 
 TESTS = Path(__file__).parent.parent
+# Half a minute each: all but one are for `make test-all`.
+EACH = [kind if kind == "tensors" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 # What each kind must find: Python that breaks its promise, before the campaign begins.
 BROKEN = {
@@ -43,16 +45,14 @@ def campaign(folder: Path, *words: str, before: str = "") -> subprocess.Complete
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH)
 def test_some_tries_of_each_kind_break_nothing(tmp_path: Path, kind: str) -> None:
     ended = campaign(tmp_path / "c", "--kinds", kind, "--tries", "2" if kind == "growth" else "12")
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "growth" else kind for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", EACH)
 def test_a_promise_that_is_broken_on_purpose_is_found_and_found_again(tmp_path: Path, kind: str) -> None:
     folder, before = tmp_path / "c", BROKEN[kind]
     campaign(folder, "--kinds", kind, "--tries", "0")  # what is tried on is made by what is not broken
@@ -74,10 +74,10 @@ def test_a_campaign_goes_on_where_it_was_with_the_same_cases(tmp_path: Path) -> 
     for folder in (whole, halves):
         lines = [json.loads(line) for line in (folder / "record-3.jsonl").read_text().splitlines()]
         assert sorted(line["number"] for line in lines) == list(range(6))
-    assert "| tensors | 6 |" in campaign(halves, *words, "6").stdout
+    assert "| `tensors` | 6 |" in campaign(halves, *words, "6").stdout
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FOUND, ids=lambda path: path.stem)
 def test_what_was_found_once_is_no_fault_any_more(tmp_path: Path, case: Path) -> None:
     ended = campaign(tmp_path / "c", "--replay", str(case))
