@@ -409,7 +409,8 @@ def option_values(option: dict[str, Any]) -> st.SearchStrategy[Any]:
         return st.dictionaries(
             st.sampled_from(["margin", "lambda_", "rule"]), values_of(option["additionalProperties"])
         )
-    texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+    # A NUL is refused in every text (test_user_files), so it cannot survive.
+    texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
     likely = st.sampled_from(
         ["auto", "runs/a b", "a\x85b", "1e3", "010", "no", "null", "~", "2024-01-01", "1:30", "#x", "a: b"]
     )
