@@ -104,6 +104,16 @@ def test_the_table_shows_every_row(evaluation: cp.Evaluation) -> None:
         assert f"{row.accuracy.value:.1%}" in line
 
 
+def test_metrics_that_are_asked_for_join_those_measured_before(run: cp.Run, evaluation: cp.Evaluation) -> None:
+    before = json.loads((run.path / "evaluation.json").read_text())["rows"]
+    asked = cp.evaluate(run, metrics=["linear-probe"], quiet=True)
+    assert {row.protocol for row in asked.rows} == {"linear probe"}
+    after = json.loads((run.path / "evaluation.json").read_text())["rows"]
+    assert sorted(map(json.dumps, after)) == sorted(map(json.dumps, before))
+    with pytest.raises(UsageError, match="unknown metric 'knnn'; did you mean 'knn'"):
+        cp.evaluate(run, metrics=["knnn"], quiet=True)
+
+
 def test_a_row_that_is_not_there_is_named(evaluation: cp.Evaluation) -> None:
     assert evaluation.accuracy("embedding", PROBE) == evaluation.rows[3].accuracy.value
     with pytest.raises(KeyError, match="no row for 'pixels' with 'knn'"):

@@ -45,6 +45,7 @@ class Metric:
         headline: the place whose figure is a headline number; empty for none.
         leads: what a run is called that is ahead in it.
         is_shown: whether reports show it.
+        on_request: whether it is measured only where it is named, since it takes long or answers a question of few.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Metric:
     headline: str = ""
     leads: str = "has the highest"
     is_shown: bool = True
+    on_request: bool = False
 
     def written(self, value: float) -> str:
         """The figure as a terminal shows it.

@@ -1,6 +1,7 @@
 """Evaluate a run: every metric on representation and embedding, beside raw input and untrained encoder."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import write_sealed
+from counterpoint.core.errors import DataError, UsageError, unknown_name
+from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.metric import Metric, loaded_metrics
-from counterpoint.core.run_records import EvaluationRow, Split
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Split, read_record
 from counterpoint.core.rundir import Run
 from counterpoint.core.shown import shown
 from counterpoint.core.thread_parts import side_by_side
@@ -93,12 +94,31 @@ class Evaluation:
         return "\n".join([head, f"{'features':<22}{'protocol':<15}{names:>9}   95 % interval", *map(str, self.rows)])
 
 
+def chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
+    """The records of metrics by their names, in the order of the catalogue.
+
+    Args:
+        names: as ``list metrics`` shows them, also with a hyphen for a blank; ``all`` for all of them; empty for those
+            that are not for request.
+
+    Raises:
+        UsageError: a name that is not known.
+    """
+    asked = {name.replace("-", " ") if name not in CATALOGUE else name for name in names}
+    for name in sorted(asked - CATALOGUE.keys() - {"all"}):
+        raise unknown_name("metric", name, CATALOGUE)
+    if not asked:
+        return tuple(metric for metric in CATALOGUE.values() if not metric.on_request)
+    return tuple(metric for metric in CATALOGUE.values() if asked & {metric.name, "all"})
+
+
 @usual_modes()
-def evaluate(
+def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with the figure)
     run: Run | str | Path,
     *,
     data: Any = None,
     labels: Any = None,
+    metrics: Sequence[str] = (),
     k: int = 20,
     temperature: float = 0.1,
     quiet: bool = False,
@@ -110,6 +130,7 @@ def evaluate(
         data: other labelled data (anything ``train`` takes); None takes the run's own. The array that the run was
             trained on is recognised by its content.
         labels: one per sample for arrays; a file for named data.
+        metrics: names of ``counterpoint list metrics``, or ``all``; empty takes those that are not for request.
         k: neighbours of the kNN vote; at most the number of labelled samples.
         temperature: of the kNN vote.
         quiet: show no progress.
@@ -120,8 +141,9 @@ def evaluate(
 
     Raises:
         DataError: no labels, or too few of them.
-        UsageError: k or temperature out of range.
+        UsageError: k or temperature out of range, or a metric that is not known.
     """
+    chosen = chosen_metrics(metrics)
     try:
         check_positive(temperature, "temperature", hint="0.07 to 0.1 is usual")
     except (TypeError, ValueError) as error:
@@ -131,16 +153,26 @@ def evaluate(
     bank, queries = _labelled_positions(trained)
     if not 1 <= k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {k}")
-    protocol = _Protocol(bank, queries, k, temperature)
+    protocol = _Protocol(bank, queries, k, temperature, chosen)
     split = _describe_split(trained, bank, queries)
     if split["num_unlabelled"]:
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
     evaluation = Evaluation(_figures(trained, protocol, reporter), split)
     path = trained.folder.evaluation if trained.is_own_record else _place_apart(trained)
-    write_sealed(path, evaluation.to_dict())
+    write_sealed(path, {**evaluation.to_dict(), "rows": _with_earlier(evaluation, path)})
     if not trained.is_own_record:
         reporter.say(f"wrote {path}; {trained.folder.evaluation.name} is about the run's own samples and labels only")
     return evaluation
+
+
+def _with_earlier(evaluation: Evaluation, path: Path) -> list[dict[str, Any]]:
+    """The rows to write: those of an earlier evaluation of the same split stay where their metric was not asked for."""
+    told = evaluation.to_dict()
+    earlier = read_record(EvaluationRecord, read_sealed(path), str(path)) if path.exists() else EvaluationRecord()
+    measured = {row.protocol for row in evaluation.rows}
+    is_same = earlier.split == Split.model_validate(evaluation.split)
+    kept = [row.written() for row in earlier.rows if is_same and row.protocol not in measured]
+    return [*told["rows"], *kept]
 
 
 def _place_apart(trained: TrainedRun) -> Path:
@@ -163,17 +195,18 @@ class _FeatureSet:
 
 @dataclass(frozen=True)
 class _Protocol:
-    """Positions of labelled samples and of queries, and the settings of the kNN vote."""
+    """Positions of labelled samples and of queries, the settings of the kNN vote, and what is measured."""
 
     bank: Tensor
     queries: Tensor
     k: int
     temperature: float
+    metrics: tuple[Metric, ...]
 
 
 def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tuple[Row, ...]:
     """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
-    tasks = [(features, metric) for features in _all_features(trained, reporter) for metric in CATALOGUE.values()]
+    tasks = [(features, metric) for features in _all_features(trained, reporter) for metric in protocol.metrics]
     with reporter.bar("evaluating", len(tasks)) as advance, settled():
 
         def figure(place: int) -> Row:

@@ -14,7 +14,8 @@ beside raw input (PCA) and the untrained encoder on the same split, with 95 % in
 
 examples:
   counterpoint evaluate runs/ncl
-  counterpoint evaluate runs/mine --labels labels.csv --k 10"""
+  counterpoint evaluate runs/mine --labels labels.csv --k 10
+  counterpoint evaluate runs/ncl --metrics knn,linear-probe"""
 
 
 def add_flags(parser: Parser) -> None:
@@ -22,6 +23,9 @@ def add_flags(parser: Parser) -> None:
     add_run(parser)
     parser.add_argument("--data", help="other labelled data (default: the run's own)")
     parser.add_argument("--labels", metavar="FILE", help="labels for them: .csv (file,label) or .npy")
+    parser.add_argument(
+        "--metrics", metavar="NAMES", default="", help="of `counterpoint list metrics`, separated by commas; or all"
+    )
     parser.add_argument("--k", type=int, default=20, help="neighbours that vote in kNN (default 20)")
     parser.add_argument(
         "--temperature", type=float, default=0.1, help="of the kNN vote: small trusts only the nearest (default 0.1)"
@@ -35,7 +39,13 @@ def run(flags: argparse.Namespace) -> int:
     from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
 
     evaluation = evaluate(
-        flags.run, data=flags.data, labels=flags.labels, k=flags.k, temperature=flags.temperature, quiet=flags.quiet
+        flags.run,
+        data=flags.data,
+        labels=flags.labels,
+        metrics=tuple(filter(None, map(str.strip, flags.metrics.split(",")))),
+        k=flags.k,
+        temperature=flags.temperature,
+        quiet=flags.quiet,
     )
     print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else shown_lines(evaluation))
     return 0
