@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -219,6 +220,20 @@ def test_the_forward_pass_prepares_its_input(card: EncoderCard, rng: np.random.G
     if card is not VECTORS:
         large = torch.rand(2, card.in_shape[0], 12, 10)
         assert_close(encoder(large).detach(), encoder.represent(large))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows.to_sparse(), "convert it with .to_dense()"),
+        (lambda rows: rows[0], "samples must be vectors (n, d), got shape (5,)"),
+        (lambda rows: rows.to("meta"), "holds no numbers"),
+    ],
+    ids=["sparse", "one row", "meta"],
+)
+def test_what_is_no_batch_of_numbers_is_refused(change: Callable[[Tensor], Tensor], words: str) -> None:
+    with pytest.raises((TypeError, DataError), match=re.escape(words)):
+        encoder_of(VECTORS)(change(torch.zeros(4, 5)))
 
 
 @pytest.mark.slow  # what torch imports for it takes most of ten seconds

@@ -8,9 +8,12 @@ import pytest
 from run_folders import edit_json
 
 from counterpoint.core.errors import RunError
+from counterpoint.core.files import read_sealed, sha256_of, write_sealed, write_text
+from counterpoint.core.run_contents import MARK
 from counterpoint.report.run_record import read_run
 from counterpoint.report.sections.concept_overview import concept_words
 from counterpoint.report.sections.concepts_section import PLANS, gallery_section
+from counterpoint.report.sections.configuration_section import configuration_section
 from counterpoint.report.sections.headline import HEADLINES, compare, side_by_side
 from counterpoint.report.sections.training_section import loss_reading
 
@@ -81,6 +84,37 @@ def test_a_damaged_file_is_an_error(make_run, file):
     (folder / file).write_bytes(b"\x80{: [")
     with pytest.raises(RunError, match="damaged"):
         read(folder)
+
+
+def test_arrays_that_are_not_those_of_the_findings_are_refused(make_run):
+    folder = make_run()
+    with np.load(folder / "arrays.npz") as stored:
+        arrays = dict(stored)
+    seal = {"sha256": sha256_of(folder / "arrays.npz")}
+    write_sealed(folder / "findings.json", {**read_sealed(folder / "findings.json"), "arrays": seal})
+    assert read(folder).arrays.spectra
+    arrays["spectrum/embedding"] = arrays["spectrum/embedding"] * 2  # its checksums will be right
+    np.savez(folder / "arrays.npz", **arrays)
+    with pytest.raises(RunError, match=r"arrays\.npz was changed after it was written; counterpoint diagnose"):
+        read(folder)
+
+
+def test_settings_that_lost_their_hash_are_refused(make_run):
+    folder = make_run()
+    assert read(folder).settings  # of version 0.1.0, which wrote none
+    write_text(folder / ".counterpoint", MARK)
+    run_json = folder / "run.json"
+    write_sealed(run_json, json.loads(run_json.read_text()))
+    with pytest.raises(RunError, match=r"resolved\.yaml was changed after it was written"):
+        read(folder)
+
+
+def test_what_was_asked_for_is_not_known_without_its_file(make_run):
+    folder = make_run()
+    (folder / "config.yaml").unlink()
+    page = str(configuration_section([read(folder)]))
+    assert "config.yaml is missing: which others were asked for is not known" in page
+    assert "asked for</td>" not in page
 
 
 def test_pickles_are_refused(make_run):

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
+from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from counterpoint.methods.joint import JointEmbedding
 
 NUM_SAMPLES = 50
@@ -154,6 +156,16 @@ def test_a_finished_run_with_a_damaged_encoder_gets_it_back(tmp_path: Path, imag
         cp.load(run.path)
     cp.resume(run, quiet=True)
     assert (run.path / name).read_bytes() == content
+
+
+def test_a_checkpoint_that_a_killed_save_left_too_many_is_dropped(tmp_path: Path, images: np.ndarray) -> None:
+    run = cp.train(images, out=tmp_path / "run", **SMALL)
+    kept = list_checkpoints(run.folder.checkpoints)
+    saved = load_checkpoint(kept[0])
+    save_checkpoint(run.folder.checkpoints, replace(saved, position=replace(saved.position, step=1)), keep=9)
+    run.folder.weights.unlink()  # killed before it was done: no save follows
+    cp.resume(run, quiet=True)
+    assert list_checkpoints(run.folder.checkpoints) == kept
 
 
 # --- the same settings, the same data

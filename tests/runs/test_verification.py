@@ -209,6 +209,13 @@ def test_without_a_record_it_says_how_to_get_one(run: Path) -> None:
     assert main(["verify", str(run), "-q"]) == 0
 
 
+def test_a_record_that_is_a_link_to_itself_is_named(run: Path) -> None:
+    (record,) = (run / "checkpoints").glob("after-*")
+    record.unlink()
+    record.symlink_to(record.name)
+    assert results(run)[record.name] == "failed"
+
+
 def test_steps_of_several_ranks_are_not_replayed_by_one(run: Path) -> None:
     for path in list_checkpoints(run / "checkpoints"):
         saved = load_checkpoint(path)

@@ -146,10 +146,15 @@ def sealed_text(text: str) -> str:
     return f"{text}# {SEAL} {hashlib.sha256(text.encode()).hexdigest()}\n"
 
 
-def is_unchanged(text: str) -> bool:
-    """Whether sealed text is as it was written; True for text that was never sealed, as 0.1.0 wrote it."""
+def is_unchanged(text: str, *, must_be_sealed: bool) -> bool:
+    """Whether sealed text is as it was written.
+
+    Args:
+        text: with its hash as a last line.
+        must_be_sealed: it is not of version 0.1.0, which wrote no hash.
+    """
     above, found, _ = text.rpartition(f"# {SEAL} ")
-    return not found or text == sealed_text(above)
+    return text == sealed_text(above) if found else not must_be_sealed
 
 
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:

@@ -104,7 +104,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int) -> Path:
         seals = _write(temporary, snapshot)
         if not _is_same(target, seals):
             _commit(temporary, target, dropped)
-        _drop_old(folder, snapshot.position.step, keep)
+        drop_old(folder, snapshot.position.step, keep)
     except (OSError, TypeError) as error:
         raise RunError(
             f"cannot save checkpoint {target}: {_cause(error)}; earlier checkpoints are untouched"
@@ -163,6 +163,23 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def record_path(folder: Path, step: int) -> Path:
     """Where the record of the step after a checkpoint is kept; it is dropped with the checkpoint."""
     return folder / f"after-{step:08d}.json"
+
+
+def drop_old(folder: Path, step: int, keep: int) -> None:
+    """Drop checkpoints beyond the newest ``keep`` up to a step, and records of steps that no checkpoint is left for.
+
+    Each is renamed first: half of one never has a checkpoint's name.
+    """
+    # Later ones stay, and so do copies by hand, such as `step-00000120 (copy)`, whose step is -1.
+    known = [path for path in list_checkpoints(folder) if 0 <= step_of(path) <= step]
+    for path in known[keep:]:
+        trash = path.with_name(f".{path.name}{DROPPED}")
+        path.rename(trash)
+        _discard(trash)
+    # Records go with their checkpoints, also those of checkpoints that someone removed by hand.
+    records = {record_path(folder, step_of(path)) for path in list_checkpoints(folder)}
+    for path in set(folder.glob("after-*.json")) - records:
+        path.unlink(missing_ok=True)
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -247,20 +264,6 @@ def _is_same(target: Path, seals: dict[str, Seal]) -> bool:
     if known is None or any(known.get(name) != seals[name] for name in (MODEL, OPTIMIZER, AVERAGE)):
         return False
     return find_damage(target) is None  # last, since it reads every byte
-
-
-def _drop_old(folder: Path, step: int, keep: int) -> None:
-    """Drop checkpoints beyond the newest ``keep``, renamed first: half of one never has a checkpoint's name."""
-    # Later ones stay, and so do copies by hand, such as `step-00000120 (copy)`, whose step is -1.
-    known = [path for path in list_checkpoints(folder) if 0 <= step_of(path) <= step]
-    for path in known[keep:]:
-        trash = path.with_name(f".{path.name}{DROPPED}")
-        path.rename(trash)
-        _discard(trash)
-    # Records go with their checkpoints, also those of checkpoints that someone removed by hand.
-    records = {record_path(folder, step_of(path)) for path in list_checkpoints(folder)}
-    for path in set(folder.glob("after-*.json")) - records:
-        path.unlink(missing_ok=True)
 
 
 def _discard(path: Path) -> None:

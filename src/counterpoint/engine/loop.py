@@ -24,7 +24,14 @@ from counterpoint.core.errors import (
 from counterpoint.core.run_records import EpochRecord
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
-from counterpoint.engine.checkpoint import Position, Snapshot, list_checkpoints, restore_checkpoint, save_checkpoint
+from counterpoint.engine.checkpoint import (
+    Position,
+    Snapshot,
+    drop_old,
+    list_checkpoints,
+    restore_checkpoint,
+    save_checkpoint,
+)
 from counterpoint.engine.job import EpochEnd, Logger, TrainingJob
 from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank
 from counterpoint.engine.progress import Reporter, TrainingDisplay
@@ -315,6 +322,8 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
     position = restored.snapshot.position
     # Lines that were written after this checkpoint are of steps that will be taken again.
     on_first_rank(lambda: job.folder.truncate_metrics(position.step))
+    # A save that was killed may have left one too many; no save follows where it was the last.
+    on_first_rank(lambda: drop_old(job.folder.checkpoints, position.step, job.settings.engine.keep))
     reporter.say(
         f"resuming from {restored.path.name} (epoch {position.epoch + 1}, step {position.step} of "
         f"{job.schedule.num_steps})"

@@ -77,7 +77,7 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
         RunError: it was changed after it was written.
     """
     values = read_yaml_mapping(folder.resolved)
-    if not is_unchanged(folder.resolved.read_text(encoding="utf-8")):
+    if not is_unchanged(folder.resolved.read_text(encoding="utf-8"), must_be_sealed=folder.marker.is_file()):
         raise RunError(
             f"{folder.resolved} was changed after it was written; what differs says: counterpoint resume "
             f"{shlex.quote(str(folder.path))}"

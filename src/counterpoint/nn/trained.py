@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, Layout, to_samples, to_unit_float
+from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
 from counterpoint.core.own_parts import CUSTOM
@@ -143,7 +144,16 @@ class Encoder(nn.Module):
         return r.cpu(), self.output_map(self.projector(r)).cpu()
 
     def prepare(self, samples: Tensor) -> Tensor:
-        """Bring samples (as ``to_samples`` returns them) to the network's size, mean and deviation."""
+        """Bring samples (as ``to_samples`` returns them) to the network's size, mean and deviation.
+
+        Raises:
+            DataError: wrong axes, or another number of features.
+            TypeError: a tensor that is not dense, or holds no numbers.
+        """
+        check_held(samples, "samples")
+        axes = "(n, d)" if self.card.kind == "vectors" else "(n, c, h, w)"
+        if samples.ndim != axes.count(",") + 1:
+            raise DataError(f"samples must be {self.card.kind} {axes}, got shape {tuple(samples.shape)}")
         x = samples
         if self.card.kind == "vectors":
             if x.shape[1] != self.card.in_shape[0]:

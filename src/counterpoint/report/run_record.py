@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoint.core.errors import CounterpointError, RunError, first_line
-from counterpoint.core.files import is_unchanged, read_sealed
+from counterpoint.core.files import is_unchanged, read_sealed, sha256_of
 from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.user_files import open_regular, read_text
@@ -56,7 +56,7 @@ class RunRecord:
     order: int
     card: RunStatus
     settings: Mapping[str, str]
-    asked: frozenset[str]
+    asked: frozenset[str] | None  # None: config.yaml is missing
     reasons: Mapping[str, str]
     epochs: tuple[EpochRecord, ...]
     evaluation: EvaluationRecord | None
@@ -96,9 +96,11 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         RunError: not a run folder, or one of its files is damaged or holds a value of the wrong type.
     """
     folder = open_run(path)
-    resolved = _read_settings(folder.resolved)
+    is_marked = folder.marker.is_file()  # else it is of 0.1.0, which sealed nothing
+    resolved = _read_settings(folder.resolved, must_be_sealed=is_marked)
     reasons = resolved.pop("reasons", None)
     resolved.pop("out", None)  # the name of the run says it, and it always differs
+    asked = _read_settings(folder.config, must_be_sealed=is_marked) if folder.config.exists() else None
     evaluation = _read_if_there(EvaluationRecord, folder.evaluation)
     diagnosis = _read_if_there(Findings, folder.findings)
     return RunRecord(
@@ -107,14 +109,14 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         card=_read_card(folder),
         # resolved.yaml has defaults and automatic choices, too; config.yaml only what was asked for.
         settings=flatten(resolved),
-        asked=frozenset(flatten(_read_settings(folder.config))),
+        asked=None if asked is None else frozenset(flatten(asked)),
         reasons=flatten(reasons if isinstance(reasons, dict) else {}),
         epochs=_read_epochs(folder),
         evaluation=evaluation,
         other_evaluations=_read_other_evaluations(folder),
         # What was found rests on the evaluation in part, which may be newer.
         diagnosis=judged_anew(diagnosis, evaluation.rows if evaluation else ()) if diagnosis else None,
-        arrays=_read_arrays(folder.arrays),
+        arrays=_read_arrays(folder),
         gaps={verb: printable(why) for verb, why in gaps.items()},
     )
 
@@ -168,7 +170,7 @@ def _value_text(value: Any) -> str:
     return printable(str(value))
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path, *, must_be_sealed: bool) -> dict[str, Any]:
     """Read a YAML mapping; a missing file is empty."""
     if not path.exists():
         return {}
@@ -177,7 +179,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
         value = parse_yaml(text, path.name)
     except (OSError, ValueError, CounterpointError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
-    if not is_unchanged(text):
+    if not is_unchanged(text, must_be_sealed=must_be_sealed):
         raise RunError(f"{path} was changed after it was written")
     if not isinstance(value, dict | None):
         raise RunError(f"{path.name} must hold named values, got {type(value).__name__}")
@@ -186,7 +188,8 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 def _read_card(folder: RunFolder) -> RunStatus:
     """Read ``run.json``; a run that was killed is shown as interrupted, whatever it says."""
-    status = read_record(RunStatus, fit(read_sealed(folder.status)), folder.status.name)
+    values = read_sealed(folder.status, must_be_sealed=folder.marker.is_file())
+    status = read_record(RunStatus, fit(values), folder.status.name)
     return status.model_copy(update={"status": "interrupted"}) if folder.is_killed(status) else status
 
 
@@ -211,14 +214,21 @@ def _read_other_evaluations(folder: RunFolder) -> tuple[EvaluationRecord, ...]:
     return tuple(read_record(EvaluationRecord, fit(read_sealed(file)), f"{place.name}/{file.name}") for file in files)
 
 
-def _read_arrays(path: Path) -> Arrays:
+def _read_arrays(folder: RunFolder) -> Arrays:
     """Read the arrays; a missing file, or a missing array in it, is no error."""
+    path = folder.arrays
     if not path.exists():
         return Arrays({}, None, None)
     try:
+        # Findings of version 0.1.0 have no seal of the arrays.
+        seal = read_sealed(folder.findings).get("arrays") if folder.findings.exists() else None
+        if seal is not None and seal != {"sha256": sha256_of(path)}:
+            raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it anew")
         # A pickle could run code of whoever wrote the folder. Members are read, and found damaged, within this block.
         with open_regular(path) as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
+    except RunError:
+        raise
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}") from None
     spectra = {place: _spectrum(arrays[f"spectrum/{place}"]) for place in PLACES if f"spectrum/{place}" in arrays}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import read_sealed, write_atomically, write_sealed
+from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.core.torch_state import usual_modes
@@ -160,8 +160,9 @@ def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> 
         )
         # A record of other samples or labels would stand for the run in its report.
         if trained.is_own_record:
-            write_sealed(trained.folder.findings, findings.to_dict())
             _write_arrays(trained.folder, places, source, shown)
+            seal = {"arrays": {"sha256": sha256_of(trained.folder.arrays)}}
+            write_sealed(trained.folder.findings, {**findings.to_dict(), **seal})
         advance()
     if not trained.is_own_record:
         name = trained.folder.findings.name

@@ -57,7 +57,7 @@ def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> Trai
     differing = differing_settings(then.model_dump(mode="json"), now.model_dump(mode="json"))
     # What had no effect in the run was "auto" to it; 0.1.0 recorded a value. One with effect differs in the hash, too.
     differing = {name: pair for name, pair in differing.items() if pair[0] != "auto"}
-    if is_unchanged(text):  # we wrote it: what is harmless was allowed before
+    if is_unchanged(text, must_be_sealed=folder.marker.is_file()):  # we wrote it: what is harmless was allowed before
         differing = {name: pair for name, pair in differing.items() if name not in HARMLESS}
     if differing:
         named = ", ".join(f"{name} {new!r} ({memory.path.name} has {old!r})" for name, (old, new) in differing.items())

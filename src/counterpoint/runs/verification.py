@@ -1,5 +1,6 @@
 """Whether a run is what it says: every file against its hash, and one saved step taken again to the last bit."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -178,7 +179,7 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
     yield Check("data", "ok", f"fingerprint {run.folder.read_status().data_fingerprint}, as when the run began")
     for each in found:
         record = record_path(run.folder.checkpoints, step_of(each.path))
-        if each.kept is None and record.exists():
+        if each.kept is None and os.path.lexists(record):  # also a link to nothing
             yield Check(record.name, "failed", "it was changed after it was written, or is of another step")
     # The newest; the last one of a run has no step after it.
     chosen = next((each for each in found if each.kept is not None), None)

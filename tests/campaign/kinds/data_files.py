@@ -1,6 +1,7 @@
 """A damaged file of data is opened, or refused in one line, within bounds of time and memory; no code of it runs."""
 
 import base64
+import logging
 import os
 import shutil
 import sys
@@ -73,6 +74,7 @@ def _open(form: str, path: Path) -> int:
     """Open the data and read every sample, in a process of its own; ends as the command would."""
     _forbid()
     warnings.filterwarnings("ignore", module="PIL")  # as the command does
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
     name, settings = (NAMED[form], SourceSettings(root=str(path))) if form in NAMED else (str(path), SourceSettings())
     try:
         source = open_source(name, settings, progress=Reporter(quiet=True).bar)

@@ -1,5 +1,6 @@
 """A file of a run folder is altered: every verb names it in one line, or does what it would have done."""
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -21,6 +22,9 @@ from counterpoint.core.errors import CounterpointError
 TOP = ("run.json", "resolved.yaml", "config.yaml", "metrics.jsonl", "timings.jsonl")
 TRAINED = ("encoder.json", "encoder.safetensors", "evaluation.json", "findings.json", "arrays.npz")
 SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetensors", "average.safetensors")
+# What a user may not have made yet is no loss; of the rest that verbs can do without, they say that it is gone.
+MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz")
+SAID_WHEN_GONE = {"config.yaml": "config.yaml is missing", "timings.jsonl": "not recorded", "after": "not checked"}
 VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "load")
 
 
@@ -58,7 +62,8 @@ def run(case: Case, place: Place) -> Verdict:
             continue  # this run has not got so far
         mutate(path, case["how"], np.random.default_rng(case["seed"]))
         outcome = _do(verb, folder / "run")
-        verdict = _judge(verb, case["file"], outcome, folder, place.material / verb)
+        is_gone = not os.path.lexists(path)
+        verdict = _judge(verb, case["file"], outcome, folder, place.material / verb, is_gone=is_gone)
         if verdict.fault:
             return replace(
                 verdict,
@@ -107,13 +112,16 @@ def _load(run: Path) -> int:
     return OK
 
 
-def _judge(verb: str, file: str, outcome: Outcome, folder: Path, expected: Path) -> Verdict:
+def _judge(verb: str, file: str, outcome: Outcome, folder: Path, expected: Path, *, is_gone: bool) -> Verdict:
     """Named, or harmless."""
     verdict = judge(outcome)
     if verdict.fault or outcome.code in (FAILED, USAGE):
         return verdict
     look = LOOKS[verb]
     found, wanted = look(folder), look(expected)
+    words = SAID_WHEN_GONE.get(file, "\0")
+    if is_gone and (file in MADE_LATER or any(words.encode() in content for content in found.values())):
+        return KEPT
     names = [name for name in sorted(found | wanted) if found.get(name) != wanted.get(name) and name != file]
     return Verdict("silent", f"other {', '.join(names)}; {outcome}") if names else KEPT
 

@@ -103,9 +103,8 @@ def _loss_and_gradients(name: str, tensors: tuple[Tensor, ...], draw: random.Ran
     """Value of a loss on both tensors, and its gradients."""
     loss = built(name)
     views = [tensor.detach().requires_grad_() if _may_learn(tensor) else tensor for tensor in tensors]
-    labels = (
-        torch.arange(len(views[0]) if views[0].dim() else 1) % 3 if loss.uses_labels or draw.random() < 0.1 else None
-    )
+    num_rows = 1 if views[0].is_nested or not views[0].dim() else len(views[0])
+    labels = torch.arange(num_rows) % 3 if loss.uses_labels or draw.random() < 0.1 else None
     value = loss(views[0], views[1], labels=labels)
     value.backward()
     return [value, *(view.grad for view in views if view.grad is not None)]
@@ -121,7 +120,8 @@ def _diagnose(material: Path, first: Tensor, second: Tensor) -> list[Any]:
 
 
 def _geometry(material: Path, first: Tensor, second: Tensor) -> list[Any]:
-    return [cp.theory.optimal_geometry(first.reshape(-1)[:5], num_negatives=8).duality_gap]
+    is_plain = not first.is_nested and first.layout == torch.strided  # others have no rows to take
+    return [cp.theory.optimal_geometry(first.reshape(-1)[:5] if is_plain else first, num_negatives=8).duality_gap]
 
 
 OTHERS: dict[str, Callable[[Path, Tensor, Tensor], list[Any]]] = {

@@ -14,7 +14,7 @@ from counterpoint.report.wording import count, duration, listing, number
 
 MAX_SKIPPED = 50
 MAX_SETTINGS = 300
-ASKED, DEFAULT = "asked for", "default"
+ASKED, DEFAULT, UNKNOWN = "asked for", "default", "not known"
 
 
 def configuration_section(runs: Sequence[RunRecord]) -> Markup:
@@ -27,7 +27,9 @@ def configuration_section(runs: Sequence[RunRecord]) -> Markup:
 
 def why(run: RunRecord, name: str) -> str:
     """Say why a setting has its value: the reason of an automatic choice, asked for, or default."""
-    return run.reasons.get(name) or (ASKED if name in run.asked else DEFAULT)
+    if reason := run.reasons.get(name):
+        return reason
+    return UNKNOWN if run.asked is None else ASKED if name in run.asked else DEFAULT
 
 
 def _settings_of_one(run: RunRecord) -> Markup:
@@ -35,11 +37,14 @@ def _settings_of_one(run: RunRecord) -> Markup:
     names = list(run.settings)[:MAX_SETTINGS]
     decided = [name for name in names if why(run, name) != DEFAULT]
     defaults = [name for name in names if why(run, name) == DEFAULT]
-    asked = sum(why(run, name) == ASKED for name in names)
-    words = (
-        f"{count(len(names), 'setting')}: {asked} asked for, {len(decided) - asked} chosen automatically "
-        f"for a reason given below, {len(defaults)} left at the default."
-    )
+    asked = sum(why(run, name) in (ASKED, UNKNOWN) for name in names)
+    automatic = f"{len(decided) - asked} chosen automatically for a reason given below"
+    words = f"{count(len(names), 'setting')}: {asked} asked for, {automatic}, {len(defaults)} left at the default."
+    if run.asked is None:
+        words = (
+            f"{count(len(names), 'setting')}: {automatic}. config.yaml is missing: which others were asked for is not "
+            "known."
+        )
     shown = data_table("Settings", ["setting", "value", "why"], [_one_row(run, name) for name in decided])
     rest = data_table("Default settings", ["setting", "value", "why"], [_one_row(run, name) for name in defaults])
     return join(
@@ -123,7 +128,9 @@ def _samples(run: RunRecord) -> str:
 
 def _speed(run: RunRecord) -> str:
     speeds = [epoch.images_per_second for epoch in run.epochs if epoch.images_per_second is not None]
-    return f"{number(round(median(speeds)))} images per second (median)" if speeds else ""
+    if not speeds:
+        return "not recorded" if run.epochs else ""
+    return f"{number(round(median(speeds)))} images per second (median)"
 
 
 def _started(run: RunRecord) -> str:
