@@ -87,6 +87,8 @@ def test_the_record_is_written_as_the_report_reads_it(run: cp.Run, evaluation: c
         "num_queries": 30,
         "num_classes": 3,
         "class_names": ["0", "1", "2"],
+        "absent_classes": [],
+        "num_shared": 0,
         "how": "40% of each class, held out of training",
     }
 

@@ -1,7 +1,7 @@
 """From settings models to flags and back: one validation for YAML, Python and the command line. Loads without torch."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, expectation, leaf_fields, merge, nest, parse_yaml, read_yaml_mapping
 
+CHOOSING = ("source.split", "source.classes", "source.root")  # what of the data a verb looks at
 TEXT_ONLY = (str, str | None)
 SECTION_TITLES = {
     "source": "source: what is read from the data",
@@ -24,11 +25,11 @@ SECTION_TITLES = {
 
 
 def add_settings(parser: argparse.ArgumentParser, sections: Sequence[str] | None = None) -> None:
-    """Add a flag for every setting (of some top-level names only, if given)."""
+    """Add a flag for every setting (of some top-level names or paths only, if given)."""
     groups: dict[str, Any] = {}
     for path, field in leaf_fields(TrainSettings):
         top = path.split(".", 1)[0]
-        if sections is not None and top not in sections:
+        if sections is not None and not {top, path} & set(sections):
             continue
         title = SECTION_TITLES[top] if "." in path else "main settings"
         group = groups.setdefault(title, parser.add_argument_group(title))
@@ -46,14 +47,31 @@ def settings_from(namespace: argparse.Namespace, config: str | None) -> dict[str
     if config is not None:
         from_file = read_yaml_mapping(Path(config))
         build(TrainSettings, from_file, config)
-    given = {
-        path: _value(path, field, text)
-        for path, field in leaf_fields(TrainSettings)
-        if (text := getattr(namespace, path, None)) is not None
-    }
-    asked = merge(from_file, nest(given))
+    asked = merge(from_file, _given(namespace, [path for path, _ in leaf_fields(TrainSettings)]))
     build(TrainSettings, asked, "command line")
     return asked
+
+
+def part_from(namespace: argparse.Namespace) -> dict[str, Any]:
+    """What of the data a verb is to look at: those settings of ``source`` that were given.
+
+    Raises:
+        UsageError: a mistake in a flag.
+    """
+    asked = _given(namespace, CHOOSING)
+    build(TrainSettings, asked, "command line")
+    return asked.get("source", {})
+
+
+def _given(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, Any]:
+    """The settings of some paths whose flags were given, nested."""
+    return nest(
+        {
+            path: _value(path, field, text)
+            for path, field in leaf_fields(TrainSettings)
+            if path in paths and (text := getattr(namespace, path, None)) is not None
+        }
+    )
 
 
 def _value(path: str, field: FieldInfo, text: str) -> Any:

@@ -134,7 +134,10 @@ class EpochRecord(Record):
 
 
 class Split(Record):
-    """How the labelled samples of an evaluation were divided into a bank and queries."""
+    """How the labelled samples of an evaluation were divided into a bank and queries.
+
+    ``absent_classes`` are in the bank and have no query; ``num_shared`` queries hold what a sample of the bank holds.
+    """
 
     source: str = ""
     num_unlabelled: Figure = None
@@ -142,6 +145,8 @@ class Split(Record):
     num_queries: Figure = None
     num_classes: Figure = None
     class_names: Annotated[tuple[Text, ...], Listed] = ()
+    absent_classes: Annotated[tuple[Text, ...], Listed] = ()
+    num_shared: Figure = None
     how: str = ""
 
 

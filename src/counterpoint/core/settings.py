@@ -58,6 +58,9 @@ class SourceSettings(Settings):
     split: str = Field(
         default="auto", description="part of a named data set: train (auto), test, and for stl10 unlabeled or both"
     )
+    classes: str = Field(
+        default="all", description="names of the classes whose samples are taken, separated by commas, such as cat,dog"
+    )
     image_column: str = Field(default="auto", description="tables: column of images or vectors (auto: by its type)")
     label_column: str = Field(default="auto", description="tables and CSV lists: column of labels (auto: by its name)")
     altered: Literal["refuse", "skip", "reindex"] = Field(

@@ -15,13 +15,15 @@ from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.core.settings import SourceSettings
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.labels import number_labels
+from counterpoint.data.parts import of_classes
 from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, memory_source
 
 ARRAY = "array"
+ALL = "all"  # classes
 
 
 def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, progress: Progress) -> Source:
-    """Open whatever the user gave as data.
+    """Open whatever the user gave as data, all of it or the samples of some classes.
 
     Args:
         data: a name of ``CATALOGUE``, a path (a folder or a file of any known form), a NumPy array or a tensor.
@@ -30,9 +32,17 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
         progress: shows how far the data have been read.
 
     Raises:
-        UsageError: no data, an unknown name, or a path that does not exist.
+        UsageError: no data, an unknown name, a path that does not exist, or a class that is not there.
         DataError: nothing usable in it.
     """
+    source = _open_all(data, settings, labels, progress)
+    if settings.classes == ALL:
+        return source
+    return of_classes(source, [name.strip() for name in settings.classes.split(",")])
+
+
+def _open_all(data: Any, settings: SourceSettings, labels: Any, progress: Progress) -> Source:
+    """Open all samples."""
     if data is None:
         raise UsageError(
             "no data given; use --data digits (embedded) or another named set, --data FOLDER of images, or --data FILE"

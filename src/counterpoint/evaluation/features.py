@@ -3,10 +3,12 @@
 # N samples, D features
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ PIECE = 128  # samples that one thread passes through the encoder at a time
 VIEW_EPOCH = 2**31  # no training epoch: views for evaluation are never those trained on
 
 Advance = Callable[[], None]
+Note = Callable[[Tensor, Tensor], None]  # takes positions, and the samples there
 Other = TypeVar("Other")
 
 
@@ -34,20 +37,50 @@ class Features:
     embedding: Tensor
 
 
+class Contents:
+    """What samples hold, as hashes that are noted while the samples pass: which of them are in two parts of the data.
+
+    Args:
+        num_samples: of the source.
+    """
+
+    def __init__(self, num_samples: int) -> None:
+        self._hashes = np.zeros(num_samples, dtype="V16")
+
+    def note(self, positions: Tensor, samples: Tensor) -> None:
+        """Take some samples as they are stored."""
+        for position, sample in zip(positions.tolist(), samples.contiguous().numpy(), strict=True):
+            self._hashes[position] = hashlib.blake2b(sample.data, digest_size=16).digest()
+
+    def num_shared(self, bank: Tensor, queries: Tensor) -> int:
+        """How many queries hold what a sample of the bank holds."""
+        known = set(self._hashes[bank.numpy()].tolist())
+        return sum(content in known for content in self._hashes[queries.numpy()].tolist())
+
+
 def extract(encoder: Encoder, source: Source, advance: Advance = lambda: None) -> Features:
     """Pass every sample through the encoder once; ``advance`` is called once per piece of ``PIECE`` samples."""
     return extract_beside(encoder, source, lambda: None, advance)[0]
 
 
 def extract_beside(
-    encoder: Encoder, source: Source, other: Callable[[], Other], advance: Advance
+    encoder: Encoder,
+    source: Source,
+    other: Callable[[], Other],
+    advance: Advance,
+    note: Note = lambda positions, samples: None,
 ) -> tuple[Features, Other]:
-    """Pass every sample through the encoder while a thread does something else; gives the features, and the other."""
+    """Pass every sample through the encoder while a thread does something else; gives the features, and the other.
+
+    ``note`` is called with each piece of samples.
+    """
 
     def work(positions: Tensor | None) -> Any:
         if positions is None:
             return other()
-        outputs = encoder.both(source.store.fetch(positions.tolist()))
+        samples = source.store.fetch(positions.tolist())
+        note(positions, samples)
+        outputs = encoder.both(samples)
         advance()
         return outputs
 

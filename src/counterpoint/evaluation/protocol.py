@@ -1,9 +1,11 @@
 """Evaluate a run: every metric on representation and embedding, beside raw input and untrained encoder."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -18,10 +20,23 @@ from counterpoint.core.shown import shown
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import extract, extract_beside, input_components, num_pieces, untrained_encoder
+from counterpoint.evaluation.features import (
+    Contents,
+    extract,
+    extract_beside,
+    input_components,
+    num_pieces,
+    untrained_encoder,
+)
 from counterpoint.evaluation.linear_probe import settled
 from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion
-from counterpoint.evaluation.trained_run import DEFAULT_HOLDOUT, TrainedRun, open_trained, untrained_backbone
+from counterpoint.evaluation.trained_run import (
+    DEFAULT_HOLDOUT,
+    TrainedRun,
+    open_trained,
+    untrained_backbone,
+    with_queries,
+)
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 CATALOGUE = loaded_metrics("evaluation")
@@ -118,6 +133,9 @@ def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with th
     *,
     data: Any = None,
     labels: Any = None,
+    test_data: Any = None,
+    test_labels: Any = None,
+    source: Mapping[str, Any] = MappingProxyType({}),
     metrics: Sequence[str] = (),
     k: int = 20,
     temperature: float = 0.1,
@@ -130,6 +148,10 @@ def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with th
         data: other labelled data (anything ``train`` takes); None takes the run's own. The array that the run was
             trained on is recognised by its content.
         labels: one per sample for arrays; a file for named data.
+        test_data: the queries, where they are samples of their own (a folder, an array, or a named set, of which the
+            part for tests is taken): then all samples of ``data`` are the bank. None holds a share of ``data`` out.
+        test_labels: theirs.
+        source: what of the data is taken: the settings ``split``, ``classes`` and ``root`` of ``source``.
         metrics: names of ``counterpoint list metrics``, or ``all``; empty takes those that are not for request.
         k: neighbours of the kNN vote; at most the number of labelled samples.
         temperature: of the kNN vote.
@@ -140,7 +162,7 @@ def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with th
         labels (or labels given later to a run without), else to ``evaluations/<data>.json`` there.
 
     Raises:
-        DataError: no labels, or too few of them.
+        DataError: no labels, too few of them, or queries of other shapes or classes than the bank's.
         UsageError: k or temperature out of range, or a metric that is not known.
     """
     chosen = chosen_metrics(metrics)
@@ -149,7 +171,11 @@ def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with th
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
     reporter = Reporter(quiet=quiet)
-    trained = open_trained(run, data=data, labels=labels, reporter=reporter)
+    trained = open_trained(run, data=data, labels=labels, part=source, reporter=reporter)
+    if test_data is not None:
+        trained = with_queries(trained, test_data, test_labels, part=source, reporter=reporter)
+    elif test_labels is not None:
+        raise UsageError("test_labels= goes with test_data=")
     bank, queries = _labelled_positions(trained)
     if not 1 <= k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {k}")
@@ -157,7 +183,13 @@ def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with th
     split = _describe_split(trained, bank, queries)
     if split["num_unlabelled"]:
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
-    evaluation = Evaluation(_figures(trained, protocol, reporter), split)
+    if missing := split["absent_classes"]:
+        reporter.say(f"{len(missing)} classes of the bank have no query: {', '.join(missing[:10])}")
+    rows, num_shared = _figures(trained, protocol, reporter)
+    split["num_shared"] = num_shared
+    if num_shared:
+        reporter.say(f"{num_shared:,} of {len(queries):,} queries are in the bank, too: they favour every figure")
+    evaluation = Evaluation(rows, split)
     path = trained.folder.evaluation if trained.is_own_record else _place_apart(trained)
     write_sealed(path, {**evaluation.to_dict(), "rows": _with_earlier(evaluation, path)})
     if not trained.is_own_record:
@@ -180,7 +212,7 @@ def _place_apart(trained: TrainedRun) -> Path:
     source, folder = trained.source, trained.folder.other_evaluations
     folder.mkdir(exist_ok=True)
     # Names of data come from the user and may be paths; the fingerprint keeps apart what is called alike.
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(source.name).stem)[:60] or "data"
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path((trained.queries or source).name).stem)[:60] or "data"
     return folder / f"{stem}-{source.fingerprint[:8]}.json"
 
 
@@ -204,9 +236,16 @@ class _Protocol:
     metrics: tuple[Metric, ...]
 
 
-def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tuple[Row, ...]:
-    """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
-    tasks = [(features, metric) for features in _all_features(trained, reporter) for metric in protocol.metrics]
+def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tuple[tuple[Row, ...], int]:
+    """Every metric on every set of features, side by side; each figure is shown as soon as it is known.
+
+    Returns:
+        The rows, and the number of queries whose content is in the bank, too.
+    """
+    contents = Contents(len(trained.source))
+    tasks = [
+        (features, metric) for features in _all_features(trained, contents, reporter) for metric in protocol.metrics
+    ]
     with reporter.bar("evaluating", len(tasks)) as advance, settled():
 
         def figure(place: int) -> Row:
@@ -218,15 +257,17 @@ def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tu
         # Probes take longer than votes: begun last, one of them would run alone while the other threads wait.
         longest_first = sorted(range(len(tasks)), key=lambda place: tasks[place][1].name == KNN)
         rows = dict(zip(longest_first, side_by_side(figure, longest_first), strict=True))
-    return tuple(rows[place] for place in range(len(tasks)))
+    num_shared = contents.num_shared(protocol.bank, protocol.queries)
+    return tuple(rows[place] for place in range(len(tasks))), num_shared
 
 
-def _all_features(trained: TrainedRun, reporter: Reporter) -> list[_FeatureSet]:
-    """Features of the run and of its baselines."""
+def _all_features(trained: TrainedRun, contents: Contents, reporter: Reporter) -> list[_FeatureSet]:
+    """Features of the run and of its baselines; the contents of all samples are noted as they pass."""
     source, train = trained.source, trained.split.train
     with reporter.bar(f"representations of {len(source):,} samples", num_pieces(source)) as advance:
         # The components need no encoder; one thread fits them while the others pass samples.
-        own, raw = extract_beside(trained.encoder, source, lambda: input_components(source, train), advance)
+        fit = partial(input_components, source, train)
+        own, raw = extract_beside(trained.encoder, source, fit, advance, contents.note)
     found = [_FeatureSet("representation", own.representation, {}), _FeatureSet("embedding", own.embedding, {})]
     backbone = untrained_backbone(trained.settings, trained.encoder)
     # None for a user's own module, which the run cannot build anew.
@@ -275,7 +316,11 @@ def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[
     # Other labels give another split, whose held-out part may have been trained on; the record must not hide it.
     is_other = seen != (trained.split.fingerprint, trained.source.fingerprint)
     share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
-    if not trained.is_own_data:
+    if trained.queries is not None:
+        how = f"queries are {shown(Path(trained.queries.name).name)}, the bank all of {Path(trained.source.name).name}"
+        if trained.is_own_data:
+            how += ", on which the encoder was trained"
+    elif not trained.is_own_data:
         how = f"other data than trained on; {share} are queries"
     elif held_out == 0:
         learned = "with" if METHODS[trained.settings.method].needs_labels else "without"
@@ -285,12 +330,15 @@ def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[
     else:
         how = f"{share}, held out of training"
     names, labels = list(trained.source.class_names), trained.source.labels
+    assert labels is not None
+    asked = set(labels[queries].tolist())
     return {
         "source": Path(trained.source.name).name,
-        "num_unlabelled": 0 if labels is None else int((labels < 0).sum()),
+        "num_unlabelled": int((labels < 0).sum()),
         "num_bank": len(bank),
         "num_queries": len(queries),
         "num_classes": len(names),
         "class_names": names,
+        "absent_classes": [names[number] for number in labels[bank].unique().tolist() if number not in asked],
         "how": how,
     }

@@ -1,8 +1,10 @@
 """Open a finished run with its data, as every evaluation and diagnosis needs it."""
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,10 +16,12 @@ from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
-from counterpoint.data.long_tail import thin
+from counterpoint.data.long_tail import is_thinned, thin
 from counterpoint.data.order import Split, split_source
+from counterpoint.data.parts import joined
 from counterpoint.data.source import Source, source_side
-from counterpoint.data.sources import ARRAY, open_source
+from counterpoint.data.sources import ALL, ARRAY, open_source
+from counterpoint.data.sources import CATALOGUE as SETS
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.own_views import OwnViews, as_views
 from counterpoint.data.views.presets import plan_views
@@ -27,6 +31,7 @@ from counterpoint.methods.catalogue import ENCODES_BOTH
 from counterpoint.nn.encoders import has_stem, initial_encoder
 from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder
 
+TEST = "test"  # what a named set calls its part for tests
 DEFAULT_HOLDOUT = 0.2  # where a run held nothing out
 
 
@@ -44,6 +49,8 @@ class TrainedRun:
         is_own_record: whether what is found belongs into the run's own record: its own samples by its own labels, or
             by labels given later to a run that had none.
         own_views: the user's own views, if the run was trained with them and they are at hand.
+        queries: the samples that are asked about, where they are a source of their own and no part of a split; then
+            ``source`` holds them behind the others, and ``split`` has them as held out.
     """
 
     folder: RunFolder
@@ -54,6 +61,7 @@ class TrainedRun:
     is_own_data: bool
     is_own_record: bool
     own_views: OwnViews | None = None
+    queries: Source | None = None
 
     @property
     def has_views(self) -> bool:
@@ -112,7 +120,14 @@ def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None, reporter: Reporter) -> TrainedRun:
+def open_trained(
+    run: Run | str | Path,
+    *,
+    data: Any = None,
+    labels: Any = None,
+    part: Mapping[str, Any] = MappingProxyType({}),
+    reporter: Reporter,
+) -> TrainedRun:
     """Open a run with its own data, or with other data; files that had to be left out are named.
 
     Args:
@@ -120,6 +135,7 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
         data: other samples to look at (anything ``train`` takes); None takes the run's own. Samples are known by their
             content: the array that the run was trained on is its own data, wherever it comes from.
         labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
+        part: what of the data is taken: the settings ``split``, ``classes`` and ``root`` of ``source``.
         reporter: shows progress while a folder is read.
 
     Raises:
@@ -129,7 +145,7 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
     known = as_run(run)
     settings, status = read_resolved(known.folder), known.folder.read_status()
     trained = load_encoder(known.folder, known.encoder)
-    is_array, is_asked = settings.data == ARRAY, data is not None or labels is not None
+    is_array, is_asked = settings.data == ARRAY, data is not None or labels is not None or bool(part)
     is_own_data = data is None or (isinstance(data, str | Path) and str(data) == settings.data)
     if data is None:
         # An array is not in the run folder; the record of a training in this process may still have it.
@@ -137,13 +153,14 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
         labels = known.labels if is_array and labels is None else labels
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
-    asked = _source_settings(settings, trained.card, labels, is_own_data=is_own_data)
+    asked = _source_settings(settings, trained.card, labels, part, is_own_data=is_own_data)
+    is_own_data &= not part  # unless the content turns out to be that of the run
     # A file of labels goes into the settings instead (``_source_settings``).
     in_memory = None if isinstance(labels, str | Path) else labels
     source = open_source(data, asked, labels=in_memory, progress=reporter.bar)
     name_skipped(source, reporter)
     began = status.data_fingerprint or source.fingerprint
-    if source.fingerprint != began and not is_own_data and not isinstance(data, str | Path):
+    if source.fingerprint != began and not is_own_data and not part and not isinstance(data, str | Path):
         own = _own_array(data, known.labels, began)
         # Labels that were given count, even where the samples turn out to be the run's own.
         is_own_data, source = own is not None, own if own is not None and labels is None else source
@@ -160,6 +177,36 @@ def open_trained(run: Run | str | Path, *, data: Any = None, labels: Any = None,
     return TrainedRun(
         known.folder, settings, trained, source, split, is_own_data, is_own_data and is_as_it_was, own_views
     )
+
+
+def with_queries(
+    trained: TrainedRun, data: Any, labels: Any, *, part: Mapping[str, Any], reporter: Reporter
+) -> TrainedRun:
+    """Ask about the samples of another source: all labelled samples of the run's source are the bank.
+
+    Args:
+        trained: the run with its samples.
+        data: the queries; of a named set, its part for tests.
+        labels: as ``open_trained`` takes them.
+        part: as ``open_trained`` takes it; ``split`` is the bank's.
+        reporter: shows progress while a folder is read.
+
+    Raises:
+        DataError: shapes or classes do not fit together.
+    """
+    chosen = {name: value for name, value in part.items() if name != "split"}
+    if isinstance(data, str) and data in SETS:
+        chosen["split"] = TEST
+    asked = _source_settings(trained.settings, trained.encoder.card, labels, chosen, is_own_data=False)
+    in_memory = None if isinstance(labels, str | Path) else labels
+    queries = open_source(data, asked, labels=in_memory, progress=reporter.bar)
+    name_skipped(queries, reporter)
+    source, num_bank = joined(trained.source, queries), len(trained.source)
+    # What long-tailed training left out is left out here, too; what was held out of training for queries is not.
+    is_whole = not (trained.is_own_data and is_thinned(trained.settings.source))
+    bank = torch.arange(num_bank) if is_whole else trained.split.train
+    split = Split(bank, num_bank + torch.arange(len(queries)))
+    return replace(trained, source=source, split=split, is_own_record=False, queries=queries)
 
 
 def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
@@ -194,7 +241,9 @@ def view_drawer(settings: TrainSettings, card: EncoderCard, own: OwnViews | None
     return ViewDrawer(plan, torch.tensor(card.mean), torch.tensor(card.std), settings.seed)
 
 
-def _source_settings(settings: TrainSettings, card: EncoderCard, labels: Any, *, is_own_data: bool) -> SourceSettings:
+def _source_settings(
+    settings: TrainSettings, card: EncoderCard, labels: Any, part: Mapping[str, Any], *, is_own_data: bool
+) -> SourceSettings:
     """How to open the data: at the size the encoder was trained with, with the labels that belong to them."""
     asked = settings.source.model_dump()
     asked["image_size"] = source_side(card.in_shape)
@@ -203,5 +252,5 @@ def _source_settings(settings: TrainSettings, card: EncoderCard, labels: Any, *,
     elif not is_own_data and settings.source.labels != "none":
         asked["labels"] = "auto"  # a file of labels belongs to the run's own samples
     if not is_own_data:  # as do its part of a data set and its columns
-        asked |= {"split": "auto", "image_column": "auto", "label_column": "auto"}
-    return SourceSettings(**asked)
+        asked |= {"split": "auto", "image_column": "auto", "label_column": "auto", "classes": ALL}
+    return build(SourceSettings, {**asked, **part}, "source")

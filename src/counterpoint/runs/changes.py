@@ -27,6 +27,7 @@ HARMLESS = frozenset(
 # Settings that 0.1.0 did not have, at the values that stand for what it did: its runs keep their hash.
 LATER: Mapping[str, tuple[str, str]] = {
     "stem": ("auto", "small"),
+    "source.classes": ("all", "all"),
     "engine.encode_views": ("auto", "together"),
     "views.fill": ("auto", "black"),
 }

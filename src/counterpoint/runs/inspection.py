@@ -4,6 +4,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,13 @@ THUMBNAIL_SIDE = 48
 
 
 @usual_modes()
-def diagnose(
+def diagnose(  # noqa: PLR0913 (each is a part of what is asked)
     subject: Run | Table | str | Path | Any,
     *,
     data: Any = None,
     labels: Any = None,
     views: Any = None,
+    source: Mapping[str, Any] = MappingProxyType({}),
     threshold: float = SPARSITY_THRESHOLD,
     quiet: bool = False,
 ) -> Findings:
@@ -60,6 +62,7 @@ def diagnose(
         data: for a run: other samples (anything ``train`` takes), or the array that it was trained on.
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
+        source: for a run: what of the data is taken: the settings ``split``, ``classes`` and ``root`` of ``source``.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
 
@@ -80,9 +83,10 @@ def diagnose(
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
         reporter = Reporter(quiet=quiet)
-        return _diagnose_run(open_trained(subject, data=data, labels=labels, reporter=reporter), threshold, reporter)
-    if data is not None:
-        raise UsageError("data= goes with a run; features are all that is looked at")
+        trained = open_trained(subject, data=data, labels=labels, part=source, reporter=reporter)
+        return _diagnose_run(trained, threshold, reporter)
+    if data is not None or source:
+        raise UsageError("data= and source= go with a run; features are all that is looked at")
     return _diagnose_features(_as_table(subject), labels, views, threshold)
 
 

@@ -1,6 +1,8 @@
 """Write a run's embeddings as a table: .npz, .csv, or .parquet (extra ``search``)."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,13 @@ from counterpoint.evaluation.vector_table import WRITERS, Layer, Table
 
 
 @usual_modes()
-def embed(
+def embed(  # noqa: PLR0913 (each is a part of what is asked)
     run: Run | str | Path,
     data: Any = None,
     *,
     out: str | Path | None = None,
     layer: Layer = "representation",
+    source: Mapping[str, Any] = MappingProxyType({}),
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Table:
@@ -34,6 +37,7 @@ def embed(
         data: samples (anything ``train`` takes); None takes the run's own.
         out: file to write, by its suffix .npz, .csv or .parquet; None writes nothing.
         layer: the representation (best for most uses) or the embedding that the loss compared.
+        source: what of the data is taken: the settings ``split``, ``classes`` and ``root`` of ``source``.
         overwrite: replace ``out`` if it exists.
         quiet: show no progress.
 
@@ -46,20 +50,20 @@ def embed(
     # Before the encoder runs, which may take an hour.
     path = None if out is None else _check_target(Path(out), overwrite)
     reporter = Reporter(quiet=quiet)
-    trained = open_trained(run, data=data, reporter=reporter)
-    source = trained.source
-    with reporter.bar(f"embedding {len(source):,} samples", len(source)) as advance:
+    trained = open_trained(run, data=data, part=source, reporter=reporter)
+    opened = trained.source
+    with reporter.bar(f"embedding {len(opened):,} samples", len(opened)) as advance:
         chunks = []
-        for samples in raw_chunks(source):
+        for samples in raw_chunks(opened):
             # `both` gives representation and embedding.
             chunks.append(trained.encoder.both(samples)[0 if layer == "representation" else 1].numpy())
             for _ in range(len(samples)):
                 advance()
     labels = None
-    if source.labels is not None:
+    if opened.labels is not None:
         # A sample without a label has number -1.
-        labels = tuple(source.class_names[number] if number >= 0 else None for number in source.labels.tolist())
-    table = Table(source.sample_names, np.concatenate(chunks).astype(np.float32), labels, layer, path)
+        labels = tuple(opened.class_names[number] if number >= 0 else None for number in opened.labels.tolist())
+    table = Table(opened.sample_names, np.concatenate(chunks).astype(np.float32), labels, layer, path)
     if path is not None:
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))
         reporter.say(f"wrote {len(table):,} x {table.vectors.shape[1]} {layer}s to {path}")

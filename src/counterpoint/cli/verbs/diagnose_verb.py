@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from counterpoint.cli.arguments import CHOOSING, add_settings, part_from
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
@@ -43,6 +44,7 @@ def add_flags(parser: Parser) -> None:
         "--fail-on", choices=LEVELS, help="leave with code 3 if a finding is at least this bad (for scripts)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    add_settings(parser, CHOOSING)
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -57,7 +59,8 @@ def run(flags: argparse.Namespace) -> int:
 
     views = read_npy(Path(flags.views)) if flags.views else None
     given = {"data": flags.data, "labels": flags.labels, "views": views, "threshold": flags.threshold}
-    findings = diagnose(flags.subject, **given, quiet=flags.quiet)
+    part = part_from(flags)
+    findings = diagnose(flags.subject, **given, source=part, quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else shown_lines(findings))
     is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]
     return UNHEALTHY if is_unhealthy else 0

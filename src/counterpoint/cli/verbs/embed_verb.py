@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from counterpoint.cli.arguments import CHOOSING, add_settings, part_from
 from counterpoint.cli.parsers import Parser, add_run
 from counterpoint.core.rundir import open_run
 from counterpoint.core.shown import shown
@@ -22,6 +23,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--out", required=True, metavar="FILE", help=".npz, .csv or .parquet")
     parser.add_argument("--layer", default="representation", help="representation (default) or embedding")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+    add_settings(parser, CHOOSING)
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -29,6 +31,14 @@ def run(flags: argparse.Namespace) -> int:
     open_run(Path(flags.run))
     from counterpoint.search.table import embed  # deferred: loads torch
 
-    table = embed(flags.run, flags.data, out=flags.out, layer=flags.layer, overwrite=flags.overwrite, quiet=flags.quiet)
+    table = embed(
+        flags.run,
+        flags.data,
+        out=flags.out,
+        layer=flags.layer,
+        source=part_from(flags),
+        overwrite=flags.overwrite,
+        quiet=flags.quiet,
+    )
     print(shown(table.path))
     return 0

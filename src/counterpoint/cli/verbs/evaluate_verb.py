@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from counterpoint.cli.arguments import CHOOSING, add_settings, part_from
 from counterpoint.cli.parsers import Parser, add_run
 from counterpoint.core.rundir import open_run
 from counterpoint.core.shown import shown_lines
@@ -15,7 +16,9 @@ beside raw input (PCA) and the untrained encoder on the same split, with 95 % in
 examples:
   counterpoint evaluate runs/ncl
   counterpoint evaluate runs/mine --labels labels.csv --k 10
-  counterpoint evaluate runs/ncl --metrics knn,linear-probe"""
+  counterpoint evaluate runs/ncl --metrics knn,linear-probe
+  counterpoint evaluate runs/cifar --test-data cifar10
+  counterpoint evaluate runs/mine --data photos/train --test-data photos/val"""
 
 
 def add_flags(parser: Parser) -> None:
@@ -23,6 +26,8 @@ def add_flags(parser: Parser) -> None:
     add_run(parser)
     parser.add_argument("--data", help="other labelled data (default: the run's own)")
     parser.add_argument("--labels", metavar="FILE", help="labels for them: .csv (file,label) or .npy")
+    parser.add_argument("--test-data", metavar="DATA", help="queries of their own; then all of --data is the bank")
+    parser.add_argument("--test-labels", metavar="FILE", help="labels for them")
     parser.add_argument(
         "--metrics", metavar="NAMES", default="", help="of `counterpoint list metrics`, separated by commas; or all"
     )
@@ -31,6 +36,7 @@ def add_flags(parser: Parser) -> None:
         "--temperature", type=float, default=0.1, help="of the kNN vote: small trusts only the nearest (default 0.1)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    add_settings(parser, CHOOSING)
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -42,6 +48,9 @@ def run(flags: argparse.Namespace) -> int:
         flags.run,
         data=flags.data,
         labels=flags.labels,
+        test_data=flags.test_data,
+        test_labels=flags.test_labels,
+        source=part_from(flags),
         metrics=tuple(filter(None, map(str.strip, flags.metrics.split(",")))),
         k=flags.k,
         temperature=flags.temperature,

@@ -1,0 +1,128 @@
+"""Sources made of sources: the samples of some classes, and two sources end to end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import DataError, UsageError, nearest
+from counterpoint.data.formats.labels import Labels
+from counterpoint.data.source import Source, fingerprint
+from counterpoint.data.stores import Store
+
+
+@dataclass(frozen=True)
+class ChosenStore:
+    """Some samples of a store, in the order of their positions."""
+
+    store: Store
+    positions: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        """See ``Store.fetch``."""
+        return self.store.fetch([self.positions[position] for position in positions])
+
+
+@dataclass(frozen=True)
+class JoinedStore:
+    """The samples of one store, then those of another."""
+
+    first: Store
+    second: Store
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        """See ``Store.fetch``."""
+        border = len(self.first)
+        of_first = [place for place, position in enumerate(positions) if position < border]
+        of_second = [place for place, position in enumerate(positions) if position >= border]
+        parts = []
+        for store, places, start in ((self.first, of_first, 0), (self.second, of_second, border)):
+            if places:
+                parts.append(store.fetch([positions[place] - start for place in places]))
+        fetched = torch.cat(parts)
+        # Back into the order that was asked for.
+        return fetched[torch.tensor(of_first + of_second).argsort()]
+
+
+def of_classes(source: Source, names: Sequence[str]) -> Source:
+    """The samples of some classes, which are numbered anew in the order of the source.
+
+    Args:
+        source: labelled.
+        names: of its classes, at least one.
+
+    Raises:
+        UsageError: the source has no labels, or no class of that name.
+    """
+    if source.labels is None:
+        raise UsageError(f"source.classes picks samples by their labels, and {source.name} has none")
+    for name in names:
+        if name not in source.class_names:
+            some = ", ".join(source.class_names[:20])
+            raise UsageError(
+                f"source.classes: {source.name} has no class {name!r}{nearest(name, source.class_names)} ({some})"
+            )
+    kept = [number for number, name in enumerate(source.class_names) if name in names]
+    number_of = torch.full((len(source.class_names) + 1,), -1)  # the last place is that of -1
+    number_of[kept] = torch.arange(len(kept))
+    numbers = number_of[source.labels]
+    positions = (numbers >= 0).nonzero()[:, 0]
+    labels = Labels(numbers[positions], tuple(source.class_names[number] for number in kept))
+    chosen = tuple(positions.tolist())
+    return replace(
+        source,
+        store=ChosenStore(source.store, chosen),
+        labels=labels.numbers,
+        class_names=labels.class_names,
+        sample_names=tuple(source.sample_names[position] for position in chosen),
+        fingerprint=fingerprint([source.fingerprint.encode()], labels),
+        second=None if source.second is None else ChosenStore(source.second, chosen),
+        factors=None if source.factors is None else source.factors[positions],
+    )
+
+
+def joined(bank: Source, queries: Source) -> Source:
+    """Two sources end to end; classes are those of the first, known by their names.
+
+    Raises:
+        DataError: samples of other shapes, labels on one side only, or a class that only the second has.
+    """
+    if bank.shape != queries.shape:
+        raise DataError(
+            f"samples of {queries.name} have the shape {queries.shape}, those of {bank.name} {bank.shape}; both must "
+            "be of one"
+        )
+    for source in (bank, queries):
+        if source.labels is None:
+            raise DataError(f"{source.name} has no labels, and accuracy needs them on both sides")
+    assert bank.labels is not None
+    assert queries.labels is not None
+    number_of = {name: number for number, name in enumerate(bank.class_names)}
+    present = [queries.class_names[number] for number in queries.labels.unique().tolist() if number >= 0]
+    foreign = [name for name in present if name not in number_of]
+    if foreign:
+        common = ",".join(name for name in queries.class_names if name in number_of)
+        remedy = f"; what both have: --source.classes {common}" if common else ""
+        raise DataError(
+            f"{len(foreign)} of {len(present)} classes of {queries.name} are not in {bank.name}: "
+            f"{', '.join(foreign[:10])}{', ...' if len(foreign) > 10 else ''}{remedy}"
+        )
+    # The last place is that of -1: an unknown label stays one.
+    numbers = torch.tensor([*(number_of.get(name, -1) for name in queries.class_names), -1])[queries.labels]
+    return replace(
+        bank,
+        store=JoinedStore(bank.store, queries.store),
+        labels=torch.cat([bank.labels, numbers]),
+        sample_names=(*bank.sample_names, *queries.sample_names),
+        skipped=(*bank.skipped, *queries.skipped),
+        fingerprint=fingerprint([bank.fingerprint.encode(), queries.fingerprint.encode()], None),
+        second=None,
+        factors=None,
+    )
