@@ -134,6 +134,46 @@ def test_other_data_are_judged_without_touching_the_record(
     assert re.fullmatch(r"other data than trained on; 40 ?% of each class are queries", other.split["how"])
 
 
+def test_queries_of_their_own_are_asked_about_and_all_other_samples_are_the_bank(
+    run: cp.Run, clusters: Any, other_clusters: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = run.folder.evaluation.read_bytes()
+    queries = np.concatenate([other_clusters.data, clusters.data[:4]])  # four of the bank's
+    labels = np.concatenate([other_clusters.labels, clusters.labels[:4]])
+    asked = cp.evaluate(run, test_data=queries[labels != 1], test_labels=labels[labels != 1], k=7, temperature=0.2)
+    encoder = cp.load(run)
+    bank = encoder.represent(clusters.data).astype(np.float64).tolist()
+    answers = [
+        oracle.knn_class(bank, clusters.labels.tolist(), vector, 7, 0.2) == label
+        for vector, label in zip(encoder.represent(queries).astype(np.float64).tolist(), labels.tolist(), strict=True)
+        if label != 1
+    ]
+    assert asked.accuracy("representation") == sum(answers) / len(answers)
+    assert (asked.split["num_bank"], asked.split["num_queries"]) == (75, len(answers))
+    assert asked.split["absent_classes"] == ["1"]
+    assert asked.split["num_shared"] == (clusters.labels[:4] != 1).sum()
+    said = capsys.readouterr().err
+    assert "1 class of the bank has no query: 1" in said
+    assert f"of {len(answers)} queries are in the bank, too" in said
+    assert run.folder.evaluation.read_bytes() == before
+
+
+def test_classes_of_the_queries_that_the_bank_lacks_are_named(run: cp.Run, other_clusters: Any) -> None:
+    foreign = np.where(other_clusters.labels == 1, 9, other_clusters.labels)
+    words = re.escape("1 of 3 classes of array are not in array: 9; what both have: --source.classes 0,2")
+    with pytest.raises(DataError, match=words):
+        cp.evaluate(run, test_data=other_clusters.data, test_labels=foreign, quiet=True)
+    with pytest.raises(UsageError, match="test_labels= goes with test_data="):
+        cp.evaluate(run, test_labels=other_clusters.labels, quiet=True)
+
+
+def test_classes_can_be_chosen_for_every_verb(run: cp.Run, clusters: Any, tmp_path: Path) -> None:
+    part = {"classes": "0,2"}
+    assert cp.evaluate(run, source=part, k=5, quiet=True).split["class_names"] == ["0", "2"]
+    assert len(cp.embed(run, clusters.data, quiet=True)) == 75
+    assert cp.diagnose(run, source=part, quiet=True).settings["num_samples"] == 50
+
+
 def test_other_labels_are_judged_apart_from_the_record(run: cp.Run, clusters: Any, tmp_path: Path) -> None:
     copy = replace(run, path=tmp_path / "run")
     shutil.copytree(run.path, copy.path)

@@ -184,7 +184,8 @@ def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with th
     if split["num_unlabelled"]:
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
     if missing := split["absent_classes"]:
-        reporter.say(f"{len(missing)} classes of the bank have no query: {', '.join(missing[:10])}")
+        are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
+        reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
     rows, num_shared = _figures(trained, protocol, reporter)
     split["num_shared"] = num_shared
     if num_shared:
