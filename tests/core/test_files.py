@@ -136,6 +136,26 @@ def test_a_disk_that_fails_to_flush_leaves_what_stood_there(tmp_path: Path, monk
     assert names_in(tmp_path) == ["a.txt"]
 
 
+@pytest.mark.parametrize("stood_there", [True, False])
+def test_a_disk_that_does_not_confirm_a_rename_leaves_nothing_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stood_there: bool
+) -> None:
+    path, flush = tmp_path / "a.txt", files.flush_to_disk
+    if stood_there:
+        path.write_text("old", encoding="utf-8")
+
+    def fail(place: Path) -> None:
+        if place == tmp_path:
+            raise OSError(5, "Input/output error")
+        flush(place)
+
+    monkeypatch.setattr(files, "flush_to_disk", fail)
+    told = "it has its new content, which the disk does not confirm" if stood_there else "untouched"
+    with pytest.raises(RunError, match=f"Input/output error; .*{told}"):
+        write_text(path, "new")
+    assert names_in(tmp_path) == ["a.txt"] * stood_there
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none" / "a.txt"
     with pytest.raises(RunError) as caught:

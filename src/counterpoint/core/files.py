@@ -16,6 +16,7 @@ from counterpoint.core.errors import RunError
 from counterpoint.core.user_files import open_regular, read_text
 
 HASH_CHUNK_BYTES = 1 << 20
+UNTOUCHED = "what stood there before is untouched"
 TEMPORARY = ".tmp"  # in the names of files that are not finished
 BLOCK_BYTES = 1 << 20  # smaller pieces are written together
 WRITE_CHUNK_BYTES = 16 << 20  # a signal is seen between two calls
@@ -81,22 +82,28 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary sibling, then rename it over ``path``.
 
     Raises:
-        RunError: the disk is full, read-only or otherwise refuses; ``path`` is then as it was.
+        RunError: the disk is full, read-only or otherwise refuses; ``path`` is then as it was, unless the disk refuses
+            to confirm a rename that it does not take back either: then the text says so.
     """
     # Hidden; the suffix stays at the end, as writers of pictures and arrays go by it. Nobody can have put a link
     # under a name that is drawn at random, and O_EXCL proves it.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}{path.suffix}")
+    is_there, is_renamed = os.path.lexists(path), False
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         write(temporary)
         # Before the rename: after a power cut the name must not stand for a file without content.
         flush_to_disk(temporary)
         temporary.replace(path)
+        is_renamed = True
         flush_to_disk(path.parent)
     except OSError as error:
-        raise RunError(
-            f"cannot write {path}: {error.strerror or error}; what stood there before is untouched"
-        ) from error
+        if is_renamed and not is_there:  # nobody may rely on it, and it would be in the way of the next attempt
+            with contextlib.suppress(OSError):
+                path.unlink()
+        has_changed = is_renamed and os.path.lexists(path)
+        fate = "it has its new content, which the disk does not confirm" if has_changed else UNTOUCHED
+        raise RunError(f"cannot write {path}: {error.strerror or error}; {fate}") from error
     finally:
         with contextlib.suppress(OSError):  # where nothing could be written, nothing can be removed
             temporary.unlink()

@@ -126,7 +126,9 @@ def _lost(folder: Path, before: dict[str, bytes], expected: Path, action: str) -
 def _again(action: str, place: Place, failed: Outcome) -> Verdict:
     """The same command, or `resume` after a training, works and computes what it would have."""
     folder = place.folder / "work"
-    attempts = [_words(action, place.material, folder)]
+    # A sheet that is there, as the user was told, is drawn again over itself.
+    is_there = action == "preview" and "does not confirm" in failed.err
+    attempts = [[*_words(action, place.material, folder), *(["--overwrite"] if is_there else [])]]
     if failed.code == 0:
         return KEPT
     if action in ("train", "train over"):
