@@ -1,37 +1,62 @@
-"""Writes the rows of losses.md from the losses' own cards: python docs/tables.py; --check writes nothing."""
+"""Writes the tables that are made from records: losses and metrics. python docs/tables.py; --check writes nothing."""
 
 import inspect
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from counterpoint.core.metric import Metric, described_metrics
 from counterpoint.losses import CATALOGUE
 from counterpoint.losses.build import build_loss
 
-PAGE = Path(__file__).parent / "losses.md"
+HERE = Path(__file__).parent
 NEEDED = {"loss": "infonce", "num_classes": 3, "num_features": 4}  # what has no default
 
 
-def row(name: str) -> str:
-    """The row of one loss."""
-    parameters = inspect.signature(CATALOGUE[name]).parameters.values()
-    card = build_loss(
-        name, {}, {each.name: NEEDED[each.name] for each in parameters if each.default is each.empty}
-    ).card
-    fields = (card.phi, card.psi, card.alpha, card.negatives, card.source, card.second_derivative, card.fused)
-    return " | ".join([f"| `{name}`", card.name, *(field.replace("|", "\\|") for field in fields)]) + " |"
+def loss_rows() -> Iterable[str]:
+    """A row for each loss, from its card."""
+    for name in CATALOGUE:
+        parameters = inspect.signature(CATALOGUE[name]).parameters.values()
+        needed = {each.name: NEEDED[each.name] for each in parameters if each.default is each.empty}
+        card = build_loss(name, {}, needed).card
+        yield row(name, card.name, card.phi, card.psi, card.alpha, card.negatives, card.source, card.second_derivative,
+                  card.fused)  # fmt: skip
 
 
-def page() -> str:
-    """The page with the rows of today."""
-    before, head, after = PAGE.read_text(encoding="utf-8").partition("|---|---|---|---|---|---|---|---|---|\n")
-    rest = after.lstrip("\n").splitlines(keepends=True)
-    while rest and rest[0].startswith("| "):
-        del rest[0]
-    return before + head + "".join(f"{row(name)}\n" for name in CATALOGUE) + "".join(rest)
+def metric_rows() -> Iterable[str]:
+    """A row for each metric of an evaluation, from its record."""
+    for name, metric in described_metrics("evaluation").items():
+        asked = "on request" if metric.on_request else "always"
+        yield row(name, metric.definition, span(metric), metric.interval or "none", metric.source, asked)
 
+
+def span(metric: Metric) -> str:
+    """The values that a metric can take."""
+    ends = ["" if end is None else f"{end:g}" for end in (metric.low, metric.high)]
+    better = {True: ", higher is better", False: ", lower is better", None: ""}[metric.is_higher_better]
+    return (" to ".join(ends) if all(ends) else f"from {ends[0]}" if ends[0] else "any") + better
+
+
+def row(name: str, *fields: str) -> str:
+    """A row of a table."""
+    return " | ".join([f"| `{name}`", *(field.replace("|", "\\|") for field in fields)]) + " |\n"
+
+
+def page(path: Path, rows: Iterable[str]) -> str:
+    """A page with the rows of today in its first table."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    first = next(place for place, line in enumerate(lines) if line.startswith("|---")) + 1
+    end = next((place for place in range(first, len(lines)) if not lines[place].startswith("|")), len(lines))
+    return "".join([*lines[:first], *rows, *lines[end:]])
+
+
+PAGES: Mapping[str, Callable[[], Iterable[str]]] = {"losses.md": loss_rows, "evaluation.md": metric_rows}
 
 if __name__ == "__main__":
-    written = page()
-    if "--check" not in sys.argv:
-        PAGE.write_text(written, encoding="utf-8")
-    sys.exit(int(PAGE.read_text(encoding="utf-8") != written))
+    has_changed = False
+    for name, rows in PAGES.items():
+        written = page(HERE / name, rows())
+        has_changed |= (HERE / name).read_text(encoding="utf-8") != written
+        if "--check" not in sys.argv:
+            (HERE / name).write_text(written, encoding="utf-8")
+    sys.exit(int(has_changed and "--check" in sys.argv))
