@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from counterpoint.core.paired_shares import POWER
 from counterpoint.evaluation.significance import (
     MAX_SEEDS,
     NUM_RESAMPLES,
-    POWER,
     over_seeds,
     paired_bootstrap,
     power,

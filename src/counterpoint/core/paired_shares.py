@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 LEVEL = 0.05  # two figures are told apart where p is at most this
+POWER = 0.8  # probability with which a true difference is to be told, where the number of seeds is asked for
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 EXACT_MCNEMAR = "exact McNemar test"
 BISECTIONS = 64  # halvings of an interval of length 2: below the spacing of float64

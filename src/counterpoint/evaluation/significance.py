@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import nctdtr, stdtr, stdtrit
 
-from counterpoint.core.paired_shares import LEVEL, Difference
+from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 
 PAIRED_BOOTSTRAP, PAIRED_T, WELCH_T = "paired bootstrap", "paired t test", "Welch's t test"
 NUM_RESAMPLES = 10_000
 CHUNK = 1 << 22  # counts of resamples in memory at once
-POWER = 0.8
 MAX_SEEDS = 1000  # beyond which nobody trains
 ROUNDING = 1e-9  # of figures, relative
 

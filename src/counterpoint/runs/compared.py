@@ -10,12 +10,11 @@ from typing import Any
 
 from counterpoint.core.csv_cells import as_cell
 from counterpoint.core.metric import Unit
-from counterpoint.core.paired_shares import LEVEL, Difference
+from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 from counterpoint.core.run_records import Split
 
 WIDTH = 100  # columns of the table
 FEATURES, FIGURE, ENDS, P = 17, 7, 16, 6  # columns of its cells
-POWER_WORDS = "power 0.8"
 NO_TEST = "-"
 
 
@@ -131,7 +130,7 @@ class Comparison:
             "split": self.split.written(),
             "level": LEVEL,
             "correction": "Holm, over all comparisons over samples and over all over seeds",
-            "power": POWER_WORDS,
+            "power": POWER,
             "comparisons": [row.to_dict() for row in self.rows],
             "alike": [{"metric": metric, "features": features} for metric, features in self.alike],
         }
@@ -214,7 +213,7 @@ class Comparison:
             for row in open_ones
         ]
         return [
-            f"Seeds a side that would tell a difference of the size found ({POWER_WORDS}, before correction; a rough "
+            f"Seeds a side that would tell a difference of the size found (power {POWER:g}, before correction; a rough "
             f"idea, as its scatter is known from few): {'; '.join(needed)}."
         ]
 
