@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from counterpoint.nn.trained import Encoder as Encoder
     from counterpoint.nn.trained import load as load
     from counterpoint.report.page import report as report
+    from counterpoint.runs.compared import Comparison as Comparison
+    from counterpoint.runs.comparison import compare as compare
     from counterpoint.runs.inspection import diagnose as diagnose
     from counterpoint.runs.preview import preview as preview
     from counterpoint.runs.training import resume as resume
@@ -42,11 +44,13 @@ if TYPE_CHECKING:
     from counterpoint.search.table import embed as embed
 
 _DEFERRED = {
+    "Comparison": "counterpoint.runs.compared",
     "Encoder": "counterpoint.nn.trained",
     "Evaluation": "counterpoint.evaluation.protocol",
     "Findings": "counterpoint.diagnostics.findings",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
+    "compare": "counterpoint.runs.comparison",
     "diagnose": "counterpoint.runs.inspection",
     "embed": "counterpoint.search.table",
     "evaluate": "counterpoint.evaluation.protocol",
@@ -59,6 +63,7 @@ _DEFERRED = {
 }
 
 __all__ = [
+    "Comparison",
     "CounterpointError",
     "DataError",
     "Encoder",
@@ -72,6 +77,7 @@ __all__ = [
     "UsageError",
     "Verification",
     "__version__",
+    "compare",
     "diagnose",
     "embed",
     "evaluate",

@@ -18,7 +18,14 @@ from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 
 LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "PIL", "timm", "pyarrow")
 VERB_MODULES = "counterpoint.cli.verbs."
-MISTAKES = ("report nosuch", "resume nosuch", "evaluate nosuch", "diagnose nosuch", "verify nosuch")
+MISTAKES = (
+    "compare nosuch other",
+    "report nosuch",
+    "resume nosuch",
+    "evaluate nosuch",
+    "diagnose nosuch",
+    "verify nosuch",
+)
 ANSWERED_AT_ONCE = (*MISTAKES, "embed nosuch --out x.npz", "list", "list losses", "reproduce", "reproduce nosuch")
 GEOMETRY = "geometry 0.5 0.5 --json"
 

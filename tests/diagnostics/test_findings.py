@@ -14,10 +14,10 @@ from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
     UNTRAINED,
-    Accuracy,
     Evidence,
     Lever,
     Measurements,
+    unjudged,
 )
 from counterpoint.diagnostics.findings import (
     CATALOGUE,
@@ -28,10 +28,10 @@ from counterpoint.diagnostics.findings import (
     Level,
     find,
     judged_anew,
-    unjudged,
 )
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.report import run_record
+from hit_rows import hit_row
 
 FIGURES = {
     "effective_rank": 50.0,
@@ -58,8 +58,8 @@ def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) ->
         "loss": 2.5,
         "chance": 6.2,
         "floor": 1.0,
-        "learned": Accuracy("representation", 0.90, 0.88, 0.92),
-        "baseline": Accuracy("pixels (PCA)", 0.80, 0.78, 0.82),
+        "learned": accuracy(0.90),
+        "baseline": hit_row("pixels (PCA)", range(800), 1000),
         "levers": frozenset(get_args(Lever)),
     }
     representation = healthy(num_dims=256, effective_rank=100.0, rank_ceiling=230.0)
@@ -77,8 +77,9 @@ def levels(given: Evidence) -> dict[str, Level]:
     return {finding.name: finding.level for finding in find(given)}
 
 
-def accuracy(value: float, margin: float = 0.02) -> Accuracy:
-    return Accuracy("some features", value, value - margin, value + margin)
+def accuracy(value: float) -> EvaluationRow:
+    """Of 1000 queries the first 100 are wrong, which the baseline gets right."""
+    return hit_row("representation", range(100, 100 + round(1000 * value)), 1000)
 
 
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
@@ -182,6 +183,25 @@ def test_a_nonnegative_embedding_may_be_narrow_and_partly_silent() -> None:
     assert levels(collapsed)["dimensional-collapse"] == "severe"
 
 
+def test_a_gain_is_judged_in_pairs_where_intervals_overlap() -> None:
+    """Wilson's intervals of 88.1 and 81.4 % overlap; 34 queries of 360 speak for the one, 10 for the other."""
+    better = hit_row("pixels (PCA)", [*range(300), *range(320, 337)], 360)
+    worse = hit_row("representation", [*range(266), *range(320, 347)], 360)
+    assert better.low is not None
+    assert worse.high is not None
+    assert better.low < worse.high
+    (finding,) = (each for each in find(evidence(learned=worse, baseline=better)) if each.name == "gain")
+    assert finding.level == "warning"
+    assert "the difference is -6.7 points" in finding.text
+    assert "p < 0.001 (exact McNemar test)" in finding.text
+
+
+def test_a_gain_without_known_queries_is_not_judged() -> None:
+    """Records of earlier versions: intervals that do not overlap are no reason to speak."""
+    old = accuracy(0.9).model_copy(update={"hits": None})
+    assert "gain" not in levels(evidence(learned=old))
+
+
 def test_the_loss_is_read_as_a_share_of_the_way_to_its_floor() -> None:
     """(6 - 3) / (6 - 1) = 60 %."""
     (finding,) = (f for f in find(evidence(loss=3.0, chance=6.0, floor=1.0)) if f.name == "loss-at-chance")
@@ -274,9 +294,11 @@ def test_the_verdict_names_the_worst(found: tuple[Finding, ...], level: Level, s
 
 
 def test_the_verdict_says_what_could_not_be_judged() -> None:
-    learned = Accuracy("representation", 0.9, 0.88, 0.92)
+    learned = accuracy(0.9)
+    old = learned.model_copy(update={"hits": None})
     assert unjudged(learned, learned) == ()
-    for known, why in (((None, None), "no evaluation"), ((learned, None), "without a baseline")):
+    reasons = [((None, None), "no evaluation"), ((learned, None), "without a baseline"), ((learned, old), "again")]
+    for known, why in reasons:
         lacking = unjudged(*known)
         verdict = Findings(places={EMBEDDING: healthy()}, unjudged=lacking).verdict
         assert verdict.startswith("Healthy: nothing wrong was found. Not judged: whether learning helped (")
@@ -284,10 +306,8 @@ def test_the_verdict_says_what_could_not_be_judged() -> None:
 
 
 def test_an_evaluation_that_came_later_is_judged_too() -> None:
-    rows = [
-        EvaluationRow(features=name, protocol="knn", accuracy=value, low=value - 0.02, high=value + 0.02)
-        for name, value in (("representation", 0.9), ("embedding", 0.99), ("pixels (PCA)", 0.8), ("untrained", 0.7))
-    ]
+    correct = {"representation": 900, "embedding": 990, "pixels (PCA)": 800, "untrained": 700}
+    rows = [hit_row(name, range(num), 1000) for name, num in correct.items()]
     before = findings_of(finding("note"))
     after = judged_anew(before, rows)
     assert [(each.name, each.level) for each in after.findings] == [("name", "note"), ("gain", "good")]

@@ -13,12 +13,13 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import read_sealed
+from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
-from counterpoint.evaluation.protocol import KNN, PROBE
+from counterpoint.evaluation.protocol import KNN, PROBE, query_fingerprint
 from counterpoint.evaluation.trained_run import open_trained
+from hit_rows import packed
 from oracles import class_votes as oracle
 from oracles.number_checks import assert_numbers
 
@@ -90,7 +91,64 @@ def test_the_record_is_written_as_the_report_reads_it(run: cp.Run, evaluation: c
         "absent_classes": [],
         "num_shared": 0,
         "how": "40% of each class, held out of training",
+        "query_fingerprint": written["split"]["query_fingerprint"],
     }
+
+
+def test_rows_keep_which_queries_were_right(run: cp.Run, clusters: Any, evaluation: cp.Evaluation) -> None:
+    """By the oracle's votes; then any two rows can be compared in pairs."""
+    trained, encoder = open_trained(run, reporter=Reporter(quiet=True)), cp.load(run)
+    bank, queries = trained.split.train.tolist(), trained.split.held_out.tolist()
+    vectors, labels = encoder.represent(clusters.data).astype(np.float64).tolist(), clusters.labels.tolist()
+    known = ([vectors[i] for i in bank], [labels[i] for i in bank])
+    right = [place for place, i in enumerate(queries) if oracle.knn_class(*known, vectors[i], 7, 0.2) == labels[i]]
+    record = read_record(EvaluationRecord, evaluation.to_dict(), "evaluation.json")
+    row, raw = record.row("representation", KNN), record.row("input (PCA)", KNN)
+    assert row is not None
+    assert raw is not None
+    assert row.hits == packed(right, 30)
+    difference = row.minus(raw)
+    assert difference is not None
+    assert difference.value == pytest.approx(evaluation.accuracy("representation") - evaluation.accuracy("input (PCA)"))
+
+
+def test_the_record_stays_small(run: cp.Run, evaluation: cp.Evaluation) -> None:
+    written = read_sealed(run.folder.evaluation)
+    lean = [{key: value for key, value in row.items() if key != "hits"} for row in written["rows"]]
+    assert len(json.dumps(written)) < 1.2 * len(json.dumps({**written, "rows": lean}))
+
+
+def test_the_fingerprint_of_queries_is_of_their_names_and_classes(run: cp.Run) -> None:
+    source = open_trained(run, reporter=Reporter(quiet=True)).source
+    assert source.labels is not None
+    queries, others = torch.tensor([3, 5, 8]), torch.tensor([3, 5, 9])
+    first = query_fingerprint(source, queries)
+    relabelled = source.labels.clone()
+    relabelled[5] = (relabelled[5] + 1) % 3
+    assert first == query_fingerprint(replace(source, notes={"a": "b"}), queries)
+    assert first != query_fingerprint(source, others)
+    assert first != query_fingerprint(replace(source, labels=relabelled), queries)
+    assert first != query_fingerprint(replace(source, fingerprint="of another array"), queries)
+    # Files have names, which stay the same at another image size; the fingerprint of their content does not.
+    named = replace(source, sample_names=tuple(f"{place}.png" for place in range(len(source))))
+    assert query_fingerprint(named, queries) != first
+    assert query_fingerprint(named, queries) == query_fingerprint(replace(named, fingerprint="at 64 px"), queries)
+
+
+def test_rows_of_an_old_record_stay_where_another_metric_is_asked_for(run: cp.Run, tmp_path: Path) -> None:
+    copy = replace(run, path=tmp_path / "run")
+    shutil.copytree(run.path, copy.path)
+    cp.evaluate(copy, quiet=True)
+    values = read_sealed(copy.folder.evaluation)
+    values["split"].pop("query_fingerprint")
+    for row in values["rows"]:
+        row.pop("hits")
+    write_sealed(copy.folder.evaluation, values)
+    cp.evaluate(copy, metrics=["knn"], quiet=True)
+    after = read_sealed(copy.folder.evaluation)
+    assert len(after["rows"]) == len(values["rows"])
+    assert {row["protocol"] for row in after["rows"] if "hits" in row} == {KNN}
+    assert after["split"]["query_fingerprint"]
 
 
 def test_asking_twice_gives_the_same(run: cp.Run, evaluation: cp.Evaluation) -> None:

@@ -4,10 +4,12 @@ import math
 from statistics import NormalDist
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.evaluation.scoring import Z_95, wilson
+from counterpoint.evaluation.scoring import Z_95, share_correct, wilson
+from hit_rows import packed
 from oracles import class_votes as oracle
 from oracles.number_checks import assert_numbers
 
@@ -66,3 +68,13 @@ def test_it_covers_the_truth_about_as_often_as_it_says(share: float) -> None:
 def test_impossible_counts_are_refused(correct: int, total: int) -> None:
     with pytest.raises(ValueError, match=rf"correct must lie between 0 and total >= 1, got {correct} of {total}"):
         wilson(correct, total)
+
+
+@pytest.mark.parametrize("total", [1, 8, 9, 360, 1001])
+def test_a_share_keeps_which_queries_were_right(total: int) -> None:
+    labels = torch.arange(total) % 7
+    predicted = torch.where(torch.arange(total) % 3 == 0, labels + 1, labels)
+    right = [place for place in range(total) if place % 3]
+    found = share_correct(predicted, labels)
+    assert (found.correct, found.total, found.hits) == (len(right), total, packed(right, total))
+    assert len(found.hits or "") <= total / 6 + 4  # six queries a character

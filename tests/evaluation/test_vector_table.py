@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.evaluation import vector_table
+from counterpoint.core.csv_cells import as_cell, from_cell
 from counterpoint.evaluation.vector_table import WRITERS, Table, read_table
 
 RUN_BY_SPREADSHEETS = [
@@ -49,12 +49,12 @@ def test_no_cell_of_a_table_is_run_by_a_spreadsheet(tmp_path: Path, text: str) -
 
 @given(st.text(alphabet="a1'=-＝ ;\t\n\r,é", max_size=12))
 def test_every_text_comes_back_from_a_cell(text: str) -> None:
-    assert vector_table._from_text(vector_table._as_text(text)) == text
+    assert from_cell(as_cell(text)) == text
 
 
 @pytest.mark.parametrize("number", ["-1", "+3", "2.5", "-1e-3", "7"])
 def test_numbers_stay_numbers(number: str) -> None:
-    assert vector_table._as_text(number) == number
+    assert as_cell(number) == number
 
 
 def test_names_that_are_no_utf8_are_written_as_they_are(tmp_path: Path) -> None:

@@ -54,6 +54,24 @@ def scan(path: Path) -> PageScan:
     return found
 
 
+def scan_without_script(page: str) -> PageScan:
+    """Read a page, and check that it asks for nothing and runs nothing."""
+    found = PageScan(page)
+    policy = next(a["content"] for a in found.named("meta") if a.get("http-equiv") == "Content-Security-Policy") or ""
+    digest = base64.b64encode(hashlib.sha256(found.raw["style"].encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; img-src data:; ")
+    assert f"style-src 'sha256-{digest}'" in policy
+    assert "script-src 'none'" in policy
+    assert found.named("script") == found.named("img") == []
+    for _, attributes in found.elements:
+        assert not any(name == "style" or name.startswith("on") for name in attributes)
+    assert all((attributes["href"] or "").startswith("data:") for attributes in found.named("link"))
+    for drawing in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        assert re.match(r'<svg[^>]* role="img"[^>]*><title>[^<]+</title><desc>[^<]+</desc>', drawing)
+    assert not re.search(r"\b(nan|None|undefined)\b", found.text)
+    return found
+
+
 def _check_sealed(found: PageScan) -> None:
     """No request, no inline style or handler, and a policy whose hashes match the content."""
     policy = next(a["content"] for a in found.named("meta") if a.get("http-equiv") == "Content-Security-Policy") or ""

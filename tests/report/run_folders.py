@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from counterpoint.core.files import write_sealed
+from hit_rows import FINGERPRINT, hit_values
 
 THRESHOLD = 1e-5
 ATTACK = "</script><img src=x onerror=alert(1)>"
@@ -90,7 +91,8 @@ def attack_everything(folder: Path) -> None:
 
     def poison(value):
         if isinstance(value, dict):
-            return {key: poison(child) for key, child in value.items()}
+            # Bits are checked, and a page of a run whose bits are damaged is refused.
+            return {key: child if key == "hits" else poison(child) for key, child in value.items()}
         if isinstance(value, list):
             return [poison(child) for child in value]
         return ATTACK if isinstance(value, str) else value
@@ -138,19 +140,12 @@ def evaluation(samples: Samples, method: str) -> dict[str, Any]:
     is_ncl = method == "ncl"
     correct = dict(zip(features, (354 if is_ncl else 351, 340, 300, 347), strict=True))
     probe = dict(zip(features, (352 if is_ncl else 353, 331, 310, 339), strict=True))
-    knn = {"k": 20, "temperature": 0.1, "similarity": "cosine"}
-    rows = [_accuracy(name, "knn", knn, hits, total) for name, hits in correct.items()]
-    rows += [_accuracy(name, "linear probe", {"l2": 1e-3}, hits, total) for name, hits in probe.items()]
+    knn, ridge = {"k": 20, "temperature": 0.1, "similarity": "cosine"}, {"l2": 1e-3}
+    rows = [_accuracy(name, "knn", knn, num, total) for name, num in correct.items()]
+    rows += [_accuracy(name, "linear probe", ridge, num, total) for name, num in probe.items()]
     split = {"num_bank": 1437, "num_queries": total, "num_classes": num_classes, "class_names": samples.class_names}
-    return {"split": {**split, "how": "20 % of each class, held out of training"}, "rows": rows}
-
-
-def wilson(correct: int, total: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval of a share."""
-    share, scale = correct / total, 1 + z * z / total
-    centre = (share + z * z / (2 * total)) / scale
-    half = z * np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / scale
-    return float(centre - half), float(centre + half)
+    how = "20 % of each class, held out of training"
+    return {"split": {**split, "how": how, "query_fingerprint": FINGERPRINT}, "rows": rows}
 
 
 def diagnosis(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -270,9 +265,9 @@ def arrays(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _accuracy(features: str, protocol: str, settings: dict[str, Any], correct: int, total: int) -> dict[str, Any]:
-    low, high = wilson(correct, total)
-    counts = {"accuracy": correct / total, "correct": correct, "total": total, "low": low, "high": high}
-    return {"features": features, "protocol": protocol, "settings": settings, **counts}
+    # Each gets other queries wrong.
+    right = np.random.default_rng(len(features) + correct).permutation(total)[:correct]
+    return {**hit_values(features, protocol, right.tolist(), total), "settings": settings}
 
 
 def _purity(labels: np.ndarray | None, firing: np.ndarray) -> tuple[float | None, int | None]:

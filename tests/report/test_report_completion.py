@@ -16,6 +16,7 @@ import counterpoint as cp
 from counterpoint.core.files import sealed_text
 from counterpoint.core.rundir import Run
 from counterpoint.report.page import report
+from hit_rows import hit_values
 
 SMALL: dict[str, Any] = {"epochs": 1, "batch_size": 16, "encoder": "mlp", "projector": {"hidden": 8, "features": 8}}
 
@@ -84,8 +85,8 @@ def test_a_diagnosis_follows_a_newer_evaluation(copies: Callable[[str], Path]) -
 
     def swap(content: dict[str, Any]) -> None:
         for row in content["rows"]:
-            is_learned = row["features"] == "representation"
-            row.update(accuracy=0.3, low=0.2, high=0.4) if is_learned else row.update(accuracy=0.9, low=0.8, high=1.0)
+            correct = 6 if row["features"] == "representation" else 18
+            row.update(hit_values(row["features"], row["protocol"], range(correct), 20))
 
     edit_json(run / "evaluation.json", swap)
     text = scan(report(run, bare=True)).text

@@ -22,8 +22,9 @@ from run_folders import (
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.run_lock import lock_run
+from counterpoint.core.rundir import display_names
 from counterpoint.report import page as page_module
-from counterpoint.report.page import display_names, render, report
+from counterpoint.report.page import render, report
 from counterpoint.report.run_record import read_run
 from counterpoint.report.sections import all_sections
 
@@ -321,6 +322,7 @@ def test_settings_that_differ_are_marked(make_run):
 def test_report_imports_only_core_numpy_pillow_records_of_theory_and_the_standard_library():
     records = ("reproduction", "geometry.optimal_geometry", "collapse.phase", "collapse.rebalancing")
     theory = [f"counterpoint.theory.{record}" for record in records]
+    theory += ["counterpoint.runs.compared"]  # records as well
     findings = ("counterpoint.diagnostics.evidence", "counterpoint.diagnostics.findings")  # they load without torch
     allowed = ("counterpoint.core.", "counterpoint.report.", "numpy", "PIL", *theory, *findings)
     verbs = {"counterpoint.engine.progress", "counterpoint.evaluation.protocol", "counterpoint.runs.inspection"}

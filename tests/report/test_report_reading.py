@@ -1,6 +1,8 @@
 """A run folder is read whole, in part or not at all, and what is wrong with it is said in one line."""
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,11 @@ from counterpoint.report.run_record import read_run
 from counterpoint.report.sections.concept_overview import concept_words
 from counterpoint.report.sections.concepts_section import PLANS, gallery_section
 from counterpoint.report.sections.configuration_section import configuration_section
+from counterpoint.report.sections.evaluation_section import baseline_words, evaluation_section
 from counterpoint.report.sections.headline import HEADLINES, compare, side_by_side
 from counterpoint.report.sections.training_section import loss_reading
+from hit_rows import hit_row, hit_values, packed
+from oracles import paired_tests as oracle
 
 
 def read(path, order=0, name="run"):
@@ -176,31 +181,74 @@ def test_training_is_read_from_its_numbers(make_run, losses, words):
     assert bool(reading) == bool(words)
 
 
+# Of 360 queries, those that a representation gets right by kNN.
+MOST, FEWER, MOVED = range(354), range(324), range(5, 355)
+BETTER, WORSE = [*range(300), *range(320, 337)], [*range(266), *range(320, 347)]  # 88.1 and 81.4 %: intervals overlap
+
+
+def paired_words(only_first, only_second):
+    """Interval and p of so many queries of 360 that only one gets right."""
+    low, high = (f"{100 * end:.1f}".replace("-", "−") for end in oracle.score_interval(only_first, only_second, 360))
+    p = float(oracle.mcnemar_p(only_first, only_second))
+    return f"95 % interval {low} to {high} points, p {'< 0.001' if p < 0.001 else f'= {p:.2g}'}"
+
+
+def runs_with(make_run, *rights):
+    """Runs a, b, ... whose representations get these queries right."""
+    runs = []
+    for order, (name, right) in enumerate(zip("abc", rights, strict=False)):
+        folder = make_run(name)
+        edit_json(folder / "evaluation.json", lambda c, r=right: _set_right(c, r))
+        runs.append(read(folder, order, name))
+    return runs
+
+
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [
-        ((0.98, 0.97, 0.99), (0.90, 0.88, 0.92), "a is ahead; the intervals do not overlap"),
-        ((0.98, 0.96, 0.99), (0.97, 0.95, 0.98), "a is ahead, but the intervals overlap: not told apart"),
-        ((0.90, 0.88, 0.92), (0.98, 0.97, 0.99), "b is ahead; the intervals do not overlap"),
-        ((0.97, 0.95, 0.98), (0.97, 0.95, 0.98), "a and b are practically equal"),
+        (MOST, FEWER, f"a is ahead by 8.3 points ({paired_words(30, 0)})"),
+        (FEWER, MOST, f"b is ahead by 8.3 points ({paired_words(30, 0)})"),
+        (BETTER, WORSE, f"a is ahead by 6.7 points ({paired_words(34, 10)})"),
+        (MOST, MOVED, f"a is ahead by 1.1 points ({paired_words(5, 1)}): not told apart"),
+        (MOST, MOST, "a and b are practically equal"),
     ],
+    ids=["apart", "the other", "overlapping and apart", "not apart", "equal"],
 )
-def test_comparison_in_words_respects_the_intervals(make_run, first, second, words):
-    folders = [make_run("a"), make_run("b", method="simclr")]
-    for folder, (accuracy, low, high) in zip(folders, (first, second), strict=True):
-        edit_json(folder / "evaluation.json", lambda c, v=(accuracy, low, high): _set_accuracy(c, v))
-    runs = [read(folder, order, name) for order, (folder, name) in enumerate(zip(folders, "ab", strict=True))]
-    assert compare(HEADLINES[0], runs).words == words
+def test_comparison_in_words_respects_the_test_in_pairs(make_run, first, second, words):
+    told = compare(HEADLINES[0], runs_with(make_run, first, second)).words
+    assert told.replace("\N{NARROW NO-BREAK SPACE}", " ") == words
 
 
-def test_comparison_of_three_names_those_it_is_clear_of(make_run):
-    values = {"a": (0.98, 0.97, 0.99), "b": (0.975, 0.965, 0.985), "c": (0.90, 0.88, 0.92)}
-    runs = []
-    for order, (name, value) in enumerate(values.items()):
-        folder = make_run(name)
-        edit_json(folder / "evaluation.json", lambda c, v=value: _set_accuracy(c, v))
-        runs.append(read(folder, order, name))
-    assert compare(HEADLINES[0], runs).words == "a is ahead, clear of c, not told apart from b"
+def test_comparison_of_three_names_those_it_is_told_apart_from(make_run):
+    told = compare(HEADLINES[0], runs_with(make_run, MOST, MOVED, FEWER)).words
+    assert told == "a is ahead, told apart from c, not told apart from b"
+
+
+@pytest.mark.parametrize(("lead", "leader"), [(7, "a"), (6, None)])
+def test_p_of_a_lead_among_three_is_corrected_for_all_pairs(make_run, lead, leader):
+    """7 queries to 0 have p = 0.016 alone, and 0.047 among three runs; 6 to 0 have 0.031, and 0.094."""
+    outcome = compare(HEADLINES[0], runs_with(make_run, range(350), range(350 - lead), range(lead, 350)))
+    assert (outcome.ahead.name if outcome.ahead else None) == leader
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: [row.pop("hits") for row in c["rows"]] and None, "which queries were right is not known"),
+        (lambda c: c["split"].update(query_fingerprint="other"), "on other queries"),
+        (lambda c: c["split"].pop("query_fingerprint") and None, "on other queries"),
+    ],
+    ids=["an old record", "other queries", "unknown queries"],
+)
+def test_what_cannot_be_compared_in_pairs_has_no_lead_and_says_why(make_run, change, words):
+    folders = [make_run("a"), make_run("b")]
+    edit_json(folders[0] / "evaluation.json", lambda c: _set_right(c, FEWER))
+    edit_json(folders[0] / "evaluation.json", change)
+    runs = [read(folder, order, folder.name) for order, folder in enumerate(folders)]
+    outcome = compare(HEADLINES[0], runs)
+    assert outcome.ahead is None
+    assert f"b is ahead, not compared with a ({words}" in outcome.words
+    assert words in str(evaluation_section(runs))
 
 
 def headline(title):
@@ -208,25 +256,74 @@ def headline(title):
 
 
 @pytest.mark.parametrize(
-    ("intervals", "leader"),
+    ("rights", "leader"),
     [
-        ([(0.98, 0.97, 0.99), (0.90, 0.88, 0.92)], "a"),
-        ([(0.98, 0.96, 0.99), (0.97, 0.95, 0.98)], None),  # they overlap
-        ([(0.98, 0.97, 0.99), (0.90, 0.88, 0.92), (0.80, 0.78, 0.82)], "a"),
-        ([(0.98, 0.97, 0.99), (0.975, 0.965, 0.985), (0.90, 0.88, 0.92)], None),  # clear of one of two only
-        ([(0.97, 0.95, 0.98), (0.97, 0.95, 0.98)], None),
+        ((MOST, FEWER), "a"),
+        ((BETTER, WORSE), "a"),  # their intervals overlap
+        ((MOST, MOVED), None),
+        ((MOST, FEWER, range(200)), "a"),
+        ((MOST, MOVED, FEWER), None),  # told apart from one of two only
+        ((MOST, MOST), None),
     ],
 )
-def test_a_lead_is_marked_where_its_interval_lies_above_all_others(make_run, intervals, leader):
-    runs = []
-    for order, (name, value) in enumerate(zip("abc", intervals, strict=False)):
-        folder = make_run(name)
-        edit_json(folder / "evaluation.json", lambda c, v=value: _set_accuracy(c, v))
-        runs.append(read(folder, order, name))
+def test_a_lead_is_marked_where_a_run_is_told_apart_from_all_others(make_run, rights, leader):
+    runs = runs_with(make_run, *rights)
     ahead = compare(headline("kNN accuracy"), runs).ahead
     assert (ahead.name if ahead else None) == leader
     marks = str(side_by_side(runs)).count('class="lead-mark"')
-    assert marks == (leader is not None)  # the other numbers overlap, are equal or have no interval
+    assert marks == (leader is not None)  # the other numbers are equal or have no interval
+
+
+def test_a_representation_is_compared_in_pairs_with_the_best_baseline(make_run):
+    """6.7 points below pixels: the intervals overlap, and still that is no chance."""
+    (run,) = runs_with(make_run, WORSE)
+    assert run.evaluation is not None
+    rows = [
+        hit_row("pixels (PCA)", BETTER, 360) if row.features == "pixels (PCA)" else row for row in run.evaluation.rows
+    ]
+    judged = replace(run, evaluation=run.evaluation.model_copy(update={"rows": tuple(rows)}))
+    words = baseline_words(judged).replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert (
+        "By kNN, the representation reaches 81.4 %, 6.7 points below pixels (PCA) (88.1 %); on the same queries they "
+        f"are told apart ({paired_words(10, 34)})."
+    ) in words
+    old = replace(run, evaluation=run.evaluation.model_copy(update={"rows": tuple(map(without_hits, rows))}))
+    assert "whether that is chance is not known (which queries were right is not known" in baseline_words(old)
+
+
+def without_hits(row):
+    return row.model_copy(update={"hits": None})
+
+
+def test_several_runs_are_listed_in_pairs(make_run):
+    text = scan_text(evaluation_section(runs_with(make_run, BETTER, WORSE)))
+    assert "Runs in pairs" in text
+    ends = paired_words(34, 10).removeprefix("95 % interval ").removesuffix(", p < 0.001")
+    assert f"kNN ● a ■ b 6.7 points {ends} < 0.001 yes" in text
+
+
+def scan_text(markup):
+    return " ".join(re.sub(r"<[^>]+>", " ", str(markup)).replace("&lt;", "<").replace(" ", " ").split())
+
+
+@pytest.mark.parametrize("hits", ["", "AAAA", "not base64!", "_" * 60], ids=["none", "short", "odd", "too many"])
+def test_bits_that_do_not_fit_their_counts_are_named(make_run, hits):
+    folder = make_run()
+    edit_json(folder / "evaluation.json", lambda c: c["rows"][0].update(hits=hits))
+    with pytest.raises(RunError, match=r"evaluation\.json: rows\[0\] must have a bit for each query in hits"):
+        read(folder)
+
+
+def test_bits_of_many_queries_reach_the_page_whole(make_run):
+    """Texts of a page are cut at 300 characters, and what looks like a path loses its folders."""
+    folder = make_run()
+    right = range(0, 9000, 2)
+    edit_json(
+        folder / "evaluation.json", lambda c: c["rows"].__setitem__(0, hit_values("representation", "knn", right, 9000))
+    )
+    record = read(folder).evaluation
+    assert record is not None
+    assert record.rows[0].hits == packed(right, 9000)
 
 
 def test_numbers_without_an_interval_mark_no_lead(make_run):
@@ -275,9 +372,8 @@ def test_fewer_than_two_numbers_are_not_compared(make_run):
     assert compare(HEADLINES[0], runs).words == ""
 
 
-def _set_accuracy(content, value):
-    accuracy, low, high = value
-    content["rows"][0].update(accuracy=accuracy, low=low, high=high)
+def _set_right(content, right):
+    content["rows"][0].update(hit_values("representation", "knn", right, 360))
 
 
 def test_a_dimension_without_a_class_is_shown_without_a_name(make_run):

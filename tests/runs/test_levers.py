@@ -13,7 +13,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, leaf_fields, nest
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Accuracy, Evidence, Measurements
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Measurements
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import find
 from counterpoint.engine.placement import Placement
@@ -22,6 +22,7 @@ from counterpoint.runs.assembly import Assembled, assemble
 from counterpoint.runs.effects import levers_of
 from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import resolve_holdout
+from hit_rows import hit_row
 
 CPU = Placement("cpu", "fp32", {"engine.device": "test", "engine.precision": "test"})
 NUM_SAMPLES = 48
@@ -41,7 +42,7 @@ ILL = Measurements.model_validate({"num_samples": 40, "num_dims": 64, **FIGURES}
 def everything_wrong(settings: TrainSettings) -> Evidence:
     """Evidence at which every check speaks up."""
     places = {EMBEDDING: ILL, REPRESENTATION: ILL, UNTRAINED: ILL.model_copy(update={"effective_rank": 20.0})}
-    worse, better = Accuracy(REPRESENTATION, 0.2, 0.1, 0.3), Accuracy("pixels (PCA)", 0.6, 0.5, 0.7)
+    worse, better = hit_row(REPRESENTATION, range(20), 100), hit_row("pixels (PCA)", range(60), 100)
     levers = levers_of(settings, "vectors")
     return Evidence(places, loss=6.0, chance=6.0, floor=1.0, learned=worse, baseline=better, levers=levers)
 

@@ -4,13 +4,24 @@ What another version wrote and this one does not know is kept (``run.json``) or 
 missing is None. Lists become tuples; any other wrong type is an error.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    Strict,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from counterpoint.core.errors import RunError
+from counterpoint.core.paired_shares import Difference, compare_hits
 
 
 def _figure(value: Any) -> int | float | None:
@@ -148,10 +159,15 @@ class Split(Record):
     absent_classes: Annotated[tuple[Text, ...], Listed] = ()
     num_shared: Figure = None
     how: str = ""
+    query_fingerprint: str | None = None
 
 
 class EvaluationRow(Record):
-    """One figure of an evaluation with its 95 % interval: ``accuracy`` and counts of queries, or another ``value``."""
+    """One figure of an evaluation with its 95 % interval: ``accuracy`` and counts of queries, or another ``value``.
+
+    ``hits`` are the queries that were right (``packed_hits``); records of earlier versions, and other figures, have
+    none.
+    """
 
     features: str = ""
     protocol: str = ""
@@ -162,11 +178,33 @@ class EvaluationRow(Record):
     total: Figure = None
     low: Figure = None
     high: Figure = None
+    hits: str | None = None
+
+    @model_validator(mode="after")
+    def _hits_are_those_counted(self) -> Self:
+        """Every reader may rely on the bits."""
+        if self.hits is not None:
+            size = (int(self.total or 0) + 7) // 8
+            packed = _unpacked(self.hits)
+            if len(packed) != size or int.from_bytes(packed).bit_count() != self.correct:
+                raise PydanticCustomError("hits", "must have a bit for each query in hits, set where it was right")
+        return self
 
     @property
     def figure(self) -> float | None:
         """The accuracy, or the other value."""
         return self.value if self.accuracy is None else self.accuracy
+
+    def minus(self, other: "EvaluationRow") -> Difference | None:
+        """Compare with the figure of the same queries in another row, or in another record with their fingerprint.
+
+        Returns:
+            The difference; None where it is not known which queries were right.
+        """
+        if self.hits is None or other.hits is None or not self.total or self.total != other.total:
+            return None
+        first, second = (int.from_bytes(_unpacked(hits)) for hits in (self.hits, other.hits))
+        return compare_hits(first, second, int(self.total))
 
 
 class EvaluationRecord(Record):
@@ -179,6 +217,25 @@ class EvaluationRecord(Record):
         """Find the row of some features under some protocol."""
         matches = (row for row in self.rows if (row.features, row.protocol) == (features, protocol))
         return next(matches, None)
+
+
+def packed_hits(is_hit_Q: Sequence[bool]) -> str:
+    """Which queries were right, as text: eight to a byte, the first one highest, in base64 of names of files.
+
+    >>> packed_hits([True, False, False, False, False, False, False, True, True])
+    'gYA='
+    """
+    num_bytes = (len(is_hit_Q) + 7) // 8
+    digits = "".join("1" if is_hit else "0" for is_hit in is_hit_Q).ljust(8 * num_bytes, "0")
+    return urlsafe_b64encode(int(digits or "0", base=2).to_bytes(num_bytes)).decode()
+
+
+def _unpacked(hits: str) -> bytes:
+    """The bytes of packed hits; none where it is no base64."""
+    try:
+        return b64decode(hits, altchars=b"-_", validate=True)
+    except ValueError:
+        return b""
 
 
 def read_record(kind: type[Model], value: Any, origin: str) -> Model:

@@ -1,6 +1,8 @@
 """The run folder: the names of its files, how it is opened, its status record, and its lines of figures."""
 
 import shlex
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,6 +219,17 @@ def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:
     return folder
 
 
+def seed_folders(path: Path) -> list[Path]:
+    """The runs of one method with several seeds, ``seed-*`` of a folder, in the order of their numbers; none in a run.
+
+    >>> seed_folders(Path("no/such/folder"))
+    []
+    """
+    if RunFolder(path).status.exists():
+        return []
+    return sorted(path.glob("seed-*"), key=lambda found: (len(found.name), found.name))  # seed-10 behind seed-9
+
+
 def _is_record_of_first_release(path: Path) -> bool:
     """Whether a ``run.json`` is one of 0.1.0, which wrote no marker; nobody else writes these names."""
     try:
@@ -276,3 +289,20 @@ def as_run(run: Any, *, needs_status: bool = True) -> Run:
     found = run if isinstance(run, Run) else Run(Path(run))
     open_run(found.path, needs_status=needs_status)
     return found
+
+
+def display_names(folders: Sequence[Path]) -> list[str]:
+    """Name each run by its folder; equal names get their parent folder in front, then a number.
+
+    >>> display_names([Path("a/ncl"), Path("b/ncl"), Path("simclr")])
+    ['a/ncl', 'b/ncl', 'simclr']
+    """
+    # Resolved: "." has no name of its own.
+    paths = [folder.resolve() for folder in folders]
+    shared = Counter(path.name for path in paths)
+    names = [path.name if shared[path.name] == 1 else f"{path.parent.name}/{path.name}" for path in paths]
+    # Runs of one folder name under parents of one name: only a number is left to tell them apart.
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
+        for place, name in enumerate(names)
+    ]

@@ -53,16 +53,6 @@ class Measurements(Record):
 
 
 @dataclass(frozen=True)
-class Accuracy:
-    """An accuracy with its 95 % interval, as far as findings need it."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Evidence:
     """All that findings may draw on; None where it is not known.
 
@@ -72,7 +62,7 @@ class Evidence:
         chance: its value for an encoder that has learned nothing.
         floor: its lowest possible value.
         learned: kNN accuracy of the representation.
-        baseline: kNN accuracy of the best baseline.
+        baseline: kNN accuracy of the best baseline, on the same queries.
         is_nonnegative: the embedding has no negative entries, so that silent dimensions and low ranks are part of the
             design.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
@@ -82,21 +72,29 @@ class Evidence:
     loss: float | None = None
     chance: float | None = None
     floor: float | None = None
-    learned: Accuracy | None = None
-    baseline: Accuracy | None = None
+    learned: EvaluationRow | None = None
+    baseline: EvaluationRow | None = None
     is_nonnegative: bool = False
     levers: frozenset[Lever] = frozenset()
 
 
-def gain_accuracies(rows: Sequence[EvaluationRow]) -> tuple[Accuracy | None, Accuracy | None]:
+def gain_accuracies(rows: Sequence[EvaluationRow]) -> tuple[EvaluationRow | None, EvaluationRow | None]:
     """Of an evaluation, the kNN accuracy of the representation and that of the best baseline."""
-    known = [(row.features, row.accuracy, row.low, row.high) for row in rows if row.protocol == "knn"]
-    accuracies = [
-        Accuracy(name, value, low, high)
-        for name, value, low, high in known
-        if value is not None and low is not None and high is not None
-    ]
-    learned = next((each for each in accuracies if each.name == REPRESENTATION), None)
+    known = [row for row in rows if row.protocol == "knn" and row.accuracy is not None]
+    learned = next((row for row in known if row.features == REPRESENTATION), None)
     # Baselines are the features that training did not make.
-    others = [each for each in accuracies if each.name not in (REPRESENTATION, EMBEDDING)]
-    return learned, max(others, key=lambda each: each.value, default=None)
+    others = [row for row in known if row.features not in (REPRESENTATION, EMBEDDING)]
+    return learned, max(others, key=lambda row: row.accuracy or 0.0, default=None)
+
+
+def unjudged(learned: EvaluationRow | None, baseline: EvaluationRow | None) -> tuple[str, ...]:
+    """What cannot be judged about a run without an evaluation, or with one that lacks what the check compares."""
+    if learned is None:
+        lacking = "no evaluation, which needs labels"
+    elif baseline is None:
+        lacking = "an evaluation without a baseline"
+    elif learned.minus(baseline) is None:
+        lacking = "an evaluation that does not keep which queries were right; evaluate again"
+    else:
+        return ()
+    return (f"whether learning helped ({lacking})",)

@@ -5,16 +5,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from counterpoint.core.paired_shares import written_p
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
     UNTRAINED,
-    Accuracy,
     Evidence,
     Lever,
     Measurements,
     gain_accuracies,
+    unjudged,
 )
 
 Level = Literal["good", "note", "warning", "severe"]
@@ -84,7 +85,7 @@ class Findings(Record):
         places: measurements by place.
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
-        unjudged: what could not be judged, and why (see ``unjudged``).
+        unjudged: what could not be judged, and why (see ``evidence.unjudged``).
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -171,14 +172,6 @@ def verdict_words(level: Level, titles: Sequence[str], unjudged: Sequence[str]) 
     more = f" (and {len(titles) - 1} more)" if worst and len(titles) > 1 else ""
     rest = f" Not judged: {'; '.join(unjudged)}." if unjudged else ""
     return f"{opening}{worst}{more}.{rest}"
-
-
-def unjudged(learned: Accuracy | None, baseline: Accuracy | None) -> tuple[str, ...]:
-    """What cannot be judged about a run without an evaluation, or with one that lacks what the check compares."""
-    if learned is not None and baseline is not None:
-        return ()
-    lacking = "no evaluation, which needs labels" if learned is None else "an evaluation without a baseline"
-    return (f"whether learning helped ({lacking})",)
 
 
 def check_full_collapse(evidence: Evidence) -> Finding | None:
@@ -341,20 +334,22 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
 def check_gain(evidence: Evidence) -> Finding | None:
     """Did learning help, compared with not learning?"""
     learned, baseline = evidence.learned, evidence.baseline  # both None without an evaluation
-    if learned is None or baseline is None:
+    gain = learned.minus(baseline) if learned and baseline else None
+    if learned is None or baseline is None or gain is None:
         return None
-    level: Level = "good" if learned.low > baseline.high else "warning" if learned.high < baseline.low else "note"
+    level: Level = "note" if not gain.is_told_apart else "good" if gain.value > 0 else "warning"
     words = {"good": "better than", "note": "not measurably better than", "warning": "worse than"}[level]
     return Finding(
         name="gain",
         level=level,
-        title=f"kNN on the representation, {learned.value:.1%}, is {words} {baseline.name}, {baseline.value:.1%}",
-        measured=learned.value,
-        reference=baseline.value,
-        reference_name=baseline.name,
-        text=f"95 % intervals: {learned.low:.1%} to {learned.high:.1%} against {baseline.low:.1%} to "
-        f"{baseline.high:.1%}. Where raw input already separates the "
-        "classes, learning has little to add, and more labelled samples are needed to see it.",
+        title=f"kNN on the representation, {learned.accuracy:.1%}, is {words} {baseline.features}, "
+        f"{baseline.accuracy:.1%}",
+        measured=learned.accuracy,
+        reference=baseline.accuracy,
+        reference_name=baseline.features,
+        text=f"On the same {learned.total:,} queries the difference is {100 * gain.value:+.1f} points, 95 % interval "
+        f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}, p {written_p(gain.p)} ({gain.test}). Where raw input "
+        "already separates the classes, learning has little to add, and more labelled samples are needed to see it.",
         remedy="if a gain is needed: more data, more epochs, views that keep what the classes differ in",
     )
 

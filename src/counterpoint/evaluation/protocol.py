@@ -1,5 +1,6 @@
 """Evaluate a run: every metric on representation and embedding, beside raw input and untrained encoder."""
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from counterpoint.core.rundir import Run
 from counterpoint.core.shown import shown
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
+from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import (
     Contents,
@@ -67,7 +69,8 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json``."""
         name = "value" if isinstance(self.outcome, Estimate) else "accuracy"
-        outcome = {name if key == "value" else key: value for key, value in asdict(self.outcome).items()}
+        known = {key: value for key, value in asdict(self.outcome).items() if key != "hits" or value is not None}
+        outcome = {name if key == "value" else key: value for key, value in known.items()}
         found = {"features": self.features, "protocol": self.protocol, "settings": self.settings, **outcome}
         return EvaluationRow.model_validate(found).written()
 
@@ -203,7 +206,9 @@ def _with_earlier(evaluation: Evaluation, path: Path) -> list[dict[str, Any]]:
     told = evaluation.to_dict()
     earlier = read_record(EvaluationRecord, read_sealed(path), str(path)) if path.exists() else EvaluationRecord()
     measured = {row.protocol for row in evaluation.rows}
-    is_same = earlier.split == Split.model_validate(evaluation.split)
+    split = Split.model_validate(evaluation.split)
+    # A record of an earlier version has no fingerprint of its queries.
+    is_same = earlier.split in (split, split.model_copy(update={"query_fingerprint": None}))
     kept = [row.written() for row in earlier.rows if is_same and row.protocol not in measured]
     return [*told["rows"], *kept]
 
@@ -342,4 +347,16 @@ def _describe_split(trained: TrainedRun, bank: Tensor, queries: Tensor) -> dict[
         "class_names": names,
         "absent_classes": [names[number] for number in labels[bank].unique().tolist() if number not in asked],
         "how": how,
+        "query_fingerprint": query_fingerprint(trained.source, queries),
     }
+
+
+def query_fingerprint(source: Source, queries: Tensor) -> str:
+    """Short hash of the names and classes of the queries: where it is the same, figures can be compared in pairs."""
+    assert source.labels is not None
+    # Samples without names of their own are known by their places in this very content.
+    has_names = source.sample_names != tuple(map(str, range(len(source))))
+    digest = hashlib.sha256(b"" if has_names else source.fingerprint.encode())
+    for place, label in zip(queries.tolist(), source.labels[queries].tolist(), strict=True):
+        digest.update(f"{source.sample_names[place]}\0{source.class_names[label]}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]

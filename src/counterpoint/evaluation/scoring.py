@@ -4,12 +4,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
-Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+from counterpoint.core.paired_shares import Z_95
+from counterpoint.core.run_records import packed_hits
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,14 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Proportion:
-    """A share with its 95 % interval."""
+    """A share with its 95 % interval; ``hits`` are the queries that were right, as ``packed_hits`` writes them."""
 
     correct: int
     total: int
     value: float
     low: float
     high: float
+    hits: str | None = field(default=None, repr=False)
 
 
 def wilson(correct: int, total: int) -> Proportion:
@@ -92,4 +94,5 @@ class Score:
 
 def share_correct(predicted_Q: Tensor, labels_Q: Tensor) -> Proportion:
     """The share of queries that get their own class."""
-    return wilson(int((predicted_Q == labels_Q).sum()), len(labels_Q))
+    is_hit_Q = predicted_Q == labels_Q
+    return replace(wilson(int(is_hit_Q.sum()), len(labels_Q)), hits=packed_hits(is_hit_Q.tolist()))

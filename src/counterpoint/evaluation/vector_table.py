@@ -4,7 +4,6 @@
 
 import csv
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,16 +13,12 @@ import numpy as np
 
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, write_vectors
+from counterpoint.core.csv_cells import as_cell, from_cell
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 
 Layer = Literal["representation", "embedding"]
-# What makes a spreadsheet run a cell: a sign, also in full width, at its start or behind what may end a cell elsewhere
-# (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.
-_START, _SIGN = r"(?:^|(?<=[\r\n\t;,|]))", r"(?='*[^\S\r\n\t]*[=+\-@＝＋－＠\t\r])"
-_RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN)
-_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,7 @@ def _read_csv(path: Path) -> Columns:
         vectors_ND = np.array([row[2:] for row in rows], dtype=np.float64)
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
-    return [_from_text(row[0]) for row in rows], [_from_text(row[1]) for row in rows], vectors_ND
+    return [from_cell(row[0]) for row in rows], [from_cell(row[1]) for row in rows], vectors_ND
 
 
 def _read_parquet(path: Path) -> Columns:
@@ -132,22 +127,13 @@ def _write_csv(table: Table, path: Path) -> None:
         for i, name in enumerate(table.names):
             label = table.labels[i] if table.labels is not None else ""
             # Nine digits give every float32 back exactly.
-            writer.writerow([_as_text(name), _as_text(label or ""), *(f"{value:.9g}" for value in table.vectors[i])])
+            writer.writerow([as_cell(name), as_cell(label or ""), *(f"{value:.9g}" for value in table.vectors[i])])
 
 
 def _write_parquet(table: Table, path: Path) -> None:
     """Columns name, label and vector, a fixed-size list of float32."""
     labels = list(table.labels) if table.labels is not None else [None] * len(table)
     write_vectors(path, table.names, labels, table.vectors)
-
-
-def _as_text(cell: str) -> str:
-    return cell if _NUMBER.fullmatch(cell) else _RUNNABLE.sub("'", cell)
-
-
-def _from_text(cell: str) -> str:
-    # Only quotes that ``_as_text`` could have set: 'tis stays.
-    return _QUOTED.sub("", cell)
 
 
 WRITERS: Mapping[str, Callable[[Table, Path], None]] = {

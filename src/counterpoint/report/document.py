@@ -64,6 +64,23 @@ def document(kind: PageKind, title: str, top: Child, parts: Sequence[Part]) -> M
     return join(Markup("<!DOCTYPE html>\n"), element("html", _head(kind, title, script), body, lang="en"), "\n")
 
 
+def plain_header(brand: str, title: str, facts: str) -> Markup:
+    """What stands above the sections of a page without a script.
+
+    Args:
+        brand: the line above the title: what made the page.
+        title: what it shows.
+        facts: the line below the title.
+    """
+    return element(
+        "header",
+        element("p", brand, class_="brand"),
+        element("h1", element("bdi", title)),
+        element("p", facts, class_="facts"),
+        class_="masthead",
+    )
+
+
 def check_target(kind: PageKind, target: Path) -> None:
     """Refuse to replace anything but an earlier page of the same kind.
 

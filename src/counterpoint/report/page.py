@@ -1,13 +1,12 @@
 """From run folders to one HTML file that needs nothing else: no network, no server, no JavaScript to be read."""
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from counterpoint.core.errors import CounterpointError, UsageError, first_line
 from counterpoint.core.files import write_text
-from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.rundir import Run, RunFolder, as_run, display_names
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
 from counterpoint.report.document import PageKind, Part, check_target, document
 from counterpoint.report.markup import Markup, element, join
@@ -88,23 +87,6 @@ def default_place(folders: Sequence[Path]) -> Path:
         return RunFolder(folders[0]).report
     # Of the parents, so that the page does not go into one of the runs.
     return Path(os.path.commonpath([folder.resolve().parent for folder in folders])) / "report.html"
-
-
-def display_names(folders: Sequence[Path]) -> list[str]:
-    """Name each run by its folder; equal names get their parent folder in front, then a number.
-
-    >>> display_names([Path("a/ncl"), Path("b/ncl"), Path("simclr")])
-    ['a/ncl', 'b/ncl', 'simclr']
-    """
-    # Resolved: "." has no name of its own.
-    paths = [folder.resolve() for folder in folders]
-    shared = Counter(path.name for path in paths)
-    names = [path.name if shared[path.name] == 1 else f"{path.parent.name}/{path.name}" for path in paths]
-    # Runs of one folder name under parents of one name: only a number is left to tell them apart.
-    return [
-        name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
-        for place, name in enumerate(names)
-    ]
 
 
 def _check(folders: Sequence[Path]) -> None:

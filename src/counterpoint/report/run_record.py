@@ -130,7 +130,8 @@ def fit(value: Any) -> Any:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
-        fitted = {printable(str(key)): fit(child) for key, child in value.items()}
+        # Hits are bits, long and in no words; their record checks them.
+        fitted = {printable(str(key)): child if key == "hits" else fit(child) for key, child in value.items()}
         # Without nulls a missing key and a null read alike.
         return {key: child for key, child in fitted.items() if child is not None}
     if isinstance(value, list):

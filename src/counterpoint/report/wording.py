@@ -77,6 +77,30 @@ def interval(low: float | None, high: float | None, unit: Unit = "share") -> str
     return f"{figure_of(unit, low).removesuffix(NO_BREAK + '%')} to {figure_of(unit, high)}"
 
 
+def sized(unit: Unit, difference: float) -> str:
+    """Write a difference of two figures in the unit of differences; one of shares is in points.
+
+    >>> sized("share", -0.0661), sized("cosine", 0.125)
+    ('−6.6 points', '0.12')
+    """
+    return f"{_points(difference)} points" if unit == "share" else figure_of(unit, difference)
+
+
+def sized_interval(unit: Unit, low: float, high: float) -> str:
+    """Write an interval of a difference.
+
+    >>> sized_interval("share", -0.0034, 0.01)
+    '−0.3 to 1.0 points'
+    """
+    return f"{sized(unit, low).removesuffix(' points')} to {sized(unit, high)}"
+
+
+def _points(share: float) -> str:
+    """A share as points with one decimal; a difference that would round to 0 keeps its first digit."""
+    points = 100 * share
+    return number(points, 1) if abs(points) < 0.05 else f"{points:.1f}".replace("-", MINUS)
+
+
 def figure_of(unit: Unit, value: float | None) -> str:
     """Write a figure of a metric in its unit.
 

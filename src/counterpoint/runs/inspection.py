@@ -27,8 +27,9 @@ from counterpoint.diagnostics.evidence import (
     UNTRAINED,
     Evidence,
     gain_accuracies,
+    unjudged,
 )
-from counterpoint.diagnostics.findings import DescribedConcept, Findings, find, unjudged
+from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, extract, untrained_encoder, with_encoder

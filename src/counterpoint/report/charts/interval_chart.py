@@ -30,8 +30,10 @@ class IntervalGroup:
     rows: Sequence[IntervalRow]
 
 
-def interval_chart(width: float, axis: Axis, groups: Sequence[IntervalGroup], words: ChartText) -> Markup:
-    """Draw groups of rows above one shared horizontal axis."""
+def interval_chart(
+    width: float, axis: Axis, groups: Sequence[IntervalGroup], words: ChartText, *, zero: float | None = None
+) -> Markup:
+    """Draw groups of rows above one shared horizontal axis; ``zero`` is a value that all are compared with."""
     is_narrow = width < NARROW
     labels = [row.label for group in groups for row in group.rows]
     left = 14.0 if is_narrow else 24.0 + max((text_width(label) for label in labels), default=0.0)
@@ -44,7 +46,11 @@ def interval_chart(width: float, axis: Axis, groups: Sequence[IntervalGroup], wo
             content.append(_row(row, axis, span, y))
             y += _row_height(row, is_narrow)
         y += ROW_GAP
-    body = [_ticks(axis, span, y + 4), content]
+    line = None
+    if zero is not None:
+        path = f"M{coordinate(_at(axis, span, zero))} {coordinate(HEADING - 14)}V{coordinate(y + 4)}"
+        line = element("path", d=path, class_="zero")
+    body = [_ticks(axis, span, y + 4), line, content]
     return svg((width, y + 44), words, body, class_="chart")
 
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from counterpoint.core.metric import Metric
+from counterpoint.core.paired_shares import written_p
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, readings
@@ -13,7 +15,8 @@ from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import BASELINES, best_baseline, evaluated, metric_of
-from counterpoint.report.wording import count, figure_of, interval, listing, number
+from counterpoint.report.sections.paired_runs import RunPair, difference_words, run_pairs, why_unpaired
+from counterpoint.report.wording import count, figure_of, interval, listing, number, sized, sized_interval
 
 MAX_ROWS = 60
 WIDTH = 820.0
@@ -27,7 +30,7 @@ def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     if not evaluated:
         return join(absent, elsewhere)
     drawn = _figure(evaluated, len(runs))
-    return join(readings(runs, baseline_words), drawn, _protocols(evaluated), absent, elsewhere)
+    return join(readings(runs, baseline_words), drawn, _pairs(evaluated), _protocols(evaluated), absent, elsewhere)
 
 
 def baseline_words(run: RunRecord) -> str:
@@ -48,20 +51,48 @@ def _protocol_comparison(run: RunRecord, protocol: str) -> str:
     if best is None:
         return f"{words}; there is no baseline beside it."
     gain = own.figure - (best.figure or 0.0)
-    size = f"{number(abs(100 * gain), 2)} points" if metric.unit == "share" else figure_of(metric.unit, abs(gain))
+    size = sized(metric.unit, abs(gain))
     side = f"{size} {'above' if gain > 0 else 'below'} {best.features} ({figure_of(metric.unit, best.figure)})"
-    return f"{words}, {side}; {_overlap_words(own, best)}."
+    return f"{words}, {side}; {_paired_words(own, best, metric)}."
 
 
-def _overlap_words(own: EvaluationRow, other: EvaluationRow) -> str:
-    """Say whether two intervals overlap."""
-    ends = (own.low, own.high, other.low, other.high)
-    if any(end is None for end in ends):
-        return "without intervals, the difference may be chance"
-    own_low, own_high, low, high = (end or 0.0 for end in ends)
-    if own_low > high or own_high < low:
-        return "the intervals do not overlap"
-    return "the intervals overlap, so this test does not tell them apart"
+def _paired_words(own: EvaluationRow, other: EvaluationRow, metric: Metric) -> str:
+    """Say whether two figures of the same queries are told apart."""
+    difference = own.minus(other)
+    if difference is None:
+        return f"whether that is chance is not known ({why_unpaired(own, other)})"
+    verdict = "they are told apart" if difference.is_told_apart else "they are not told apart"
+    return f"on the same queries {verdict} ({difference_words(difference, metric.unit)})"
+
+
+def _pairs(runs: Sequence[RunRecord]) -> Markup | None:
+    """Compare the representations of several runs in pairs, metric by metric."""
+    protocols = dict.fromkeys(row.protocol for run in runs if run.evaluation for row in run.evaluation.rows)
+    rows = [
+        [metric_of(protocol).short, *_pair_cells(pair, metric_of(protocol))]
+        for protocol in protocols
+        for pair in run_pairs(runs, protocol, REPRESENTATION)
+    ][:MAX_ROWS]
+    if not rows:
+        return None
+    head = ["metric", "run", "against", "difference", "95 % interval", "p", "told apart"]
+    words = (
+        "The first run minus the second, query by query on the same queries: exact McNemar test, Tango's score "
+        "interval of each difference alone; p is corrected by Holm for the pairs of runs of a metric. Told apart is "
+        "what has p of at most 0.05. It speaks of these encoders, not of other seeds."
+    )
+    table = data_table("Representations of the runs, compared in pairs", head, rows)
+    return join(element("h3", "Runs in pairs"), table, element("p", words, class_="note"))
+
+
+def _pair_cells(pair: RunPair, metric: Metric) -> list[Child]:
+    """The cells of one pair of runs."""
+    runs = [run_tag(run.name, run.order) for run in (pair.first, pair.second)]
+    found = pair.difference
+    if found is None:
+        return [*runs, "–", "–", "–", pair.why_not]
+    size, ends = sized(metric.unit, found.value), sized_interval(metric.unit, found.low, found.high)
+    return [*runs, size, ends, written_p(found.p).removeprefix("= "), "yes" if found.is_told_apart else "no"]
 
 
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
@@ -84,7 +115,11 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     # Queries that were in training must not be called held out, and one such run is enough.
     is_held_out = all("held out of training" in run.evaluation.split.how for run in runs if run.evaluation)
     title = "Accuracy on held-out queries" if is_held_out else "Accuracy on the queries described below"
-    note = join("Whiskers are 95 % Wilson intervals over the queries. Hollow marks are baselines.", legend)
+    note = join(
+        "Whiskers are 95 % Wilson intervals over the queries; whether they overlap is no test. Hollow marks are "
+        "baselines.",
+        legend,
+    )
     chart = figure(title, note, draw, WIDTH, None)
     return join(chart, _table(runs, num_runs))
 

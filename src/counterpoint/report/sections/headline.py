@@ -1,6 +1,6 @@
 """The headline numbers of runs, and the table that sets them side by side and says who is ahead.
 
-A lead is what the intervals support, and nothing else.
+A lead is what a test in pairs supports, and nothing else.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,8 @@ from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, RunRecord
-from counterpoint.report.wording import duration, figure_of, interval, listing
+from counterpoint.report.sections.paired_runs import RunPair, difference_words, run_pairs
+from counterpoint.report.wording import duration, figure_of, interval, listing, sized
 
 BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
@@ -53,7 +54,7 @@ class Headline:
 class Outcome:
     """Who is ahead, if anyone is, and how to say it; the words are empty when there is nothing to compare.
 
-    Ahead is a run whose interval lies above that of every other run.
+    Ahead is a run that a test in pairs tells apart from every other run.
     """
 
     ahead: RunRecord | None
@@ -118,7 +119,7 @@ HEADLINES = (
 
 
 def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
-    """Find who is ahead in one headline number, and say whether the intervals allow saying so."""
+    """Find who is ahead in one headline number, and say whether a test in pairs allows saying so."""
     known = [run for run in runs if headline.value(run) is not None]
     if len(known) < 2:
         return Outcome(None, "")
@@ -126,44 +127,49 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
     if differing := [name for name, fact in headline.alike if len({fact(run) for run in known} - {"", None}) > 1]:
         return Outcome(None, f"not compared: the runs differ in {listing(differing)}")
     best, *others = sorted(known, key=lambda run: headline.value(run) or 0.0, reverse=headline.is_higher)
-    # Equality comes before intervals: two equal numbers have no leader, whatever their intervals.
+    # Equality comes before tests: two equal numbers have no leader.
     equal = [run for run in others if _are_equal(headline, best, run)]
     if equal:
         return Outcome(None, f"{listing([best.name, *(run.name for run in equal)])} are practically equal")
     # No interval, no lead: which number is larger is all that can be said.
-    if headline.row is None:
+    if headline.row is None or headline.metric is None:
         return Outcome(None, f"{best.name} {headline.leads}; no interval")
-    apart = [run for run in others if _are_apart(headline, best, run)]
-    ahead = best if len(apart) == len(others) else None
-    return Outcome(ahead, f"{best.name} {headline.leads}{_interval_words(others, apart)}")
+    pairs = run_pairs([best, *others], headline.metric.name, headline.of_what)
+    own = [pair for pair in pairs if pair.first is best]
+    ahead = best if all(pair.difference and pair.difference.is_told_apart for pair in own) else None
+    return Outcome(ahead, f"{best.name} {headline.leads}{_lead_words(headline.metric, own)}")
 
 
-def _interval_words(others: Sequence[RunRecord], apart: Sequence[RunRecord]) -> str:
+def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
     """Say from which of the other runs the best one is told apart."""
-    if len(apart) == len(others):
-        return "; the intervals do not overlap" if len(others) == 1 else ", clear of all others"
-    if not apart:
-        return ", but the intervals overlap: not told apart"
-    overlapping = [run.name for run in others if run not in apart]
-    return f", clear of {listing([run.name for run in apart])}, not told apart from {listing(overlapping)}"
+    untested = [pair for pair in pairs if pair.difference is None]
+    if len(pairs) == 1 and not untested:
+        return _lead_over_one(metric, pairs[0])
+    apart = [pair.second.name for pair in pairs if pair.difference and pair.difference.is_told_apart]
+    alike = [pair.second.name for pair in pairs if pair.difference and not pair.difference.is_told_apart]
+    parts = [
+        f"told apart from {'all others' if len(apart) == len(pairs) else listing(apart)}" if apart else "",
+        f"not told apart from {listing(alike)}" if alike else "",
+        f"not compared with {listing([pair.second.name for pair in untested])} ({untested[0].why_not})"
+        if untested
+        else "",
+    ]
+    return "".join(f", {part}" for part in parts if part)
 
 
-def _are_apart(headline: Headline, best: RunRecord, other: RunRecord) -> bool:
-    """Whether the interval of the best lies on the better side of that of another."""
-    assert headline.row is not None
-    upper, lower = headline.row(best), headline.row(other)
-    # Where less is better, the interval of the best must lie below.
-    if not headline.is_higher:
-        upper, lower = lower, upper
-    if upper is None or lower is None or upper.low is None or lower.high is None:
-        return False
-    return upper.low > lower.high
+def _lead_over_one(metric: Metric, pair: RunPair) -> str:
+    """Say by how much the better of two runs is ahead, and whether that is told from chance."""
+    assert pair.difference is not None
+    # As much as it is ahead, also where less is better.
+    lead = pair.difference if pair.difference.value > 0 else pair.difference.reversed
+    words = f" by {sized(metric.unit, lead.value)} ({difference_words(lead, metric.unit)})"
+    return words if lead.is_told_apart else f"{words}: not told apart"
 
 
 def _are_equal(headline: Headline, one: RunRecord, other: RunRecord) -> bool:
     """Whether two numbers are the same; without an interval, about the same."""
     first, second = headline.value(one) or 0.0, headline.value(other) or 0.0
-    # With intervals only the very same figure is equal; the rest is theirs to judge.
+    # Of figures with queries only the very same are equal; the rest is for the test to judge.
     tolerance = 0.0 if headline.row else SAME_WITHIN * max(abs(first), abs(second))
     return abs(first - second) <= tolerance
 
@@ -214,8 +220,9 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
     described = [each.title for each in HEADLINES if each.metric and each.metric.is_higher_better is None]
     names = listing([described[0], *(name.lower() for name in described[1:])])
     words = (
-        "▲ marks a lead: an interval above that of every other run. Intervals are 95 % Wilson intervals over the test "
-        f"queries; they do not cover what another seed would change{here}. {names} describe a run: more is not always "
-        "better."
+        "▲ marks a lead: a run that is told apart from every other one on the same queries (exact McNemar test, 5 %, "
+        "corrected by Holm where there are more than two runs). Overlapping intervals are no test. Intervals are 95 % "
+        f"Wilson intervals over the queries; neither they nor the test cover what another seed would change{here}; "
+        f"counterpoint compare does, given several seeds. {names} describe a run: more is not always better."
     )
     return element("p", words, class_="note")

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from counterpoint.report.document import PageKind, Part, check_target, document
-from counterpoint.report.markup import Markup, element
+from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
+from counterpoint.report.markup import Markup
 
 THEORY_PAGE = PageKind(
     "page about theory",
@@ -27,14 +27,7 @@ def theory_document(brand: str, title: str, facts: str, sections: Sequence[Theor
     Returns:
         The HTML document.
     """
-    header = element(
-        "header",
-        element("p", brand, class_="brand"),
-        element("h1", element("bdi", title)),
-        element("p", facts, class_="facts"),
-        class_="masthead",
-    )
-    return document(THEORY_PAGE, f"Counterpoint: {title}", header, sections)
+    return document(THEORY_PAGE, f"Counterpoint: {title}", plain_header(brand, title, facts), sections)
 
 
 def check_theory_target(target: Path) -> None:

@@ -1,0 +1,81 @@
+"""`counterpoint compare`."""
+
+import argparse
+import json
+from pathlib import Path
+
+from counterpoint.cli.parsers import Parser
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import finite_or_null
+from counterpoint.core.rundir import open_run, seed_folders
+from counterpoint.core.shown import shown, shown_lines
+
+PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over seeds"
+TEACH = """Compare evaluated runs in pairs: figure by figure on the same queries, with the 95 % interval of each
+difference, its p (corrected by Holm) and whether it is real. Runs whose settings differ in the seed alone are taken
+together as one method, and so are the seed-* folders of one folder; their differences are also compared over seeds,
+with how many seeds would be needed to tell. Whether the intervals of two figures overlap is no such test.
+
+examples:
+  counterpoint compare runs/simclr runs/ncl
+  counterpoint compare simclr-0 simclr-1 ncl-0 ncl-1 --out comparison.html
+  counterpoint compare runs/simclr runs/ncl --metrics knn --markdown"""
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", help="evaluated run folders, or folders with the seeds of one in seed-*"
+    )
+    parser.add_argument("--metrics", metavar="NAMES", default="", help="of the evaluations, separated by commas")
+    parser.add_argument("--features", metavar="NAMES", default="", help="such as representation,embedding")
+    parser.add_argument(
+        "--evaluation", metavar="NAME", default="", help="a file of evaluations/ (default: the runs' own samples)"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON for scripts")
+    form.add_argument("--csv", action="store_true", help="print CSV")
+    form.add_argument("--markdown", action="store_true", help="print Markdown")
+    parser.add_argument("--out", metavar="FILE", help="also write an HTML page that opens from disk")
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Compare, print, and write the page."""
+    for path in map(Path, flags.runs):
+        for folder in seed_folders(path) or [path]:
+            open_run(folder)
+    target = Path(flags.out) if flags.out else None
+    if target is not None:
+        _check_page(target)
+    from counterpoint.runs.comparison import compare  # deferred: loads NumPy and SciPy
+
+    found = compare(
+        flags.runs, metrics=_names(flags.metrics), features=_names(flags.features), evaluation=flags.evaluation
+    )
+    if target is not None:
+        from counterpoint.report.comparison_page import write_comparison  # deferred: loads NumPy and Pillow
+
+        write_comparison(found, target)
+    if flags.json:
+        print(json.dumps(finite_or_null(found.to_dict()), indent=1))
+    elif flags.csv or flags.markdown:
+        print(shown_lines(found.to_csv() if flags.csv else found.to_markdown()), end="")
+    else:
+        print(shown_lines(found))
+        if target is not None:
+            print(f"\nDrawn in {shown(target)}.")
+    return 0
+
+
+def _names(words: str) -> tuple[str, ...]:
+    """Names separated by commas."""
+    return tuple(filter(None, map(str.strip, words.split(","))))
+
+
+def _check_page(target: Path) -> None:
+    """Refuse a place for the page before the work."""
+    from counterpoint.report.comparison_page import check_comparison_target  # deferred: loads NumPy and Pillow
+
+    check_comparison_target(target)
+    if not target.parent.is_dir():
+        raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")

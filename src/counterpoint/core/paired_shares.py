@@ -1,0 +1,188 @@
+"""Two shares of the same queries, compared query by query: difference, interval and test. Standard library only."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+LEVEL = 0.05  # two figures are told apart where p is at most this
+POWER = 0.8  # probability with which a true difference is to be told, where the number of seeds is asked for
+Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+EXACT_MCNEMAR = "exact McNemar test"
+BISECTIONS = 64  # halvings of an interval of length 2: below the spacing of float64
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of two figures, the first minus the second, with its 95 % interval and its two-sided p.
+
+    Attributes:
+        value: in the unit of the figures; shares in [-1, 1].
+        low: lower end of the interval, of this one comparison.
+        high: upper end.
+        p_value: of the test that there is no difference.
+        test: what the test is called.
+        adjusted_p: p corrected for the other comparisons of a table; None where it stands alone.
+    """
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+    test: str
+    adjusted_p: float | None = None
+
+    @property
+    def p(self) -> float:
+        """The p that counts: corrected where there are several comparisons."""
+        return self.p_value if self.adjusted_p is None else self.adjusted_p
+
+    @property
+    def reversed(self) -> "Difference":
+        """The second figure minus the first."""
+        return replace(self, value=-self.value, low=-self.high, high=-self.low)
+
+    @property
+    def is_told_apart(self) -> bool:
+        """Whether the test tells the two figures apart, at the level ``LEVEL``."""
+        return self.p <= LEVEL
+
+
+def compare_hits(first: int, second: int, total: int) -> Difference:
+    """Compare two shares of the same queries.
+
+    Args:
+        first: bits of the queries that the first one got right.
+        second: bits of those that the second one got right.
+        total: number of queries, >= 1.
+
+    >>> compare_hits(0b11111000, 0b10000100, 8).value
+    0.375
+    """
+    only_first, only_second = (first & ~second).bit_count(), (second & ~first).bit_count()
+    low, high = score_interval(only_first, only_second, total)
+    value = (only_first - only_second) / total
+    return Difference(value, low, high, mcnemar(only_first, only_second), EXACT_MCNEMAR)
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    r"""Two-sided p of the exact McNemar test: of the n queries that just one got right, each one's is a fair coin.
+
+    .. math:: p = \min\Big(1,\; 2 \sum_{k=0}^{\min(b, c)} \binom{n}{k} 2^{-n}\Big), \quad n = b + c
+
+    Source: mcnemar1947; in its exact, conditional form as in fagerland2013. It is not the mid-p version: p is never
+    too small, and often too large.
+
+    Args:
+        only_first: b >= 0, queries that only the first one got right.
+        only_second: c >= 0, queries that only the second one got right.
+
+    Returns:
+        p in [0, 1]; 1 where no query tells them apart.
+
+    >>> round(mcnemar(1, 7), 4)
+    0.0703
+    """
+    _check_counts(only_first, only_second, only_first + only_second)
+    num_apart, fewer = only_first + only_second, min(only_first, only_second)
+    if num_apart == 2 * fewer:
+        return 1.0
+    # From the largest term down, relative to it: n may be in the ten thousands, where a single term is no float.
+    log_largest = math.lgamma(num_apart + 1) - math.lgamma(fewer + 1) - math.lgamma(num_apart - fewer + 1)
+    total, term = 0.0, 1.0
+    for k in range(fewer, -1, -1):
+        total += term
+        term *= k / (num_apart - k + 1)
+        if term < 1e-18 * total:
+            break
+    return min(1.0, 2 * total * math.exp(log_largest - num_apart * math.log(2)))
+
+
+def score_interval(only_first: int, only_second: int, total: int) -> tuple[float, float]:
+    r"""95 % interval of a difference of two shares of the same queries: the differences that a score test allows.
+
+    .. math:: \frac{|b - c - N \Delta|}{\sqrt{N (2 \tilde q + \Delta (1 - \Delta))}} \le z, \qquad
+              \tilde q = \arg\max_q\; b \log(q + \Delta) + c \log q + (N - b - c) \log(1 - 2 q - \Delta)
+
+    It stays inside [-1, 1], is right for shares near 0 and 1, and leaves out 0 just where McNemar's statistic
+    :math:`|b - c| / \sqrt{b + c}` exceeds z. The exact test asks for a little more.
+
+    Source: tango1998.
+
+    Args:
+        only_first: b, queries that only the first one got right.
+        only_second: c, queries that only the second one got right.
+        total: N >= 1, all queries, b + c <= N.
+
+    Returns:
+        Both ends.
+
+    Raises:
+        ValueError: counts out of range.
+
+    >>> [round(end, 3) for end in score_interval(1, 7, 21)]
+    [-0.517, -0.026]
+    """
+    _check_counts(only_first, only_second, total)
+    share = (only_first - only_second) / total
+    low = -_upper_end(only_second, only_first, total)
+    # The ends hold the share, also to the last digit.
+    return min(low, share), max(_upper_end(only_first, only_second, total), share)
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    r"""Correct the p of several tests, so that the chance of any false difference among them stays below the level.
+
+    The i-th smallest of m becomes :math:`\max_{j \le i} \min(1, (m - j + 1)\, p_{(j)})`.
+
+    Source: holm1979.
+
+    >>> holm([0.01, 0.04, 0.03])
+    (0.03, 0.06, 0.06)
+    """
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return tuple(adjusted)
+
+
+def corrected(differences: Sequence[Difference | None]) -> list[Difference | None]:
+    """The differences of one table with their p corrected by ``holm``; what was not tested (None) stays so."""
+    adjusted = iter(holm([each.p_value for each in differences if each]))
+    return [replace(each, adjusted_p=next(adjusted)) if each else None for each in differences]
+
+
+def written_p(p: float) -> str:
+    """Write p with its relation.
+
+    >>> written_p(0.0131), written_p(0.3), written_p(2e-7)
+    ('= 0.013', '= 0.3', '< 0.001')
+    """
+    return "< 0.001" if p < 0.001 else f"= {p:.2g}"
+
+
+def _upper_end(b: int, c: int, total: int) -> float:
+    """The largest difference that the score test allows."""
+    low, high = (b - c) / total, 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        is_allowed = total * middle - (b - c) <= Z_95 * math.sqrt(total * _variance(b, c, total, middle))
+        low, high = (middle, high) if is_allowed else (low, middle)
+    return high
+
+
+def _variance(b: int, c: int, total: int, delta: float) -> float:
+    """Variance of a query's difference under the likeliest shares whose difference is delta."""
+    # tango1998: the larger root of 2 N q^2 + B q - c delta (1 - delta) = 0.
+    linear = (2 * total - b + c) * delta - b - c
+    constant = c * delta * (1 - delta)
+    root = (math.sqrt(max(linear**2 + 8 * total * constant, 0.0)) - linear) / (4 * total)
+    return max(2 * root + delta * (1 - delta), 0.0)
+
+
+def _check_counts(only_first: int, only_second: int, total: int) -> None:
+    """Refuse counts that no table of pairs has."""
+    if min(only_first, only_second) < 0 or not only_first + only_second <= total:
+        raise ValueError(
+            f"counts of queries must be >= 0 and at most all, got {only_first} and {only_second} of {total}"
+        )

@@ -1,0 +1,275 @@
+"""What a comparison of runs found: records, and the same as a table of text, Markdown, CSV or plain values."""
+
+import csv
+import io
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from counterpoint.core.csv_cells import as_cell
+from counterpoint.core.metric import Unit
+from counterpoint.core.paired_shares import LEVEL, POWER, Difference
+from counterpoint.core.run_records import Split
+
+WIDTH = 100  # columns of the table
+FEATURES, FIGURE, ENDS, P = 17, 7, 16, 6  # columns of its cells
+NO_TEST = "-"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run, or several runs of one method with other seeds."""
+
+    name: str
+    folders: tuple[str, ...]
+    seeds: tuple[int | None, ...]
+
+    @property
+    def has_distinct_seeds(self) -> bool:
+        """Whether each run has a seed of its own, so that the runs of two sides can be matched."""
+        return None not in self.seeds and len(set(self.seeds)) == len(self.seeds)
+
+    def __str__(self) -> str:
+        kind = "seed" if len(self.seeds) == 1 else "seeds"
+        known = ", ".join("unknown" if seed is None else str(seed) for seed in self.seeds)
+        return f"{self.name} ({kind} {known})"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure of two sides, and what tells them apart.
+
+    Attributes:
+        metric: its name.
+        features: what it is a figure of.
+        unit: of the figure.
+        first: name of the first side.
+        second: name of the second one.
+        first_figure: mean over its runs.
+        second_figure: mean over its runs.
+        over_samples: these encoders on other queries; None where it is not known which queries were right.
+        over_seeds: other seeds on these queries; None without two seeds a side that scatter.
+        seeds_needed: a side, to tell a difference of this size over seeds; None where that is not known, or too many.
+        remark: in which settings of the metric the two differ.
+    """
+
+    metric: str
+    features: str
+    unit: Unit
+    first: str
+    second: str
+    first_figure: float
+    second_figure: float
+    over_samples: Difference | None
+    over_seeds: Difference | None
+    seeds_needed: int | None
+    remark: str = ""
+
+    @property
+    def difference(self) -> float:
+        """The first figure minus the second."""
+        return self.first_figure - self.second_figure
+
+    @property
+    def verdict(self) -> str:
+        """Whether the difference is real: ``yes``, ``no``, only over ``samples`` or ``seeds``, or ``-`` untested.
+
+        A difference of several seeds must hold over samples and over seeds.
+        """
+        tests = {"samples": self.over_samples, "seeds": self.over_seeds}
+        tested = {name: found for name, found in tests.items() if found}
+        told = [name for name, found in tested.items() if found.is_told_apart]
+        if not tested:
+            return NO_TEST
+        return "no" if not told else "yes" if len(told) == len(tested) else told[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "difference": self.difference, "real": self.verdict}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All differences of some sides, pair by pair.
+
+    Attributes:
+        sides: what was compared.
+        rows: by pair of sides, then metric, then features.
+        split: the queries.
+        alike: metrics and features that every run has alike, query by query; they are no part of the table.
+    """
+
+    sides: tuple[Side, ...]
+    rows: tuple[Compared, ...]
+    split: Split
+    alike: tuple[tuple[str, str], ...]
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether a difference was compared over seeds."""
+        return any(row.over_seeds for row in self.rows)
+
+    @property
+    def queries(self) -> str:
+        """What the runs were asked about."""
+        how = f" ({self.split.how})" if self.split.how else ""
+        return f"{self.split.num_queries or 0:,} queries of {self.split.source}{how}"
+
+    def pairs(self) -> Iterator[tuple[Side, Side, list[Compared]]]:
+        """The rows of each pair of sides."""
+        sides = {side.name: side for side in self.sides}
+        for (first, second), rows in groupby(self.rows, key=lambda row: (row.first, row.second)):
+            yield sides[first], sides[second], list(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "sides": [asdict(side) for side in self.sides],
+            "split": self.split.written(),
+            "level": LEVEL,
+            "correction": "Holm, over all comparisons over samples and over all over seeds",
+            "power": POWER,
+            "comparisons": [row.to_dict() for row in self.rows],
+            "alike": [{"metric": metric, "features": features} for metric, features in self.alike],
+        }
+
+    def to_csv(self) -> str:
+        """A line for each difference."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        names = ("first", "second", "metric", "features", "unit", "first_figure", "second_figure", "difference")
+        fields = ("low", "high", "p_value", "adjusted_p", "test")
+        kinds = ("over_samples", "over_seeds")
+        tests = [f"{kind.removeprefix('over_')}_{field}" for kind in kinds for field in fields]
+        writer.writerow([*names, *tests, "seeds_needed", "real", "remark"])
+        for row in self.rows:
+            found = [getattr(getattr(row, kind), field, None) for kind in kinds for field in fields]
+            cells = [*(getattr(row, name) for name in names), *found, row.seeds_needed, row.verdict, row.remark]
+            writer.writerow([as_cell(cell) if isinstance(cell, str) else cell for cell in cells])
+        return stream.getvalue()
+
+    def to_markdown(self) -> str:
+        """A table for each pair, with what is said below it."""
+        blocks = []
+        for first, second, rows in self.pairs():
+            head = ["metric", "features", first.name, second.name, "difference", *self._test_titles(), "real"]
+            cells = [[row.metric, row.features, *_cells(row, has_seeds=self.has_seeds)] for row in rows]
+            lines = [_markdown_line(head), "|---|---|" + "---:|" * (len(head) - 3) + "---|"]
+            blocks.append("\n".join([*lines, *map(_markdown_line, cells)]))
+        return "\n\n".join([f"{self.queries}.", *blocks, *self.remarks()]) + "\n"
+
+    def __str__(self) -> str:
+        blocks = [textwrap.fill(f"{self.queries}; 95 % intervals, shares in percent", WIDTH)]
+        for first, second, rows in self.pairs():
+            names = [f"{letter}  {_shortened(str(side), WIDTH - 3)}" for letter, side in (("A", first), ("B", second))]
+            head = _line("", ["A", "B", "A - B", *self._test_titles(), "real"])
+            blocks.append("\n".join([*names, head, *self._metric_lines(rows)]))
+        return "\n\n".join([*blocks, "\n".join(textwrap.fill(words, WIDTH) for words in self.remarks())])
+
+    def _metric_lines(self, rows: Sequence[Compared]) -> Iterator[str]:
+        for metric, own in groupby(rows, key=lambda row: row.metric):
+            yield metric
+            for row in own:
+                yield _line(row.features, _cells(row, has_seeds=self.has_seeds))
+
+    def _test_titles(self) -> list[str]:
+        return ["over samples", "p", *(["over seeds", "p"] if self.has_seeds else [])]
+
+    def remarks(self) -> list[str]:
+        """What a reader must know about the table, a paragraph each."""
+        tests = sorted({found.test for row in self.rows for found in (row.over_samples, row.over_seeds) if found})
+        named = f" ({', '.join(tests)})" if tests else ""
+        words = [
+            f"p is two-sided{named}, corrected by Holm for all comparisons of its column; an interval is of one "
+            "difference alone, so that one which just leaves out 0 proves nothing. Real: p of at most "
+            f"{LEVEL:g} over samples and, with several seeds, over seeds as well."
+        ]
+        if any(len(side.seeds) == 1 for side in self.sides):
+            words.append(
+                "With one run a side, differences are of these encoders: another seed may give others. How many seeds "
+                "would tell is known once there are at least two a side (train again with another --seed)."
+            )
+        words += self._seed_words()
+        untested = [_named(row) for row in self.rows if row.over_samples is None]
+        if untested:
+            words.append(f"Not compared over samples, since which queries were right is not kept: {_listed(untested)}.")
+        words += [f"{_named(row)}, {row.first} and {row.second}: {row.remark}." for row in self.rows if row.remark]
+        if self.alike:
+            alike = _listed([f"{metric} of {features}" for metric, features in self.alike])
+            words.append(f"Left out, since all runs have it alike: {alike}.")
+        return words
+
+    def _seed_words(self) -> list[str]:
+        """How many seeds would tell what was not told over seeds."""
+        open_ones = [row for row in self.rows if row.over_seeds and not row.over_seeds.is_told_apart]
+        if not open_ones:
+            return []
+        several = len(self.sides) > 2
+        needed = [
+            f"{_named(row)}{f' ({row.first}, {row.second})' if several else ''} "
+            f"{row.seeds_needed if row.seeds_needed is not None else 'more than anybody trains'}"
+            for row in open_ones
+        ]
+        return [
+            f"Seeds a side that would tell a difference of the size found (power {POWER:g}, before correction; a rough "
+            f"idea, as its scatter is known from few): {'; '.join(needed)}."
+        ]
+
+
+def _named(row: Compared) -> str:
+    return f"{row.metric} of {row.features}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return "; ".join(dict.fromkeys(parts))
+
+
+def _line(name: str, cells: Sequence[str]) -> str:
+    """One line of the table of text."""
+    widths = [FIGURE, FIGURE, FIGURE + 1, *[ENDS, P] * ((len(cells) - 4) // 2)]
+    shown = [f"{cell:>{width}}" for cell, width in zip(cells, [*widths, 0], strict=True)]
+    return " ".join([f" {_shortened(name, FEATURES):<{FEATURES}}", *shown])
+
+
+def _cells(row: Compared, *, has_seeds: bool) -> list[str]:
+    """Figures, difference, tests and verdict, as text."""
+    figures = [_figure(row.unit, value) for value in (row.first_figure, row.second_figure)]
+    difference = f"{_in_unit(row.unit, row.difference):+.2f}" if row.unit == "share" else f"{row.difference:+.3g}"
+    tests = [row.over_samples, *([row.over_seeds] if has_seeds else [])]
+    return [*figures, difference, *(cell for found in tests for cell in _test_cells(row.unit, found)), row.verdict]
+
+
+def _test_cells(unit: Unit, found: Difference | None) -> tuple[str, str]:
+    """Interval and p."""
+    if found is None:
+        return NO_TEST, NO_TEST
+    ends = [f"{_in_unit(unit, end):{'+.2f' if unit == 'share' else '+.2g'}}" for end in (found.low, found.high)]
+    return " to ".join(ends), "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
+
+
+def _figure(unit: Unit, value: float) -> str:
+    return f"{_in_unit(unit, value):.2f}" if unit == "share" else f"{value:.4g}"
+
+
+def _in_unit(unit: Unit, value: float) -> float:
+    """Shares in percent, without a minus before zero."""
+    return round(100 * value, 2) + 0.0 if unit == "share" else value
+
+
+def _shortened(name: str, width: int) -> str:
+    """A name that fits its column.
+
+    >>> _shortened("backbone.layer4.1.conv2", 15)
+    'backbon….conv2'
+    """
+    if len(name) <= width:
+        return name
+    half = (width - 1) // 2
+    return f"{name[:half]}…{name[len(name) - half + 1 :]}"
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    """One line of a table, in which no cell ends its column."""
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

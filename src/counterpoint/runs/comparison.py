@@ -1,0 +1,251 @@
+"""Compare evaluated runs, or methods of several seeds, in pairs: over the same queries and over seeds. No torch."""
+
+# Q queries
+
+import itertools
+import re
+import shlex
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.core.files import read_sealed
+from counterpoint.core.metric import described_metrics
+from counterpoint.core.paired_shares import Difference, corrected
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
+from counterpoint.core.rundir import Run, as_run, display_names, seed_folders
+from counterpoint.core.validation import read_yaml_mapping
+from counterpoint.evaluation.significance import over_seeds, paired_bootstrap, seeds_needed
+from counterpoint.runs.compared import Compared, Comparison, Side
+
+_SEED_ENDING = re.compile(r"(?:^|[-_. ])(?:seed|s)?[-_. ]*\d*$")  # of the names of a method's runs
+NOT_THE_METHODS = ("seed", "out", "reasons")  # of resolved.yaml: what runs of one method may differ in
+
+
+def compare(
+    runs: Sequence[Run | str | Path],
+    *,
+    metrics: Sequence[str] = (),
+    features: Sequence[str] = (),
+    evaluation: str = "",
+) -> Comparison:
+    """Say which differences between runs are real, from their evaluations of the same queries.
+
+    Over samples two runs are compared by the exact McNemar test and Tango's score interval, methods of several seeds
+    by a paired bootstrap over queries; over seeds by a paired t test where both have the same seeds, else by Welch's.
+    p of all comparisons over samples, and of all over seeds, is corrected by Holm.
+
+    Args:
+        runs: two or more, each a run or its folder, or a folder with the runs of several seeds in ``seed-*``. Runs
+            whose settings differ in nothing but the seed are taken together as one method, unless all are.
+        metrics: names of figures of the evaluations; empty for all.
+        features: names of features; empty for all.
+        evaluation: name of a file in the runs' ``evaluations/``; empty for the evaluation of their own samples.
+
+    Raises:
+        UsageError: fewer than two runs, one twice, other queries, or a name that is not known.
+        RunError: not a run, without an evaluation, or one that does not keep which queries were right.
+    """
+    members = [[_opened(each, evaluation) for each in _runs_of(run)] for run in runs]
+    known = [each for group in members for each in group]
+    _check(known)
+    groups = _by_method(members)
+    names = display_names([_folder_of(group) for group in groups])
+    sides = tuple(
+        Side(name, tuple(str(run.path) for run in group), tuple(run.seed for run in group))
+        for name, group in zip(names, groups, strict=True)
+    )
+    keys = _chosen([run.record for run in known], metrics, features)
+    alike = tuple(key for key in keys if _are_alike([_rows(group, *key) for group in groups]))
+    rows = [
+        compared
+        for (one, first), (other, second) in itertools.combinations(list(zip(sides, groups, strict=True)), 2)
+        for key in keys
+        if key not in alike
+        for compared in _compared((one, other), (_rows(first, *key), _rows(second, *key)))
+    ]
+    samples, seeds = (corrected([getattr(row, name) for row in rows]) for name in ("over_samples", "over_seeds"))
+    tested = tuple(
+        replace(row, over_samples=by_samples, over_seeds=by_seeds)
+        for row, by_samples, by_seeds in zip(rows, samples, seeds, strict=True)
+    )
+    return Comparison(sides, tested, known[0].record.split, alike)
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    """A run with its evaluation; ``method`` is what runs of other seeds have in common."""
+
+    path: Path
+    seed: int | None
+    method: dict[str, Any]
+    record: EvaluationRecord
+
+
+def _runs_of(run: Run | str | Path) -> list[Run]:
+    """The runs that are meant: one, or those of its seeds."""
+    folders = seed_folders(Path(run)) if isinstance(run, str | Path) else []
+    return [as_run(folder) for folder in folders] or [as_run(run)]
+
+
+def _opened(run: Run, evaluation: str) -> _Evaluated:
+    """A run with its evaluation, or with that of a name."""
+    folder, status, name = run.folder, run.folder.read_status(), evaluation.removesuffix(".json")
+    file = folder.other_evaluations / f"{name}.json" if name else folder.evaluation
+    command = f"counterpoint evaluate {shlex.quote(str(run.path))}"
+    if not file.exists():
+        what, more = (f"no evaluation called {name}", " --data DATA") if name else ("no evaluation", "")
+        raise RunError(f"{run.path} has {what}; make it with: {command}{more}")
+    record = read_record(EvaluationRecord, read_sealed(file), str(file))
+    if record.split.query_fingerprint is None:
+        raise RunError(
+            f"{file} does not keep which queries were right, so it cannot be compared in pairs; evaluate again with: "
+            f"{command}"
+        )
+    settings = read_yaml_mapping(folder.resolved) if folder.resolved.exists() else {"path": str(run.path)}
+    method = {setting: value for setting, value in settings.items() if setting not in NOT_THE_METHODS}
+    return _Evaluated(run.path, status.seed, method, record)
+
+
+def _check(runs: Sequence[_Evaluated]) -> None:
+    """Refuse what cannot be compared."""
+    if len(runs) < 2:
+        raise UsageError(f"compare needs at least two runs, got {len(runs)}")
+    if len({run.path.resolve() for run in runs}) < len(runs):
+        raise UsageError("compare got the same run folder twice; name each run once")
+    first = runs[0]
+    for run in runs[1:]:
+        if run.record.split.query_fingerprint != first.record.split.query_fingerprint:
+            raise UsageError(
+                f"{first.path} ({_queries(first)}) and {run.path} ({_queries(run)}) were evaluated on different "
+                "queries; evaluate both on the same data (counterpoint evaluate RUN --data DATA), and compare these "
+                "evaluations (--evaluation NAME)"
+            )
+
+
+def _queries(run: _Evaluated) -> str:
+    """What a run was asked about."""
+    return f"{run.record.split.num_queries or 0:,} of {run.record.split.source}"
+
+
+def _by_method(members: Sequence[list[_Evaluated]]) -> list[list[_Evaluated]]:
+    """Runs that were named one by one are taken together where only their seeds differ."""
+    groups: list[list[_Evaluated]] = []
+    for group in members:
+        same = [
+            other
+            for other in groups
+            if len(group) == 1
+            and other[0].method == group[0].method
+            and group[0].seed not in [run.seed for run in other]
+        ]
+        if same:
+            same[0].extend(group)
+        else:
+            groups.append(list(group))
+    # Seeds of one method are compared with each other where there is nothing else.
+    return groups if len(groups) > 1 else [[run] for group in groups for run in group]
+
+
+def _folder_of(group: Sequence[_Evaluated]) -> Path:
+    """A folder to name a side by: of seeds, the one above, or what the names of theirs have in common."""
+    paths = [run.path.resolve() for run in group]
+    if len(paths) == 1:
+        return paths[0]
+    letters = zip(*(path.name for path in paths), strict=False)
+    alike = itertools.takewhile(lambda column: len(set(column)) == 1, letters)
+    stem = _SEED_ENDING.sub("", "".join(column[0] for column in alike))
+    return paths[0].with_name(stem) if stem else paths[0].parent
+
+
+def _chosen(
+    records: Sequence[EvaluationRecord], metrics: Sequence[str], features: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Metric and features of each row of the table, metric by metric."""
+    rows = [row for record in records for row in record.rows]
+    asked = {
+        "metric": (metrics, list(dict.fromkeys(row.protocol for row in rows))),
+        "features": (features, list(dict.fromkeys(row.features for row in rows))),
+    }
+    chosen = []
+    for kind, (names, known) in asked.items():
+        written = [name if name in known else name.replace("-", " ") for name in names]
+        for name in written:
+            if name not in known:
+                raise unknown_name(kind, name, known)
+        chosen.append([name for name in known if not written or name in written])
+    return [(metric, feature) for metric in chosen[0] for feature in chosen[1]]
+
+
+def _rows(group: Sequence[_Evaluated], metric: str, features: str) -> list[EvaluationRow]:
+    """The rows of a side; none where a run lacks the figure."""
+    found = [row for run in group if (row := run.record.row(features, metric)) and row.figure is not None]
+    return found if len(found) == len(group) else []
+
+
+def _are_alike(sides: Sequence[Sequence[EvaluationRow]]) -> bool:
+    """Whether all sides have the very same figures, query by query: of what no training made."""
+    return all(sides) and len({frozenset((row.figure, row.hits) for row in rows) for rows in sides}) == 1
+
+
+def _compared(
+    sides: tuple[Side, Side], rows: tuple[Sequence[EvaluationRow], Sequence[EvaluationRow]]
+) -> Iterator[Compared]:
+    """Compare one figure of two sides, if both have it."""
+    first, second = rows
+    if not first or not second:
+        return
+    is_paired, ordered = _matched(sides, rows)
+    one, other = ([float(row.figure or 0.0) for row in side] for side in ordered)
+    metric = described_metrics("evaluation").get(first[0].protocol)
+    differing = sorted(
+        name
+        for name in {*first[0].settings, *second[0].settings}
+        if first[0].settings.get(name) != second[0].settings.get(name)
+    )
+    yield Compared(
+        metric=first[0].protocol,
+        features=first[0].features,
+        unit=metric.unit if metric else "number",
+        first=sides[0].name,
+        second=sides[1].name,
+        first_figure=float(np.mean(one)),
+        second_figure=float(np.mean(other)),
+        over_samples=_over_samples(first, second),
+        over_seeds=over_seeds(one, other, is_paired=is_paired),
+        seeds_needed=seeds_needed(one, other, is_paired=is_paired),
+        remark=f"other {', '.join(differing)}" if differing else "",
+    )
+
+
+def _matched(
+    sides: tuple[Side, Side], rows: tuple[Sequence[EvaluationRow], Sequence[EvaluationRow]]
+) -> tuple[bool, tuple[Sequence[EvaluationRow], Sequence[EvaluationRow]]]:
+    """Whether both sides have the same seeds, and their rows in the order of these."""
+    one, other = sides
+    if not (one.has_distinct_seeds and other.has_distinct_seeds and set(one.seeds) == set(other.seeds)):
+        return False, rows
+    by_seed = dict(zip(other.seeds, rows[1], strict=True))
+    return True, (rows[0], [by_seed[seed] for seed in one.seeds])
+
+
+def _over_samples(first: Sequence[EvaluationRow], second: Sequence[EvaluationRow]) -> Difference | None:
+    """Compare over queries; None where it is not known which queries were right."""
+    if any(row.hits is None for row in (*first, *second)):
+        return None
+    if len(first) == len(second) == 1:
+        return first[0].minus(second[0])
+    return paired_bootstrap(_mean_hits(first), _mean_hits(second))
+
+
+def _mean_hits(rows: Sequence[EvaluationRow]) -> NDArray[np.float64]:
+    """The share of runs that got each query right."""
+    packed = [np.frombuffer(urlsafe_b64decode(row.hits or ""), np.uint8) for row in rows]
+    hits_RQ = np.stack([np.unpackbits(bits, count=int(rows[0].total or 0)) for bits in packed])
+    return hits_RQ.mean(axis=0)
