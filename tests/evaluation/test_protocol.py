@@ -226,10 +226,9 @@ def test_classes_of_the_queries_that_the_bank_lacks_are_named(run: cp.Run, other
 
 
 def test_classes_can_be_chosen_for_every_verb(run: cp.Run, clusters: Any, tmp_path: Path) -> None:
-    part = {"classes": "0,2"}
-    assert cp.evaluate(run, source=part, k=5, quiet=True).split["class_names"] == ["0", "2"]
-    assert len(cp.embed(run, clusters.data, quiet=True)) == 75
-    assert cp.diagnose(run, source=part, quiet=True).settings["num_samples"] == 50
+    assert cp.evaluate(run, classes="0,2", k=5, quiet=True).split["class_names"] == ["0", "2"]
+    assert len(cp.embed(run, classes="0,2", quiet=True)) == 50
+    assert cp.diagnose(run, classes="0,2", quiet=True).settings["num_samples"] == 50
 
 
 def test_other_labels_are_judged_apart_from_the_record(run: cp.Run, clusters: Any, tmp_path: Path) -> None:

@@ -96,5 +96,5 @@ def test_what_is_neither_run_nor_features_is_refused(tmp_path: Path) -> None:
     for wrong in (torch.nn.Linear(2, 2), 5, None):
         with pytest.raises(UsageError, match=rf"diagnose takes a run, .* got {type(wrong).__name__}; "):
             cp.diagnose(wrong)
-    with pytest.raises(UsageError, match="data= and source= go with a run"):
+    with pytest.raises(UsageError, match="data= goes with a run"):
         cp.diagnose(draw(0), data=draw(1))

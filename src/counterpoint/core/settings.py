@@ -82,6 +82,27 @@ class SourceSettings(Settings):
     )
 
 
+class PartSettings(Settings):
+    """What of the data a verb looks at; what is None stays as the run has it."""
+
+    split: str | None = None
+    classes: str | None = None
+    root: str | None = None
+
+    @property
+    def part(self) -> dict[str, str]:
+        """The settings of ``source`` that were given."""
+        return self.model_dump(include=set(PartSettings.model_fields), exclude_none=True)
+
+
+class EvaluationSettings(PartSettings):
+    """What is measured, and how; see ``evaluate``."""
+
+    metrics: Annotated[tuple[str, ...], Strict(False)] = ()
+    k: int = 20
+    temperature: float = 0.1
+
+
 class ViewSettings(Settings):
     """How two views of one sample are drawn; a field left at auto comes from the preset."""
 

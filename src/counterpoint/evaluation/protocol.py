@@ -2,11 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -17,9 +16,11 @@ from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.metric import Metric, loaded_metrics
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Split, read_record
 from counterpoint.core.rundir import Run
+from counterpoint.core.settings import EvaluationSettings
 from counterpoint.core.shown import shown
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
+from counterpoint.core.validation import build
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import (
@@ -131,18 +132,15 @@ def chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
 
 
 @usual_modes()
-def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with the figure)
+def evaluate(
     run: Run | str | Path,
     *,
     data: Any = None,
     labels: Any = None,
     test_data: Any = None,
     test_labels: Any = None,
-    source: Mapping[str, Any] = MappingProxyType({}),
-    metrics: Sequence[str] = (),
-    k: int = 20,
-    temperature: float = 0.1,
     quiet: bool = False,
+    **settings: Any,
 ) -> Evaluation:
     """Say how well a run's features separate known classes, beside two baselines on the same split.
 
@@ -154,11 +152,10 @@ def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with th
         test_data: the queries, where they are samples of their own (a folder, an array, or a named set, of which the
             part for tests is taken): then all samples of ``data`` are the bank. None holds a share of ``data`` out.
         test_labels: theirs.
-        source: what of the data is taken: the settings ``split``, ``classes`` and ``root`` of ``source``.
-        metrics: names of ``counterpoint list metrics``, or ``all``; empty takes those that are not for request.
-        k: neighbours of the kNN vote; at most the number of labelled samples.
-        temperature: of the kNN vote.
         quiet: show no progress.
+        settings: ``metrics`` (names of ``counterpoint list metrics``, or ``all``; none takes those that are not for
+            request), ``k`` (neighbours of the kNN vote, 20) and its ``temperature`` (0.1); and what of the data is
+            taken: ``split``, ``classes`` and ``root``, as those of ``source``.
 
     Returns:
         The evaluation, also written: to ``evaluation.json`` in the run folder if it is about the run's own samples and
@@ -166,23 +163,24 @@ def evaluate(  # noqa: PLR0913 (each is a part of the protocol, recorded with th
 
     Raises:
         DataError: no labels, too few of them, or queries of other shapes or classes than the bank's.
-        UsageError: k or temperature out of range, or a metric that is not known.
+        UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
-    chosen = chosen_metrics(metrics)
+    asked = build(EvaluationSettings, settings, "evaluate")
+    chosen = chosen_metrics(asked.metrics)
     try:
-        check_positive(temperature, "temperature", hint="0.07 to 0.1 is usual")
+        check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
     reporter = Reporter(quiet=quiet)
-    trained = open_trained(run, data=data, labels=labels, part=source, reporter=reporter)
+    trained = open_trained(run, data=data, labels=labels, part=asked.part, reporter=reporter)
     if test_data is not None:
-        trained = with_queries(trained, test_data, test_labels, part=source, reporter=reporter)
+        trained = with_queries(trained, test_data, test_labels, part=asked.part, reporter=reporter)
     elif test_labels is not None:
         raise UsageError("test_labels= goes with test_data=")
     bank, queries = _labelled_positions(trained)
-    if not 1 <= k <= len(bank):
-        raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {k}")
-    protocol = _Protocol(bank, queries, k, temperature, chosen)
+    if not 1 <= asked.k <= len(bank):
+        raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
+    protocol = _Protocol(bank, queries, asked.k, asked.temperature, chosen)
     split = _describe_split(trained, bank, queries)
     if split["num_unlabelled"]:
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")

@@ -4,7 +4,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,9 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import Run, RunFolder
+from counterpoint.core.settings import PartSettings
 from counterpoint.core.torch_state import usual_modes
+from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.source import Source
@@ -44,15 +45,15 @@ THUMBNAIL_SIDE = 48
 
 
 @usual_modes()
-def diagnose(  # noqa: PLR0913 (each is a part of what is asked)
+def diagnose(
     subject: Run | Table | str | Path | Any,
     *,
     data: Any = None,
     labels: Any = None,
     views: Any = None,
-    source: Mapping[str, Any] = MappingProxyType({}),
     threshold: float = SPARSITY_THRESHOLD,
     quiet: bool = False,
+    **part: Any,
 ) -> Findings:
     """Say whether a representation is good, and why not.
 
@@ -63,9 +64,9 @@ def diagnose(  # noqa: PLR0913 (each is a part of what is asked)
         data: for a run: other samples (anything ``train`` takes), or the array that it was trained on.
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
-        source: for a run: what of the data is taken: the settings ``split``, ``classes`` and ``root`` of ``source``.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
+        part: for a run: what of the data is taken: ``split``, ``classes`` and ``root``, as those of ``source``.
 
     Returns:
         The findings, worst first; for a run's own samples also written to ``findings.json`` and ``arrays.npz``.
@@ -76,6 +77,7 @@ def diagnose(  # noqa: PLR0913 (each is a part of what is asked)
         UsageError: something else than a run or features.
     """
     check_threshold(threshold)
+    chosen = build(PartSettings, part, "diagnose").part
     # A path may be a run, which is a folder, or features, which are a file.
     if isinstance(subject, str | Path) and Path(subject).is_file():
         subject = _read_features(Path(subject))
@@ -84,10 +86,11 @@ def diagnose(  # noqa: PLR0913 (each is a part of what is asked)
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
         reporter = Reporter(quiet=quiet)
-        trained = open_trained(subject, data=data, labels=labels, part=source, reporter=reporter)
+        trained = open_trained(subject, data=data, labels=labels, part=chosen, reporter=reporter)
         return _diagnose_run(trained, threshold, reporter)
-    if data is not None or source:
-        raise UsageError("data= and source= go with a run; features are all that is looked at")
+    if data is not None or chosen:
+        given = ["data", *chosen][data is None]
+        raise UsageError(f"{given}= goes with a run; features are all that is looked at")
     return _diagnose_features(_as_table(subject), labels, views, threshold)
 
 

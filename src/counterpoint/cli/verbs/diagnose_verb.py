@@ -59,8 +59,7 @@ def run(flags: argparse.Namespace) -> int:
 
     views = read_npy(Path(flags.views)) if flags.views else None
     given = {"data": flags.data, "labels": flags.labels, "views": views, "threshold": flags.threshold}
-    part = part_from(flags)
-    findings = diagnose(flags.subject, **given, source=part, quiet=flags.quiet)
+    findings = diagnose(flags.subject, **given, **part_from(flags), quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else shown_lines(findings))
     is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]
     return UNHEALTHY if is_unhealthy else 0

@@ -36,7 +36,7 @@ def run(flags: argparse.Namespace) -> int:
         flags.data,
         out=flags.out,
         layer=flags.layer,
-        source=part_from(flags),
+        **part_from(flags),
         overwrite=flags.overwrite,
         quiet=flags.quiet,
     )

@@ -50,7 +50,7 @@ def run(flags: argparse.Namespace) -> int:
         labels=flags.labels,
         test_data=flags.test_data,
         test_labels=flags.test_labels,
-        source=part_from(flags),
+        **part_from(flags),
         metrics=tuple(filter(None, map(str.strip, flags.metrics.split(",")))),
         k=flags.k,
         temperature=flags.temperature,
