@@ -22,9 +22,9 @@ from counterpoint.core.errors import CounterpointError
 TOP = ("run.json", "resolved.yaml", "config.yaml", "metrics.jsonl", "timings.jsonl")
 TRAINED = ("encoder.json", "encoder.safetensors", "evaluation.json", "findings.json", "arrays.npz")
 SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetensors", "average.safetensors")
-# What a user may not have made yet is no loss; of the rest that verbs can do without, they say that it is gone.
+# What a user may not have made yet is no loss; of other files that verbs can do without, they say what is gone.
 MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz")
-SAID_WHEN_GONE = {"config.yaml": "config.yaml is missing", "timings.jsonl": "not recorded", "after": "not checked"}
+SAID_WHEN_LOST = {"config.yaml": "config.yaml is missing", "timings.jsonl": "not recorded", "after": "not checked"}
 VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "load")
 
 
@@ -119,8 +119,8 @@ def _judge(verb: str, file: str, outcome: Outcome, folder: Path, expected: Path,
         return verdict
     look = LOOKS[verb]
     found, wanted = look(folder), look(expected)
-    words = SAID_WHEN_GONE.get(file, "\0")
-    if is_gone and (file in MADE_LATER or any(words.encode() in content for content in found.values())):
+    is_said = any(SAID_WHEN_LOST.get(file, "\0").encode() in content for content in found.values())
+    if is_said or (is_gone and file in MADE_LATER):
         return KEPT
     names = [name for name in sorted(found | wanted) if found.get(name) != wanted.get(name) and name != file]
     return Verdict("silent", f"other {', '.join(names)}; {outcome}") if names else KEPT

@@ -130,7 +130,8 @@ def _speed(run: RunRecord) -> str:
     speeds = [epoch.images_per_second for epoch in run.epochs if epoch.images_per_second is not None]
     if not speeds:
         return "not recorded" if run.epochs else ""
-    return f"{number(round(median(speeds)))} images per second (median)"
+    known = "" if len(speeds) == len(run.epochs) else f" of {len(speeds)} epochs; the others are not recorded"
+    return f"{number(round(median(speeds)))} images per second (median{known})"
 
 
 def _started(run: RunRecord) -> str:
