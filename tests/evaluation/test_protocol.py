@@ -329,8 +329,13 @@ def test_k_out_of_range_is_named(run: cp.Run, k: int) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, -0.1, float("nan")])
 def test_a_temperature_out_of_range_is_named(run: cp.Run, temperature: float) -> None:
-    with pytest.raises(UsageError, match=rf"temperature must be > 0, got {temperature}"):
+    with pytest.raises(UsageError, match=rf"temperature must be (> 0|a number), got {temperature}"):
         cp.evaluate(run, temperature=temperature, quiet=True)
+
+
+def test_a_setting_that_is_not_known_is_named(run: cp.Run) -> None:
+    with pytest.raises(UsageError, match="unknown setting 'temprature'; did you mean 'temperature'"):
+        cp.evaluate(run, temprature=0.1, quiet=True)
 
 
 def test_every_labelled_sample_may_vote(run: cp.Run, other_clusters: Any) -> None:
