@@ -23,6 +23,8 @@ class Labelled:
         labels_Q: their classes.
         k: neighbours that vote.
         temperature: of their votes.
+        similarity: by which they are the nearest, ``cosine`` or ``euclidean``.
+        weighting: of their votes, as in ``evaluation.knn.Vote``.
     """
 
     bank_ND: Tensor
@@ -31,6 +33,8 @@ class Labelled:
     labels_Q: Tensor
     k: int
     temperature: float
+    similarity: str = "cosine"
+    weighting: str = "exp"
 
 
 @dataclass(frozen=True)
