@@ -2,7 +2,6 @@
 
 import math
 from statistics import NormalDist
-from typing import Any
 
 
 def cosine(a: list[float], b: list[float]) -> float:
@@ -33,10 +32,18 @@ def neighbours(bank: list[list[float]], query: list[float], k: int, similarity: 
     return sorted(range(len(bank)), key=lambda i: -near(bank[i], query))[:k]
 
 
-def knn_class(bank: list[list[float]], labels: list[int], query: list[float], k: int, **vote: Any) -> int:
+def knn_class(
+    bank: list[list[float]],
+    labels: list[int],
+    query: list[float],
+    k: int,
+    temperature: float,
+    *,
+    similarity: str = "cosine",
+    weighting: str = "exp",
+) -> int:
     """The class with most votes, the smaller number among equals."""
-    similarity, temperature = vote.get("similarity", "cosine"), vote.get("temperature", 0.1)
-    weigh, near = WEIGHTS[similarity, vote.get("weighting", "exp")], SIMILARITIES[similarity]
+    weigh, near = WEIGHTS[similarity, weighting], SIMILARITIES[similarity]
     found = neighbours(bank, query, k, similarity)
     top = near(bank[found[0]], query)
     votes: dict[int, float] = {}

@@ -19,7 +19,6 @@ from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract, extract_beside, input_components, num_pieces, untrained_encoder
-from counterpoint.evaluation.linear_probe import settled
 from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion
 from counterpoint.evaluation.trained_run import DEFAULT_HOLDOUT, TrainedRun, open_trained, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -207,7 +206,7 @@ class _Protocol:
 def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tuple[Row, ...]:
     """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
     tasks = [(features, metric) for features in _all_features(trained, reporter) for metric in protocol.metrics]
-    with reporter.bar("evaluating", len(tasks)) as advance, settled():
+    with reporter.bar("evaluating", len(tasks)) as advance:
 
         def figure(place: int) -> Row:
             features, metric = tasks[place]

@@ -10,11 +10,12 @@ from typing import Any
 from torch import Tensor
 
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Features with their classes, and the settings of the votes.
+    """Features with their classes, and the settings of votes and probes.
 
     Attributes:
         bank_ND: features of labelled samples.
@@ -25,6 +26,7 @@ class Labelled:
         temperature: of their votes.
         similarity: by which they are the nearest, ``cosine`` or ``euclidean``.
         weighting: of their votes, as in ``evaluation.knn.Vote``.
+        inverse_penalty: C of a linear probe's squared penalty.
     """
 
     bank_ND: Tensor
@@ -35,6 +37,7 @@ class Labelled:
     temperature: float
     similarity: str = "cosine"
     weighting: str = "exp"
+    inverse_penalty: float = INVERSE_PENALTY
 
 
 @dataclass(frozen=True)
