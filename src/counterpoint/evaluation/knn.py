@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_features, check_labels, check_positive
+from counterpoint.core.checks import check_choice, check_positive
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric
 from counterpoint.evaluation.nearest import QUERY_CHUNK, SIMILARITIES, nearest
-from counterpoint.evaluation.scoring import Labelled, Score, share_correct
+from counterpoint.evaluation.scoring import Labelled, Score, check_known, share_correct
 
 WEIGHTINGS = ("exp", "uniform", "inverse")
 
@@ -98,15 +98,7 @@ def knn_predict(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, vote: Vot
     tensor([0, 1])
     """
     vote = vote or Vote()
-    check_features(bank_ND, "bank", min_rows=1)
-    check_features(queries_QD, "queries", min_rows=1)
-    check_labels(labels_N, len(bank_ND))
-    if queries_QD.shape[1] != bank_ND.shape[1]:
-        raise ValueError(
-            f"queries must have as many features as the bank, {bank_ND.shape[1]}, got {queries_QD.shape[1]}"
-        )
-    if int(labels_N.min()) < 0:
-        raise ValueError(f"labels must be >= 0, got {int(labels_N.min())}; leave samples without a label out")
+    check_known(bank_ND, labels_N, queries_QD)
     if vote.k > len(bank_ND):
         raise ValueError(f"k must be between 1 and the number of bank samples, {len(bank_ND)}, got {vote.k}")
     found = nearest(bank_ND, queries_QD, vote.k, similarity=vote.similarity)

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from counterpoint.core.checks import check_features, check_labels
+
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
 
@@ -38,6 +40,24 @@ class Labelled:
     similarity: str = "cosine"
     weighting: str = "exp"
     inverse_penalty: float = INVERSE_PENALTY
+
+
+def check_known(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor) -> None:
+    """Require labelled features and queries that a classifier can take.
+
+    Raises:
+        TypeError: anything that is no dense floating tensor.
+        ValueError: rows that are not finite (the first are named), shapes that do not fit, or samples without a label.
+    """
+    check_features(bank_ND, "bank", min_rows=1)
+    check_features(queries_QD, "queries", min_rows=1)
+    check_labels(labels_N, len(bank_ND))
+    if queries_QD.shape[1] != bank_ND.shape[1]:
+        raise ValueError(
+            f"queries must have as many features as the bank, {bank_ND.shape[1]}, got {queries_QD.shape[1]}"
+        )
+    if int(labels_N.min()) < 0:
+        raise ValueError(f"labels must be >= 0, got {int(labels_N.min())}; leave samples without a label out")
 
 
 @dataclass(frozen=True)
