@@ -12,7 +12,7 @@ from counterpoint.core.checks import check_choice, check_positive
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric
 from counterpoint.evaluation.nearest import QUERY_CHUNK, SIMILARITIES, nearest
-from counterpoint.evaluation.scoring import Labelled, Score, check_known, share_correct
+from counterpoint.evaluation.scoring import Labelled, Score, accuracy, check_known
 
 WEIGHTINGS = ("exp", "uniform", "inverse")
 
@@ -118,7 +118,7 @@ def knn_predict(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, vote: Vot
 def _score(known: Labelled, vote: Vote) -> Score:
     """Accuracy of a vote on the queries."""
     predicted_Q = knn_predict(known.bank_ND, known.labels_N, known.queries_QD, vote)
-    return Score(share_correct(predicted_Q, known.labels_Q), vote.settings())
+    return accuracy(predicted_Q, known.labels_Q, vote.settings())
 
 
 def knn_score(known: Labelled) -> Score:

@@ -12,7 +12,7 @@ from counterpoint.core.checks import check_positive
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import rowwise
 from counterpoint.core.thread_parts import in_order
-from counterpoint.evaluation.scoring import INVERSE_PENALTY, Labelled, Score, check_known, share_correct
+from counterpoint.evaluation.scoring import INVERSE_PENALTY, Labelled, Score, accuracy, check_known
 from counterpoint.evaluation.softmax_regression import Fit, Problem, fit
 
 ROWS = 2048  # that one thread standardises at a time
@@ -119,7 +119,7 @@ def probe_score(known: Labelled) -> Score:
     """Accuracy of the probe on the queries."""
     probe = fit_probe(known.bank_ND, known.labels_N, known.queries_QD, inverse_penalty=known.inverse_penalty)
     settings = {"model": "logistic regression", "C": known.inverse_penalty, "features": "standardised"}
-    return Score(share_correct(probe.predicted_Q, known.labels_Q), {**settings, "optimality": probe.found.optimality})
+    return accuracy(probe.predicted_Q, known.labels_Q, {**settings, "optimality": probe.found.optimality})
 
 
 METRICS = (

@@ -16,7 +16,7 @@ from counterpoint.data.order import random_order
 from counterpoint.engine.optimisers import LARS
 from counterpoint.engine.schedules import Schedule
 from counterpoint.evaluation.linear_probe import Prepared, numbered, standardise
-from counterpoint.evaluation.scoring import Labelled, Score, check_known, share_correct
+from counterpoint.evaluation.scoring import Labelled, Score, accuracy, check_known
 from counterpoint.evaluation.softmax_regression import errors
 
 MOMENTUM = 0.9  # of SGD and LARS
@@ -154,7 +154,7 @@ def recipe_score(known: Labelled, recipe: Recipe) -> Score:
         "seed": SEED,
         "best epoch, chosen on the queries": f"{share_E[best]:.1%} after epoch {best + 1}",
     }
-    return Score(share_correct(predicted_EQ[-1], known.labels_Q), settings)
+    return accuracy(predicted_EQ[-1], known.labels_Q, settings)
 
 
 def adam_score(known: Labelled) -> Score:

@@ -3,10 +3,13 @@
 # N bank samples, Q queries, D features
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from scipy.special import stdtrit
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
@@ -111,12 +114,68 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric found, and the settings that the figure depends on."""
+    """What a metric found, and the settings that the figure depends on.
+
+    Attributes:
+        outcome: the figure.
+        settings: plain values by name.
+        classes: of an accuracy, the share of each class's queries that are right, for classes that have queries.
+    """
 
     outcome: Proportion | Estimate
     settings: Mapping[str, Any]
+    classes: Mapping[int, Proportion] = field(default_factory=dict)
 
 
-def share_correct(predicted_Q: Tensor, labels_Q: Tensor) -> Proportion:
-    """The share of queries that get their own class."""
-    return wilson(int((predicted_Q == labels_Q).sum()), len(labels_Q))
+def accuracy(predicted_Q: Tensor, labels_Q: Tensor, settings: Mapping[str, Any]) -> Score:
+    """The share of queries that get their own class, in all and by class.
+
+    >>> score = accuracy(torch.tensor([0, 0, 2]), torch.tensor([0, 2, 2]), {})
+    >>> score.outcome.value, {label: share.value for label, share in score.classes.items()}
+    (0.6666666666666666, {0: 1.0, 2: 0.5})
+    """
+    is_right_Q = predicted_Q == labels_Q
+    classes_C, class_Q, total_C = labels_Q.unique(return_inverse=True, return_counts=True)
+    correct_C = torch.bincount(class_Q[is_right_Q], minlength=len(classes_C))
+    counts = zip(classes_C.tolist(), correct_C.tolist(), total_C.tolist(), strict=True)
+    classes = {label: wilson(correct, total) for label, correct, total in counts}
+    return Score(wilson(int(is_right_Q.sum()), len(labels_Q)), settings, classes)
+
+
+def mean_share(shares: Sequence[Proportion]) -> Estimate:
+    r"""Mean of independent shares, each counted alike however many trials it has; NaN of none.
+
+    .. math:: \bar p - \tfrac1K \sqrt{\textstyle\sum_k (p_k - l_k)^2}, \quad
+        \bar p + \tfrac1K \sqrt{\textstyle\sum_k (u_k - p_k)^2}
+
+    with Wilson's ends l and u of each share: the interval of one share is its own, and it has a width where all are 0
+    or 1.
+
+    Source: zou2009.
+
+    >>> estimate = mean_share([wilson(8, 10), wilson(8, 10)])
+    >>> [round(part, 3) for part in (estimate.low, estimate.value, estimate.high)]
+    [0.581, 0.8, 0.901]
+    """
+    if not shares:
+        return Estimate(math.nan)
+    mean = math.fsum(share.value for share in shares) / len(shares)
+    below = math.sqrt(math.fsum((share.value - share.low) ** 2 for share in shares)) / len(shares)
+    above = math.sqrt(math.fsum((share.high - share.value) ** 2 for share in shares)) / len(shares)
+    return Estimate(mean, mean - below, mean + above)
+
+
+def t_interval(values: Sequence[float]) -> Estimate:
+    """Mean of repetitions with Student's 95 % interval; without an interval where there is one value only.
+
+    Source: student1908.
+
+    >>> estimate = t_interval([0.7, 0.8, 0.9])
+    >>> [round(part, 3) for part in (estimate.low, estimate.value, estimate.high)]
+    [0.552, 0.8, 1.048]
+    """
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return Estimate(mean)
+    half = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
+    return Estimate(mean, mean - half, mean + half)
