@@ -92,6 +92,8 @@ def _with_block(task: tuple[Neighbours, Tensor], *, keys_BD: Tensor, own: range,
     # Two rows where there is one: a product of a row with a matrix rounds some columns in another way than others.
     similarity_QB = chunk_QD.expand(max(2, len(chunk_QD)), -1) @ keys_BD.T
     found = largest(similarity_QB[: len(chunk_QD), -len(own) :], min(k, len(own)))
+    if own.start == 0:
+        return found
     # Earlier ones stand first: ties stay in the order of the bank.
     similarity_QK = torch.cat([earlier.similarity_QK, found.similarity_QK], dim=1)
     positions_QK = torch.cat([earlier.positions_QK, found.positions_QK + own.start], dim=1)
