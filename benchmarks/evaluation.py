@@ -2,6 +2,7 @@
 
     python benchmarks/evaluation.py                # idle; about a minute on two cores
     python benchmarks/evaluation.py --beside-load  # also beside a busy process and beside a two-thread torch program
+    python benchmarks/evaluation.py --classifiers  # kNN and linear probe alone, beside faiss, lightly and others
     python benchmarks/evaluation.py --quick        # seconds; shows that everything runs, not how fast
 
 The encoder is a small network of our own whose representation has 256 or 1024 dimensions, trained for one epoch. Each
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from beside_load import IDLE, LOADS, calls_of, compare
+from classifier_peers import FULL, QUICK, compare_classifiers
 from loaded_evaluation import HOLDOUT, LABELS, OURS, PEER, Pictures, pictures, small_network
 from result_tables import heading
 
@@ -32,6 +34,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Arguments, or an error that says what to do."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside-load", action="store_true", help="first call and median beside other work")
+    parser.add_argument("--classifiers", action="store_true", help="kNN and linear probe alone, on drawn features")
     parser.add_argument("--quick", action="store_true", help="few pictures, dimensions and calls, as a smoke test")
     return parser.parse_args(words)
 
@@ -58,6 +61,8 @@ def main(words: Sequence[str]) -> int:
     num_pictures, widths = (200, QUICK_WIDTHS) if arguments.quick else (2800, WIDTHS)
     num_calls = 1 if arguments.quick else NUM_CALLS
     print(heading("cpu", "evaluation.py"), flush=True)
+    if arguments.classifiers:
+        return int(not compare_classifiers(QUICK if arguments.quick else FULL))
     has_failed = False
     for width in widths:
         with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
-from counterpoint.evaluation.knn import knn_predict
+from counterpoint.evaluation.knn import Vote, knn_predict
 
 EPOCHS, NEIGHBOURS, VOTE_TEMPERATURE = 200, 200, 0.1  # of lightly's CIFAR-10 benchmark
 BASE_RATE, BASE_BATCH, DECAY = 0.06, 128, 5e-4
@@ -70,7 +70,7 @@ def last_accuracy(run: Any, parts: dict[str, tuple[str, dict[str, Any]]]) -> flo
     assert labels is not None
     assert truth is not None
     k = min(NEIGHBOURS, len(bank))
-    found = knn_predict(bank, labels, queries, k=k, temperature=VOTE_TEMPERATURE)
+    found = knn_predict(bank, labels, queries, Vote(k, VOTE_TEMPERATURE))
     return float((found == truth).double().mean())
 
 

@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from beside_load import Calls
+from classifier_peers import QUICK, Drawn, difference, draw, installed
 from loaded_evaluation import OURS, PEER
 
 import evaluation
@@ -35,3 +37,32 @@ def test_accuracies_that_differ_are_named_and_not_timed(
     monkeypatch.setattr(evaluation, "compare", lambda *words: pytest.fail("timed all the same"))
     assert evaluation.main(["--quick"]) == 1
     assert capsys.readouterr().err == "accuracies differ, not timed: linear: 0.900 and 0.930\n"
+
+
+@pytest.mark.thorough
+def test_the_quick_run_of_the_classifiers_prints_both_tables() -> None:
+    command = [sys.executable, str(COMMAND), "--classifiers", "--quick"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "### kNN-200, 500 queries against 2,000 x 32" in finished.stdout
+    assert "### linear probe, 2,000 x 32, 10 classes, C = 0.1" in finished.stdout
+    assert finished.stdout.count("| Counterpoint |") == 2
+    assert "| lightly |" in finished.stdout
+
+
+def test_classifiers_that_differ_are_named() -> None:
+    same, other = torch.zeros(2000).long(), torch.zeros(2000).long()
+    other[:3] = 1
+    assert difference(same, same) == "100.00% the same classes"
+    assert difference(same, other) == "differs: 99.85% the same classes"
+    assert difference(0.5, 0.5000005) == "loss 0.5000005, +5.0e-07 from ours"
+    assert difference(0.5, 0.6).endswith("(not at the optimum)")
+    assert difference(0.6, 0.5).startswith("differs: loss 0.5")
+
+
+def test_a_peer_that_is_missing_is_told() -> None:
+    def missing(_: Drawn) -> float:
+        raise ImportError
+
+    there, absent = installed({"here": lambda _: 1.0, "away": missing}, draw(QUICK))
+    assert (list(there), absent) == (["here"], ["away"])

@@ -3,15 +3,23 @@
 # N training samples, Q queries, D features
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from counterpoint.evaluation.linear_probe import probe_predict
+from counterpoint.evaluation.linear_probe import fit_probe, probe_score, standardise
+from counterpoint.evaluation.scoring import Labelled
 from oracles import penalised_logistic as oracle
+from tolerances import assert_close
+
+
+def probe_predict(*data: Tensor, **penalty: float) -> Tensor:
+    return fit_probe(*data, **penalty).predicted_Q
 
 
 def clusters(num_classes: int = 3, per_class: int = 12, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -97,17 +105,51 @@ def test_nothing_is_random() -> None:
     assert np.random.get_state(legacy=False)["state"]["key"].tolist() == state[1]
 
 
+@pytest.mark.parametrize("value", [7.0, 7.1, 1e-3, -1e6])
+def test_a_constant_becomes_zero_although_its_mean_is_rounded(value: float) -> None:
+    train = torch.full((50_000, 1), value)
+    assert not standardise(train, train[:3]).bank_ND.any()
+    assert not standardise(train.double(), train[:3].double()).queries_QD.any()
+
+
+def test_features_are_standardised_as_scikit_learn_does() -> None:
+    train = torch.randn(5000, 4, generator=torch.Generator().manual_seed(7)) * torch.tensor([1e-2, 1.0, 1e3, 5.0]) + 3
+    ours, peer = standardise(train, 2 * train[:9]), StandardScaler().fit(train.double().numpy())
+    assert_close(ours.bank_ND, torch.from_numpy(peer.transform(train.double().numpy())), dtype=torch.float32)
+    assert_close(ours.queries_QD, torch.from_numpy(peer.transform(2 * train[:9].double().numpy())), dtype=torch.float32)
+
+
+def labelled(features: Tensor, labels: Tensor) -> Labelled:
+    return Labelled(features, labels, features, labels, k=1, temperature=0.1)
+
+
+def test_perfect_random_and_constant_features() -> None:
+    labels = torch.arange(400) % 4
+    noise = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+    assert probe_score(labelled(torch.eye(4)[labels], labels)).outcome.value == 1.0
+    assert probe_score(labelled(torch.ones(400, 2), labels)).outcome.value == 0.25
+    assert probe_score(labelled(noise, labels)).outcome.value < 0.35
+
+
+def test_the_score_says_how_it_was_fitted() -> None:
+    train, labels = clusters()
+    stated = {"model": "logistic regression", "C": 0.5, "features": "standardised"}
+    score = probe_score(replace(labelled(train, labels), inverse_penalty=0.5))
+    assert score.settings == {**stated, "optimality": "gradient norm at most 1e-05"}
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"labels_N": torch.zeros(4).long()}, r"a linear probe needs samples of at least 2 classes"),
+    ({"labels_N": torch.zeros(4).long()}, r"a linear probe needs samples of at least 2 classes, got only class 0"),
     ({"labels_N": torch.tensor([0, 1])}, r"labels must be one per sample, shape \(4,\), got \(2,\)"),
     ({"inverse_penalty": 0.0}, r"inverse_penalty must be > 0, got 0\.0"),
-    ({"train_ND": torch.tensor([[0.0], [1.0], [math.nan], [1.0]])}, r"train must be finite, but row 2"),
+    ({"bank_ND": torch.tensor([[0.0], [1.0], [math.nan], [1.0]])}, r"bank must be finite, but row 2"),
+    ({"queries_QD": torch.ones(2, 3)}, r"queries must have as many features as the bank, 1, got 3"),
     ({"queries_QD": torch.ones(2, 1, 1)}, r"queries must have shape \(samples, features\), got \(2, 1, 1\)"),
 ]
 
 
 @pytest.mark.parametrize(("wrong", "sentence"), BAD, ids=[case[1][:40] for case in BAD])
 def test_bad_input_is_named(wrong: dict[str, Any], sentence: str) -> None:
-    good: dict[str, Any] = {"train_ND": torch.eye(4)[:, :1], "labels_N": torch.tensor([0, 1, 0, 1])}
+    good: dict[str, Any] = {"bank_ND": torch.eye(4)[:, :1], "labels_N": torch.tensor([0, 1, 0, 1])}
     with pytest.raises(ValueError, match=sentence):
-        probe_predict(**{**good, "queries_QD": torch.ones(2, 1), **wrong})
+        fit_probe(**{**good, "queries_QD": torch.ones(2, 1), **wrong})

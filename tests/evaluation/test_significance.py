@@ -15,7 +15,6 @@ from counterpoint.evaluation.significance import (
     paired_bootstrap,
     power,
     seeds_needed,
-    t_interval,
 )
 from oracles import paired_tests as oracle
 from oracles.number_checks import assert_numbers
@@ -84,16 +83,6 @@ def test_equal_values_make_no_difference() -> None:
 def test_values_that_cannot_be_compared_are_refused(first: list[float], second: list[float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         paired_bootstrap(first, second)
-
-
-def test_a_mean_over_seeds_has_the_t_interval_of_scipy() -> None:
-    found = t_interval(FIGURES)
-    low, high = stats.t.interval(0.95, 4, loc=np.mean(FIGURES), scale=stats.sem(FIGURES))
-    assert_numbers(
-        [found.value, found.low, found.high, found.deviation], [np.mean(FIGURES), low, high, stats.tstd(FIGURES)]
-    )
-    with pytest.raises(ValueError, match="at least 2 values, got 1"):
-        t_interval([0.9])
 
 
 @pytest.mark.parametrize("is_paired", [True, False])

@@ -25,3 +25,16 @@ def fit(x: Matrix, is_second: Matrix, inverse_penalty: float) -> tuple[Matrix, f
         weights = weights - np.linalg.solve(curvature, slope)
     assert np.abs(slope).max() < 1e-9
     return weights[:-1], float(weights[-1])
+
+
+def mean_loss(x: Matrix, classes: NDArray[np.int64], coefficients: Matrix, inverse_penalty: float) -> float:
+    """Mean log loss of many classes plus |W|^2 / 2 over n C; a row of coefficients is a class, its last the intercept.
+
+    Of two classes one vector is penalised, the difference of their two.
+    """
+    logits = np.column_stack([x, np.ones(len(x))]) @ coefficients.T
+    top = logits.max(axis=1)
+    log_sums = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
+    weights = coefficients[:, :-1]
+    squares = float((weights**2).sum() if len(weights) > 2 else ((weights[1] - weights[0]) ** 2).sum())
+    return float((log_sums - logits[np.arange(len(x)), classes]).mean()) + squares / (2 * len(x) * inverse_penalty)

@@ -10,6 +10,8 @@ from torch import Tensor
 from counterpoint.core.errors import NonFiniteError
 
 LARGEST = 1e30  # float32 holds it, its inverse, and its product with anything ordinary
+ROWS_AT_ONCE = 4096
+MOST_NAMED = 5  # rows that an error lists
 
 
 def check_positive(value: float, name: str, *, hint: str = "") -> None:
@@ -101,7 +103,11 @@ def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
 
     Raises:
         TypeError: not a dense floating tensor.
-        ValueError: not a matrix, too few rows, or a row that is not finite (a NonFiniteError that names the first).
+        ValueError: not a matrix, too few rows, or rows that are not finite (a NonFiniteError that names the first).
+
+    >>> check_features(torch.tensor([[0.0], [math.nan], [1.0], [math.inf]]), "z")
+    Traceback (most recent call last):
+    counterpoint.core.errors.NonFiniteError: z must be finite, but row 1 holds NaN or infinity, as does row 3
     """
     if isinstance(z_ND, Tensor):
         check_held(z_ND, name)
@@ -114,9 +120,19 @@ def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
         raise ValueError(f"{name} must have at least 1 feature, got shape {tuple(z_ND.shape)}")
     if len(z_ND) < min_rows:
         raise ValueError(f"{name} must have at least {min_rows} rows, got {len(z_ND)}")
-    finite_N = torch.isfinite(z_ND).all(dim=1)
+    # Part by part: of a large table isfinite() of all would take as much memory again.
+    finite_N = torch.cat([torch.isfinite(part).all(dim=1) for part in z_ND.split(ROWS_AT_ONCE)])
     if not bool(finite_N.all()):
-        raise NonFiniteError(f"{name} must be finite, but row {int((~finite_N).nonzero()[0])} holds NaN or infinity")
+        first, *others = (~finite_N).nonzero()[:, 0].tolist()
+        raise NonFiniteError(f"{name} must be finite, but row {first} holds NaN or infinity{_as_do(others)}")
+
+
+def _as_do(others: list[int]) -> str:
+    """Further rows with the same fault, the first few by their numbers."""
+    if not others:
+        return ""
+    listed = ", ".join(map(str, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
+    return f", as does row {listed}" if len(others) == 1 else f", as do {len(others):,} more rows: {listed}"
 
 
 def check_labels(labels_N: Tensor, num_samples: int) -> None:

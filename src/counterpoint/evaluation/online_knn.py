@@ -15,7 +15,7 @@ from counterpoint.data.source import Source
 from counterpoint.engine.job import EpochEnd
 from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.evaluation.features import VIEW_EPOCH, raw_chunks
-from counterpoint.evaluation.knn import knn_predict
+from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.nn.trained import Encoder
 
 NEIGHBOURS = 20
@@ -91,7 +91,7 @@ class OnlineKNN:
     def _accuracy(self, backbone: nn.Module) -> float:
         """Share of the queries that get their own class."""
         bank, queries = (self._represent(backbone, positions) for positions in (self.bank, self.queries))
-        predicted = knn_predict(bank, self._labels[self.bank], queries, k=NEIGHBOURS)
+        predicted = knn_predict(bank, self._labels[self.bank], queries, Vote(NEIGHBOURS))
         return int((predicted == self._labels[self.queries]).sum()) / len(self.queries)
 
     @torch.no_grad()

@@ -31,7 +31,6 @@ from counterpoint.evaluation.features import (
     num_pieces,
     untrained_encoder,
 )
-from counterpoint.evaluation.linear_probe import settled
 from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion
 from counterpoint.evaluation.trained_run import (
     DEFAULT_HOLDOUT,
@@ -250,7 +249,7 @@ def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tu
     tasks = [
         (features, metric) for features in _all_features(trained, contents, reporter) for metric in protocol.metrics
     ]
-    with reporter.bar("evaluating", len(tasks)) as advance, settled():
+    with reporter.bar("evaluating", len(tasks)) as advance:
 
         def figure(place: int) -> Row:
             features, metric = tasks[place]

@@ -3,19 +3,25 @@
 # N bank samples, Q queries, D features
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+from scipy.special import stdtrit
 from torch import Tensor
 
+from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.run_records import packed_hits
+
+INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Features with their classes, and the settings of the votes.
+    """Features with their classes, and the settings of votes and probes.
 
     Attributes:
         bank_ND: features of labelled samples.
@@ -24,6 +30,9 @@ class Labelled:
         labels_Q: their classes.
         k: neighbours that vote.
         temperature: of their votes.
+        similarity: by which they are the nearest, ``cosine`` or ``euclidean``.
+        weighting: of their votes, as in ``evaluation.knn.Vote``.
+        inverse_penalty: C of a linear probe's squared penalty.
     """
 
     bank_ND: Tensor
@@ -32,6 +41,27 @@ class Labelled:
     labels_Q: Tensor
     k: int
     temperature: float
+    similarity: str = "cosine"
+    weighting: str = "exp"
+    inverse_penalty: float = INVERSE_PENALTY
+
+
+def check_known(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor) -> None:
+    """Require labelled features and queries that a classifier can take.
+
+    Raises:
+        TypeError: anything that is no dense floating tensor.
+        ValueError: rows that are not finite (the first are named), shapes that do not fit, or samples without a label.
+    """
+    check_features(bank_ND, "bank", min_rows=1)
+    check_features(queries_QD, "queries", min_rows=1)
+    check_labels(labels_N, len(bank_ND))
+    if queries_QD.shape[1] != bank_ND.shape[1]:
+        raise ValueError(
+            f"queries must have as many features as the bank, {bank_ND.shape[1]}, got {queries_QD.shape[1]}"
+        )
+    if int(labels_N.min()) < 0:
+        raise ValueError(f"labels must be >= 0, got {int(labels_N.min())}; leave samples without a label out")
 
 
 @dataclass(frozen=True)
@@ -86,13 +116,69 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric found, and the settings that the figure depends on."""
+    """What a metric found, and the settings that the figure depends on.
+
+    Attributes:
+        outcome: the figure.
+        settings: plain values by name.
+        classes: of an accuracy, the share of each class's queries that are right, for classes that have queries.
+    """
 
     outcome: Proportion | Estimate
     settings: Mapping[str, Any]
+    classes: Mapping[int, Proportion] = field(default_factory=dict)
 
 
-def share_correct(predicted_Q: Tensor, labels_Q: Tensor) -> Proportion:
-    """The share of queries that get their own class."""
-    is_hit_Q = predicted_Q == labels_Q
-    return replace(wilson(int(is_hit_Q.sum()), len(labels_Q)), hits=packed_hits(is_hit_Q.tolist()))
+def accuracy(predicted_Q: Tensor, labels_Q: Tensor, settings: Mapping[str, Any]) -> Score:
+    """The share of queries that get their own class, in all and by class.
+
+    >>> score = accuracy(torch.tensor([0, 0, 2]), torch.tensor([0, 2, 2]), {})
+    >>> score.outcome.value, {label: share.value for label, share in score.classes.items()}
+    (0.6666666666666666, {0: 1.0, 2: 0.5})
+    """
+    is_right_Q = predicted_Q == labels_Q
+    classes_C, class_Q, total_C = labels_Q.unique(return_inverse=True, return_counts=True)
+    correct_C = torch.bincount(class_Q[is_right_Q], minlength=len(classes_C))
+    counts = zip(classes_C.tolist(), correct_C.tolist(), total_C.tolist(), strict=True)
+    classes = {label: wilson(correct, total) for label, correct, total in counts}
+    whole = replace(wilson(int(is_right_Q.sum()), len(labels_Q)), hits=packed_hits(is_right_Q.tolist()))
+    return Score(whole, settings, classes)
+
+
+def mean_share(shares: Sequence[Proportion]) -> Estimate:
+    r"""Mean of independent shares, each counted alike however many trials it has; NaN of none.
+
+    .. math:: \bar p - \tfrac1K \sqrt{\textstyle\sum_k (p_k - l_k)^2}, \quad
+        \bar p + \tfrac1K \sqrt{\textstyle\sum_k (u_k - p_k)^2}
+
+    with Wilson's ends l and u of each share: the interval of one share is its own, and it has a width where all are 0
+    or 1.
+
+    Source: zou2009.
+
+    >>> estimate = mean_share([wilson(8, 10), wilson(8, 10)])
+    >>> [round(part, 3) for part in (estimate.low, estimate.value, estimate.high)]
+    [0.581, 0.8, 0.901]
+    """
+    if not shares:
+        return Estimate(math.nan)
+    mean = math.fsum(share.value for share in shares) / len(shares)
+    below = math.sqrt(math.fsum((share.value - share.low) ** 2 for share in shares)) / len(shares)
+    above = math.sqrt(math.fsum((share.high - share.value) ** 2 for share in shares)) / len(shares)
+    return Estimate(mean, mean - below, mean + above)
+
+
+def t_interval(values: Sequence[float]) -> Estimate:
+    """Mean of repetitions with Student's 95 % interval; without an interval where there is one value only.
+
+    Source: student1908.
+
+    >>> estimate = t_interval([0.7, 0.8, 0.9])
+    >>> [round(part, 3) for part in (estimate.low, estimate.value, estimate.high)]
+    [0.552, 0.8, 1.048]
+    """
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return Estimate(mean)
+    half = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
+    return Estimate(mean, mean - half, mean + half)

@@ -4,7 +4,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,16 +16,6 @@ NUM_RESAMPLES = 10_000
 CHUNK = 1 << 22  # counts of resamples in memory at once
 MAX_SEEDS = 1000  # beyond which nobody trains
 ROUNDING = 1e-9  # of figures, relative
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean with its 95 % t-interval and the standard deviation of what it is the mean of."""
-
-    value: float
-    low: float
-    high: float
-    deviation: float
 
 
 def paired_bootstrap(
@@ -73,28 +62,6 @@ def paired_bootstrap(
     fewer = min(int((drawn_B <= slack).sum()), int((drawn_B >= -slack).sum()))
     p_value = min(1.0, 2 * (1 + fewer) / (num_resamples + 1))
     return Difference(float(gap_Q.mean()), float(low), float(high), p_value, PAIRED_BOOTSTRAP)
-
-
-def t_interval(values: Sequence[float]) -> Mean:
-    r"""Mean of independent values, such as a figure over seeds: :math:`\bar x \pm t_{0.975, n - 1}\, s / \sqrt n`.
-
-    Source: student1908.
-
-    Args:
-        values: at least 2.
-
-    Raises:
-        ValueError: fewer than 2.
-
-    >>> mean = t_interval([0.97, 0.98, 0.99])
-    >>> round(mean.value, 3), round(mean.low, 3), round(mean.high, 3)
-    (0.98, 0.955, 1.005)
-    """
-    if len(values) < 2:
-        raise ValueError(f"a t-interval needs at least 2 values, got {len(values)}")
-    mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
-    half = float(stdtrit(len(values) - 1, 1 - LEVEL / 2)) * deviation / math.sqrt(len(values))
-    return Mean(mean, mean - half, mean + half, deviation)
 
 
 def over_seeds(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> Difference | None:

@@ -1,0 +1,221 @@
+"""Helper of evaluation.py: kNN and linear probe beside faiss, lightly and scikit-learn on the same drawn features.
+
+As a command it prints, as JSON, the extra peak memory of one implementation in a fresh process:
+task, implementation, samples, queries, features.
+"""
+
+# N labelled samples, Q queries, D features, K neighbours
+
+import dataclasses
+import functools
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from measuring import Plan, Step, extra_of_call, paired_ratio, processor_seconds, quartiles, take_turns
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
+
+from counterpoint.evaluation.knn import Vote, knn_predict
+from counterpoint.evaluation.linear_probe import standardise
+from counterpoint.evaluation.softmax_regression import Problem, fit
+
+OURS = "Counterpoint"
+CLASSES, NEIGHBOURS, TEMPERATURE, INVERSE_PENALTY = 10, 200, 0.1, 0.1
+CHUNK = 512  # queries that lightly takes at a time, as in its benchmarks
+SAME_VOTES, SAME_LOSS = 0.999, 1e-5
+PLAN = Plan(warm_ups=1, short_rounds=5, long_rounds=2, sample_seconds=0.0)
+HEADER = "| implementation | seconds | time / ours | extra peak, MiB | remark |\n|---|---:|---:|---:|---|"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the tables."""
+
+    num_samples: int
+    num_queries: int
+    num_features: int
+
+
+FULL, QUICK = Sizes(50_000, 10_000, 512), Sizes(2_000, 500, 32)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Features behind a random ReLU layer, correlated and overlapping, as those of a network are."""
+
+    bank_ND: Tensor
+    labels_N: Tensor
+    queries_QD: Tensor
+
+    @functools.cached_property
+    def problem(self) -> Problem:
+        """Of the linear probe."""
+        return Problem(standardise(self.bank_ND, self.queries_QD).bank_ND, self.labels_N, INVERSE_PENALTY)
+
+
+def draw(sizes: Sizes) -> Drawn:
+    """The same in every process."""
+    generator = torch.Generator().manual_seed(0)
+    centres = 0.25 * torch.randn(CLASSES, 64, generator=generator)
+    first = torch.randn(64, 512, generator=generator) / 8
+    second = torch.randn(512, sizes.num_features, generator=generator) / 512**0.5
+
+    def features(labels: Tensor) -> Tensor:
+        hidden = torch.relu((centres[labels] + torch.randn(len(labels), 64, generator=generator)) @ first)
+        return torch.relu(hidden @ second) + 0.02 * torch.randn(len(labels), sizes.num_features, generator=generator)
+
+    labels = torch.randint(CLASSES, (sizes.num_samples + sizes.num_queries,), generator=generator)
+    values = features(labels)
+    return Drawn(values[: sizes.num_samples], labels[: sizes.num_samples], values[sizes.num_samples :])
+
+
+def by_faiss(drawn: Drawn) -> Tensor:
+    """An exact inner-product index of unit vectors, and the vote in torch."""
+    import faiss  # deferred: optional
+
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    unit = [torch.nn.functional.normalize(part).numpy() for part in (drawn.bank_ND, drawn.queries_QD)]
+    index = faiss.IndexFlatIP(unit[0].shape[1])
+    index.add(unit[0])
+    cosine_QK, place_QK = (torch.from_numpy(part) for part in index.search(unit[1], NEIGHBOURS))
+    votes_QC = torch.zeros(len(cosine_QK), CLASSES)
+    return votes_QC.scatter_add_(1, drawn.labels_N[place_QK], (cosine_QK / TEMPERATURE).exp()).argmax(dim=1)
+
+
+def by_lightly(drawn: Drawn) -> Tensor:
+    """Its ``knn_predict``."""
+    from lightly.utils.benchmarking.knn import knn_predict as predict  # deferred: optional
+
+    bank_DN = torch.nn.functional.normalize(drawn.bank_ND).T.contiguous()
+    queries_QD = torch.nn.functional.normalize(drawn.queries_QD)
+    how = {"num_classes": CLASSES, "knn_k": NEIGHBOURS, "knn_t": TEMPERATURE}
+    return torch.cat([predict(part, bank_DN, drawn.labels_N, **how)[:, 0] for part in queries_QD.split(CHUNK)])
+
+
+def by_scikit_learn(drawn: Drawn) -> Tensor:
+    """Its classifier by cosine distance, with the same weights."""
+
+    def weights(distances: np.ndarray) -> np.ndarray:
+        return np.exp(-distances / TEMPERATURE)
+
+    peer = KNeighborsClassifier(NEIGHBOURS, metric="cosine", weights=weights)  # pyright: ignore[reportArgumentType]
+    return torch.from_numpy(peer.fit(drawn.bank_ND.numpy(), drawn.labels_N.numpy()).predict(drawn.queries_QD.numpy()))
+
+
+def loss_of_ours(drawn: Drawn) -> float:
+    """The loss where our solver ends."""
+    return fit(drawn.problem).loss
+
+
+def loss_of_scikit_learn(drawn: Drawn, tolerance: float) -> float:
+    """The loss where scikit-learn's solver ends."""
+    problem = drawn.problem
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000, tol=tolerance)
+        peer.fit(problem.x_ND.numpy(), problem.class_N.numpy())
+    weights = torch.cat([torch.from_numpy(peer.coef_), torch.from_numpy(peer.intercept_)[:, None]], dim=1)
+    return problem.loss_and_slope(weights.double())[0]
+
+
+Call = Callable[[Drawn], Tensor | float]
+KNN: Mapping[str, Call] = {
+    OURS: lambda drawn: knn_predict(drawn.bank_ND, drawn.labels_N, drawn.queries_QD, Vote(NEIGHBOURS, TEMPERATURE)),
+    "faiss flat": by_faiss,
+    "lightly": by_lightly,
+    "scikit-learn": by_scikit_learn,
+}
+PROBE: Mapping[str, Call] = {
+    OURS: loss_of_ours,
+    "scikit-learn, tol 1e-4 (default)": lambda drawn: loss_of_scikit_learn(drawn, 1e-4),
+    "scikit-learn, tol 1e-6": lambda drawn: loss_of_scikit_learn(drawn, 1e-6),
+}
+TASKS = {"knn": KNN, "probe": PROBE}
+
+
+def compare_classifiers(sizes: Sizes) -> bool:
+    """Print a table for each task; whether all that should agree does."""
+    drawn, agree = draw(sizes), True
+    _ = drawn.problem  # standardised once, for all
+    shape = f"{sizes.num_samples:,} x {sizes.num_features}"
+    for task, title in (
+        ("knn", f"kNN-{NEIGHBOURS}, {sizes.num_queries:,} queries against {shape}"),
+        ("probe", f"linear probe, {shape}, {CLASSES} classes, C = {INVERSE_PENALTY}"),
+    ):
+        calls, absent = installed(TASKS[task], drawn)
+        found = {name: call(drawn) for name, call in calls.items()}
+        remarks = {name: difference(found[OURS], other) for name, other in found.items()}
+        steps = {name: _step(call, drawn) for name, call in calls.items()}
+        seconds = take_turns(steps, processor_seconds, PLAN)
+        print(f"\n### {title}\n\n{HEADER}")
+        for name in calls:
+            ratio = paired_ratio(seconds[name], seconds[OURS]).median
+            memory = _extra_mib(task, name, sizes)
+            print(f"| {name} | {quartiles(seconds[name]).median:.2f} | {ratio:.2f} | {memory:.0f} | {remarks[name]} |")
+            agree &= name == OURS or "differs" not in remarks[name]
+        for name in absent:
+            print(f"| {name} | - | - | - | not installed |")
+        sys.stdout.flush()
+    return agree
+
+
+def _step(call: Call, drawn: Drawn) -> Step:
+    """The call, without its result."""
+
+    def step() -> None:
+        call(drawn)
+
+    return step
+
+
+def installed(calls: Mapping[str, Call], drawn: Drawn) -> tuple[dict[str, Call], list[str]]:
+    """Those whose package is there, and the names of the others."""
+    few = Drawn(drawn.bank_ND[:300], drawn.labels_N[:300], drawn.queries_QD[:10])
+    there, absent = {}, []
+    for name, call in calls.items():
+        try:
+            call(few)
+            there[name] = call
+        except ImportError:
+            absent.append(name)
+    return there, absent
+
+
+def difference(ours: Tensor | float, theirs: Tensor | float) -> str:
+    """How the results of two implementations differ, in words."""
+    if isinstance(ours, Tensor):
+        share = float((ours == theirs).double().mean())
+        return f"{'differs: ' if share < SAME_VOTES else ''}{share:.2%} the same classes"
+    gap = float(theirs) - ours
+    # Ours above theirs is a fault of ours; theirs above ours only says where they stop.
+    return f"{'differs: ' if gap < -SAME_LOSS else ''}loss {float(theirs):.7f}, {gap:+.1e} from ours" + (
+        " (not at the optimum)" if gap > SAME_LOSS else ""
+    )
+
+
+def _extra_mib(task: str, name: str, sizes: Sizes) -> float:
+    """Of one call in a fresh process, above the features."""
+    words = [task, name, *map(str, dataclasses.astuple(sizes)), str(torch.get_num_threads())]
+    finished = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=True)
+    return float(json.loads(finished.stdout.splitlines()[-1])["extra_mib"])
+
+
+def main() -> None:
+    """Load code on a few samples, then measure."""
+    task, name, *sizes, threads = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    drawn, call = draw(Sizes(*map(int, sizes))), TASKS[task][name]
+    _ = drawn.problem
+    call(Drawn(drawn.bank_ND[:300], drawn.labels_N[:300], drawn.queries_QD[:10]))
+    print(json.dumps(dataclasses.asdict(extra_of_call(_step(call, drawn)))))
+
+
+if __name__ == "__main__":
+    main()

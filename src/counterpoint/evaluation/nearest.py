@@ -1,0 +1,148 @@
+"""Exact nearest neighbours: every similarity is computed, block by block, and ties go to the smaller position."""
+
+# N bank samples, Q queries, D features, K neighbours, B bank samples of a block, G groups of columns
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.numerics import rowwise, unit_rows
+from counterpoint.core.thread_parts import side_by_side
+
+SIMILARITIES = ("cosine", "euclidean")
+QUERY_CHUNK = 256  # at most; one thread takes a chunk
+BANK_BLOCK = 32768  # at most; with a chunk of queries 32 MiB of similarities, in float64 twice that
+LEAST_GROUP = 4  # columns; of smaller groups the second search would be as long as one search of all
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest bank samples of each query, nearest first.
+
+    Attributes:
+        similarity_QK: in descending order.
+        positions_QK: rows of the bank, int64; of equal similarities the smaller first.
+    """
+
+    similarity_QK: Tensor
+    positions_QK: Tensor
+
+
+@torch.no_grad()
+def nearest(bank_ND: Tensor, queries_QD: Tensor, k: int, *, similarity: str = "cosine") -> Neighbours:
+    r"""Find the k bank samples that are most similar to each query.
+
+    .. math:: s(q, b) = \frac{\langle q, b \rangle}{|q| |b|} \text{ (cosine)}, \quad
+        s(q, b) = -\tfrac12 |q - b|^2 \text{ (euclidean)}
+
+    Of unit vectors the two differ by 1, and so have the same neighbours. Cosines have the precision of the features;
+    distances are computed in float64, since they are small differences of squared lengths. Similarities are equal
+    where they are so as computed; those of copies of one sample always are.
+
+    Args:
+        bank_ND: finite features to choose from.
+        queries_QD: finite features to search for, as many each.
+        k: neighbours, 1 <= k <= n.
+        similarity: ``cosine`` or ``euclidean``.
+
+    Returns:
+        The same bits for any number of threads.
+
+    >>> bank = torch.tensor([[0.0, 1.0], [2.0, 0.0], [2.0, 0.0]])
+    >>> nearest(bank, torch.tensor([[1.0, 0.0]]), 2).positions_QK
+    tensor([[1, 2]])
+    >>> nearest(bank, torch.tensor([[0.0, 0.0]]), 2, similarity="euclidean").similarity_QK
+    tensor([[-0.5000, -2.0000]], dtype=torch.float64)
+    """
+    is_cosine = similarity == "cosine"
+    rows_QD = rowwise(unit_rows, queries_QD) if is_cosine else _lifted(queries_QD, torch.ones(len(queries_QD), 1))
+    # Chunks are fixed, not cut by the number of threads: all numbers of threads give the same bits.
+    chunks = rows_QD.tensor_split(-(-len(rows_QD) // QUERY_CHUNK))
+    best = [Neighbours(chunk[:, :0], torch.empty(len(chunk), 0, dtype=torch.int64)) for chunk in chunks]
+    size = -(-len(bank_ND) // -(-len(bank_ND) // BANK_BLOCK))
+    for first in range(0, len(bank_ND), size):
+        own = range(first, min(first + size, len(bank_ND)))
+        # The last block begins within the one before it: products of another size may have other bits.
+        block_BD = bank_ND[own.stop - size : own.stop]
+        keys_BD = rowwise(unit_rows, block_BD) if is_cosine else _lifted(block_BD, -_half_squares(block_BD))
+        tasks = zip(best, chunks, strict=True)
+        best = side_by_side(partial(_with_block, keys_BD=keys_BD, own=own, k=k), tasks)
+    similarity_QK = torch.cat([each.similarity_QK for each in best])
+    if not is_cosine:
+        similarity_QK = (similarity_QK - _half_squares(queries_QD)).clamp(max=0)  # rounding makes no distance negative
+    return Neighbours(similarity_QK, torch.cat([each.positions_QK for each in best]))
+
+
+def _half_squares(rows_ND: Tensor) -> Tensor:
+    """|x|^2 / 2 of each row, (n, 1) in float64."""
+    return rows_ND.double().square().sum(dim=1, keepdim=True) / 2
+
+
+def _lifted(rows_ND: Tensor, last_N1: Tensor) -> Tensor:
+    """Float64 rows with one entry more: <(q, 1), (b, -|b|^2 / 2)> is the euclidean similarity but for |q|^2 / 2."""
+    return torch.cat([rows_ND.double(), last_N1.double()], dim=1)
+
+
+def _with_block(task: tuple[Neighbours, Tensor], *, keys_BD: Tensor, own: range, k: int) -> Neighbours:
+    """The nearest of those that were found so far and of one more block, whose own rows are its last ones."""
+    earlier, chunk_QD = task
+    # Two rows where there is one: a product of a row with a matrix rounds some columns in another way than others.
+    similarity_QB = chunk_QD.expand(max(2, len(chunk_QD)), -1) @ keys_BD.T
+    found = largest(similarity_QB[: len(chunk_QD), -len(own) :], min(k, len(own)))
+    if own.start == 0:
+        return found
+    # Earlier ones stand first: ties stay in the order of the bank.
+    similarity_QK = torch.cat([earlier.similarity_QK, found.similarity_QK], dim=1)
+    positions_QK = torch.cat([earlier.positions_QK, found.positions_QK + own.start], dim=1)
+    best = largest(similarity_QK, min(k, similarity_QK.shape[1]))
+    return Neighbours(best.similarity_QK, positions_QK.gather(1, best.positions_QK))
+
+
+def largest(similarity_QN: Tensor, k: int) -> Neighbours:
+    """The k largest entries of each row and their columns, largest first; of equal ones the first come first.
+
+    ``torch.topk`` leaves open which of equal entries it takes.
+
+    >>> largest(torch.tensor([[1.0, 3.0, 2.0, 3.0, 2.0]]), 3).positions_QK
+    tensor([[1, 3, 2]])
+    """
+    if k == similarity_QN.shape[1]:
+        return Neighbours(*similarity_QN.sort(dim=1, descending=True, stable=True))
+    # One more than asked for, which tells whether the last one has an equal that is left out.
+    found = _topk(similarity_QN, k + 1)
+    is_tied_Q = (found.similarity_QK[:, 1:] == found.similarity_QK[:, :-1]).any(dim=1)
+    similarity_QK, columns_QK = found.similarity_QK[:, :k], found.positions_QK[:, :k]
+    if bool(is_tied_Q.any()):
+        columns_QK[is_tied_Q] = _first_of_equals(similarity_QN[is_tied_Q], similarity_QK[is_tied_Q, -1:], k)
+    return Neighbours(similarity_QK, columns_QK)
+
+
+def _topk(similarity_QN: Tensor, k: int) -> Neighbours:
+    """The k largest entries, ties in any order: first the k best groups of columns, then the best of their entries."""
+    num_columns = similarity_QN.shape[1]
+    size = math.isqrt(num_columns // k)  # then both searches are about as long
+    if size < LEAST_GROUP:
+        return Neighbours(*similarity_QN.topk(k, dim=1))
+    num_groups = num_columns // size
+    # Group g has the columns g, g + G, ...: the maxima are those of whole rows, which is fast.
+    most_QG = similarity_QN[:, : size * num_groups].unflatten(1, (size, num_groups)).amax(dim=1)
+    # No entry of another group exceeds the maximum of any of these k.
+    groups_QK1 = most_QG.topk(k, dim=1, sorted=False).indices[:, :, None]
+    columns = (groups_QK1 + num_groups * torch.arange(size)).flatten(1)
+    in_no_group = torch.arange(size * num_groups, num_columns).expand(len(columns), -1)
+    columns = torch.cat([columns, in_no_group], dim=1)
+    best = similarity_QN.gather(1, columns).topk(k, dim=1)
+    return Neighbours(best.values, columns.gather(1, best.indices))
+
+
+def _first_of_equals(similarity_QN: Tensor, least_Q1: Tensor, k: int) -> Tensor:
+    """Columns of the k largest entries of rows with ties, of which the k-th is known."""
+    is_above_QN, is_equal_QN = similarity_QN > least_Q1, similarity_QN == least_Q1
+    room_Q1 = k - is_above_QN.sum(dim=1, keepdim=True)
+    is_taken_QN = is_above_QN | (is_equal_QN & (is_equal_QN.cumsum(dim=1, dtype=torch.int32) <= room_Q1))
+    columns_QK = is_taken_QN.nonzero()[:, 1].view(-1, k)
+    order_QK = similarity_QN.gather(1, columns_QK).argsort(dim=1, descending=True, stable=True)
+    return columns_QK.gather(1, order_QK)

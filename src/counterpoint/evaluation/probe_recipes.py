@@ -1,0 +1,280 @@
+"""Linear probes as papers trained them: minibatches, a learning rate, a number of epochs; the last epoch counts."""
+
+# N labelled samples, Q queries, D features, C classes, E epochs, B samples of a batch
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adam, Optimizer
+
+from counterpoint.core.metric import Metric
+from counterpoint.core.numerics import rowwise, unit_rows
+from counterpoint.core.thread_parts import one_thread
+from counterpoint.data.order import random_order
+from counterpoint.engine.optimisers import LARS
+from counterpoint.engine.schedules import Schedule
+from counterpoint.evaluation.linear_probe import Prepared, numbered, standardise
+from counterpoint.evaluation.scoring import Labelled, Score, accuracy, check_known
+from counterpoint.evaluation.softmax_regression import errors
+
+MOMENTUM = 0.9  # of SGD and LARS
+TRUST = 0.02  # of LARS
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a linear classifier is trained.
+
+    Attributes:
+        optimizer: ``adam`` and ``sgd`` decay weights and intercept alike, ``lars`` the weights alone.
+        learning_rate: at its highest.
+        weight_decay: added to the gradient.
+        batch_size: samples of a step; the last batch of an epoch may have fewer.
+        epochs: passes over the samples, each in an order of its own.
+        features: ``standardised`` by the labelled samples, ``unit`` length, or ``raw``.
+        schedule: ``constant``, ``epoch-cosine`` (one rate for an epoch), or ``cosine`` after ``warmup_epochs``.
+        warmup_epochs: of a linear rise.
+        deviation: of the normal distribution of the first weights, with intercepts 0; None for torch's uniform one,
+            with entries up to the inverse root of the number of features.
+    """
+
+    optimizer: Literal["adam", "sgd", "lars"]
+    learning_rate: float
+    weight_decay: float
+    batch_size: int
+    epochs: int
+    features: Literal["standardised", "unit", "raw"] = "raw"
+    schedule: Literal["constant", "epoch-cosine", "cosine"] = "constant"
+    warmup_epochs: int = 0
+    deviation: float | None = None
+
+    def prepared(self, bank_ND: Tensor, queries_QD: Tensor) -> Prepared:
+        """Features as the classifier takes them."""
+        if self.features == "standardised":
+            return standardise(bank_ND, queries_QD)
+        if self.features == "unit":
+            return Prepared(rowwise(unit_rows, bank_ND), rowwise(unit_rows, queries_QD))
+        return Prepared(bank_ND, queries_QD)
+
+    def rates(self, batches_per_epoch: int) -> Schedule:
+        """The learning rate of each step."""
+        return Schedule(
+            self.learning_rate,
+            num_steps=self.epochs * batches_per_epoch,
+            num_warmup=self.warmup_epochs * batches_per_epoch,
+            final_share=1.0 if self.schedule == "constant" else 0.0,
+            held_for=batches_per_epoch if self.schedule == "epoch-cosine" else 1,
+        )
+
+    def first_weights(self, num_classes: int, num_features: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Weights (classes, features) and intercepts, which depend on nothing but the arguments."""
+        generator = torch.Generator().manual_seed(seed)
+        weight_CD, intercept_C = torch.empty(num_classes, num_features), torch.zeros(num_classes)
+        if self.deviation is not None:
+            return weight_CD.normal_(std=self.deviation, generator=generator), intercept_C
+        bound = num_features**-0.5
+        weight_CD.uniform_(-bound, bound, generator=generator)
+        return weight_CD, intercept_C.uniform_(-bound, bound, generator=generator)
+
+    def optimiser(self, weight_CD: Tensor, intercept_C: Tensor) -> Optimizer:
+        """Over both; its learning rate is set before each step."""
+        both: dict[str, Any] = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
+        if self.optimizer == "lars":
+            plain = {**both, "params": [intercept_C], "weight_decay": 0.0, "is_adapted": False}
+            groups = [{**both, "params": [weight_CD]}, plain]
+            return LARS(groups, self.learning_rate, momentum=MOMENTUM, trust=TRUST, is_clipped=True)
+        groups = [{**both, "params": [weight_CD, intercept_C]}]
+        return Adam(groups, fused=True) if self.optimizer == "adam" else SGD(groups, momentum=MOMENTUM, fused=True)
+
+
+@torch.no_grad()
+def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: Recipe, *, seed: int = 0) -> Tensor:
+    """Train a softmax classifier on labelled features and predict the queries' classes after each epoch.
+
+    Args:
+        bank_ND: features of labelled samples.
+        labels_N: their classes, whole numbers from 0.
+        queries_QD: features to classify.
+        recipe: how it is trained.
+        seed: of the first weights and of the orders.
+
+    Returns:
+        Classes (epochs, q), int64. The last row is the result; to choose among rows by the queries' own labels is to
+        train on them. The same bits for any number of threads.
+
+    Raises:
+        ValueError: fewer than two classes, or rows that are not finite.
+
+    >>> recipe = Recipe("sgd", 0.1, 0.0, batch_size=2, epochs=3)
+    >>> bank, labels = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]), torch.tensor([4, 4, 9, 9])
+    >>> train_probe(bank, labels, torch.tensor([[-3.0], [3.0]]), recipe)[-1]
+    tensor([4, 9])
+    """
+    check_known(bank_ND, labels_N, queries_QD)
+    classes_C, class_N = numbered(labels_N)
+    # Steps are small: with more threads they would wait for each other.
+    with one_thread():
+        features = recipe.prepared(bank_ND, queries_QD)
+        weight_CD, intercept_C = recipe.first_weights(len(classes_C), bank_ND.shape[1], seed)
+        optimiser = recipe.optimiser(weight_CD, intercept_C)
+        rates = recipe.rates(-(-len(class_N) // recipe.batch_size))
+        predicted_EQ, step = [], 0
+        for epoch in range(recipe.epochs):
+            for place_B in random_order(seed, epoch, len(class_N)).split(recipe.batch_size):
+                x_BD = features.bank_ND[place_B]
+                logits_CB = torch.addmm(intercept_C[:, None], weight_CD, x_BD.T)
+                error_CB = errors(logits_CB.softmax(dim=0), class_N[None, place_B]) / len(place_B)
+                weight_CD.grad, intercept_C.grad = error_CB @ x_BD, error_CB.sum(dim=1)
+                for group in optimiser.param_groups:
+                    group["lr"] = rates(step)
+                optimiser.step()
+                step += 1
+            logits_QC = torch.addmm(intercept_C, features.queries_QD, weight_CD.T)
+            predicted_EQ.append(classes_C[logits_QC.argmax(dim=1)])
+    return torch.stack(predicted_EQ)
+
+
+def recipe_score(known: Labelled, recipe: Recipe) -> Score:
+    """Accuracy on the queries after the last epoch; that of the best one, which knows their labels, is a setting."""
+    predicted_EQ = train_probe(known.bank_ND, known.labels_N, known.queries_QD, recipe, seed=SEED)
+    share_E = (predicted_EQ == known.labels_Q).double().mean(dim=1)
+    best = int(share_E.argmax())
+    settings = {
+        "optimiser": recipe.optimizer,
+        "learning rate": recipe.learning_rate,
+        "weight decay": recipe.weight_decay,
+        "batch size": recipe.batch_size,
+        "epochs": recipe.epochs,
+        "schedule": recipe.schedule,
+        "warm-up epochs": recipe.warmup_epochs,
+        "features": recipe.features,
+        "seed": SEED,
+        "best epoch, chosen on the queries": f"{share_E[best]:.1%} after epoch {best + 1}",
+    }
+    return accuracy(predicted_EQ[-1], known.labels_Q, settings)
+
+
+def adam_score(known: Labelled) -> Score:
+    """The probe of alphacl2022's released code, which reports its best epoch."""
+    return recipe_score(known, ADAM)
+
+
+def unit_score(known: Labelled) -> Score:
+    """The same on features of unit length, as they come from losses on the sphere."""
+    return recipe_score(known, replace(ADAM, features="unit"))
+
+
+def sgd_score(known: Labelled) -> Score:
+    """The probe of directclr2022's released code, which reports its best epoch."""
+    return recipe_score(known, SGD_COSINE)
+
+
+def fast_sgd_score(known: Labelled) -> Score:
+    """The probe of ncl2024's released code for ImageNet-100."""
+    return recipe_score(known, SGD_CONSTANT)
+
+
+def lars_score(known: Labelled) -> Score:
+    """The probe of ncl2024's released code for CIFAR."""
+    return recipe_score(known, LARS_COSINE)
+
+
+# Differs from the papers' probes where those saw crops and flips of pictures: here features are those of the pictures.
+ADAM = Recipe("adam", 3e-4, 1e-3, batch_size=128, epochs=50, features="standardised")
+# Differs from directclr2022's code, which makes this schedule and never steps it: its rate stays 0.1.
+SGD_COSINE = Recipe("sgd", 0.1, 1e-6, batch_size=256, epochs=100, schedule="epoch-cosine", deviation=0.01)
+# Its code lowers the rate after epochs 60 and 80, and trains for 50.
+SGD_CONSTANT = Recipe("sgd", 1.0, 0.0, batch_size=256, epochs=50)
+# Differs from ncl2024's code in the first rate of the warm-up, 3e-5 there.
+LARS_COSINE = Recipe("lars", 0.4, 1e-4, batch_size=256, epochs=50, schedule="cosine", warmup_epochs=10)
+
+METRICS = (
+    Metric(
+        name="adam probe",
+        title="Adam probe",
+        short="Adam probe",
+        definition="Share of queries that get their own class from a linear classifier that Adam trained for "
+        "50 epochs on standardised features.",
+        source="alphacl2022",
+        measure=adam_score,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        interval="95 % Wilson interval over the queries",
+        is_higher_better=True,
+        wording="a softmax classifier trained by Adam on standardised features names each query",
+        leads="is ahead",
+        on_request=True,
+    ),
+    Metric(
+        name="unit probe",
+        title="Adam probe on unit features",
+        short="Adam probe, unit features",
+        definition="Share of queries that get their own class from a linear classifier that Adam trained for "
+        "50 epochs on features of unit length.",
+        source="alphacl2022",
+        measure=unit_score,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        interval="95 % Wilson interval over the queries",
+        is_higher_better=True,
+        wording="a softmax classifier trained by Adam on features of unit length names each query",
+        leads="is ahead",
+        on_request=True,
+    ),
+    Metric(
+        name="sgd probe",
+        title="SGD probe",
+        short="SGD probe",
+        definition="Share of queries that get their own class from a linear classifier that SGD trained for "
+        "100 epochs along a cosine.",
+        source="directclr2022",
+        measure=sgd_score,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        interval="95 % Wilson interval over the queries",
+        is_higher_better=True,
+        wording="a softmax classifier trained by SGD along a cosine names each query",
+        leads="is ahead",
+        on_request=True,
+    ),
+    Metric(
+        name="fast sgd probe",
+        title="SGD probe at a constant rate",
+        short="fast SGD probe",
+        definition="Share of queries that get their own class from a linear classifier that SGD trained for "
+        "50 epochs at the rate 1.",
+        source="ncl2024",
+        measure=fast_sgd_score,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        interval="95 % Wilson interval over the queries",
+        is_higher_better=True,
+        wording="a softmax classifier trained by SGD at a constant rate names each query",
+        leads="is ahead",
+        on_request=True,
+    ),
+    Metric(
+        name="lars probe",
+        title="LARS probe",
+        short="LARS probe",
+        definition="Share of queries that get their own class from a linear classifier that LARS trained for "
+        "50 epochs.",
+        source="ncl2024",
+        measure=lars_score,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        interval="95 % Wilson interval over the queries",
+        is_higher_better=True,
+        wording="a softmax classifier trained by LARS with warm-up and a cosine names each query",
+        leads="is ahead",
+        on_request=True,
+    ),
+)

@@ -1,0 +1,123 @@
+"""Accuracies that count classes alike: scikit-learn's, known answers, intervals, and classes with one side only."""
+
+# N labelled samples, Q queries
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from sklearn.metrics import balanced_accuracy_score, recall_score
+from torch import Tensor
+
+from counterpoint.core.errors import DataError
+from counterpoint.evaluation import class_accuracy
+from counterpoint.evaluation.class_accuracy import balanced, of_sizes
+from counterpoint.evaluation.class_coverage import answerable, coverage
+from counterpoint.evaluation.scoring import Estimate, Labelled, Score, accuracy, mean_share, wilson
+from oracles.number_checks import assert_numbers
+
+LABELS = torch.arange(200) % 5
+PREDICTED = torch.where(torch.arange(200) % 3 == 0, (LABELS + 1) % 5, LABELS)
+
+
+def tail(sizes: Sequence[int]) -> Tensor:
+    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+
+
+def known(features_N: Tensor, labels_N: Tensor) -> Labelled:
+    return Labelled(features_N, labels_N, features_N, labels_N, k=3, temperature=0.1)
+
+
+def test_class_shares_and_their_mean_are_scikit_learns() -> None:
+    score = accuracy(PREDICTED[:173], LABELS[:173], {})
+    shares = [score.classes[label].value for label in range(5)]
+    assert_numbers(shares, [recall_score(LABELS[:173] == label, PREDICTED[:173] == label) for label in range(5)])
+    assert_numbers(balanced(score, LABELS).outcome.value, balanced_accuracy_score(LABELS[:173], PREDICTED[:173]))
+    assert sum(share.total for share in score.classes.values()) == 173
+
+
+def test_the_interval_of_one_share_is_its_own_and_all_right_has_a_width() -> None:
+    one = mean_share([wilson(7, 9)])
+    assert_numbers([one.low, one.value, one.high], [wilson(7, 9).low, 7 / 9, wilson(7, 9).high])
+    every = mean_share([wilson(10, 10)] * 4)
+    assert every.low is not None
+    assert (every.value, every.high) == (1.0, 1.0)
+    assert_numbers(every.low, 1 - (1 - wilson(10, 10).low) / 2)
+
+
+@pytest.mark.parametrize("truth", [(0.9, 0.6, 0.3), (0.99, 0.95, 0.5)])
+def test_the_interval_covers_the_mean_as_often_as_it_says(truth: Sequence[float]) -> None:
+    generator, hits = torch.Generator().manual_seed(0), 0
+    for _ in range(400):
+        drawn = [int((torch.rand(n, generator=generator) < p).sum()) for n, p in zip((50, 30, 15), truth, strict=True)]
+        found = mean_share([wilson(count, n) for count, n in zip(drawn, (50, 30, 15), strict=True)])
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= sum(truth) / 3 <= found.high
+    assert 0.92 < hits / 400 < 0.99
+
+
+def test_perfect_and_constant_features() -> None:
+    labels = tail([40, 10, 5])
+    for score in (class_accuracy.balanced_knn_score, class_accuracy.balanced_probe_score):
+        assert score(known(torch.eye(3)[labels], labels)).outcome.value == 1.0
+    constant = class_accuracy.balanced_probe_score(known(torch.ones(55, 3), labels))
+    assert_numbers(constant.outcome.value, 1 / 3)
+    assert constant.settings["classes"] == 3
+
+
+def test_many_medium_and_few_are_cut_where_the_source_cuts_them() -> None:
+    labels = tail([150, 101, 100, 20, 19, 1])
+    features = torch.eye(6)[labels]
+    groups = [score(known(features, labels)) for score in TAIL]
+    assert [list(group.classes) for group in groups] == [[0, 1], [2, 3], [4, 5]]
+    assert [group.settings["labelled samples of each"] for group in groups] == ["101 or more", "20 to 100", "0 to 19"]
+
+
+TAIL = (class_accuracy.many_score, class_accuracy.medium_score, class_accuracy.few_score)
+
+
+def test_a_group_without_a_class_has_no_figure() -> None:
+    labels = tail([5, 5])
+    many = class_accuracy.many_score(known(torch.eye(2)[labels], labels))
+    assert isinstance(many.outcome, Estimate)
+    assert math.isnan(many.outcome.value)
+    assert many.settings["classes"] == 0
+
+
+def test_a_class_without_a_labelled_sample_counts_as_wrong_and_is_named() -> None:
+    score = accuracy(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 2]), {})
+    found = balanced(score, torch.tensor([0, 1]))
+    assert_numbers(found.outcome.value, 2 / 3)
+    assert found.settings["classes without a labelled sample"] == "2"
+    assert list(of_sizes(score, torch.tensor([0, 1]), least=0, most=0).classes) == [2]
+
+
+def test_a_class_without_a_query_has_no_share() -> None:
+    score: Score = accuracy(torch.tensor([0, 0]), torch.tensor([0, 2]), {})
+    assert list(score.classes) == [0, 2]
+    assert_numbers(balanced(score, torch.tensor([0, 1, 2])).outcome.value, 0.5)
+
+
+def test_classes_with_one_side_only_are_named() -> None:
+    found = coverage(torch.tensor([0, 1, 9]), torch.tensor([1, 2, 2, 3]))
+    assert (found.without_samples, found.without_queries) == ((2, 3), (0, 9))
+    assert found.is_answerable_Q.tolist() == [True, False, False, False]
+    told = "no labelled sample of owl, class 3, for 3 of the queries; no query of cat, class 9"
+    assert found.told(["cat", "dog", "owl"]) == told
+    assert coverage(torch.tensor([0, 1]), torch.tensor([1, 0])).told() == ""
+    many = coverage(torch.tensor([0]), torch.arange(9)).told()
+    assert many == "no labelled sample of class 1, class 2, class 3, class 4, class 5 and 3 more, for 8 of the queries"
+
+
+def test_queries_that_cannot_be_right_are_counted_excluded_or_refused() -> None:
+    samples, queries = torch.tensor([0, 1]), torch.tensor([1, 2, 0])
+    assert answerable(samples, queries, absent="count").tolist() == [True, True, True]
+    assert answerable(samples, queries, absent="exclude").tolist() == [True, False, True]
+    with pytest.raises(DataError, match="no labelled sample of owl, for 1 of the queries; label some, take these"):
+        answerable(samples, queries, absent="refuse", names=["cat", "dog", "owl"])
+    with pytest.raises(DataError, match="no labelled sample of class 2, for 1 of the queries"):
+        answerable(samples, queries[1:2], absent="exclude")
+    with pytest.raises(ValueError, match="absent must be one of count, exclude, refuse, got 'drop'"):
+        answerable(samples, queries, absent="drop")
