@@ -67,7 +67,7 @@ def test_equal_rows_tie_though_products_depend_on_the_column(monkeypatch: pytest
 
     def uneven(left: Tensor, right: Tensor) -> Tensor:
         product = multiply(left, right)
-        return product * (1 + 2 * torch.finfo(product.dtype).eps * (torch.arange(right.shape[1]) % 2))
+        return product * (1 + torch.finfo(product.dtype).eps * (torch.arange(right.shape[1]) % 2).to(product))
 
     monkeypatch.setattr(Tensor, "__matmul__", uneven)
     neighbours = nearest(distinct, distinct[places], k=20)
