@@ -14,6 +14,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_choice, check_dense, check_features
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.data.order import random_order
 
 BINS = 20
 LARGEST_TRAIN, LARGEST_TEST = 10_000, 5_000  # samples that predictors of factors are fitted to and judged by
@@ -170,7 +171,7 @@ def factor_importance(
     """
     _check(codes_ND, factors_NF)
     check_choice(predictor, "predictor", PREDICTORS)
-    drawn = np.random.default_rng(seed).permutation(len(codes_ND))[: LARGEST_TRAIN + LARGEST_TEST]
+    drawn = random_order(seed, 0, len(codes_ND))[: LARGEST_TRAIN + LARGEST_TEST]
     num_train = 2 * len(drawn) // 3
     codes, factors = codes_ND[drawn].double().numpy(), factors_NF[drawn].numpy()
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_choice, check_features
 from counterpoint.core.metric import Metric
 from counterpoint.core.thread_parts import one_thread, side_by_side
+from counterpoint.data.order import random_order
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.knn import knn_predict
 from counterpoint.evaluation.linear_probe import settled
@@ -97,7 +98,7 @@ def _as_they_come(fit_ND: Tensor, seed: int) -> Arrange:
 
 
 def _at_random(fit_ND: Tensor, seed: int) -> Arrange:
-    places_D = torch.randperm(fit_ND.shape[1], generator=torch.Generator().manual_seed(seed))
+    places_D = random_order(seed, 0, fit_ND.shape[1])
     return lambda z_ND: z_ND[:, places_D]
 
 
