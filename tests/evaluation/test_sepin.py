@@ -113,10 +113,10 @@ def test_the_noisy_estimate_is_near_the_closed_form() -> None:
 
 @pytest.mark.thorough
 def test_the_noisy_estimate_is_within_one_percent_of_the_closed_form() -> None:
-    codes = gaussian_codes(1500)
-    found, exact = noisy_sepin(codes, noise=0.6, num_draws=150_000), gaussian_sepin(codes, noise=0.6)
+    codes = gaussian_codes(800)
+    found, exact = noisy_sepin(codes, noise=0.6, num_draws=80_000), gaussian_sepin(codes, noise=0.6)
     assert (found.information_D / exact.information_D - 1).abs().max() < 0.01
-    assert (found.standard_error_D / exact.information_D).max() < 0.004
+    assert (found.standard_error_D / exact.information_D).max() < 0.006
 
 
 def test_constant_and_noiseless_codes_have_known_answers() -> None:
