@@ -119,6 +119,13 @@ def test_orthogonality_of_perfect_random_and_constant_features() -> None:
     assert all(0.02 < value < 0.06 for value in found[2])  # sqrt(2 / (pi 400)) = 0.04
 
 
+def test_the_evaluation_code_counts_columns_whose_sum_is_above_ten() -> None:
+    """All columns are parallel; the first has a sum of exactly 10."""
+    z = torch.tensor([[10.0, 11.0, 12.0], [0.0, 0.0, 0.0]])
+    assert_numbers([1.0, orthogonality_error(z[:, [0, 1, 0]], definition="evaluation code")], [1.0, 0.0])
+    assert orthogonality_error(z[:, [2, 1, 2]], definition="evaluation code") == 1.0
+
+
 def test_orthogonality_without_a_column_that_counts_is_no_number() -> None:
     silent = torch.zeros(3, 2)
     assert all(math.isnan(orthogonality_error(silent, definition=each)) for each in get_args(Orthogonality))
