@@ -2,6 +2,7 @@
 
     python benchmarks/evaluation.py                # idle; about a minute on two cores
     python benchmarks/evaluation.py --beside-load  # also beside a busy process and beside a two-thread torch program
+    python benchmarks/evaluation.py --tables       # instead: retrieval, MIG, SEPIN of large tables; about 10 minutes
     python benchmarks/evaluation.py --quick        # seconds; shows that everything runs, not how fast
 
 The encoder is a small network of our own whose representation has 256 or 1024 dimensions, trained for one epoch. Each
@@ -18,6 +19,7 @@ from pathlib import Path
 from beside_load import IDLE, LOADS, calls_of, compare
 from loaded_evaluation import HOLDOUT, LABELS, OURS, PEER, Pictures, pictures, small_network
 from result_tables import heading
+from table_metrics import cases, measured
 
 import counterpoint as cp
 
@@ -32,6 +34,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Arguments, or an error that says what to do."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside-load", action="store_true", help="first call and median beside other work")
+    parser.add_argument("--tables", action="store_true", help="instead metrics of large tables beside other libraries")
     parser.add_argument("--quick", action="store_true", help="few pictures, dimensions and calls, as a smoke test")
     return parser.parse_args(words)
 
@@ -52,12 +55,26 @@ def differences(run: Path, size: Sequence[int], accuracies: dict[str, dict[str, 
     return [f"{row}: {ours[row]:.3f} and {theirs[row]:.3f}" for row in theirs if abs(ours[row] - theirs[row]) > CLOSE]
 
 
+def tables(*, is_quick: bool) -> bool:
+    """Print the table of each metric; whether figures differ or a limit is passed, which in a quick run none is."""
+    has_failed = False
+    for case in cases(is_quick=is_quick):
+        lines, wrong = measured(case)
+        print("", *lines, sep="\n", flush=True)
+        for sentence in wrong:
+            print(sentence, file=sys.stderr)
+        has_failed |= bool(wrong)
+    return has_failed
+
+
 def main(words: Sequence[str]) -> int:
     """Check that both sides agree, measure, print a table for each width; the exit code."""
     arguments = parse(words)
     num_pictures, widths = (200, QUICK_WIDTHS) if arguments.quick else (2800, WIDTHS)
     num_calls = 1 if arguments.quick else NUM_CALLS
     print(heading("cpu", "evaluation.py"), flush=True)
+    if arguments.tables:
+        return int(tables(is_quick=arguments.quick))
     has_failed = False
     for width in widths:
         with tempfile.TemporaryDirectory() as folder:
