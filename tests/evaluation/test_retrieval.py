@@ -15,6 +15,7 @@ from pytorch_metric_learning.utils.inference import CustomKNN
 from torch import Tensor
 from torchmetrics.retrieval import RetrievalMAP, RetrievalPrecision
 
+import counterpoint as cp
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation.retrieval import (
@@ -137,6 +138,15 @@ def test_a_query_whose_class_the_bank_lacks_is_left_out_or_counts_zero() -> None
         assert math.isnan(last) if definition in (CAPPED, ALL) else last == 0.0
     lone = draw(3, 0), torch.tensor([7, 8, 9]), *features[2:]
     assert math.isnan(mean_average_precision(*lone, k=4))
+
+
+@pytest.mark.thorough
+def test_a_run_is_evaluated_by_retrieval_and_by_a_quarter_only_where_they_are_named(run: cp.Run) -> None:
+    names = ["mAP@10", "precision@10", "quarter kept"]
+    rows = [row for row in cp.evaluate(run, metrics=names, quiet=True).rows if row.features == "representation"]
+    assert [row.protocol for row in rows] == names
+    assert all(row.outcome.low is not None for row in rows)
+    assert not {row.protocol for row in cp.evaluate(run, quiet=True).rows} & set(names)
 
 
 @pytest.mark.parametrize("name", ["mAP@10", "precision@10"])
