@@ -2,7 +2,8 @@
 
     python benchmarks/evaluation.py                # idle; about a minute on two cores
     python benchmarks/evaluation.py --beside-load  # also beside a busy process and beside a two-thread torch program
-    python benchmarks/evaluation.py --classifiers  # kNN and linear probe alone, beside faiss, lightly and others
+    python benchmarks/evaluation.py --classifiers  # instead: kNN and linear probe alone, beside faiss, lightly and others
+    python benchmarks/evaluation.py --tables       # instead: retrieval, MIG, SEPIN of large tables; about 10 minutes
     python benchmarks/evaluation.py --quick        # seconds; shows that everything runs, not how fast
 
 The encoder is a small network of our own whose representation has 256 or 1024 dimensions, trained for one epoch. Each
@@ -20,6 +21,7 @@ from beside_load import IDLE, LOADS, calls_of, compare
 from classifier_peers import FULL, QUICK, compare_classifiers
 from loaded_evaluation import HOLDOUT, LABELS, OURS, PEER, Pictures, pictures, small_network
 from result_tables import heading
+from table_metrics import cases, measured
 
 import counterpoint as cp
 
@@ -35,6 +37,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside-load", action="store_true", help="first call and median beside other work")
     parser.add_argument("--classifiers", action="store_true", help="kNN and linear probe alone, on drawn features")
+    parser.add_argument("--tables", action="store_true", help="instead metrics of large tables beside other libraries")
     parser.add_argument("--quick", action="store_true", help="few pictures, dimensions and calls, as a smoke test")
     return parser.parse_args(words)
 
@@ -55,6 +58,18 @@ def differences(run: Path, size: Sequence[int], accuracies: dict[str, dict[str, 
     return [f"{row}: {ours[row]:.3f} and {theirs[row]:.3f}" for row in theirs if abs(ours[row] - theirs[row]) > CLOSE]
 
 
+def tables(*, is_quick: bool) -> bool:
+    """Print the table of each metric; whether figures differ or a limit is passed, which in a quick run none is."""
+    has_failed = False
+    for case in cases(is_quick=is_quick):
+        lines, wrong = measured(case)
+        print("", *lines, sep="\n", flush=True)
+        for sentence in wrong:
+            print(sentence, file=sys.stderr)
+        has_failed |= bool(wrong)
+    return has_failed
+
+
 def main(words: Sequence[str]) -> int:
     """Check that both sides agree, measure, print a table for each width; the exit code."""
     arguments = parse(words)
@@ -63,6 +78,8 @@ def main(words: Sequence[str]) -> int:
     print(heading("cpu", "evaluation.py"), flush=True)
     if arguments.classifiers:
         return int(not compare_classifiers(QUICK if arguments.quick else FULL))
+    if arguments.tables:
+        return int(tables(is_quick=arguments.quick))
     has_failed = False
     for width in widths:
         with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,8 @@ import torch
 from beside_load import Calls
 from classifier_peers import QUICK, Drawn, difference, draw, installed
 from loaded_evaluation import OURS, PEER
+from table_metrics import OURS as TABLES_OURS
+from table_metrics import Case, measured
 
 import evaluation
 
@@ -24,6 +26,35 @@ def test_the_quick_run_prints_a_table() -> None:
     assert [row[0] for row in rows] == [OURS, PEER]
     assert [row[-1] for row in rows] == ["-", "-"]
     assert all(float(part) > 0 for row in rows for part in row[1].split(", "))
+
+
+@pytest.mark.thorough
+def test_the_quick_run_of_tables_agrees_with_its_peers() -> None:
+    words = [sys.executable, str(COMMAND), "--tables", "--quick"]
+    finished = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    titles = [line for line in finished.stdout.splitlines() if line.startswith("### ")]
+    assert titles[0] == "### mAP@10 of 400 x 16, each sample among the others"
+    assert [title.split()[1] for title in titles] == ["mAP@10", "MIG", "MIG", "SEPIN@10"]
+    assert "At most 60 s: met." in finished.stdout
+    rows = [line.strip("| ").split(" | ") for line in finished.stdout.splitlines() if line.startswith("| ")]
+    timed = [row[0] for row in rows if row[1][0].isdigit()]
+    assert timed.count(TABLES_OURS) == len(titles)
+    assert "scikit-learn, pair by pair" in timed
+
+
+def test_a_figure_that_differs_is_named_and_not_timed() -> None:
+    case = Case("sum of nothing", lambda: 0.0, {"peer": lambda: 1.0, "absent": "not installed: peer"}, limit=9.0)
+    lines, wrong = measured(case)
+    assert wrong == ["sum of nothing: peer gives 1.000000, we 0.000000"]
+    assert lines[5:7] == ["| peer | another figure, not timed | - |", "| absent | not installed: peer | - |"]
+    assert lines[-1] == "At most 9 s: met."
+
+
+def test_a_limit_that_is_passed_is_named() -> None:
+    lines, wrong = measured(Case("sum of nothing", lambda: 0.0, limit=0.0))
+    assert wrong == ["sum of nothing: 0.0 s, at most 0"]
+    assert lines[-1] == "At most 0 s: missed."
 
 
 def test_accuracies_that_differ_are_named_and_not_timed(

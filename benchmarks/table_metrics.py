@@ -1,0 +1,178 @@
+"""Helper of evaluation.py: metrics of a table of features beside the libraries that do the same work.
+
+Every peer must give the same figure within the case's tolerance, else it is not timed.
+"""
+
+# N samples, D features, F factors
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import torch
+from measuring import Plan, Quartiles, paired_ratio, processor_seconds, quartiles, take_turns
+from sklearn.metrics import mutual_info_score
+from sklearn.neighbors import NearestNeighbors
+from torch import Tensor
+
+from counterpoint.data.sets.dsprites import GRID
+from counterpoint.evaluation.disentanglement import BINS, factor_information
+from counterpoint.evaluation.retrieval import mean_average_precision
+from counterpoint.evaluation.sepin import contrastive_sepin
+
+OURS = "Counterpoint"
+CLASSES, RETRIEVED = 100, 10
+PLAN = Plan(warm_ups=1, short_rounds=3, long_rounds=3, sample_seconds=0.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One figure of one table.
+
+    Attributes:
+        title: heading.
+        ours: computes the figure.
+        peers: the same by others; a text where one cannot be asked says why.
+        limit: seconds that ours may take; None for no limit.
+        close: how far figures may be apart.
+    """
+
+    title: str
+    ours: Callable[[], float]
+    peers: Mapping[str, Callable[[], float] | str] = field(default_factory=dict)
+    limit: float | None = None
+    close: float = 1e-4
+
+
+def faiss_neighbours(features_ND: Tensor) -> Tensor:
+    """The ten nearest others of each sample by inner product of unit rows, from an exhaustive index."""
+    import faiss
+
+    rows_ND = torch.nn.functional.normalize(features_ND).numpy()
+    index = faiss.IndexFlatIP(rows_ND.shape[1])
+    index.add(rows_ND)
+    return without_own(torch.from_numpy(index.search(rows_ND, RETRIEVED + 1)[1]))
+
+
+def sklearn_neighbours(features_ND: Tensor) -> Tensor:
+    """The same by scikit-learn's exhaustive search."""
+    search = NearestNeighbors(n_neighbors=RETRIEVED + 1, metric="cosine", algorithm="brute").fit(features_ND.numpy())
+    return without_own(torch.from_numpy(search.kneighbors(features_ND.numpy(), return_distance=False)))
+
+
+def without_own(places: Tensor) -> Tensor:
+    """Neighbours without the sample itself."""
+    is_other = places != torch.arange(len(places))[:, None]
+    is_other[is_other.all(dim=1), -1] = False  # a duplicate has taken its place
+    return places[is_other].view(len(places), RETRIEVED)
+
+
+def found_precision(neighbours: Callable[[Tensor], Tensor], features_ND: Tensor, labels_N: Tensor) -> float:
+    """mAP@10 over the hits found, in a few lines of torch."""
+    hits = (labels_N[neighbours(features_ND)] == labels_N[:, None]).double()
+    precision = hits.cumsum(dim=1) / torch.arange(1, RETRIEVED + 1)
+    return float(((hits * precision).sum(dim=1) / hits.sum(dim=1).clamp(min=1)).mean())
+
+
+def torchmetrics_precision(features_ND: Tensor, labels_N: Tensor) -> float:
+    """The same by torchmetrics, which ranks what is given to it: faiss finds the candidates."""
+    from torchmetrics.retrieval import RetrievalMAP
+
+    places = faiss_neighbours(features_ND)
+    falling = torch.linspace(1.0, 0.1, RETRIEVED).expand(places.shape)
+    queries = torch.arange(len(places))[:, None].expand(places.shape)
+    metric = RetrievalMAP(top_k=RETRIEVED)
+    return float(metric(falling.flatten(), (labels_N[places] == labels_N[:, None]).flatten(), queries.flatten()))
+
+
+def reference_gap(codes_ND: Tensor, factors_NF: Tensor) -> float:
+    """MIG with one call of scikit-learn for each pair of dimension and factor, as the reference does it."""
+    factors = factors_NF.T.numpy()
+    table = np.empty((codes_ND.shape[1], len(factors)))
+    for place, code in enumerate(codes_ND.T.double().numpy()):
+        bins = np.digitize(code, np.histogram(code, BINS)[1][:-1])
+        table[place] = [mutual_info_score(factor, bins) for factor in factors]
+    best = np.sort(table, axis=0)[::-1]
+    return float(np.mean((best[0] - best[1]) / [mutual_info_score(factor, factor) for factor in factors]))
+
+
+def cases(*, is_quick: bool) -> list[Case]:
+    """What is measured, in full size or a size that takes a second."""
+    generator = torch.Generator().manual_seed(1)
+    num_samples, width = (400, 16) if is_quick else (50_000, 128)
+    labels = torch.randint(CLASSES, (num_samples,), generator=generator)
+    centres = torch.randn(CLASSES, width, generator=generator)
+    features = 0.3 * centres[labels] + torch.randn(num_samples, width, generator=generator)
+    grid = (3, 4, 5) if is_quick else GRID
+    factors = torch.cartesian_prod(*map(torch.arange, grid))
+    codes = torch.randn(len(factors), width, generator=generator) + factors.sum(dim=1, keepdim=True) / 20
+    few = codes[:, :8].contiguous()
+    other = features + 0.3 * torch.randn(features.shape, generator=generator)
+    views = [z[:2000] for z in (features, other)]
+    lacks_faiss = "" if importlib.util.find_spec("faiss") else "not installed: faiss-cpu"
+    return [
+        Case(
+            f"mAP@{RETRIEVED} of {num_samples:,} x {width}, each sample among the others",
+            lambda: mean_average_precision(features, labels, k=RETRIEVED, definition="torchmetrics"),
+            {
+                "faiss flat": lacks_faiss or partial(found_precision, faiss_neighbours, features, labels),
+                "faiss flat, torchmetrics": lacks_faiss or partial(torchmetrics_precision, features, labels),
+                "scikit-learn, brute force": partial(found_precision, sklearn_neighbours, features, labels),
+            },
+            limit=60.0,
+        ),
+        Case(
+            f"MIG of {len(factors):,} x 8, {len(grid)} factors",
+            lambda: factor_information(few, factors).gap,
+            {"scikit-learn, pair by pair": partial(reference_gap, few, factors)},
+            close=1e-12,
+        ),
+        Case(
+            f"MIG of {len(factors):,} x {width}, {len(grid)} factors",
+            lambda: factor_information(codes, factors).gap,
+            limit=15.0,
+        ),
+        Case(
+            f"SEPIN@10 of {len(views[0]):,} x {width}, two views, 200 negatives",
+            lambda: contrastive_sepin(*views, num_negatives=200).at(10),
+            {"others": "no code of it can be installed"},
+        ),
+    ]
+
+
+def measured(case: Case) -> tuple[list[str], list[str]]:
+    """Lines of the case's table, and what is wrong: figures that differ, and a limit that is passed."""
+    figure, wrong = case.ours(), []
+    steps: dict[str, Callable[[], object]] = {OURS: case.ours}
+    notes = {name: peer for name, peer in case.peers.items() if isinstance(peer, str)}
+    for name, peer in case.peers.items():
+        if isinstance(peer, str):
+            continue
+        if abs((theirs := peer()) - figure) <= case.close:
+            steps[name] = peer
+        else:
+            notes[name] = "another figure, not timed"
+            wrong.append(f"{case.title}: {name} gives {theirs:.6f}, we {figure:.6f}")
+    seconds = take_turns({name: partial(_call, step) for name, step in steps.items()}, processor_seconds, PLAN)
+    lines = [f"### {case.title}", "", "| implementation | seconds | time / ours |", "|---|---:|---:|"]
+    for name in [OURS, *case.peers]:
+        time, ratio = notes.get(name, "-"), "-"
+        if name in seconds:
+            time = _written(quartiles(seconds[name]))
+            ratio = "-" if name == OURS else _written(paired_ratio(seconds[name], seconds[OURS]))
+        lines.append(f"| {name} | {time} | {ratio} |")
+    median = quartiles(seconds[OURS]).median
+    if case.limit is not None:
+        lines += ["", f"At most {case.limit:g} s: {'met' if median <= case.limit else 'missed'}."]
+        wrong += [f"{case.title}: {median:.1f} s, at most {case.limit:g}"] if median > case.limit else []
+    return lines, wrong
+
+
+def _call(step: Callable[[], object]) -> None:
+    step()
+
+
+def _written(value: Quartiles) -> str:
+    return f"{value.median:.3g} [{value.low:.3g}, {value.high:.3g}]"
