@@ -216,3 +216,8 @@ def test_bad_input_is_named(wrong: dict[str, Any], sentence: str) -> None:
     good: dict[str, Any] = {"bank_ND": BANK, "labels_N": LABELS, "queries_QD": BANK, "vote": Vote(k=2)}
     with pytest.raises(ValueError, match=sentence):
         knn_predict(**{**good, **wrong})
+
+
+def test_two_precisions_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"queries and bank must have the same dtype, got torch\.float64 and torch\.f"):
+        knn_predict(BANK, LABELS, BANK.double(), Vote(k=1))

@@ -123,6 +123,8 @@ def test_the_figure_is_of_the_last_epoch_and_the_best_one_is_named(monkeypatch: 
 def test_class_numbers_are_kept_and_one_class_is_refused() -> None:
     bank, labels = overlapping(30)
     recipe = Recipe("adam", 0.01, 0.0, batch_size=8, epochs=1)
+    wide = train_probe(bank.double(), labels, bank.double(), recipe)
+    assert torch.equal(wide, train_probe(bank, labels, bank, recipe))
     assert set(train_probe(bank, 5 * labels + 2, bank, recipe)[-1].tolist()) <= {2, 7, 12}
     with pytest.raises(ValueError, match="at least 2 classes, got only class 4"):
         train_probe(bank, torch.full((30,), 4), bank, recipe)

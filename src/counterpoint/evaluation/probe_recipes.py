@@ -2,6 +2,7 @@
 
 # N labelled samples, Q queries, D features, C classes, E epochs, B samples of a batch
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -115,26 +116,31 @@ def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: R
     """
     check_known(bank_ND, labels_N, queries_QD)
     classes_C, class_N = numbered(labels_N)
+    predicted = []
     # Steps are small: with more threads they would wait for each other.
     with one_thread():
         features = recipe.prepared(bank_ND, queries_QD)
-        weight_CD, intercept_C = recipe.first_weights(len(classes_C), bank_ND.shape[1], seed)
+        drawn = recipe.first_weights(len(classes_C), bank_ND.shape[1], seed)
+        weight_CD, intercept_C = (part.to(bank_ND.dtype) for part in drawn)
         optimiser = recipe.optimiser(weight_CD, intercept_C)
+
+        def descend(place_B: Tensor, rate: float) -> None:
+            x_BD = features.bank_ND[place_B]
+            logits_CB = torch.addmm(intercept_C[:, None], weight_CD, x_BD.T)
+            error_CB = errors(logits_CB.softmax(dim=0), class_N[None, place_B]) / len(place_B)
+            weight_CD.grad, intercept_C.grad = error_CB @ x_BD, error_CB.sum(dim=1)
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            optimiser.step()
+
         rates = recipe.rates(-(-len(class_N) // recipe.batch_size))
-        predicted_EQ, step = [], 0
+        steps = itertools.count()
         for epoch in range(recipe.epochs):
             for place_B in random_order(seed, epoch, len(class_N)).split(recipe.batch_size):
-                x_BD = features.bank_ND[place_B]
-                logits_CB = torch.addmm(intercept_C[:, None], weight_CD, x_BD.T)
-                error_CB = errors(logits_CB.softmax(dim=0), class_N[None, place_B]) / len(place_B)
-                weight_CD.grad, intercept_C.grad = error_CB @ x_BD, error_CB.sum(dim=1)
-                for group in optimiser.param_groups:
-                    group["lr"] = rates(step)
-                optimiser.step()
-                step += 1
+                descend(place_B, rates(next(steps)))
             logits_QC = torch.addmm(intercept_C, features.queries_QD, weight_CD.T)
-            predicted_EQ.append(classes_C[logits_QC.argmax(dim=1)])
-    return torch.stack(predicted_EQ)
+            predicted.append(classes_C[logits_QC.argmax(dim=1)])
+    return torch.stack(predicted)
 
 
 def recipe_score(known: Labelled, recipe: Recipe) -> Score:

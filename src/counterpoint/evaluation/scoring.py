@@ -50,7 +50,7 @@ def check_known(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor) -> None:
     """Require labelled features and queries that a classifier can take.
 
     Raises:
-        TypeError: anything that is no dense floating tensor.
+        TypeError: anything that is no dense floating tensor, or two precisions.
         ValueError: rows that are not finite (the first are named), shapes that do not fit, or samples without a label.
     """
     check_features(bank_ND, "bank", min_rows=1)
@@ -60,6 +60,8 @@ def check_known(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor) -> None:
         raise ValueError(
             f"queries must have as many features as the bank, {bank_ND.shape[1]}, got {queries_QD.shape[1]}"
         )
+    if queries_QD.dtype != bank_ND.dtype:
+        raise TypeError(f"queries and bank must have the same dtype, got {queries_QD.dtype} and {bank_ND.dtype}")
     if int(labels_N.min()) < 0:
         raise ValueError(f"labels must be >= 0, got {int(labels_N.min())}; leave samples without a label out")
 
