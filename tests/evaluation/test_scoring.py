@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.evaluation.scoring import Z_95, accuracy, wilson
+from counterpoint.evaluation.scoring import Z_95, Proportion, accuracy, wilson
 from hit_rows import packed
 from oracles import class_votes as oracle
 from oracles.number_checks import assert_numbers
@@ -76,5 +76,6 @@ def test_a_share_keeps_which_queries_were_right(total: int) -> None:
     predicted = torch.where(torch.arange(total) % 3 == 0, labels + 1, labels)
     right = [place for place in range(total) if place % 3]
     found = accuracy(predicted, labels, {}).outcome
+    assert isinstance(found, Proportion)
     assert (found.correct, found.total, found.hits) == (len(right), total, packed(right, total))
     assert len(found.hits or "") <= total / 6 + 4  # six queries a character

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.metric import loaded_metrics
+from counterpoint.core.paired_shares import score_interval
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
 from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion, Score
-from counterpoint.evaluation.selection import ORDERS, paired_difference, quarter_score, selection_curve
+from counterpoint.evaluation.selection import ORDERS, quarter_score, selection_curve
 from oracles import selection_oracle as oracle
 from oracles.number_checks import assert_numbers
 
@@ -170,36 +171,7 @@ def test_perfect_random_and_constant_features_have_known_quarters() -> None:
     constant = replace(perfect, bank_ND=torch.ones(40, 8), queries_QD=torch.ones(40, 8))
     for known in (perfect, constant):
         found = quarter_score(known).outcome
-        assert found.value == 0.0
-        assert found == paired_difference(0, 0, 40)
+        assert (found.value, *ends(found)) == (0.0, *score_interval(0, 0, 40))
     noise = replace(perfect, bank_ND=draw(40, 8, 0), queries_QD=draw(40, 8, 1))
     low, high = ends(quarter_score(noise).outcome)
     assert low < 0.0 < high
-
-
-@pytest.mark.parametrize(
-    ("gained", "lost", "total"), [(0, 0, 10), (3, 1, 50), (10, 0, 10), (0, 10, 10), (400, 380, 1000)]
-)
-def test_the_interval_of_a_paired_difference_holds_it(gained: int, lost: int, total: int) -> None:
-    found = paired_difference(gained, lost, total)
-    assert found.value == (gained - lost) / total
-    low, high = ends(found)
-    assert -1.0 <= low <= found.value <= high <= 1.0
-    assert low < high
-    # Half a query more in each of the four cells.
-    g, other, n = gained + 0.5, lost + 0.5, total + 2
-    spread = 1.959963984540054 * math.sqrt(g + other - (g - other) ** 2 / n) / n
-    assert_numbers(low, max((g - other) / n - spread, -1.0))
-
-
-@pytest.mark.parametrize(("gain", "loss"), [(0.02, 0.02), (0.1, 0.05), (0.3, 0.01)])
-def test_the_interval_covers_the_difference_as_often_as_it_says(gain: float, loss: float) -> None:
-    """Exact, by summing the trinomial distribution of 60 queries."""
-    covered = 0.0
-    for g in range(61):
-        for other in range(61 - g):
-            low, high = ends(paired_difference(g, other, 60))
-            if low <= gain - loss <= high:
-                ways = math.comb(60, g) * math.comb(60 - g, other)
-                covered += ways * gain**g * loss**other * (1 - gain - loss) ** (60 - g - other)
-    assert covered > 0.94

@@ -117,8 +117,7 @@ def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: R
     check_known(bank_ND, labels_N, queries_QD)
     classes_C, class_N = numbered(labels_N)
     predicted = []
-    # Steps are small: with more threads they would wait for each other.
-    with one_thread():
+    with one_thread():  # steps are small: with more threads they would wait for each other
         features = recipe.prepared(bank_ND, queries_QD)
         drawn = recipe.first_weights(len(classes_C), bank_ND.shape[1], seed)
         weight_CD, intercept_C = (part.to(bank_ND.dtype) for part in drawn)

@@ -2,7 +2,6 @@
 
 # N bank samples, Q queries, D features
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,12 +10,12 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_choice, check_features
 from counterpoint.core.metric import Metric
+from counterpoint.core.paired_shares import score_interval
 from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.order import random_order
 from counterpoint.diagnostics.concepts import expected_activation
-from counterpoint.evaluation.knn import knn_predict
-from counterpoint.evaluation.linear_probe import settled
-from counterpoint.evaluation.scoring import Z_95, Estimate, Labelled, Score
+from counterpoint.evaluation.knn import Vote, knn_predict
+from counterpoint.evaluation.scoring import Estimate, Labelled, Score
 
 Arrange = Callable[[Tensor], Tensor]
 KEPT_SHARE = 0.25
@@ -84,8 +83,7 @@ def selection_curve(
         first = replace(known, bank_ND=bank_ND[:, :size], queries_QD=queries_QD[:, :size])
         return Kept(size, measure(first))
 
-    with settled():
-        return tuple(side_by_side(point, sizes))
+    return tuple(side_by_side(point, sizes))
 
 
 def _doublings(num_features: int) -> list[int]:
@@ -149,8 +147,8 @@ def quarter_score(known: Labelled) -> Score:
     bank_ND, queries_QD = arrange(known.bank_ND)[:, :num_kept], arrange(known.queries_QD)[:, :num_kept]
 
     def is_right(bank_ND: Tensor, queries_QD: Tensor) -> Tensor:
-        votes_Q = knn_predict(bank_ND, known.labels_N, queries_QD, k=known.k, temperature=known.temperature)
-        return votes_Q == known.labels_Q
+        vote = Vote(known.k, known.temperature)
+        return knn_predict(bank_ND, known.labels_N, queries_QD, vote) == known.labels_Q
 
     with_all_Q, kept_Q = is_right(known.bank_ND, known.queries_QD), is_right(bank_ND, queries_QD)
     settings = {
@@ -163,32 +161,8 @@ def quarter_score(known: Labelled) -> Score:
         "temperature": known.temperature,
     }
     gained, lost = int((kept_Q & ~with_all_Q).sum()), int((with_all_Q & ~kept_Q).sum())
-    return Score(paired_difference(gained, lost, len(kept_Q)), settings)
-
-
-def paired_difference(gained: int, lost: int, total: int) -> Estimate:
-    r"""Difference of two accuracies on the same queries, with a 95 % interval.
-
-    With half a query added to each cell of the table of right and wrong, n' = n + 2:
-
-    .. math:: \frac{g - l}{n'} \pm \frac{1.96}{n'} \sqrt{(g + l + 1) - \frac{(g - l)^2}{n'}}
-
-    so that it is no point where both are right on the same queries.
-
-    Source: agresti2005.
-
-    Args:
-        gained: queries that only the first gets right.
-        lost: queries that only the second gets right.
-        total: queries, >= gained + lost.
-
-    >>> paired_difference(3, 1, 100)
-    Estimate(value=0.02, low=-0.02..., high=0.06...)
-    """
-    size, difference = total + 2, gained - lost
-    spread = Z_95 * math.sqrt(gained + lost + 1 - difference**2 / size) / size
-    ends = max(difference / size - spread, -1.0), min(difference / size + spread, 1.0)
-    return Estimate(difference / total, *ends)
+    total = len(kept_Q)
+    return Score(Estimate((gained - lost) / total, *score_interval(gained, lost, total)), settings)
 
 
 METRICS = (
@@ -202,7 +176,7 @@ METRICS = (
         measure=quarter_score,
         low=-1.0,
         high=1.0,
-        interval="95 % interval of the paired difference over the queries",
+        interval="95 % score interval of the difference of two shares of the same queries",
         is_higher_better=True,
         wording="change of the accuracy of the kNN vote where only the [{kept} ][of {features} ]features with the "
         "largest expected activation are kept",
