@@ -334,6 +334,20 @@ def test_a_temperature_out_of_range_is_named(run: cp.Run, temperature: float) ->
         cp.evaluate(run, temperature=temperature, quiet=True)
 
 
+def test_of_all_metrics_those_that_cannot_be_measured_are_left_out_by_name(
+    run: cp.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = {row.protocol for row in cp.evaluate(run, metrics=["all"]).rows}
+    assert {"knn", "linear probe", "5-shot", "mAP@10", "tail few"} <= measured
+    said = capsys.readouterr().err
+    for name, why in (("knn-200", "needs at least 200 labelled samples, got 45"), ("tail many", "there is nothing")):
+        assert name not in measured
+        assert f"{name} is left out: " in said
+        assert why in said
+    with pytest.raises(UsageError, match="needs at least 200 labelled samples"):
+        cp.evaluate(run, metrics=["knn-200"], quiet=True)
+
+
 def test_a_setting_that_is_not_known_is_named(run: cp.Run) -> None:
     with pytest.raises(UsageError, match="unknown setting 'temprature'; did you mean 'temperature'"):
         cp.evaluate(run, temprature=0.1, quiet=True)

@@ -1,6 +1,7 @@
 """Evaluate a run: every metric on representation and embedding, beside raw input and untrained encoder."""
 
 import hashlib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.errors import DataError, UsageError, unknown_name
+from counterpoint.core.errors import CounterpointError, DataError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.metric import Metric, loaded_metrics
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Split, read_record
@@ -43,6 +44,7 @@ from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 CATALOGUE = loaded_metrics("evaluation")
 KNN, PROBE = "knn", "linear probe"
+ALL = "all"  # metrics
 MIN_QUERIES = 10
 
 
@@ -123,11 +125,11 @@ def chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
         UsageError: a name that is not known.
     """
     asked = {name.replace("-", " ") if name not in CATALOGUE else name for name in names}
-    for name in sorted(asked - CATALOGUE.keys() - {"all"}):
+    for name in sorted(asked - CATALOGUE.keys() - {ALL}):
         raise unknown_name("metric", name, CATALOGUE)
     if not asked:
         return tuple(metric for metric in CATALOGUE.values() if not metric.on_request)
-    return tuple(metric for metric in CATALOGUE.values() if asked & {metric.name, "all"})
+    return tuple(metric for metric in CATALOGUE.values() if asked & {metric.name, ALL})
 
 
 @usual_modes()
@@ -179,7 +181,7 @@ def evaluate(
     bank, queries = _labelled_positions(trained)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
-    protocol = _Protocol(bank, queries, asked.k, asked.temperature, chosen)
+    protocol = _Protocol(bank, queries, asked.k, asked.temperature, chosen, takes_all=ALL in asked.metrics)
     split = _describe_split(trained, bank, queries)
     if split["num_unlabelled"]:
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
@@ -230,13 +232,17 @@ class _FeatureSet:
 
 @dataclass(frozen=True)
 class _Protocol:
-    """Positions of labelled samples and of queries, the settings of the kNN vote, and what is measured."""
+    """Positions of labelled samples and of queries, the settings of the kNN vote, and what is measured.
+
+    ``takes_all``: what cannot be measured on these samples is left out; else it was asked for by its name.
+    """
 
     bank: Tensor
     queries: Tensor
     k: int
     temperature: float
     metrics: tuple[Metric, ...]
+    takes_all: bool
 
 
 def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tuple[tuple[Row, ...], int]:
@@ -249,19 +255,31 @@ def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tu
     tasks = [
         (features, metric) for features in _all_features(trained, contents, reporter) for metric in protocol.metrics
     ]
+    lacking: dict[str, str] = {}
     with reporter.bar("evaluating", len(tasks)) as advance:
 
-        def figure(place: int) -> Row:
+        def figure(place: int) -> Row | None:
             features, metric = tasks[place]
-            row = _row(features, metric, trained, protocol)
+            try:
+                row = _row(features, metric, trained, protocol)
+            except CounterpointError as error:
+                if not protocol.takes_all:
+                    raise
+                lacking[metric.name] = str(error)
+                return None
+            if math.isnan(row.outcome.value):
+                lacking[metric.name] = "there is nothing among these samples that it measures"
+                return None
             advance(f"{row.features}, {row.protocol}: {metric.written(row.outcome.value)}")
             return row
 
         # Probes take longer than votes: begun last, one of them would run alone while the other threads wait.
         longest_first = sorted(range(len(tasks)), key=lambda place: tasks[place][1].name == KNN)
         rows = dict(zip(longest_first, side_by_side(figure, longest_first), strict=True))
+    for name, why in sorted(lacking.items()):
+        reporter.say(f"{name} is left out: {why}")
     num_shared = contents.num_shared(protocol.bank, protocol.queries)
-    return tuple(rows[place] for place in range(len(tasks))), num_shared
+    return tuple(row for place in range(len(tasks)) if (row := rows[place]) is not None), num_shared
 
 
 def _all_features(trained: TrainedRun, contents: Contents, reporter: Reporter) -> list[_FeatureSet]:
