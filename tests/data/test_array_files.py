@@ -190,6 +190,7 @@ SHARED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SHARED)
 def test_the_shared_packs_decode_to_what_pillow_reads(name: str) -> None:
     path = PACKS / f"{name}.npz"

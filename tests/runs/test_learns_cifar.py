@@ -48,6 +48,7 @@ def gains(evaluation: Evaluation) -> tuple[float, float]:
     return learned - evaluation.accuracy("untrained encoder"), learned - evaluation.accuracy("pixels (PCA)")
 
 
+@pytest.mark.thorough
 def test_a_few_epochs_beat_pixels_and_an_untrained_encoder_already(tmp_path: Path) -> None:
     over_untrained, over_pixels = gains(trained(tmp_path / "run", CONVNET))
     assert over_untrained >= 0.10

@@ -204,6 +204,7 @@ def test_what_a_killed_save_left_is_cleared_when_the_run_is_next_held(stopped: P
     assert [path.name for path in (stopped / "checkpoints").iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.thorough
 def test_two_starts_in_one_folder_never_mix(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other starts when this one holds the folder and is about to make it."""
     out, original, said = tmp_path / "run", holding.create_run, []
