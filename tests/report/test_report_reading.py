@@ -122,6 +122,16 @@ def test_what_was_asked_for_is_not_known_without_its_file(make_run):
     assert "asked for</td>" not in page
 
 
+def test_figures_on_request_stand_in_the_table_and_not_in_the_words(make_run):
+    folder = make_run()
+    row = {"features": "representation", "protocol": "mAP@10", "settings": {"k": 10}, "value": 0.7301}
+    edit_json(folder / "evaluation.json", lambda content: content["rows"].append(row))
+    run = read(folder)
+    assert "By kNN" in baseline_words(run)
+    assert "mAP" not in baseline_words(run)
+    assert "<strong>0.73</strong>" in str(evaluation_section([run]))
+
+
 def test_pickles_are_refused(make_run):
     folder = make_run()
     np.savez(folder / "arrays.npz", thumbnails=np.array([{"a": 1}], dtype=object))

@@ -34,10 +34,13 @@ def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
 
 
 def baseline_words(run: RunRecord) -> str:
-    """Compare the representation with the best baseline, protocol by protocol."""
+    """Compare the representation with the best baseline by each metric that is always measured."""
     if run.evaluation is None:
         return ""
-    protocols = dict.fromkeys(row.protocol for row in run.evaluation.rows)
+    # Those on request may be twenty: their figures stand in the table.
+    protocols = [
+        name for name in dict.fromkeys(row.protocol for row in run.evaluation.rows) if not metric_of(name).on_request
+    ]
     return " ".join(words for protocol in protocols if (words := _protocol_comparison(run, protocol)))
 
 
