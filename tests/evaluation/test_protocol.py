@@ -348,6 +348,16 @@ def test_of_all_metrics_those_that_cannot_be_measured_are_left_out_by_name(
         cp.evaluate(run, metrics=["knn-200"], quiet=True)
 
 
+def test_votes_and_probes_are_those_that_were_asked_for(run: cp.Run) -> None:
+    asked = {"k": 5, "similarity": "euclidean", "weighting": "uniform", "inverse_penalty": 2.0}
+    rows = {row.protocol: row for row in cp.evaluate(run, quiet=True, **asked).rows if row.features == "embedding"}
+    assert {**rows["knn"].settings, "C": rows["linear probe"].settings["C"]}.items() >= {
+        "k": 5, "similarity": "euclidean", "weighting": "uniform", "C": 2.0
+    }.items()  # fmt: skip
+    with pytest.raises(UsageError, match=re.escape("weighting must be exp | uniform | inverse, got 'rank'")):
+        cp.evaluate(run, weighting="rank", quiet=True)
+
+
 def test_a_setting_that_is_not_known_is_named(run: cp.Run) -> None:
     with pytest.raises(UsageError, match="unknown setting 'temprature'; did you mean 'temperature'"):
         cp.evaluate(run, temprature=0.1, quiet=True)

@@ -101,6 +101,9 @@ class EvaluationSettings(PartSettings):
     metrics: Annotated[tuple[str, ...], Strict(False)] = ()
     k: int = 20
     temperature: float = 0.1
+    similarity: Literal["cosine", "euclidean"] = "cosine"
+    weighting: Literal["exp", "uniform", "inverse"] = "exp"
+    inverse_penalty: Annotated[float, Field(gt=0)] = 0.1
 
 
 class ViewSettings(Settings):

@@ -45,6 +45,7 @@ from counterpoint.methods.catalogue import CATALOGUE as METHODS
 CATALOGUE = loaded_metrics("evaluation")
 KNN, PROBE = "knn", "linear probe"
 ALL = "all"  # metrics
+VOTES_AND_PROBES = ("k", "temperature", "similarity", "weighting", "inverse_penalty")  # what ``Labelled`` takes
 MIN_QUERIES = 10
 
 
@@ -155,8 +156,9 @@ def evaluate(
         test_labels: theirs.
         quiet: show no progress.
         settings: ``metrics`` (names of ``counterpoint list metrics``, or ``all``; none takes those that are not for
-            request), ``k`` (neighbours of the kNN vote, 20) and its ``temperature`` (0.1); and what of the data is
-            taken: ``split``, ``classes`` and ``root``, as those of ``source``.
+            request); of the kNN vote ``k`` (20), ``temperature`` (0.1), ``similarity`` (cosine or euclidean) and
+            ``weighting`` (exp, uniform or inverse, see ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty``
+            (0.1); and what of the data is taken: ``split``, ``classes`` and ``root``, as those of ``source``.
 
     Returns:
         The evaluation, also written: to ``evaluation.json`` in the run folder if it is about the run's own samples and
@@ -181,7 +183,7 @@ def evaluate(
     bank, queries = _labelled_positions(trained)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
-    protocol = _Protocol(bank, queries, asked.k, asked.temperature, chosen, takes_all=ALL in asked.metrics)
+    protocol = _Protocol(bank, queries, asked, chosen, takes_all=ALL in asked.metrics)
     split = _describe_split(trained, bank, queries)
     if split["num_unlabelled"]:
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
@@ -232,15 +234,14 @@ class _FeatureSet:
 
 @dataclass(frozen=True)
 class _Protocol:
-    """Positions of labelled samples and of queries, the settings of the kNN vote, and what is measured.
+    """Positions of labelled samples and of queries, the settings of votes and probes, and what is measured.
 
     ``takes_all``: what cannot be measured on these samples is left out; else it was asked for by its name.
     """
 
     bank: Tensor
     queries: Tensor
-    k: int
-    temperature: float
+    asked: EvaluationSettings
     metrics: tuple[Metric, ...]
     takes_all: bool
 
@@ -307,7 +308,8 @@ def _row(features: _FeatureSet, metric: Metric, trained: TrainedRun, protocol: _
     assert labels is not None
     # Bank and queries are the same for all features, so that their figures can be compared.
     known = features.values[bank], labels[bank], features.values[queries], labels[queries]
-    score = metric.measure(Labelled(*known, k=protocol.k, temperature=protocol.temperature))
+    settings = protocol.asked.model_dump(include=set(VOTES_AND_PROBES))
+    score = metric.measure(Labelled(*known, **settings))
     return Row(features.name, metric.name, {**score.settings, **features.about}, score.outcome)
 
 

@@ -35,6 +35,11 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--temperature", type=float, default=0.1, help="of the kNN vote: small trusts only the nearest (default 0.1)"
     )
+    parser.add_argument("--similarity", default="cosine", help="by which neighbours are near: cosine or euclidean")
+    parser.add_argument("--weighting", default="exp", help="of their votes: exp (default), uniform or inverse")
+    parser.add_argument(
+        "--inverse-penalty", type=float, default=0.1, help="C of the linear probe's squared penalty (default 0.1)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     add_settings(parser, CHOOSING)
 
@@ -54,6 +59,9 @@ def run(flags: argparse.Namespace) -> int:
         metrics=tuple(filter(None, map(str.strip, flags.metrics.split(",")))),
         k=flags.k,
         temperature=flags.temperature,
+        similarity=flags.similarity,
+        weighting=flags.weighting,
+        inverse_penalty=flags.inverse_penalty,
         quiet=flags.quiet,
     )
     print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else shown_lines(evaluation))
