@@ -157,7 +157,7 @@ def evaluate(
         quiet: show no progress.
         settings: ``metrics`` (names of ``counterpoint list metrics``, or ``all``; none takes those that are not for
             request); of the kNN vote ``k`` (20), ``temperature`` (0.1), ``similarity`` (cosine or euclidean) and
-            ``weighting`` (exp, uniform or inverse, see ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty``
+            ``weighting`` (exp, uniform or inverse: ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty``
             (0.1); and what of the data is taken: ``split``, ``classes`` and ``root``, as those of ``source``.
 
     Returns:
