@@ -100,7 +100,7 @@ class EvaluationSettings(PartSettings):
 
     metrics: Annotated[tuple[str, ...], Strict(False)] = ()
     k: int = 20
-    temperature: float = 0.1
+    temperature: Annotated[float, Field(allow_inf_nan=True)] = 0.1  # `evaluate` says which are usable
     similarity: Literal["cosine", "euclidean"] = "cosine"
     weighting: Literal["exp", "uniform", "inverse"] = "exp"
     inverse_penalty: Annotated[float, Field(gt=0)] = 0.1
