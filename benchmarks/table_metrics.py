@@ -48,7 +48,7 @@ class Case:
 
 def faiss_neighbours(features_ND: Tensor) -> Tensor:
     """The ten nearest others of each sample by inner product of unit rows, from an exhaustive index."""
-    import faiss
+    import faiss  # deferred: optional
 
     rows_ND = torch.nn.functional.normalize(features_ND).numpy()
     index = faiss.IndexFlatIP(rows_ND.shape[1])
