@@ -145,7 +145,7 @@ def test_altered_content_is_refused_skipped_or_taken_as_asked(
     assert open_pictures(folder).fingerprint == taken.fingerprint != before.fingerprint
 
 
-def test_a_bad_file_that_is_mended_is_welcome(folder: Path, rng: np.random.Generator) -> None:
+def test_a_bad_file_that_is_repaired_is_welcome(folder: Path, rng: np.random.Generator) -> None:
     whole = (folder / NAMES[0]).read_bytes()
     (folder / NAMES[0]).write_bytes(whole[:60])
     assert len(open_pictures(folder, max_bad=0.5)) == 5

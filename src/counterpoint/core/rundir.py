@@ -193,7 +193,7 @@ def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:
 
     Args:
         path: of the folder.
-        needs_status: its ``run.json`` must be sound; False to mend it.
+        needs_status: its ``run.json`` must be sound; False to repair it.
 
     Raises:
         RunError: the path does not exist, is not a run, is damaged, or is one of another version.
@@ -210,7 +210,7 @@ def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:
     try:
         record = read_sealed(folder.status, must_be_sealed=True) if is_marked else read_json(folder.status)
     except RunError as error:
-        remedy = f"; mend it with: counterpoint resume {shlex.quote(str(path))}" if is_marked else ""
+        remedy = f"; repair it with: counterpoint resume {shlex.quote(str(path))}" if is_marked else ""
         raise RunError(f"{error}{remedy}") from None
     if not isinstance(record, dict) or "status" not in record:
         raise RunError(f"{path} is not a run folder (its run.json is not a run's); {makes}")

@@ -257,7 +257,7 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
         if sha256_of(folder.weights) != digest:
             raise RunError(
                 f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); "
-                f"{_mended_by(folder)}"
+                f"{_repaired_by(folder)}"
             )
         tensors = load_file(folder.weights)
         for name, part in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
@@ -298,12 +298,12 @@ def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
             read_sealed(path, must_be_sealed=True)
         return CARD.validate_python(asdict(EncoderCard(**values))), digest
     except (KeyError, TypeError) as error:
-        raise RunError(f"{path} is damaged: {first_line(error)}; {_mended_by(folder)}") from None
+        raise RunError(f"{path} is damaged: {first_line(error)}; {_repaired_by(folder)}") from None
     except ValidationError as error:
         first = error.errors()[0]
-        raise RunError(f"{path} is damaged: {first['loc'][0]}: {first['msg']}; {_mended_by(folder)}") from None
+        raise RunError(f"{path} is damaged: {first['loc'][0]}: {first['msg']}; {_repaired_by(folder)}") from None
 
 
-def _mended_by(folder: RunFolder) -> str:
+def _repaired_by(folder: RunFolder) -> str:
     """What writes an encoder again."""
     return f"write it again with: counterpoint resume {shlex.quote(str(folder.path))}"

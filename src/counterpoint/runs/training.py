@@ -33,7 +33,7 @@ from counterpoint.runs.changes import continued_settings
 from counterpoint.runs.effects import check_choices, refuse_idle, without_idle
 from counterpoint.runs.given import Given, open_given, with_named_parts
 from counterpoint.runs.holding import Hold
-from counterpoint.runs.mending import check_inputs, mend, readable_status, recorded_settings
+from counterpoint.runs.repair import check_inputs, readable_status, recorded_settings, repair
 from counterpoint.runs.resolve import Resolution, resolve_holdout
 from counterpoint.runs.running import execute, first_status
 
@@ -213,7 +213,7 @@ def _continue(
     assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
     _check_alike(job, assembled)
     on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint))
-    on_first_rank(lambda: mend(folder, first_status(assembled, given), reporter, allow_changed=allow_changed))
+    on_first_rank(lambda: repair(folder, first_status(assembled, given), reporter, allow_changed=allow_changed))
     on_first_rank(lambda: _keep_changes(folder, settings, assembled.resolution))
     return execute(job, given, assembled, reporter, is_resumed=True)
 
@@ -243,7 +243,7 @@ def _way(folder: RunFolder, ranks: Ranks, *, resume: bool, overwrite: bool) -> s
     # None: the start before this one was killed before it had written who it was.
     is_own = ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)
     if folder.is_ours and (resume or is_own):
-        open_run(folder.path)  # damage is told, and what mends it
+        open_run(folder.path)  # damage is told, and what repairs it
         return GO_ON
     check_free(folder, overwrite=overwrite)
     return REPLACE

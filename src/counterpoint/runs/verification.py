@@ -21,7 +21,7 @@ from counterpoint.engine.replay import KeptStep, differences, read_step, this_ma
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import is_saved
 from counterpoint.runs.changes import former_settings, settings_hash
-from counterpoint.runs.mending import recorded_settings
+from counterpoint.runs.repair import recorded_settings
 from counterpoint.runs.training import open_job
 
 Result = Literal["ok", "failed", "not checked"]

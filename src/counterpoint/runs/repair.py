@@ -92,13 +92,13 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
         raise RunError(f"the settings changed since {folder.path} began: they are not those of {memory.path.name}")
 
 
-def mend(folder: RunFolder, first_status: RunStatus, reporter: Reporter, *, allow_changed: bool) -> None:
+def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter, *, allow_changed: bool) -> None:
     """Write a damaged ``run.json`` again, and see to it that every epoch before the checkpoint has its line.
 
     Args:
         folder: the run, which this process holds.
         first_status: what ``run.json`` said when the run began.
-        reporter: hears what was mended.
+        reporter: hears what was repaired.
         allow_changed: go on where lines of figures were damaged, which no weight depends on.
 
     Raises:
