@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import counterpoint as cp
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import SourceSettings
+from counterpoint.core.stored_rows import whole
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
@@ -25,7 +26,8 @@ from counterpoint.evaluation.features import (
     raw_chunks,
     untrained_encoder,
 )
-from counterpoint.evaluation.trained_run import open_trained, untrained_backbone
+from counterpoint.evaluation.subject import untrained_backbone
+from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.nn.trained import Encoder
 from oracles.number_checks import assert_numbers
 
@@ -42,6 +44,11 @@ def draw(n: int, d: int, seed: int = 0) -> np.ndarray:
 
 def gram(z: Tensor) -> Tensor:
     return z.double() @ z.double().T
+
+
+def components(source: Source, train: Tensor) -> tuple[Tensor, int]:
+    (scores,), about = input_components([source], train, cache=False)
+    return whole(scores), about["components"]
 
 
 def test_chunks_hold_every_sample_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +89,7 @@ def test_norms_are_set_to_the_average_over_the_chunks() -> None:
 
 def test_the_untrained_baseline_sees_training_samples_only_and_leaves_its_backbone_alone(run: cp.Run) -> None:
     trained = open_trained(run, reporter=QUIET)
-    backbone = untrained_backbone(trained.settings, trained.encoder)
+    backbone = untrained_backbone(trained)
     assert backbone is not None
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     train = trained.split.train
@@ -101,7 +108,7 @@ def test_components_are_the_projections_onto_the_training_samples_axes(monkeypat
     """Signs of axes are free, so inner products of scores are compared."""
     array, train = draw(20, 5), torch.arange(12)
     monkeypatch.setattr(module, "PCA_DIMS", 3)
-    scores, num_components = input_components(source_of(array), train)
+    scores, num_components = components(source_of(array), train)
     centred = array.astype(np.float64) - array[:12].astype(np.float64).mean(axis=0)
     axes = np.linalg.svd(centred[:12], full_matrices=False)[2][:3]
     assert num_components == 3
@@ -110,7 +117,7 @@ def test_components_are_the_projections_onto_the_training_samples_axes(monkeypat
 
 @pytest.mark.parametrize(("num_features", "num_train", "expected"), [(5, 12, 5), (30, 8, 7), (200, 140, 128)])
 def test_as_many_components_as_there_can_be(num_features: int, num_train: int, expected: int) -> None:
-    scores, num_components = input_components(source_of(draw(num_train + 3, num_features)), torch.arange(num_train))
+    scores, num_components = components(source_of(draw(num_train + 3, num_features)), torch.arange(num_train))
     assert num_components == expected
     assert scores.shape == (num_train + 3, expected)
 
@@ -119,13 +126,13 @@ def test_queries_do_not_shape_the_components() -> None:
     array, train = draw(15, 4), torch.arange(10)
     moved = array.copy()
     moved[12] = 1e3
-    before, after = (input_components(source_of(each), train)[0] for each in (array, moved))
+    before, after = (components(source_of(each), train)[0] for each in (array, moved))
     assert_numbers(gram(after[:10]), gram(before[:10]).tolist(), dtype=torch.float32)
 
 
 def test_pixels_are_taken_as_shares() -> None:
     images = np.random.default_rng(3).integers(0, 256, size=(9, 8, 8), dtype=np.uint8)
-    scores, num_components = input_components(source_of(images), torch.arange(9))
+    scores, num_components = components(source_of(images), torch.arange(9))
     flat = images.reshape(9, -1) / 255.0
     centred = flat - flat.mean(axis=0)
     assert num_components == 8

@@ -19,7 +19,8 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.evaluation import online_knn
 from counterpoint.evaluation.online_knn import OnlineKNN
-from counterpoint.evaluation.trained_run import TrainedRun, open_trained
+from counterpoint.evaluation.subject import Subject
+from counterpoint.evaluation.trained_run import open_trained
 from oracles import class_votes
 
 
@@ -47,7 +48,7 @@ class Wiring(nn.Module):
 
 
 @pytest.fixture
-def trained(run: cp.Run) -> TrainedRun:
+def trained(run: cp.Run) -> Subject:
     return open_trained(run, reporter=Reporter(quiet=True))
 
 
@@ -55,13 +56,13 @@ def moment(backbone: nn.Module, epoch: int = 1, *, is_last: bool = True) -> Epoc
     return EpochEnd(epoch=epoch, step=10 * epoch, is_last=is_last, method=Wiring(backbone))
 
 
-def measure(trained: TrainedRun, **changes: Any) -> OnlineKNN:
+def measure(trained: Subject, **changes: Any) -> OnlineKNN:
     return OnlineKNN(
         **{"source": trained.source, "split": trained.split, "encoder": trained.encoder, "every": 1} | changes
     )
 
 
-def accuracy_by_loops(trained: TrainedRun, features: Tensor) -> float:
+def accuracy_by_loops(trained: Subject, features: Tensor) -> float:
     labels, train, held_out = trained.source.labels, trained.split.train, trained.split.held_out
     assert labels is not None
     bank, bank_labels = features[train].tolist(), labels[train].tolist()
@@ -69,14 +70,14 @@ def accuracy_by_loops(trained: TrainedRun, features: Tensor) -> float:
     return float(np.mean([p == t for p, t in zip(predicted, labels[held_out].tolist(), strict=True)]))
 
 
-def test_it_is_the_figure_of_the_evaluation(run: cp.Run, clusters: Any, trained: TrainedRun) -> None:
+def test_it_is_the_figure_of_the_evaluation(run: cp.Run, clusters: Any, trained: Subject) -> None:
     (figure,) = measure(trained)(moment(trained.encoder.backbone)).items()
     expected = cp.evaluate(run, data=clusters.data, labels=clusters.labels, quiet=True).accuracy("representation")
     assert figure == ("knn20", expected)
     assert 0.4 < expected < 1.0  # neither chance nor certainty: the comparison says something
 
 
-def test_it_measures_the_weights_of_the_moment(trained: TrainedRun) -> None:
+def test_it_measures_the_weights_of_the_moment(trained: Subject) -> None:
     width = trained.source.shape[0]
     first_only = nn.Linear(width, 2, bias=False)
     with torch.no_grad():
@@ -87,13 +88,13 @@ def test_it_measures_the_weights_of_the_moment(trained: TrainedRun) -> None:
     assert figure != measure(trained)(moment(trained.encoder.backbone))["knn20"]
 
 
-def test_it_is_due_every_so_many_epochs_and_at_the_end(trained: TrainedRun) -> None:
+def test_it_is_due_every_so_many_epochs_and_at_the_end(trained: Subject) -> None:
     knn, backbone = measure(trained, every=3), trained.encoder.backbone
     due = [epoch for epoch in range(1, 8) if knn(moment(backbone, epoch, is_last=epoch == 7))]
     assert due == [3, 6, 7]
 
 
-def test_it_leaves_no_trace(trained: TrainedRun) -> None:
+def test_it_leaves_no_trace(trained: Subject) -> None:
     at = moment(Normed(trained.source.shape[0]))
     assert isinstance(at.method, Wiring)
     at.method.train()
@@ -115,7 +116,7 @@ def test_it_leaves_no_trace(trained: TrainedRun) -> None:
     assert figures == measure(trained)(at)
 
 
-def test_modes_come_back_when_the_measurement_fails(trained: TrainedRun) -> None:
+def test_modes_come_back_when_the_measurement_fails(trained: Subject) -> None:
     at = moment(nn.Sequential(nn.Linear(999, 2), nn.Dropout()))
     at.method.train()
     with pytest.raises(RuntimeError):
@@ -123,7 +124,7 @@ def test_modes_come_back_when_the_measurement_fails(trained: TrainedRun) -> None
     assert all(part.training for part in at.method.modules())
 
 
-def test_the_average_of_the_weights_is_measured_in_their_place(trained: TrainedRun) -> None:
+def test_the_average_of_the_weights_is_measured_in_their_place(trained: Subject) -> None:
     good = moment(trained.encoder.backbone)
     average = WeightAverage(good.method.state_dict(), 0.9)
     expected = measure(trained)(good)
@@ -138,7 +139,7 @@ def test_the_average_of_the_weights_is_measured_in_their_place(trained: TrainedR
         good.method.load_state_dict(average.tensors())  # the run is every test's
 
 
-def test_of_many_samples_a_fixed_choice_is_taken(trained: TrainedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_samples_a_fixed_choice_is_taken(trained: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = measure(trained)
     assert torch.equal(everything.bank, trained.split.train)
     assert torch.equal(everything.queries, trained.split.held_out)
@@ -152,7 +153,7 @@ def test_of_many_samples_a_fixed_choice_is_taken(trained: TrainedRun, monkeypatc
     assert not torch.equal(chosen.bank, trained.split.train[:21])
 
 
-def test_samples_without_a_label_neither_vote_nor_count(trained: TrainedRun) -> None:
+def test_samples_without_a_label_neither_vote_nor_count(trained: Subject) -> None:
     assert trained.source.labels is not None
     labels = trained.source.labels.clone()
     unknown = torch.cat([trained.split.train[:7], trained.split.held_out[:5]])
@@ -168,7 +169,7 @@ def relabelled(source: Source, labels: Tensor | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", ["no labels", "one class", "small bank", "nothing held out"])
-def test_too_little_to_measure_is_refused_at_once(trained: TrainedRun, case: str) -> None:
+def test_too_little_to_measure_is_refused_at_once(trained: Subject, case: str) -> None:
     split = trained.split
     changes: dict[str, dict[str, Any]] = {
         "no labels": relabelled(trained.source, None),

@@ -17,7 +17,8 @@ from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
-from counterpoint.evaluation.protocol import KNN, PROBE, query_fingerprint
+from counterpoint.evaluation.outcome import KNN, PROBE
+from counterpoint.evaluation.protocol import query_fingerprint
 from counterpoint.evaluation.trained_run import open_trained
 from hit_rows import packed
 from oracles import class_votes as oracle
@@ -283,7 +284,8 @@ def test_each_figure_is_shown_when_it_is_known(
 
 @pytest.mark.parametrize("verb", [cp.evaluate, cp.embed, cp.load, cp.report, cp.resume, cp.verify])
 def test_what_is_no_run_is_refused_with_a_remedy(verb: Any) -> None:
-    for wrong in (torch.nn.Linear(2, 2), 5, None):
+    modules = () if verb in (cp.evaluate, cp.embed) else (torch.nn.Linear(2, 2),)  # these two take modules
+    for wrong in (*modules, 5, None):
         with pytest.raises(UsageError, match=rf"run must be a run or .* got {type(wrong).__name__}; cp.train"):
             verb(wrong)
 
@@ -297,7 +299,7 @@ def test_samples_without_a_label_are_neither_bank_nor_query(
     labels[trained.split.train[:5]] = -1
     labels[trained.split.held_out[:4]] = -1
     partly = replace(trained, source=replace(trained.source, labels=labels), is_own_data=False, is_own_record=False)
-    monkeypatch.setattr("counterpoint.evaluation.protocol.open_trained", lambda *_, **__: partly)
+    monkeypatch.setattr("counterpoint.evaluation.protocol.open_subject", lambda *_, **__: partly)
     partial = cp.evaluate(run, quiet=True)
     split = partial.split
     assert (split["num_bank"], split["num_queries"], split["num_unlabelled"]) == (40, 26, 9)

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 import counterpoint as cp
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.trained_run import TrainedRun, open_trained, read_resolved, untrained_backbone, view_drawer
+from counterpoint.evaluation.subject import Subject, untrained_backbone, view_drawer
+from counterpoint.evaluation.trained_run import open_trained, read_resolved
 from counterpoint.nn.encoders import build_encoder
 
 QUIET = Reporter(quiet=True)
 
 
-def opened(run: Any, **others: Any) -> TrainedRun:
+def opened(run: Any, **others: Any) -> Subject:
     return open_trained(run, reporter=QUIET, **others)
 
 
@@ -31,6 +32,7 @@ def test_its_own_data_are_at_hand(run: cp.Run, clusters: Any) -> None:
     assert trained.source.labels is not None
     assert trained.source.labels.tolist() == clusters.labels.tolist()
     assert np.array_equal(trained.source.store.fetch(range(75)).numpy(), clusters.data)
+    assert trained.folder is not None
     assert trained.folder.path == run.path
 
 
@@ -77,7 +79,8 @@ def test_vectors_of_another_width_are_refused_by_name(run: cp.Run) -> None:
 
 def test_the_untrained_encoder_is_the_one_that_training_began_with(run: cp.Run) -> None:
     trained, state = opened(run), torch.get_rng_state()
-    untrained = untrained_backbone(trained.settings, trained.encoder)
+    assert trained.settings is not None
+    untrained = untrained_backbone(trained)
     assert torch.equal(torch.get_rng_state(), state)
     assert untrained is not None
     with torch.random.fork_rng():
@@ -94,7 +97,9 @@ def test_the_views_are_the_runs_own_and_repeat(run: cp.Run) -> None:
     assert torch.equal(first[1], again[1])
     assert not torch.equal(first[0], first[1])
     assert not torch.equal(first[0], drawer.two_views(samples, ids, 8)[0])
-    in_training = view_drawer(opened(run).settings, opened(run).encoder.card)
+    settings = opened(run).settings
+    assert settings is not None
+    in_training = view_drawer(settings, opened(run).encoder.card)
     assert torch.equal(first[0], in_training.two_views(samples, ids, 7)[0])
 
 
@@ -105,6 +110,6 @@ def test_a_users_own_module_has_no_untrained_twin(clusters: Any, tmp_path: Path)
         data=clusters.data, labels=clusters.labels, encoder=module, epochs=1, batch_size=32, quiet=True, out=out
     )
     trained = opened(run)
-    assert untrained_backbone(trained.settings, trained.encoder) is None
+    assert untrained_backbone(trained) is None
     rows = cp.evaluate(run, quiet=True).rows
     assert {row.features for row in rows} == {"representation", "embedding", "input (PCA)"}

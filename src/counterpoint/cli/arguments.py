@@ -7,10 +7,13 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from counterpoint.core.errors import UsageError
+from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, expectation, leaf_fields, merge, nest, parse_yaml, read_yaml_mapping
 
-CHOOSING = ("source.split", "source.classes", "source.root")  # what of the data a verb looks at
+# What of the data a verb looks at.
+CHOOSING = ("source.split", "source.classes", "source.root", "source.image_size")
 TEXT_ONLY = (str, str | None)
 SECTION_TITLES = {
     "source": "source: what is read from the data",
@@ -50,6 +53,50 @@ def settings_from(namespace: argparse.Namespace, config: str | None) -> dict[str
     asked = merge(from_file, _given(namespace, [path for path, _ in leaf_fields(TrainSettings)]))
     build(TrainSettings, asked, "command line")
     return asked
+
+
+def add_looking(parser: argparse.ArgumentParser, checkpoint: str) -> None:
+    """Add how a verb looks at samples: weights and preparation of an encoder from elsewhere, checkpoint and device.
+
+    Args:
+        parser: of the verb.
+        checkpoint: help of ``--checkpoint``.
+    """
+    parser.add_argument("--weights", metavar="FILE", help="with --encoder: .safetensors, .pth, .ckpt, .pt or .bin")
+    parser.add_argument("--mean", metavar="X,Y,Z", help="with --encoder: mean of its input in [0, 1], by channel")
+    parser.add_argument("--std", metavar="X,Y,Z", help="with --encoder: standard deviation of its input, likewise")
+    parser.add_argument("--checkpoint", metavar="STEP", help=checkpoint)
+    parser.add_argument("--device", default="auto", help="auto (the GPU if there is one), cpu or cuda")
+    parser.add_argument("--no-cache", action="store_true", help="neither keep features nor take kept ones")
+    add_settings(parser, CHOOSING)
+
+
+def subject_from(namespace: argparse.Namespace) -> str:
+    """The run, file of features or encoder that a verb was given.
+
+    Raises:
+        UsageError: none, two of them, or a path that is neither.
+    """
+    if (namespace.subject is None) == (namespace.encoder is None):
+        raise UsageError("give a run folder, a file of features, or --encoder NAME, and one of them only")
+    if namespace.encoder is not None:
+        return namespace.encoder
+    if not Path(namespace.subject).is_file():
+        open_run(Path(namespace.subject))  # before torch is loaded
+    return namespace.subject
+
+
+def look_from(namespace: argparse.Namespace) -> dict[str, Any]:
+    """What ``add_looking`` was given.
+
+    Raises:
+        UsageError: a mistake in a flag.
+    """
+    known: dict[str, Any] = {"weights": namespace.weights, "checkpoint": namespace.checkpoint}
+    for name in ("mean", "std"):
+        text = getattr(namespace, name)
+        known[name] = None if text is None else parse_yaml(f"[{text}]", f"command line: {name}")
+    return {**part_from(namespace), **known, "device": namespace.device, "cache": not namespace.no_cache}
 
 
 def part_from(namespace: argparse.Namespace) -> dict[str, Any]:

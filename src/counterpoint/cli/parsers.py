@@ -125,6 +125,22 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder")
 
 
+def add_subject(parser: argparse.ArgumentParser, *, files: str) -> None:
+    """Add the run folder, a file of features, or an encoder from elsewhere.
+
+    Args:
+        parser: of the verb.
+        files: what files it takes, in words.
+    """
+    parser.add_argument("subject", metavar="RUN|FILE", nargs="?", help=f"run folder; or {files}")
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, lightly:NAME, one of ours, FILE.onnx, or "
+        "package.module:name",
+    )
+
+
 def print_folder(path: Path) -> None:
     """Name a run's folder on standard output, once for all ranks."""
     if read_ranks(os.environ).rank == 0:

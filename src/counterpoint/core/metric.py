@@ -45,6 +45,7 @@ class Metric:
         headline: the place whose figure is a headline number; empty for none.
         leads: what a run is called that is ahead in it.
         is_shown: whether reports show it.
+        in_parts: whether it reads the bank part by part, so that it need not fit in memory.
         on_request: whether it is measured only where it is named, since it takes long or answers a question of few.
     """
 
@@ -64,6 +65,7 @@ class Metric:
     headline: str = ""
     leads: str = "has the highest"
     is_shown: bool = True
+    in_parts: bool = False
     on_request: bool = False
 
     def written(self, value: float) -> str:

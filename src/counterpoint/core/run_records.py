@@ -31,6 +31,7 @@ def _figure(value: Any) -> int | float | None:
     raise PydanticCustomError("figure", "must be a number or null")
 
 
+BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")  # features that training did not make
 Model = TypeVar("Model", bound=BaseModel)
 Listed = Strict(False)  # of a tuple: JSON has lists only
 Figure = Annotated[float | None, PlainValidator(_figure)]

@@ -88,6 +88,7 @@ class PartSettings(Settings):
     split: str | None = None
     classes: str | None = None
     root: str | None = None
+    image_size: int | None = None
 
     @property
     def part(self) -> dict[str, str]:
@@ -95,9 +96,31 @@ class PartSettings(Settings):
         return self.model_dump(include=set(PartSettings.model_fields), exclude_none=True)
 
 
-class EvaluationSettings(PartSettings):
+class LookSettings(PartSettings):
+    """With which encoder a verb looks at samples, and where it computes."""
+
+    weights: str | None = Field(
+        default=None, description="with --encoder: its weights: .safetensors, or a .pth, .ckpt or .bin of tensors"
+    )
+    mean: Annotated[tuple[float, ...], Strict(False)] | None = Field(
+        default=None,
+        description="with --encoder: mean of its input in [0, 1], by channel (default: as its library has it)",
+    )
+    std: Annotated[tuple[float, ...], Strict(False)] | None = Field(
+        default=None, description="with --encoder: standard deviation of its input, likewise"
+    )
+    checkpoint: str | None = Field(
+        default=None, description="step of a saved checkpoint whose encoder is taken, or all (default: the last state)"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU if there is one")
+    cache: bool = Field(default=True, description="keep features in the cache, and take them from there")
+
+
+class EvaluationSettings(LookSettings):
     """What is measured, and how; see ``evaluate``."""
 
+    layers: Annotated[tuple[str, ...], Strict(False)] = ()
+    out: str | None = None
     metrics: Annotated[tuple[str, ...], Strict(False)] = ()
     k: int = 20
     temperature: Annotated[float, Field(allow_inf_nan=True)] = 0.1  # `evaluate` says which are usable

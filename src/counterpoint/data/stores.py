@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.stored_rows import StoredRows, taken, whole
 from counterpoint.core.user_files import check_size, open_regular
 from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
 from counterpoint.data.formats.image_files import Skipped, decode_square
@@ -107,6 +108,20 @@ class MemoryStore:
         """See ``Store.fetch``; positions may be a tensor, which for samples on a GPU should lie there, too."""
         rows = torch.as_tensor(positions, dtype=torch.int64, device=self.samples.device)
         return self.samples.index_select(0, rows)
+
+
+@dataclass(frozen=True)
+class RowsStore:
+    """Vectors as a table of rows, which may lie on disk."""
+
+    rows: Tensor | StoredRows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def fetch(self, positions: Sequence[int] | Tensor) -> Tensor:
+        """See ``Store.fetch``."""
+        return whole(taken(self.rows, torch.as_tensor(positions, dtype=torch.int64)))
 
 
 @dataclass(frozen=True)

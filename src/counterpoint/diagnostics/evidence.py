@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from counterpoint.core.errors import nearest
-from counterpoint.core.run_records import EvaluationRow, Figure, Record
+from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Record
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
@@ -82,8 +82,7 @@ def gain_accuracies(rows: Sequence[EvaluationRow]) -> tuple[EvaluationRow | None
     """Of an evaluation, the kNN accuracy of the representation and that of the best baseline."""
     known = [row for row in rows if row.protocol == "knn" and row.accuracy is not None]
     learned = next((row for row in known if row.features == REPRESENTATION), None)
-    # Baselines are the features that training did not make.
-    others = [row for row in known if row.features not in (REPRESENTATION, EMBEDDING)]
+    others = [row for row in known if row.features in BASELINES]
     return learned, max(others, key=lambda row: row.accuracy or 0.0, default=None)
 
 

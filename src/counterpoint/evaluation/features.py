@@ -1,12 +1,12 @@
-"""Features of every sample, extracted once and shared by all protocols; and the two baselines' features."""
+"""Features of every sample, computed once and shared by all protocols; and the two baselines' features."""
 
 # N samples, D features
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,85 +14,132 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.errors import DataError
 from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.thread_parts import side_by_side
+from counterpoint.core.stored_rows import Rows, row_slices, whole
+from counterpoint.core.thread_parts import one_blas_thread, side_by_side
 from counterpoint.core.torch_state import own_draws
 from counterpoint.data.source import Source
+from counterpoint.evaluation.feature_tables import Write, stored_or_computed
+from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader
 from counterpoint.nn.trained import CHUNK, Encoder
 
 PCA_DIMS = 128
+MOST_FITTED = 1 << 30  # bytes of raw samples from which components are fitted
 PIECE = 128  # samples that one thread passes through the encoder at a time
 VIEW_EPOCH = 2**31  # no training epoch: views for evaluation are never those trained on
+CONTENT = "content"  # in a table of features: a hash of what each sample holds
+MOST_NAMED = 3  # samples that an error lists
 
 Advance = Callable[[], None]
-Note = Callable[[Tensor, Tensor], None]  # takes positions, and the samples there
-Other = TypeVar("Other")
 
 
 @dataclass(frozen=True)
 class Features:
-    """Float32 features of the samples of a source, in its order."""
+    """Features of the samples of a source, in its order.
 
-    representation: Tensor
-    embedding: Tensor
-
-
-class Contents:
-    """What samples hold, as hashes that are noted while the samples pass: which of them are in two parts of the data.
-
-    Args:
-        num_samples: of the source.
+    Attributes:
+        layers: float32 (n, d) by the layer's name.
+        content_N: hash of what each sample holds (n,), as bytes.
     """
 
-    def __init__(self, num_samples: int) -> None:
-        self._hashes = np.zeros(num_samples, dtype="V16")
+    layers: Mapping[str, Rows]
+    content_N: np.ndarray
 
-    def note(self, positions: Tensor, samples: Tensor) -> None:
-        """Take some samples as they are stored."""
-        for position, sample in zip(positions.tolist(), samples.contiguous().numpy(), strict=True):
-            self._hashes[position] = hashlib.blake2b(sample.data, digest_size=16).digest()
+    @property
+    def representation(self) -> Tensor:
+        """The representation, in memory."""
+        return whole(self.layers[REPRESENTATION])
 
-    def num_shared(self, bank: Tensor, queries: Tensor) -> int:
-        """How many queries hold what a sample of the bank holds."""
-        known = set(self._hashes[bank.numpy()].tolist())
-        return sum(content in known for content in self._hashes[queries.numpy()].tolist())
-
-
-def extract(encoder: Encoder, source: Source, advance: Advance = lambda: None) -> Features:
-    """Pass every sample through the encoder once; ``advance`` is called once per piece of ``PIECE`` samples."""
-    return extract_beside(encoder, source, lambda: None, advance)[0]
+    @property
+    def embedding(self) -> Tensor:
+        """The embedding, in memory."""
+        return whole(self.layers[EMBEDDING])
 
 
-def extract_beside(
+def num_shared(bank: Iterable[bytes], queries: Iterable[bytes]) -> int:
+    """How many queries hold what a sample of the bank holds, by their hashes."""
+    known = set(bank)
+    return sum(content in known for content in queries)
+
+
+def extract(
     encoder: Encoder,
     source: Source,
-    other: Callable[[], Other],
-    advance: Advance,
-    note: Note = lambda positions, samples: None,
-) -> tuple[Features, Other]:
-    """Pass every sample through the encoder while a thread does something else; gives the features, and the other.
+    layers: Sequence[str] = (REPRESENTATION, EMBEDDING),
+    *,
+    key: str | None = None,
+    begin: Callable[[], None] = lambda: None,
+    advance: Advance = lambda: None,
+) -> Features:
+    """Pass every sample through the encoder once, or take what the cache has of it.
 
-    ``note`` is called with each piece of samples.
+    Args:
+        encoder: on the device where it computes.
+        source: the samples.
+        layers: see ``nn.layer_outputs.LayerReader``.
+        key: says what the encoder computes (see ``key_of``), so that the cache keeps it; None keeps nothing.
+        begin: called before samples pass; not at all where the cache has everything.
+        advance: called once per piece of ``PIECE`` samples.
+
+    Raises:
+        DataError: features that are not finite; the first samples are named.
     """
+    names = (*layers, CONTENT)
+    full_key = None if key is None else f"{key} {source.fingerprint} {source.shape}"
 
-    def work(positions: Tensor | None) -> Any:
-        if positions is None:
-            return other()
-        samples = source.store.fetch(positions.tolist())
-        note(positions, samples)
-        outputs = encoder.both(samples)
-        advance()
-        return outputs
+    def compute(missing: Sequence[str], write: Write) -> None:
+        begin()
+        wanted = [name for name in missing if name != CONTENT]
+        with LayerReader(encoder, wanted) as reader:
 
-    # None first: the other work is one long piece, which should not begin when the short ones are done.
-    done, *parts = with_encoder(encoder, work, [None, *torch.arange(len(source)).split(PIECE)])
-    return Features(torch.cat([r for r, _ in parts]).float(), torch.cat([z for _, z in parts]).float()), done
+            def work(positions: Tensor) -> None:
+                samples = source.store.fetch(positions.tolist())
+                found = {name: rows.numpy() for name, rows in (reader(samples) if wanted else {}).items()}
+                _check_finite(found, positions, source)
+                write(int(positions[0]), {**found, **({CONTENT: _hashes(samples)} if CONTENT in missing else {})})
+                advance()
+
+            with_encoder(encoder, work, torch.arange(len(source)).split(PIECE))
+
+    found: dict[str, Any] = stored_or_computed(full_key, names, len(source), compute)
+    return Features({name: found[name] for name in layers}, found[CONTENT].view("V16")[:, 0])
+
+
+def num_pieces(source: Source) -> int:
+    """How often ``extract`` advances, if nothing is in the cache."""
+    return -(-len(source) // PIECE)
+
+
+def content_hashes(rows: Rows) -> np.ndarray:
+    """Hash of what each row holds, as ``Features.content_N``."""
+    return np.concatenate([_hashes(rows[part]) for part in row_slices(len(rows), CHUNK)]).view("V16")[:, 0]
+
+
+def _hashes(samples: Tensor) -> np.ndarray:
+    """Hash of each sample as it is stored, (n, 16) bytes."""
+    digests = [hashlib.blake2b(each.data, digest_size=16).digest() for each in samples.contiguous().numpy()]
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
+
+
+def _check_finite(found: Mapping[str, np.ndarray], positions: Tensor, source: Source) -> None:
+    """Refuse features that no protocol can compare."""
+    for name, rows_ND in found.items():
+        if not (is_finite_N := np.isfinite(rows_ND).all(axis=1)).all():
+            odd = [source.sample_names[place] for place in positions[torch.from_numpy(~is_finite_N)].tolist()]
+            more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
+            raise DataError(
+                f"the {name} of {', '.join(odd[:MOST_NAMED])}{more} holds NaN or infinity; the encoder's weights or "
+                "the samples are damaged"
+            )
 
 
 def with_encoder(encoder: Encoder, work: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
     """What ``work`` gives for each piece, side by side; a user's own code is called by one thread only."""
     is_own = encoder.card.architecture == CUSTOM and not all(map(_is_of_torch, encoder.backbone.modules()))
-    return [work(piece) for piece in pieces] if is_own else side_by_side(work, pieces)
+    # A GPU is kept busy by one thread.
+    is_alone = is_own or encoder.device.type != "cpu"
+    return [work(piece) for piece in pieces] if is_alone else side_by_side(work, pieces)
 
 
 def _is_of_torch(module: nn.Module) -> bool:
@@ -100,11 +147,6 @@ def _is_of_torch(module: nn.Module) -> bool:
     is_plain = type(module).__module__.startswith("torch.nn.") and "forward" not in vars(module)
     # A hook is the user's own code, which may keep something of a pass.
     return is_plain and not (module._forward_hooks or module._forward_pre_hooks)
-
-
-def num_pieces(source: Source) -> int:
-    """How often ``extract`` advances."""
-    return -(-len(source) // PIECE)
 
 
 def untrained_encoder(backbone: nn.Module, encoder: Encoder, source: Source, train: Tensor) -> Encoder:
@@ -119,25 +161,68 @@ def untrained_encoder(backbone: nn.Module, encoder: Encoder, source: Source, tra
         source: the samples.
         train: positions of the training samples.
     """
-    prepared = [encoder.prepare(samples) for samples in raw_chunks(source, train)]
+    blank = blank_encoder(backbone, encoder)
+    calibrate_norms(blank.backbone, prepared(blank, source, train))
+    return blank
+
+
+def blank_encoder(backbone: nn.Module, encoder: Encoder) -> Encoder:
+    """An untrained network as it is, on the device of the encoder that prepares its input."""
     # Its representation alone is used; an untrained projector is no baseline of anything.
     card = replace(encoder.card, projector="none", nonnegative="none", d0=None)
-    return Encoder(card, calibrate_norms(copy.deepcopy(backbone), prepared), nn.Identity())
+    return Encoder(card, copy.deepcopy(backbone), nn.Identity()).to(encoder.device)
 
 
-def input_components(source: Source, train: Tensor) -> tuple[Tensor, int]:
+def prepared(encoder: Encoder, source: Source, positions: Tensor) -> Iterator[Tensor]:
+    """Some samples as the encoder's network takes them, chunk by chunk."""
+    return (encoder.prepare(samples).to(encoder.device) for samples in raw_chunks(source, positions))
+
+
+def input_components(
+    sources: Sequence[Source], train: Tensor, *, cache: bool = True
+) -> tuple[tuple[Rows, ...], dict[str, int]]:
     """Principal components of the raw input (pixels or features): the baseline that needs no learning.
 
+    Args:
+        sources: the first has the samples that the components are fitted on.
+        train: their positions.
+        cache: whether scores are kept, and taken from the cache.
+
     Returns:
-        Scores (n, k) and k, at most ``PCA_DIMS``; the components are fitted on the training samples.
+        Scores (n, k) of the samples of each source, and how many components were fitted on how many samples: at most
+        ``PCA_DIMS``, on those training samples, evenly spaced, that ``MOST_FITTED`` bytes hold.
     """
-    flat = torch.cat([_flat(samples, source) for samples in raw_chunks(source)]).numpy()
+    width = int(np.prod(sources[0].shape))
+    num_fitted = min(len(train), max(PCA_DIMS + 1, MOST_FITTED // (4 * width)))
+    fitted = train[torch.linspace(0, len(train) - 1, num_fitted).long()] if num_fitted < len(train) else train
     # n centred samples span at most n - 1 directions.
-    num_components = min(PCA_DIMS, flat.shape[1], len(train) - 1)
-    # Randomised, but with a fixed seed: the same figure for the same data.
-    pca = PCA(num_components, svd_solver="randomized" if flat.shape[1] > 512 else "full", random_state=0)
-    pca.fit(flat[train.numpy()])
-    return torch.from_numpy(pca.transform(flat)).float(), num_components
+    about = {"components": min(PCA_DIMS, width, num_fitted - 1)}
+    if num_fitted < len(train):
+        about["fitted_on"] = num_fitted
+    models: list[PCA] = []
+
+    def model() -> PCA:
+        if not models:
+            flat = torch.cat([_flat(samples, sources[0]) for samples in raw_chunks(sources[0], fitted)]).numpy()
+            # Randomised, but with a fixed seed: the same figure for the same data.
+            solver = "randomized" if width > 512 else "full"
+            models.append(PCA(about["components"], svd_solver=solver, random_state=0).fit(flat))
+        return models[0]
+
+    def scores(source: Source) -> Rows:
+        def compute(missing: Sequence[str], write: Write) -> None:
+            first = 0
+            with one_blas_thread():
+                for samples in raw_chunks(source):
+                    write(first, {"scores": model().transform(_flat(samples, source).numpy()).astype(np.float32)})
+                    first += len(samples)
+
+        digest = hashlib.sha256(fitted.numpy().tobytes()).hexdigest()[:16]
+        parts = (sources[0].fingerprint, sources[0].shape, digest, source.fingerprint)
+        found: dict[str, Any] = stored_or_computed(f"pca {parts}" if cache else None, ["scores"], len(source), compute)
+        return found["scores"]
+
+    return tuple(map(scores, sources)), about
 
 
 def raw_chunks(source: Source, positions: Tensor | None = None) -> Iterator[Tensor]:
@@ -147,7 +232,7 @@ def raw_chunks(source: Source, positions: Tensor | None = None) -> Iterator[Tens
         yield source.store.fetch(part.tolist())
 
 
-def calibrate_norms(backbone: nn.Module, inputs: list[Tensor]) -> nn.Module:
+def calibrate_norms(backbone: nn.Module, inputs: Iterable[Tensor]) -> nn.Module:
     """Set the running statistics of every BatchNorm to their averages over some inputs."""
     norms = [module for module in backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:

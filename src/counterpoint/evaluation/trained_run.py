@@ -2,79 +2,26 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
-from torch import nn
-
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import is_unchanged
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
-from counterpoint.data.long_tail import is_thinned, thin
+from counterpoint.data.long_tail import thin
 from counterpoint.data.order import Split, split_source
-from counterpoint.data.parts import joined
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.sources import ALL, ARRAY, open_source
-from counterpoint.data.sources import CATALOGUE as SETS
-from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.own_views import OwnViews, as_views
-from counterpoint.data.views.presets import plan_views
+from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, name_skipped
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH
-from counterpoint.nn.encoders import has_stem, initial_encoder
-from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder
-
-TEST = "test"  # what a named set calls its part for tests
-DEFAULT_HOLDOUT = 0.2  # where a run held nothing out
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """A run's encoder beside the samples it is judged on.
-
-    Attributes:
-        folder: the run.
-        settings: every setting of the run.
-        encoder: trained.
-        source: the samples.
-        split: which of them were held out of training (for other data: held out of the bank).
-        is_own_data: whether these are the samples the run was trained on.
-        is_own_record: whether what is found belongs into the run's own record: its own samples by its own labels, or
-            by labels given later to a run that had none.
-        own_views: the user's own views, if the run was trained with them and they are at hand.
-        queries: the samples that are asked about, where they are a source of their own and no part of a split; then
-            ``source`` holds them behind the others, and ``split`` has them as held out.
-    """
-
-    folder: RunFolder
-    settings: TrainSettings
-    encoder: Encoder
-    source: Source
-    split: Split
-    is_own_data: bool
-    is_own_record: bool
-    own_views: OwnViews | None = None
-    queries: Source | None = None
-
-    @property
-    def has_views(self) -> bool:
-        """Whether the views that the run was trained with are at hand."""
-        return self.own_views is not None or self.settings.views.preset != CUSTOM
-
-    def views(self) -> ViewDrawer:
-        """Draws the views that the run was trained with.
-
-        Raises:
-            UsageError: they were views of the user's own and are not at hand.
-        """
-        return view_drawer(self.settings, self.encoder.card, self.own_views)
+from counterpoint.nn.encoders import has_stem
+from counterpoint.nn.trained import EncoderCard, load_encoder
 
 
 def read_resolved(folder: RunFolder) -> TrainSettings:
@@ -127,7 +74,7 @@ def open_trained(
     labels: Any = None,
     part: Mapping[str, Any] = MappingProxyType({}),
     reporter: Reporter,
-) -> TrainedRun:
+) -> Subject:
     """Open a run with its own data, or with other data; files that had to be left out are named.
 
     Args:
@@ -145,6 +92,8 @@ def open_trained(
     known = as_run(run)
     settings, status = read_resolved(known.folder), known.folder.read_status()
     trained = load_encoder(known.folder, known.encoder)
+    if "image_size" in part:
+        raise UsageError(f"source.image_size goes with an encoder from elsewhere; that of {known.path} has its size")
     is_array, is_asked = settings.data == ARRAY, data is not None or labels is not None or bool(part)
     is_own_data = data is None or (isinstance(data, str | Path) and str(data) == settings.data)
     if data is None:
@@ -174,39 +123,19 @@ def open_trained(
     had_no_labels = status.class_counts == ()
     is_as_it_was = source.fingerprint == began or had_no_labels or not (is_array or is_asked)
     own_views = None if known.views is None else as_views(known.views)
-    return TrainedRun(
-        known.folder, settings, trained, source, split, is_own_data, is_own_data and is_as_it_was, own_views
+    return Subject(
+        name=known.path.name,
+        encoder=trained,
+        source=source,
+        split=split,
+        sources=(source,),
+        folder=known.folder,
+        settings=settings,
+        is_own_data=is_own_data,
+        is_own_record=is_own_data and is_as_it_was,
+        own_views=own_views,
+        opens=_source_settings(settings, trained.card, None, {}, is_own_data=False),
     )
-
-
-def with_queries(
-    trained: TrainedRun, data: Any, labels: Any, *, part: Mapping[str, Any], reporter: Reporter
-) -> TrainedRun:
-    """Ask about the samples of another source: all labelled samples of the run's source are the bank.
-
-    Args:
-        trained: the run with its samples.
-        data: the queries; of a named set, its part for tests.
-        labels: as ``open_trained`` takes them.
-        part: as ``open_trained`` takes it; ``split`` is the bank's.
-        reporter: shows progress while a folder is read.
-
-    Raises:
-        DataError: shapes or classes do not fit together.
-    """
-    chosen = {name: value for name, value in part.items() if name != "split"}
-    if isinstance(data, str) and data in SETS:
-        chosen["split"] = TEST
-    asked = _source_settings(trained.settings, trained.encoder.card, labels, chosen, is_own_data=False)
-    in_memory = None if isinstance(labels, str | Path) else labels
-    queries = open_source(data, asked, labels=in_memory, progress=reporter.bar)
-    name_skipped(queries, reporter)
-    source, num_bank = joined(trained.source, queries), len(trained.source)
-    # What long-tailed training left out is left out here, too; what was held out of training for queries is not.
-    is_whole = not (trained.is_own_data and is_thinned(trained.settings.source))
-    bank = torch.arange(num_bank) if is_whole else trained.split.train
-    split = Split(bank, num_bank + torch.arange(len(queries)))
-    return replace(trained, source=source, split=split, is_own_record=False, queries=queries)
 
 
 def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
@@ -217,28 +146,6 @@ def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
         if source.fingerprint == began:
             return source
     return None
-
-
-def name_skipped(source: Source, reporter: Reporter) -> None:
-    """Say which files were left out."""
-    for item in source.skipped:
-        reporter.say(f"skipped {item.name}: {item.reason}")
-    if source.skipped:
-        reporter.say(f"skipped {len(source.skipped)} of {len(source.skipped) + len(source)} files")
-
-
-def untrained_backbone(settings: TrainSettings, encoder: Encoder) -> nn.Module | None:
-    """The encoder before training: the same architecture, the same seed. None for a user's own module."""
-    if encoder.card.architecture == CUSTOM:
-        return None
-    card = encoder.card
-    return initial_encoder(card.architecture, card.in_shape, settings.seed, card.stem)
-
-
-def view_drawer(settings: TrainSettings, card: EncoderCard, own: OwnViews | None = None) -> ViewDrawer:
-    """The views of a run, which may be the user's own."""
-    plan = plan_views(settings.views) if own is None else own
-    return ViewDrawer(plan, torch.tensor(card.mean), torch.tensor(card.std), settings.seed)
 
 
 def _source_settings(

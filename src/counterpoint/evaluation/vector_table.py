@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 
-Layer = Literal["representation", "embedding"]
-
 
 @dataclass(frozen=True)
 class Table:
@@ -29,14 +27,14 @@ class Table:
         names: one per sample (file names relative to the folder, or positions).
         vectors: float32 (n, d).
         labels: class names, or None.
-        layer: representation or embedding; None where a file does not say.
+        layer: of the encoder, such as representation; None where a file does not say.
         path: where it was written.
     """
 
     names: tuple[str, ...]
     vectors: np.ndarray = field(repr=False)
     labels: tuple[str | None, ...] | None
-    layer: Layer | None = None
+    layer: str | None = None
     path: Path | None = None
 
     def __len__(self) -> int:

@@ -1,5 +1,6 @@
 """The encoder a user loads: weights, input preparation and output map, rebuilt from two files without pickle."""
 
+import copy
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -100,6 +101,11 @@ class Encoder(nn.Module):
         """Dimensions of what ``embed`` returns."""
         return self.card.d0 or self.card.projected_width
 
+    @property
+    def device(self) -> torch.device:
+        """Where it computes; a backbone without parameters runs where the mean is."""
+        return next(self.backbone.parameters(), self.mean).device
+
     def forward(self, samples: Tensor) -> Tensor:
         """Representations (n, width), with gradient; see ``represent`` for input of other layouts.
 
@@ -138,9 +144,7 @@ class Encoder(nn.Module):
     @torch.no_grad()
     def of_views(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Representation and embedding of input that is already prepared, such as views; CPU tensors."""
-        # A backbone without parameters runs where the mean is.
-        device = next(self.backbone.parameters(), self.mean).device
-        r = self.backbone(views.to(device))
+        r = self.backbone(views.to(self.device))
         return r.cpu(), self.output_map(self.projector(r)).cpu()
 
     def prepare(self, samples: Tensor) -> Tensor:
@@ -259,13 +263,23 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
                 f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); "
                 f"{_repaired_by(folder)}"
             )
-        tensors = load_file(folder.weights)
-        for name, part in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
-            own = {key.removeprefix(name): value for key, value in tensors.items() if key.startswith(name)}
-            part.load_state_dict(own)
+        _fill(encoder, load_file(folder.weights))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise RunError(f"{folder.weights} cannot be read: {first_line(error)}") from None
     return encoder
+
+
+def with_weights(encoder: Encoder, weights: Mapping[str, Tensor]) -> Encoder:
+    """A copy of an encoder with other weights, named ``backbone.*`` and ``projector.*``; others are left out."""
+    changed = copy.deepcopy(encoder)
+    _fill(changed, weights)
+    return changed.eval()
+
+
+def _fill(encoder: Encoder, weights: Mapping[str, Tensor]) -> None:
+    """Give backbone and projector their weights."""
+    for name, part in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
+        part.load_state_dict({key.removeprefix(name): value for key, value in weights.items() if key.startswith(name)})
 
 
 def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:

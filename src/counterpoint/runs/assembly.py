@@ -29,7 +29,7 @@ from counterpoint.engine.placement import Placement
 from counterpoint.engine.schedules import build_schedule
 from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.evaluation.online_knn import OnlineKNN
-from counterpoint.evaluation.trained_run import view_drawer
+from counterpoint.evaluation.subject import view_drawer
 from counterpoint.kernels.select import Choice, recording
 from counterpoint.losses.build import applies_relu
 from counterpoint.losses.loss import Loss

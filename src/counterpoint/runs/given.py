@@ -16,7 +16,7 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.data.views.own_views import OwnViews, as_views
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.trained_run import name_skipped
+from counterpoint.evaluation.subject import name_skipped
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.own_loss import as_loss
 

@@ -15,7 +15,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import Run, RunFolder
-from counterpoint.core.settings import PartSettings
+from counterpoint.core.settings import LookSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import number_known, number_labels
@@ -33,8 +33,10 @@ from counterpoint.diagnostics.evidence import (
 from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, extract, untrained_encoder, with_encoder
-from counterpoint.evaluation.trained_run import TrainedRun, open_trained, untrained_backbone
+from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
+from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.effects import levers_of
@@ -53,20 +55,22 @@ def diagnose(
     views: Any = None,
     threshold: float = SPARSITY_THRESHOLD,
     quiet: bool = False,
-    **part: Any,
+    **look: Any,
 ) -> Findings:
     """Say whether a representation is good, and why not.
 
     Args:
-        subject: a run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); or
-            features (n, d) as an array or tensor, from anywhere; or what ``embed`` returns or writes (.npz, .csv,
-            .parquet; also a bare .npy), labels included.
+        subject: a run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); an encoder
+            from elsewhere, as ``evaluate`` takes it; features (n, d) as an array or tensor, from anywhere; or what
+            ``embed`` returns or writes (.npz, .csv, .parquet; also a bare .npy), labels included.
         data: for a run: other samples (anything ``train`` takes), or the array that it was trained on.
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
-        part: for a run: what of the data is taken: ``split``, ``classes`` and ``root``, as those of ``source``.
+        look: for a run or an encoder: what of the data is taken: ``split``, ``classes``, ``root`` and ``image_size``,
+            as those of ``source``; ``checkpoint`` (a step), ``device`` and ``cache``; and of an encoder from elsewhere
+            ``weights``, ``mean`` and ``std``.
 
     Returns:
         The findings, worst first; for a run's own samples also written to ``findings.json`` and ``arrays.npz``.
@@ -77,19 +81,19 @@ def diagnose(
         UsageError: something else than a run or features.
     """
     check_threshold(threshold)
-    chosen = build(PartSettings, part, "diagnose").part
+    asked = build(LookSettings, look, "diagnose")
     # A path may be a run, which is a folder, or features, which are a file.
-    if isinstance(subject, str | Path) and Path(subject).is_file():
+    if isinstance(subject, str | Path) and Path(subject).is_file() and not is_encoder(subject):
         subject = _read_features(Path(subject))
         labels = read_npy(Path(labels)) if isinstance(labels, str | Path) else labels
-    if isinstance(subject, Run | str | Path):
+    if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
         reporter = Reporter(quiet=quiet)
-        trained = open_trained(subject, data=data, labels=labels, part=chosen, reporter=reporter)
-        return _diagnose_run(trained, threshold, reporter)
-    if data is not None or chosen:
-        given = ["data", *chosen][data is None]
+        judged = one_checkpoint(open_subject(subject, Samples(data, labels), asked, reporter), asked.checkpoint)
+        return _diagnose_subject(judged, asked, threshold, reporter)
+    if data is not None or look:
+        given = ["data", *look][data is None]
         raise UsageError(f"{given}= goes with a run; features are all that is looked at")
     return _diagnose_features(_as_table(subject), labels, views, threshold)
 
@@ -145,20 +149,20 @@ def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) 
     )
 
 
-def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> Findings:
-    """Measure a run's representation and embedding beside the untrained encoder, and write what was found."""
-    source, labels = trained.source, trained.source.labels
-    if not trained.has_views:
+def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, reporter: Reporter) -> Findings:
+    """Measure representation and embedding beside the untrained encoder, and write what was found."""
+    source, labels = judged.source, judged.source.labels
+    if not judged.has_views:
         reporter.say(
             "the run's views are your own and not at hand: no alignment is measured; pass Run(path, views=...)"
         )
     with reporter.bar("diagnosing", 3) as advance:
-        places, embedding_ND = _measure_run(trained, threshold)
+        places, embedding_ND = _measure(judged, threshold, cache=asked.cache)
         advance()
         concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
         advance()
         figures = {name: place.figures for name, place in places.items()}
-        evidence = _evidence(trained, figures)
+        evidence = _evidence(judged, figures)
         findings = Findings(
             findings=find(evidence),
             places=figures,
@@ -166,29 +170,30 @@ def _diagnose_run(trained: TrainedRun, threshold: float, reporter: Reporter) -> 
             settings=_settings(embedding_ND, threshold),
             unjudged=unjudged(evidence.learned, evidence.baseline),
         )
-        # A record of other samples or labels would stand for the run in its report.
-        if trained.is_own_record:
-            _write_arrays(trained.folder, places, source, shown)
-            seal = {"arrays": {"sha256": sha256_of(trained.folder.arrays)}}
-            write_sealed(trained.folder.findings, {**findings.to_dict(), **seal})
+        # A record of other samples, labels or weights would stand for the run in its report.
+        if judged.folder is not None and judged.is_own_record:
+            _write_arrays(judged.folder, places, source, shown)
+            seal = {"arrays": {"sha256": sha256_of(judged.folder.arrays)}}
+            write_sealed(judged.folder.findings, {**findings.to_dict(), **seal})
         advance()
-    if not trained.is_own_record:
-        name = trained.folder.findings.name
-        reporter.say(f"{name} stays as it is: it is about the run's own samples and labels, these are not")
+    if judged.folder is not None and not judged.is_own_record:
+        name, what = judged.folder.findings.name, "last state" if asked.checkpoint else "own samples and labels"
+        reporter.say(f"{name} stays as it is: it is about the run's {what}, these are not")
     return findings
 
 
-def _measure_run(trained: TrainedRun, threshold: float) -> tuple[dict[str, Place], Tensor]:
-    """Places of a run, and the embedding of all samples."""
-    source, labels = trained.source, trained.source.labels
-    features = extract(trained.encoder, source)
-    representations, embeddings = _view_features(trained, trained.encoder)
+def _measure(judged: Subject, threshold: float, *, cache: bool) -> tuple[dict[str, Place], Tensor]:
+    """Places of an encoder, and the embedding of all samples."""
+    source, labels, encoder = judged.source, judged.source.labels, judged.encoder
+    features = extract(encoder, source, key=key_of(encoder) if cache else None)
+    representations, embeddings = _view_features(judged, encoder)
     seen = {REPRESENTATION: (features.representation, representations), EMBEDDING: (features.embedding, embeddings)}
-    backbone = untrained_backbone(trained.settings, trained.encoder)
+    backbone = untrained_backbone(judged)
     if backbone is not None:
-        untrained = untrained_encoder(backbone, trained.encoder, source, trained.split.train)
+        untrained = untrained_encoder(backbone, encoder, source, judged.split.train)
         # Its embedding is none: the baseline is a representation.
-        seen[UNTRAINED] = (extract(untrained, source).representation, _view_features(trained, untrained)[0])
+        own = extract(untrained, source, [REPRESENTATION], key=key_of(untrained) if cache else None)
+        seen[UNTRAINED] = (own.representation, _view_features(judged, untrained)[0])
     places = {
         name: measure_place(all_ND, views=views, labels=labels, threshold=threshold)
         for name, (all_ND, views) in seen.items()
@@ -196,11 +201,11 @@ def _measure_run(trained: TrainedRun, threshold: float) -> tuple[dict[str, Place
     return places, features.embedding
 
 
-def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[Pair | None, Pair | None]:
+def _view_features(judged: Subject, encoder: Encoder) -> tuple[Pair | None, Pair | None]:
     """Representations and embeddings of two views of evenly spaced samples; None without the views."""
-    if not trained.has_views:
+    if not judged.has_views:
         return None, None
-    source, drawer = trained.source, trained.views()
+    source, drawer = judged.source, judged.views()
     # Evenly spaced: samples of one class often lie together.
     chosen = torch.linspace(0, len(source) - 1, min(len(source), NUM_VIEW_SAMPLES)).long()
 
@@ -213,12 +218,15 @@ def _view_features(trained: TrainedRun, encoder: Encoder) -> tuple[Pair | None, 
     return (r0, r1), (z0, z1)
 
 
-def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
+def _evidence(judged: Subject, figures: Mapping[str, Any]) -> Evidence:
     """Add what the run folder knows: the loss, and accuracies if it was evaluated."""
-    metrics = trained.folder.read_metrics()
+    is_nonnegative = judged.encoder.card.nonnegative != "none"
+    if judged.folder is None or judged.settings is None:
+        return Evidence(figures, is_nonnegative=is_nonnegative)
+    metrics = judged.folder.read_metrics()
     last = metrics[-1] if metrics else {}
-    file = trained.folder.evaluation
-    is_judged = file.exists() and trained.is_own_record  # accuracies are of the run's own samples
+    file = judged.folder.evaluation
+    is_judged = file.exists() and judged.is_own_record  # accuracies are of the run's own samples
     record = read_record(EvaluationRecord, read_sealed(file), str(file)) if is_judged else EvaluationRecord()
     learned, baseline = gain_accuracies(record.rows)
     return Evidence(
@@ -228,8 +236,8 @@ def _evidence(trained: TrainedRun, figures: Mapping[str, Any]) -> Evidence:
         floor=last.get("floor"),
         learned=learned,
         baseline=baseline,
-        is_nonnegative=trained.encoder.card.nonnegative != "none",
-        levers=levers_of(trained.settings, trained.source.kind),
+        is_nonnegative=is_nonnegative,
+        levers=levers_of(judged.settings, judged.source.kind),
     )
 
 

@@ -1,70 +1,70 @@
-"""Write a run's embeddings as a table: .npz, .csv, or .parquet (extra ``search``)."""
+"""Write embeddings as a table: .npz, .csv, or .parquet (extra ``search``)."""
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from torch import nn
 
 from counterpoint.core.arrow_files import require_arrow
-from counterpoint.core.errors import unknown_name
 from counterpoint.core.files import write_atomically
 from counterpoint.core.rundir import Run
-from counterpoint.core.settings import PartSettings
+from counterpoint.core.settings import LookSettings
+from counterpoint.core.stored_rows import whole
 from counterpoint.core.targets import check_new_file
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import raw_chunks
-from counterpoint.evaluation.trained_run import open_trained
-from counterpoint.evaluation.vector_table import WRITERS, Layer, Table
+from counterpoint.evaluation.feature_tables import key_of
+from counterpoint.evaluation.features import extract, num_pieces
+from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
+from counterpoint.evaluation.vector_table import WRITERS, Table
+from counterpoint.nn.layer_outputs import REPRESENTATION
 
 
 @usual_modes()
 def embed(
-    run: Run | str | Path,
+    run: Run | str | Path | nn.Module,
     data: Any = None,
     *,
     out: str | Path | None = None,
-    layer: Layer = "representation",
+    layer: str = REPRESENTATION,
     overwrite: bool = False,
     quiet: bool = False,
-    **part: Any,
+    **look: Any,
 ) -> Table:
     """Embed every sample.
 
     Args:
-        run: the run or its folder; ``Run(path, encoder=module)`` if it was trained with your own module.
+        run: the run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); or an encoder
+            from elsewhere, as ``evaluate`` takes it.
         data: samples (anything ``train`` takes); None takes the run's own.
         out: file to write, by its suffix .npz, .csv or .parquet; None writes nothing.
-        layer: the representation (best for most uses) or the embedding that the loss compared.
+        layer: the representation (best for most uses), the embedding that the loss compared, or another layer, see
+            ``evaluate``.
         overwrite: replace ``out`` if it exists.
         quiet: show no progress.
-        part: what of the data is taken: ``split``, ``classes`` and ``root``, as those of ``source``.
+        look: what of the data is taken: ``split``, ``classes``, ``root`` and ``image_size``, as those of ``source``;
+            ``checkpoint`` (a step), ``device`` and ``cache``; and of an encoder from elsewhere ``weights``, ``mean``
+            and ``std``.
 
     Raises:
         UsageError: unknown suffix or layer, or a missing extra.
         RunError: ``out`` exists, or its folder does not.
     """
-    if layer not in ("representation", "embedding"):
-        raise unknown_name("layer", layer, ["representation", "embedding"])
-    chosen = build(PartSettings, part, "embed").part
+    asked = build(LookSettings, look, "embed")
     # Before the encoder runs, which may take an hour.
     path = None if out is None else _check_target(Path(out), overwrite)
     reporter = Reporter(quiet=quiet)
-    trained = open_trained(run, data=data, part=chosen, reporter=reporter)
-    source = trained.source
-    with reporter.bar(f"embedding {len(source):,} samples", len(source)) as advance:
-        chunks = []
-        for samples in raw_chunks(source):
-            # `both` gives representation and embedding.
-            chunks.append(trained.encoder.both(samples)[0 if layer == "representation" else 1].numpy())
-            for _ in range(len(samples)):
-                advance()
+    subject = one_checkpoint(open_subject(run, Samples(data), asked, reporter), asked.checkpoint)
+    source, encoder = subject.source, subject.encoder
+    with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
+        key = key_of(encoder) if asked.cache else None
+        vectors_ND = whole(extract(encoder, source, [layer], key=key, advance=advance).layers[layer])
     labels = None
     if source.labels is not None:
         # A sample without a label has number -1.
         labels = tuple(source.class_names[number] if number >= 0 else None for number in source.labels.tolist())
-    table = Table(source.sample_names, np.concatenate(chunks).astype(np.float32), labels, layer, path)
+    table = Table(source.sample_names, vectors_ND.numpy(), labels, layer, path)
     if path is not None:
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))
         reporter.say(f"wrote {len(table):,} x {table.vectors.shape[1]} {layer}s to {path}")

@@ -4,10 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from counterpoint.cli.arguments import CHOOSING, add_settings, part_from
-from counterpoint.cli.parsers import Parser
+from counterpoint.cli.arguments import add_looking, look_from, part_from, subject_from
+from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import open_run
 from counterpoint.core.shown import shown_lines
 
 UNHEALTHY = 3  # exit code
@@ -27,11 +26,7 @@ examples:
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
-    parser.add_argument(
-        "subject",
-        metavar="RUN|FILE",
-        help="run folder, or features: (n, d) in a .npy, or what embed writes (.npz, .csv, .parquet)",
-    )
+    add_subject(parser, files="features, (n, d) in a .npy, or what embed writes (.npz, .csv, .parquet)")
     parser.add_argument("--data", help="with a run: other samples, or the array it was trained on (default: its own)")
     parser.add_argument("--labels", metavar="FILE", help="one label per sample: .npy; for a run on a folder also .csv")
     parser.add_argument(
@@ -44,22 +39,22 @@ def add_flags(parser: Parser) -> None:
         "--fail-on", choices=LEVELS, help="leave with code 3 if a finding is at least this bad (for scripts)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    add_settings(parser, CHOOSING)
+    add_looking(parser, "step of a kept checkpoint whose encoder is looked at (default: the last state)")
 
 
 def run(flags: argparse.Namespace) -> int:
     """Diagnose, and print the findings."""
-    path = Path(flags.subject)
-    if path.is_file() and path.suffix not in FILES:
-        raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(FILES)})")
-    if not path.is_file():
-        open_run(path)
+    subject = subject_from(flags)
+    is_file = flags.encoder is None and Path(subject).is_file()
+    if is_file and Path(subject).suffix not in FILES:
+        raise UsageError(f"{subject} is neither a run folder nor a file of features ({', '.join(FILES)})")
     from counterpoint.data.formats.npz_files import read_npy  # deferred: loads torch
     from counterpoint.runs.inspection import diagnose  # deferred: loads torch
 
     views = read_npy(Path(flags.views)) if flags.views else None
     given = {"data": flags.data, "labels": flags.labels, "views": views, "threshold": flags.threshold}
-    findings = diagnose(flags.subject, **given, **part_from(flags), quiet=flags.quiet)
+    look = part_from(flags) if is_file else look_from(flags)
+    findings = diagnose(subject, **given, **look, quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else shown_lines(findings))
     is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]
     return UNHEALTHY if is_unhealthy else 0

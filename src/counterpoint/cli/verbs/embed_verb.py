@@ -1,11 +1,10 @@
 """`counterpoint embed`."""
 
 import argparse
-from pathlib import Path
 
-from counterpoint.cli.arguments import CHOOSING, add_settings, part_from
-from counterpoint.cli.parsers import Parser, add_run
-from counterpoint.core.rundir import open_run
+from counterpoint.cli.arguments import add_looking, look_from, subject_from
+from counterpoint.cli.parsers import Parser, add_subject
+from counterpoint.core.errors import UsageError
 from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 50, "write embeddings as a table"
@@ -13,30 +12,39 @@ TEACH = """Embed samples with a trained encoder and write one row per sample, wi
 
 examples:
   counterpoint embed runs/ncl --out digits.npz
-  counterpoint embed runs/mine new_photos/ --out new.parquet"""
+  counterpoint embed runs/mine new_photos/ --out new.parquet
+  counterpoint embed --encoder timm:resnet18 --weights resnet18.safetensors photos/ --out photos.npz"""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
-    add_run(parser)
+    add_subject(parser, files="with --encoder the samples to embed")
     parser.add_argument("data", metavar="DATA", nargs="?", help="samples to embed (default: the run's own)")
     parser.add_argument("--out", required=True, metavar="FILE", help=".npz, .csv or .parquet")
-    parser.add_argument("--layer", default="representation", help="representation (default) or embedding")
+    parser.add_argument(
+        "--layer",
+        default="representation",
+        help="representation (default), embedding, projected, subvector, or a module of the backbone",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
-    add_settings(parser, CHOOSING)
+    add_looking(parser, "step of a kept checkpoint whose encoder is taken (default: the last state)")
 
 
 def run(flags: argparse.Namespace) -> int:
     """Embed, and name the table."""
-    open_run(Path(flags.run))
+    if flags.encoder is not None:
+        if flags.data is not None:
+            raise UsageError("with --encoder give the samples only: counterpoint embed --encoder NAME DATA --out FILE")
+        flags.data, flags.subject = flags.subject, None
+    subject = subject_from(flags)
     from counterpoint.search.table import embed  # deferred: loads torch
 
     table = embed(
-        flags.run,
+        subject,
         flags.data,
         out=flags.out,
         layer=flags.layer,
-        **part_from(flags),
+        **look_from(flags),
         overwrite=flags.overwrite,
         quiet=flags.quiet,
     )

@@ -2,28 +2,30 @@
 
 import argparse
 import json
-from pathlib import Path
 
-from counterpoint.cli.arguments import CHOOSING, add_settings, part_from
-from counterpoint.cli.parsers import Parser, add_run
-from counterpoint.core.rundir import open_run
+from counterpoint.cli.arguments import add_looking, look_from, subject_from
+from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.shown import shown_lines
 
 PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
-TEACH = """Evaluate a run on labelled samples: weighted kNN and a linear probe on the representation and the embedding,
-beside raw input (PCA) and the untrained encoder on the same split, with 95 % intervals.
+TEACH = """Evaluate a run, an encoder from elsewhere or a file of features on labelled samples: weighted kNN and a
+linear probe on the representation and the embedding, beside raw input (PCA) and the untrained encoder on the same
+split, with 95 % intervals.
 
 examples:
   counterpoint evaluate runs/ncl
   counterpoint evaluate runs/mine --labels labels.csv --k 10
   counterpoint evaluate runs/ncl --metrics knn,linear-probe
   counterpoint evaluate runs/cifar --test-data cifar10
-  counterpoint evaluate runs/mine --data photos/train --test-data photos/val"""
+  counterpoint evaluate runs/mine --data photos/train --test-data photos/val
+  counterpoint evaluate --encoder timm:resnet18 --weights resnet18.safetensors --data photos
+  counterpoint evaluate features.npz --labels labels.npy
+  counterpoint evaluate runs/ncl --checkpoint all --layers representation,projected,embedding"""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
-    add_run(parser)
+    add_subject(parser, files="features (n, d) in a .npy, .npz, .csv or .parquet, as embed writes them")
     parser.add_argument("--data", help="other labelled data (default: the run's own)")
     parser.add_argument("--labels", metavar="FILE", help="labels for them: .csv (file,label) or .npy")
     parser.add_argument("--test-data", metavar="DATA", help="queries of their own; then all of --data is the bank")
@@ -40,23 +42,33 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--inverse-penalty", type=float, default=0.1, help="C of the linear probe's squared penalty (default 0.1)"
     )
+    parser.add_argument(
+        "--layers",
+        metavar="NAMES",
+        default="",
+        help="representation, embedding, projected (embedding before its output map), subvector, or modules of the "
+        "backbone, separated by commas",
+    )
+    parser.add_argument("--out", metavar="FILE", help="JSON file to write (default: by what is evaluated)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    add_settings(parser, CHOOSING)
+    add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
 
 
 def run(flags: argparse.Namespace) -> int:
     """Evaluate, and print the table."""
-    open_run(Path(flags.run))
+    subject = subject_from(flags)
     from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
 
     evaluation = evaluate(
-        flags.run,
+        subject,
         data=flags.data,
         labels=flags.labels,
         test_data=flags.test_data,
         test_labels=flags.test_labels,
-        **part_from(flags),
-        metrics=tuple(filter(None, map(str.strip, flags.metrics.split(",")))),
+        **look_from(flags),
+        metrics=_listed(flags.metrics),
+        layers=_listed(flags.layers),
+        out=flags.out,
         k=flags.k,
         temperature=flags.temperature,
         similarity=flags.similarity,
@@ -66,3 +78,8 @@ def run(flags: argparse.Namespace) -> int:
     )
     print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else shown_lines(evaluation))
     return 0
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """Names that commas separate."""
+    return tuple(filter(None, map(str.strip, text.split(","))))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from counterpoint.core.metric import Metric
 from counterpoint.core.paired_shares import written_p
-from counterpoint.core.run_records import EvaluationRow
+from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, readings
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
@@ -14,7 +14,7 @@ from counterpoint.report.charts.ticks import percent_axis
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
-from counterpoint.report.sections.headline import BASELINES, best_baseline, evaluated, metric_of
+from counterpoint.report.sections.headline import best_baseline, evaluated, metric_of
 from counterpoint.report.sections.paired_runs import RunPair, difference_words, run_pairs, why_unpaired
 from counterpoint.report.wording import count, figure_of, interval, listing, number, sized, sized_interval
 

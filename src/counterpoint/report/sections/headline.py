@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from counterpoint.core.metric import Metric, described_metrics
-from counterpoint.core.run_records import EvaluationRow
+from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.markup import Child, Markup, element, join
@@ -16,7 +16,6 @@ from counterpoint.report.run_record import REPRESENTATION, RunRecord
 from counterpoint.report.sections.paired_runs import RunPair, difference_words, run_pairs
 from counterpoint.report.wording import duration, figure_of, interval, listing, sized
 
-BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
 
 

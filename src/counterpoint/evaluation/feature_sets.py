@@ -1,0 +1,158 @@
+"""All features that a protocol compares: layers of an encoder, at several checkpoints, and its baselines."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from counterpoint.core.run_records import BASELINES
+from counterpoint.core.settings import EvaluationSettings
+from counterpoint.core.stored_rows import Rows, taken
+from counterpoint.data.source import Source
+from counterpoint.data.stores import RowsStore
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
+from counterpoint.evaluation.feature_tables import key_of
+from counterpoint.evaluation.features import (
+    Features,
+    blank_encoder,
+    calibrate_norms,
+    content_hashes,
+    extract,
+    input_components,
+    num_pieces,
+    num_shared,
+    prepared,
+)
+from counterpoint.evaluation.subject import FEATURES, Subject, untrained_backbone
+from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION
+from counterpoint.nn.trained import Encoder
+
+PIXELS, INPUT, UNTRAINED = BASELINES
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Features of all samples, by source, and what the protocol should record about them."""
+
+    name: str
+    parts: tuple[Rows, ...]
+    about: dict[str, Any]
+
+    def at(self, positions: Tensor) -> Rows:
+        """The rows at some positions, which lie all in the first source or all in the second."""
+        border = len(self.parts[0])
+        if len(self.parts) == 1 or int(positions.max()) < border:
+            return taken(self.parts[0], positions)
+        return taken(self.parts[1], positions - border)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What there is to compare.
+
+    Attributes:
+        sets: the features.
+        content_N: hash of what each sample holds.
+    """
+
+    sets: tuple[FeatureSet, ...]
+    content_N: np.ndarray
+
+    def num_shared(self, bank: Tensor, queries: Tensor) -> int:
+        """How many queries hold what a sample of the bank holds."""
+        return num_shared(self.content_N[bank.numpy()].tolist(), self.content_N[queries.numpy()].tolist())
+
+
+def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Gathered:
+    """Features of a subject and of its baselines.
+
+    Args:
+        subject: what is judged.
+        asked: ``layers`` (empty for representation and embedding), ``checkpoint`` and ``cache``.
+        reporter: shows progress.
+
+    Raises:
+        UsageError: no such layer or checkpoint.
+    """
+    layers = asked.layers or (REPRESENTATION, EMBEDDING)
+    if subject.encoder.card.projector == "none" and subject.folder is None and not asked.layers:
+        layers = (REPRESENTATION,)  # what comes from elsewhere has no embedding of its own
+    sets: list[FeatureSet] = []
+    content: list[np.ndarray] = []
+    for ending, encoder in _encoders(subject, asked.checkpoint):
+        found = _passed(encoder, subject, layers, f"features{ending}", reporter, cache=asked.cache)
+        content = [each.content_N for each in found]
+        sets += [FeatureSet(f"{_shown(name)}{ending}", _parts(found, name), {}) for name in layers]
+    if subject.is_features:
+        return Gathered((FeatureSet(FEATURES, sets[0].parts, {}),), np.concatenate(content))
+    sets += _untrained(subject, reporter, cache=asked.cache)
+    scores, about = input_components(subject.sources, subject.split.train, cache=asked.cache)
+    sets.append(FeatureSet(PIXELS if subject.source.kind == "images" else INPUT, scores, about))
+    return Gathered(tuple(sets), np.concatenate(content))
+
+
+def _encoders(subject: Subject, checkpoint: str | None) -> list[tuple[str, Encoder]]:
+    """The encoder, or those of checkpoints, each with the end of its features' names."""
+    if checkpoint is None or subject.folder is None:
+        return [("", subject.encoder)]
+    steps = steps_asked(subject.folder, checkpoint)
+    return [(f" at step {step}", encoder_at(subject.folder, subject.encoder, step)) for step in steps]
+
+
+def _passed(
+    encoder: Encoder, subject: Subject, layers: Sequence[str], title: str, reporter: Reporter, *, cache: bool
+) -> list[Features]:
+    """Features of the samples of each source."""
+    if subject.is_features:
+        return [_as_they_are(source) for source in subject.sources]
+    total = sum(map(num_pieces, subject.sources))
+    with reporter.bar(f"{title} of {len(subject.source):,} samples", total) as advance:
+        key = key_of(encoder) if cache else None
+        return [extract(encoder, source, layers, key=key, advance=advance) for source in subject.sources]
+
+
+def _as_they_are(source: Source) -> Features:
+    """Features that need no encoder, on disk if they lie there."""
+    store = source.store
+    rows = store.rows if isinstance(store, RowsStore) else store.fetch(range(len(source)))
+    return Features({REPRESENTATION: rows}, content_hashes(rows))
+
+
+def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[FeatureSet]:
+    """The untrained encoder's representation; nothing for a user's own module, which nobody can build anew."""
+    backbone = untrained_backbone(subject)
+    if backbone is None:
+        return []
+    encoder, train, bank = subject.encoder, subject.split.train, subject.sources[0]
+    blank = blank_encoder(backbone, encoder)
+    begun: list[nn.Module] = []
+
+    def begin() -> None:
+        if not begun:  # once for both sources
+            begun.append(calibrate_norms(blank.backbone, prepared(blank, bank, train)))
+
+    digest = hashlib.sha256(train.numpy().tobytes()).hexdigest()[:16]
+    # Of the weights before their norms are set, which is what this key spares.
+    key = f"untrained {key_of(blank)} {bank.fingerprint} {digest}" if cache else None
+    total = sum(map(num_pieces, subject.sources))
+    with reporter.bar("the same of the untrained encoder", total) as advance:
+        found = [
+            extract(blank, source, [REPRESENTATION], key=key, begin=begin, advance=advance)
+            for source in subject.sources
+        ]
+    about = {"norms": "set on the training samples"}
+    return [FeatureSet(UNTRAINED, _parts(found, REPRESENTATION), about)]
+
+
+def _parts(found: Sequence[Features], layer: str) -> tuple[Rows, ...]:
+    """One layer's features by source."""
+    return tuple(each.layers[layer] for each in found)
+
+
+def _shown(layer: str) -> str:
+    """What a layer is called in tables."""
+    return layer if layer in OUTPUTS else f"layer {layer}"

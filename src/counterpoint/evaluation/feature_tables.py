@@ -1,0 +1,208 @@
+"""Tables of features on disk: computed once for an encoder, data and layer, known by a hash, verified when reused."""
+
+# N samples, D features
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoint.core import __version__
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.stored_rows import StoredRows, new_array, row_slices
+from counterpoint.core.thread_parts import side_by_side
+from counterpoint.data.manifest import cache_folder
+from counterpoint.nn.trained import CARD, Encoder
+
+HASHED_ROWS = 4096  # by one thread at a time, when a table is verified
+IN_MEMORY = 1 << 29  # bytes of a table up to which it is read as a whole
+MOST_BYTES = 20 << 30  # of all tables; the one unused for longest goes first
+Write = Callable[[int, Mapping[str, np.ndarray]], None]  # takes the first row of a part, and its arrays by name
+
+
+def key_of(encoder: Encoder) -> str | None:
+    """Hash of all that an encoder's features depend on besides the samples; None where nobody knows.
+
+    That is so of a user's own module, whose code may have changed.
+    """
+    if encoder.card.architecture == CUSTOM:
+        return None
+    digest = hashlib.blake2b(CARD.dump_json(encoder.card), digest_size=16)
+    library = encoder.card.architecture.split(":", 1)[0]
+    with contextlib.suppress(PackageNotFoundError):  # an architecture of our own
+        digest.update(version(library).encode())
+    digest.update(f"{__version__} {torch.__version__} {encoder.device.type}".encode())
+    for name, value in sorted(encoder.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@dataclass
+class Tables:
+    """Arrays that are filled part by part, in memory or in a folder of the cache.
+
+    Attributes:
+        num_rows: of each.
+        folder: None keeps them in memory.
+    """
+
+    num_rows: int
+    folder: Path | None
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    _writers: dict[str, Callable[[int, np.ndarray], None]] = field(default_factory=dict)
+    _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def write(self, first: int, parts: Mapping[str, np.ndarray]) -> None:
+        """Take some rows; several threads may call it."""
+        for name, part in parts.items():
+            with self._lock:  # the first part says how wide the rows are
+                if name not in self._writers:
+                    self._writers[name] = self._begin(name, part)
+            self._writers[name](first, part)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._open.close()
+
+    def _begin(self, name: str, part: np.ndarray) -> Callable[[int, np.ndarray], None]:
+        """Make room for an array."""
+        shape = (self.num_rows, *part.shape[1:])
+        if self.folder is not None:
+            return self._open.enter_context(new_array(_file(self.folder, name), shape, part.dtype))
+        array = self.arrays[name] = np.empty(shape, part.dtype)
+
+        def fill(first: int, part: np.ndarray) -> None:
+            array[first : first + len(part)] = part
+
+        return fill
+
+
+def stored_or_computed(
+    key: str | None, names: Sequence[str], num_rows: int, compute: Callable[[Sequence[str], Write], None]
+) -> dict[str, Tensor | StoredRows | np.ndarray]:
+    """Arrays by name: from the cache where they are there and undamaged, else computed, and kept there.
+
+    Args:
+        key: says what the arrays depend on; None keeps nothing.
+        names: of the arrays, each (num_rows, ...).
+        num_rows: of each.
+        compute: writes those that it is asked for, part by part.
+
+    Raises:
+        RunError: they cannot be written.
+    """
+    base = None if key is None else _cache_base()
+    if base is None or key is None:
+        tables = Tables(num_rows, None)
+        compute(names, tables.write)
+        return {name: _as_rows(tables.arrays[name]) for name in names}
+    target = base / hashlib.sha256(key.encode()).hexdigest()[:32]
+    missing = [name for name in names if not _is_sound(target, name)]
+    if missing:
+        _compute_into(target, missing, num_rows, compute)
+        _prune(base, keep=target)
+    os.utime(target)  # used now
+    return {name: _opened(_file(target, name)) for name in names}
+
+
+def _compute_into(
+    target: Path, names: Sequence[str], num_rows: int, compute: Callable[[Sequence[str], Write], None]
+) -> None:
+    """Fill a folder beside the target, then move each array there, and then its hash."""
+    made = target.with_name(f".{target.name}-{secrets.token_hex(8)}")
+    try:
+        made.mkdir(parents=True)
+        tables = Tables(num_rows, made)
+        try:
+            compute(names, tables.write)
+        finally:
+            tables.close()
+        target.mkdir(exist_ok=True)
+        for name in names:
+            seal = {"hash": _content_hash(_file(made, name))}
+            os.replace(_file(made, name), _file(target, name))
+            write_sealed(_seal(target, name), seal)
+    except OSError as error:
+        raise RunError(
+            f"cannot keep features in {target.parent}: {error.strerror or error}; set COUNTERPOINT_CACHE to a folder "
+            "with room, or give --no-cache"
+        ) from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _cache_base() -> Path | None:
+    """Folder of all tables; None where it cannot be made."""
+    base = cache_folder() / "features"
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return base if os.access(base, os.W_OK) else None
+
+
+def _file(folder: Path, name: str) -> Path:
+    """Where an array lies; names of layers have dots, and may be anything in a user's module."""
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.npy"
+
+
+def _seal(folder: Path, name: str) -> Path:
+    """Where an array's hash lies."""
+    return _file(folder, name).with_suffix(".json")
+
+
+def _is_sound(folder: Path, name: str) -> bool:
+    """Whether an array is there, as it was written."""
+    try:
+        return read_sealed(_seal(folder, name), must_be_sealed=True).get("hash") == _content_hash(_file(folder, name))
+    except (RunError, OSError, ValueError):
+        return False
+
+
+def _content_hash(path: Path) -> str:
+    """Hash of the hashes of an array's parts, which threads compute side by side."""
+    array = np.load(path, mmap_mode="r")
+
+    def hashed(rows: slice) -> bytes:
+        return hashlib.blake2b(np.ascontiguousarray(array[rows]).data, digest_size=16).digest()
+
+    parts = side_by_side(hashed, row_slices(len(array), HASHED_ROWS))
+    return hashlib.blake2b(f"{array.dtype} {array.shape}".encode() + b"".join(parts), digest_size=16).hexdigest()
+
+
+def _opened(path: Path) -> Tensor | StoredRows | np.ndarray:
+    """An array, in memory if it is small."""
+    if path.stat().st_size > IN_MEMORY:
+        return StoredRows(path)
+    return _as_rows(np.load(path))
+
+
+def _as_rows(array: np.ndarray) -> Tensor | np.ndarray:
+    """Features as a tensor; anything else as it is."""
+    return torch.from_numpy(array) if array.dtype == np.float32 else array
+
+
+def _prune(base: Path, *, keep: Path) -> None:
+    """Remove the tables that nobody used for longest while all of them take more than ``MOST_BYTES``."""
+    with contextlib.suppress(OSError):  # another process may be at the same
+        folders = sorted((path for path in base.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+        sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in folders}
+        excess = sum(sizes.values()) - MOST_BYTES
+        for path in folders:
+            if excess > 0 and path != keep:
+                shutil.rmtree(path, ignore_errors=True)
+                excess -= sizes[path]

@@ -1,0 +1,239 @@
+"""Open what is to be judged, whatever it is: a run, an encoder trained elsewhere, or a file of features."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.array_layout import Kind, to_samples
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.files import sha256_of
+from counterpoint.core.own_parts import is_origin
+from counterpoint.core.settings import LookSettings, SourceSettings
+from counterpoint.core.stored_rows import StoredRows, row_slices
+from counterpoint.core.validation import build
+from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
+from counterpoint.data.order import split_source
+from counterpoint.data.parts import of_classes
+from counterpoint.data.source import Source, source_of
+from counterpoint.data.sources import ALL, open_source
+from counterpoint.data.stores import RowsStore
+from counterpoint.engine.placement import place
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
+from counterpoint.evaluation.feature_tables import IN_MEMORY
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, FEATURES, Subject, beside, name_skipped, with_queries
+from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.evaluation.vector_table import READERS, Table, read_table
+from counterpoint.nn.encoders import CATALOGUE as ENCODERS
+from counterpoint.nn.foreign import ForeignEncoder, build_foreign, default_side
+from counterpoint.nn.trained import Encoder, EncoderCard
+
+SUFFIX_OF_GRAPH = ".onnx"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a user gave as samples; see ``protocol.evaluate``."""
+
+    data: Any = None
+    labels: Any = None
+    test_data: Any = None
+    test_labels: Any = None
+
+
+def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: Reporter) -> Subject:
+    """Open an encoder beside the samples that it is judged on.
+
+    Args:
+        subject: a run or its folder; an encoder from elsewhere, as a module or by a name of
+            ``nn.foreign.build_foreign``; or features (n, d), in memory or in a file that ``READERS`` read.
+        samples: None for ``data`` takes a run's own; features are their own samples.
+        look: weights and checkpoint of the encoder, what of the data is taken, where it computes.
+        reporter: shows progress.
+
+    Raises:
+        UsageError: not one of these, or a setting that has no effect on it.
+        DataError: data that cannot be used.
+    """
+    if samples.test_data is None and samples.test_labels is not None:
+        raise UsageError("test_labels= goes with test_data=")
+    is_foreign = is_encoder(subject)
+    given = [name for name in ("weights", "mean", "std") if getattr(look, name) is not None]
+    if given and not is_foreign:
+        raise UsageError(f"{given[0]} goes with an encoder from elsewhere (--encoder)")
+    if is_foreign:
+        found = _open_foreign(subject, samples, look, reporter)
+    elif not _is_features(subject):
+        data = {"data": samples.data, "labels": samples.labels}
+        found = open_trained(subject, **data, part=look.part, reporter=reporter)
+    else:
+        return _open_features(subject, samples, look)
+    if look.checkpoint is not None and found.folder is None:
+        raise UsageError("checkpoint goes with a run; an encoder from elsewhere has the weights of its file")
+    found.encoder.to(place(look.device, "fp32").torch_device)
+    if samples.test_data is None:
+        return found
+    return with_queries(found, samples.test_data, samples.test_labels, part=look.part, reporter=reporter)
+
+
+def one_checkpoint(subject: Subject, checkpoint: str | None) -> Subject:
+    """A subject with its encoder as it was at a checkpoint; None takes the last state.
+
+    Raises:
+        UsageError: no such checkpoint is kept, or all of them were asked for.
+    """
+    if checkpoint is None or subject.folder is None:
+        return subject
+    steps = steps_asked(subject.folder, checkpoint)
+    if len(steps) > 1:
+        raise UsageError(f"checkpoint must be one here; steps that are kept: {', '.join(map(str, steps))}")
+    encoder = encoder_at(subject.folder, subject.encoder, steps[0])
+    return replace(subject, encoder=encoder, is_own_record=False)
+
+
+def is_encoder(subject: Any) -> bool:
+    """Whether something is an encoder from elsewhere: a module, or the name of one.
+
+    >>> is_encoder("timm:resnet18"), is_encoder("runs/ncl")
+    (True, False)
+    """
+    if not isinstance(subject, str):
+        return isinstance(subject, nn.Module)
+    is_name = is_origin(subject) or subject in ENCODERS
+    return subject.endswith(SUFFIX_OF_GRAPH) or (is_name and not Path(subject).exists())
+
+
+def _is_features(subject: Any) -> bool:
+    """Whether something is an array or a table, or a file; a run is a folder."""
+    if isinstance(subject, str | Path):
+        return Path(subject).is_file()
+    return isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")
+
+
+def _open_foreign(encoder: str | nn.Module, samples: Samples, look: LookSettings, reporter: Reporter) -> Subject:
+    """An encoder from elsewhere with its samples, a share of which is held out."""
+    labels = samples.labels
+    if samples.data is None:
+        raise UsageError("an encoder from elsewhere has no samples of its own; give --data")
+    asked = {**SourceSettings().model_dump(), **look.part}
+    if look.image_size is None and (side := default_side(encoder)) is not None:
+        asked["image_size"] = side
+    in_memory = labels
+    if isinstance(labels, str | Path):
+        asked, in_memory = {**asked, "labels": str(labels)}, None
+    settings = build(SourceSettings, asked, "source")
+    source = open_source(samples.data, settings, labels=in_memory, progress=reporter.bar)
+    name_skipped(source, reporter)
+    known = build_foreign(encoder, source.shape, weights=look.weights)
+    for remark in known.remarks:
+        reporter.say(f"{known.name}: {remark}")
+    prepared = _encoder(known, source, look)
+    card = prepared.card
+    facts = {"encoder": known.name, "weights_sha256": known.weights_sha256, "in_shape": list(card.in_shape)}
+    facts |= {"mean": list(card.mean), "std": list(card.std), "remarks": list(known.remarks)}
+    split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
+    name = known.name if look.weights is None else f"{known.name} {Path(look.weights).stem}"
+    opens = settings.model_copy(update={"labels": "auto", "split": "auto", "classes": ALL})
+    return Subject(name, prepared, source, split, (source,), opens=opens, facts=facts)
+
+
+def _encoder(known: ForeignEncoder, source: Source, look: LookSettings) -> Encoder:
+    """With the preparation of its input: as asked, as its library has it, or none."""
+    channels = source.shape[0]
+    scale: dict[str, tuple[float, ...]] = {}
+    for name, asked, usual, neutral in (("mean", look.mean, known.mean, 0.0), ("std", look.std, known.std, 1.0)):
+        values = asked or usual or (neutral,) * channels
+        if len(values) != channels and asked is None:
+            values = (sum(values) / len(values),) * channels  # grey pictures, and values of three colours
+        if len(values) != channels or (name == "std" and min(values) <= 0):
+            raise UsageError(
+                f"{name} must be {channels} numbers{' > 0' * (name == 'std')}, got {len(values)}: {values}"
+            )
+        scale[name] = values
+    with torch.no_grad():
+        width = known.backbone(torch.zeros(2, *source.shape)).shape[1]
+    card = _card(known.name, source.kind, source.shape, width, **scale)
+    return Encoder(card, known.backbone, nn.Identity())
+
+
+def _card(name: str, kind: Kind, in_shape: tuple[int, ...], width: int, **scale: tuple[float, ...]) -> EncoderCard:
+    """Of an encoder without projector: its embedding is the representation at unit length."""
+    none: dict[str, Any] = {"projector": "none", "hidden": width, "features": width, "nonnegative": "none", "d0": None}
+    return EncoderCard(name, kind, in_shape, **scale, width=width, **none)
+
+
+def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subject:
+    """Features from anywhere: nothing is encoded."""
+    given = [name for name in ("split", "root", "image_size", "checkpoint") if getattr(look, name) is not None]
+    if samples.data is not None or given:
+        raise UsageError(
+            f"{['data', *given][samples.data is None]} goes with an encoder; features are all that is looked at"
+        )
+    source = _features_source(features, samples.labels, look.classes)
+    width = source.shape[0]
+    card = _card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
+    split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
+    facts = {"encoder": FEATURES, "in_shape": [width]}
+    subject = Subject(source.name, Encoder(card, nn.Identity(), nn.Identity()), source, split, (source,), facts=facts)
+    if samples.test_data is None:
+        return subject
+    queries = _features_source(samples.test_data, samples.test_labels, look.classes)
+    if queries.shape != source.shape:
+        raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both need as many")
+    return beside(subject, queries)
+
+
+def _features_source(features: Any, labels: Any, classes: str | None) -> Source:
+    """Features as samples, with their labels: given ones count more than those of the file."""
+    if isinstance(features, str | Path):
+        path = Path(features)
+        if path.suffix not in READERS:
+            raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
+        is_large = path.suffix == ".npy" and path.stat().st_size > IN_MEMORY
+        rows, names, own, name = (
+            (_checked(path), (), None, path.name) if is_large else (*_held(read_table(path)), path.name)
+        )
+        digest = sha256_of(path)
+    else:
+        table = features if isinstance(features, Table) else None
+        vectors = to_samples(features if table is None else table.vectors, "vectors", name="features")
+        rows, names, own = (vectors, (), None) if table is None else (vectors, table.names, table.labels)
+        name, digest = FEATURES, str(hash(vectors.numpy().tobytes()))
+    names = tuple(names) or tuple(map(str, range(len(rows))))
+    found = _labels(labels, names, own)
+    source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
+    return source if classes is None else of_classes(source, [each.strip() for each in classes.split(",")])
+
+
+def _held(table: Table) -> tuple[Tensor, tuple[str, ...], Sequence[str | None] | None]:
+    """Rows, names and labels of a table in memory."""
+    return torch.from_numpy(table.vectors), table.names, table.labels
+
+
+def _labels(labels: Any, names: Sequence[str], own: Sequence[str | None] | None) -> Labels | None:
+    """Labels that were given, or those of the table."""
+    if isinstance(labels, str | Path):
+        return labels_as_asked(str(labels), names, lambda: None)
+    if labels is not None:
+        return number_labels(labels, len(names))
+    return None if own is None else number_known(own)
+
+
+def _checked(path: Path) -> StoredRows:
+    """A table too large for the memory, read once to see that all of it is finite.
+
+    Raises:
+        DataError: no table of numbers, or rows that are not finite; the first is named.
+    """
+    try:
+        rows = StoredRows(path)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    for part in row_slices(len(rows), 1 << 14):
+        if not bool((is_finite := torch.isfinite(rows[part]).all(dim=1)).all()):
+            raise DataError(f"{path} must be finite, but row {part.start + int(is_finite.int().argmin())} is not")
+    return rows

@@ -1,0 +1,157 @@
+"""What is judged: an encoder, or features from anywhere, beside the samples it is judged on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import SourceSettings, TrainSettings, ViewSettings
+from counterpoint.core.validation import build
+from counterpoint.data.long_tail import is_thinned
+from counterpoint.data.order import Split
+from counterpoint.data.parts import joined
+from counterpoint.data.source import Source
+from counterpoint.data.sources import CATALOGUE as SETS
+from counterpoint.data.sources import open_source
+from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.data.views.own_views import OwnViews
+from counterpoint.data.views.presets import choose_preset, plan_views
+from counterpoint.engine.progress import Reporter
+from counterpoint.nn.encoders import initial_encoder
+from counterpoint.nn.foreign import build_foreign
+from counterpoint.nn.trained import Encoder, EncoderCard
+
+TEST = "test"  # what a named set calls its part for tests
+DEFAULT_HOLDOUT = 0.2  # where nobody held anything out
+FEATURES = "features"  # architecture of what is no encoder: its input is the representation
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An encoder beside the samples it is judged on.
+
+    Attributes:
+        name: what it is called.
+        encoder: trained, here or elsewhere; of features from anywhere it changes nothing.
+        source: the samples.
+        split: which of them were held out of training (for other data: held out of the bank).
+        sources: the samples by where they come from: ``source``; or bank and queries, whose samples ``source`` holds
+            one behind the other, and of which ``split`` has the second as held out.
+        folder: of the run; None for an encoder from elsewhere.
+        settings: every setting of the run; None for an encoder from elsewhere.
+        is_own_data: whether these are the samples the run was trained on.
+        is_own_record: whether what is found belongs into the run's own record: its own samples by its own labels, or
+            by labels given later to a run that had none.
+        own_views: the user's own views, if the run was trained with them and they are at hand.
+        opens: how its encoder takes samples of other data.
+        facts: for the record of an encoder from elsewhere: its weights and how its input is prepared.
+    """
+
+    name: str
+    encoder: Encoder
+    source: Source
+    split: Split
+    sources: tuple[Source, ...]
+    folder: RunFolder | None = None
+    settings: TrainSettings | None = None
+    is_own_data: bool = False
+    is_own_record: bool = False
+    own_views: OwnViews | None = None
+    opens: SourceSettings = field(default_factory=SourceSettings)
+    facts: Mapping[str, Any] | None = None
+
+    @property
+    def is_features(self) -> bool:
+        """Whether the samples are features already."""
+        return self.encoder.card.architecture == FEATURES
+
+    @property
+    def queries(self) -> Source | None:
+        """The samples that are asked about, where they are a source of their own and no part of a split."""
+        return self.sources[1] if len(self.sources) > 1 else None
+
+    @property
+    def has_views(self) -> bool:
+        """Whether the views are at hand: those that the run was trained with, or the usual ones of such samples."""
+        if self.settings is None:
+            return not self.is_features
+        return self.own_views is not None or self.settings.views.preset != CUSTOM
+
+    def views(self) -> ViewDrawer:
+        """Draws the views that the run was trained with; for an encoder from elsewhere those of the usual preset.
+
+        Raises:
+            UsageError: they were views of the user's own and are not at hand.
+        """
+        if self.settings is not None:
+            return view_drawer(self.settings, self.encoder.card, self.own_views)
+        preset, _ = choose_preset(self.source.kind, self.source.shape)
+        return _drawer(plan_views(ViewSettings(preset=preset)), self.encoder.card, seed=0)
+
+
+def view_drawer(settings: TrainSettings, card: EncoderCard, own: OwnViews | None = None) -> ViewDrawer:
+    """The views of a run, which may be the user's own."""
+    return _drawer(plan_views(settings.views) if own is None else own, card, settings.seed)
+
+
+def _drawer(plan: Any, card: EncoderCard, seed: int) -> ViewDrawer:
+    """Views as the encoder takes them."""
+    return ViewDrawer(plan, torch.tensor(card.mean), torch.tensor(card.std), seed)
+
+
+def untrained_backbone(subject: Subject) -> nn.Module | None:
+    """The encoder before training: the same architecture, the same seed. None for a user's own module, and features."""
+    card = subject.encoder.card
+    if card.architecture in (CUSTOM, FEATURES):
+        return None
+    if subject.settings is None:
+        return build_foreign(card.architecture, card.in_shape, seed=0).backbone
+    return initial_encoder(card.architecture, card.in_shape, subject.settings.seed, card.stem)
+
+
+def with_queries(subject: Subject, data: Any, labels: Any, *, part: Mapping[str, Any], reporter: Reporter) -> Subject:
+    """Ask about the samples of another source: all labelled samples of the subject's source are the bank.
+
+    Args:
+        subject: with the bank.
+        data: the queries; of a named set, its part for tests.
+        labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
+        part: the settings ``split``, ``classes`` and ``root`` of ``source``; ``split`` is the bank's.
+        reporter: shows progress while a folder is read.
+
+    Raises:
+        DataError: shapes or classes do not fit together.
+    """
+    chosen = {name: value for name, value in part.items() if name != "split"}
+    if isinstance(data, str) and data in SETS:
+        chosen["split"] = TEST
+    in_memory = labels
+    if isinstance(labels, str | Path):
+        chosen, in_memory = {**chosen, "labels": str(labels)}, None
+    asked = build(SourceSettings, {**subject.opens.model_dump(), **chosen}, "source")
+    queries = open_source(data, asked, labels=in_memory, progress=reporter.bar)
+    name_skipped(queries, reporter)
+    return beside(subject, queries)
+
+
+def beside(subject: Subject, queries: Source) -> Subject:
+    """A subject with queries of another source."""
+    source, num_bank = joined(subject.source, queries), len(subject.source)
+    thins = subject.settings is not None and is_thinned(subject.settings.source)
+    # What long-tailed training left out is left out here, too; what was held out of training for queries is not.
+    bank = subject.split.train if subject.is_own_data and thins else torch.arange(num_bank)
+    split = Split(bank, num_bank + torch.arange(len(queries)))
+    return replace(subject, source=source, split=split, is_own_record=False, sources=(subject.source, queries))
+
+
+def name_skipped(source: Source, reporter: Reporter) -> None:
+    """Say which files were left out."""
+    for item in source.skipped:
+        reporter.say(f"skipped {item.name}: {item.reason}")
+    if source.skipped:
+        reporter.say(f"skipped {len(source.skipped)} of {len(source.skipped) + len(source)} files")

@@ -1,0 +1,93 @@
+"""What a layer of an encoder gives for samples: representation, embedding and their parts, or any named module."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.nn.trained import Encoder
+
+REPRESENTATION, EMBEDDING, PROJECTED, SUBVECTOR = "representation", "embedding", "projected", "subvector"
+OUTPUTS = (REPRESENTATION, EMBEDDING, PROJECTED, SUBVECTOR)
+POOLED_AXES = {2: (), 3: (1,), 4: (2, 3)}  # by the number of axes: vectors, tokens (n, t, c), maps (n, c, h, w)
+
+
+class LayerReader:
+    """Passes samples through an encoder once and reads several of its layers.
+
+    Args:
+        encoder: as it is; hooks are removed again by ``close``.
+        names: ``representation``; ``embedding``, as the loss compared it, of unit length; ``projected``, the embedding
+            before its output map; ``subvector``, the dimensions of that which the output map keeps; or a module of the
+            backbone by its name, whose maps or tokens are averaged.
+
+    Raises:
+        UsageError: there is no such layer, or it would be another one.
+
+    >>> from counterpoint.nn.trained import EncoderCard
+    >>> card = EncoderCard("mlp", "vectors", (2,), (0.0, 0.0), (1.0, 1.0), 2, "none", 2, 2, "none", None)
+    >>> reader = LayerReader(Encoder(card, nn.Sequential(nn.Identity(), nn.ReLU()), nn.Identity()), ["0"])
+    >>> reader(torch.tensor([[3.0, -4.0]]))["0"]
+    tensor([[ 3., -4.]])
+    """
+
+    def __init__(self, encoder: Encoder, names: Sequence[str]) -> None:
+        self._encoder, self._names = encoder, tuple(names)
+        self._seen = threading.local()  # several threads may pass samples at a time
+        modules = dict(encoder.backbone.named_modules())
+        inner = [name for name in names if name not in OUTPUTS]
+        for name in inner:
+            if name not in modules or not name:
+                raise unknown_name("layer", name, [*OUTPUTS, *filter(None, modules)])
+        if SUBVECTOR in names and encoder.card.d0 is None:
+            raise UsageError("the encoder has no sub-vector: its loss saw all dimensions; use projected")
+        self._handles = [modules[name].register_forward_hook(self._keep(name)) for name in inner]
+
+    def __enter__(self) -> "LayerReader":
+        """Nothing more is needed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the hooks."""
+        self.close()
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+
+    @torch.no_grad()
+    def __call__(self, samples: Tensor) -> dict[str, Tensor]:
+        """Layers by name (n, d), float32 on the CPU.
+
+        Args:
+            samples: raw, as a source stores them.
+        """
+        return self.of_views(self._encoder.prepare(samples))
+
+    @torch.no_grad()
+    def of_views(self, views: Tensor) -> dict[str, Tensor]:
+        """The same of input that is prepared already."""
+        encoder = self._encoder
+        self._seen.found = {}
+        r = encoder.backbone(views.to(encoder.device))
+        found = {REPRESENTATION: r, **self._seen.found}
+        if {EMBEDDING, PROJECTED, SUBVECTOR} & set(self._names):
+            found[PROJECTED] = encoder.projector(r)
+            found[SUBVECTOR] = found[PROJECTED][:, : encoder.card.d0]
+            found[EMBEDDING] = encoder.output_map(found[PROJECTED])
+        return {name: found[name].float().cpu() for name in self._names}
+
+    def _keep(self, name: str) -> Any:
+        """A hook that keeps what a module gives."""
+
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if not isinstance(output, Tensor) or output.ndim not in POOLED_AXES:
+                raise UsageError(f"layer {name} gives no vectors, tokens or maps; choose another one")
+            axes = POOLED_AXES[output.ndim]
+            self._seen.found[name] = output.mean(dim=axes) if axes else output
+
+        return hook
