@@ -15,7 +15,7 @@ from counterpoint.nn.resnet import ResNet, stem_for
 
 
 def check_timm_name(name: str) -> Any:
-    """Require a name that timm knows, and return timm.
+    """Require a name that timm knows, with or without the tag of published weights, and return timm.
 
     Raises:
         UsageError: timm is not installed, or does not know the name.
@@ -26,7 +26,9 @@ def check_timm_name(name: str) -> Any:
         raise UsageError(
             f"encoder timm:{name} needs timm; install it with: pip install 'counterpoint[vision]'"
         ) from None
-    known = timm.list_models()
+    # A tag, as in `vit_small_patch16_224.dino`, changes no layer: it says how the images were normalised.
+    model, _, tag = name.partition(".")
+    known = timm.list_pretrained(f"{model}.*") if tag else timm.list_models()
     if name not in known:
         raise UsageError(f"timm has no model {name!r}{nearest(name, known)}")
     return timm
@@ -125,14 +127,9 @@ def build_encoder(name: str, in_shape: Shape, stem: str = "auto") -> nn.Module:
     Raises:
         UsageError: unknown name, or an encoder for another kind of sample.
     """
-    kind: Kind = "vectors" if len(in_shape) == 1 else "images"
-    is_timm = name.startswith(TIMM_PREFIX)
     check_encoder_name(name)
-    needed: Kind = "images" if is_timm else CATALOGUE[name].kind
-    if kind != needed:
-        fitting = [other for other, entry in CATALOGUE.items() if entry.kind == kind]
-        raise UsageError(f"encoder {name!r} takes {needed}, but the data are {kind}; use {', '.join(fitting)}")
-    if is_timm:
+    check_kind(name, in_shape)
+    if name.startswith(TIMM_PREFIX):
         return with_pooling(build_timm(name.removeprefix(TIMM_PREFIX), in_shape), in_shape)
     chosen = stem_for(*in_shape[1:]) if stem == "auto" and has_stem(name) else stem
     return CATALOGUE[name].build(in_shape, chosen)
@@ -148,6 +145,19 @@ def check_encoder_name(name: str) -> None:
         check_timm_name(name.removeprefix(TIMM_PREFIX))
     elif name not in CATALOGUE:
         raise unknown_name("encoder", name, [*CATALOGUE, TIMM_PREFIX + "NAME"])
+
+
+def check_kind(name: str, in_shape: Shape) -> None:
+    """Require an encoder for samples of a shape; those of other libraries are for images.
+
+    Raises:
+        UsageError: images for an encoder of vectors, or the other way round.
+    """
+    kind: Kind = "vectors" if len(in_shape) == 1 else "images"
+    needed: Kind = CATALOGUE[name].kind if name in CATALOGUE else "images"
+    if kind != needed:
+        fitting = [other for other, entry in CATALOGUE.items() if entry.kind == kind]
+        raise UsageError(f"encoder {name!r} takes {needed}, but the data are {kind}; use {', '.join(fitting)}")
 
 
 def initial_encoder(name: str, in_shape: Shape, seed: int, stem: str = "auto") -> nn.Module:

@@ -1,17 +1,11 @@
-"""Arrays and lists out of files that were pickled, without unpickling: the file is read as text is, not run.
+"""Arrays and lists out of files that were pickled, without unpickling (``core/pickle_walk.py`` says how).
 
-A pickled file is a program for a stack machine that may name any function and call it. Here its opcodes are listed
-(``pickletools.genops`` parses and runs nothing) and followed by a machine of our own that knows plain values only:
-text, bytes, whole numbers, lists, tuples, dictionaries, and byte arrays as NumPy writes them. The few names that such
-an array takes are literals of this file and stand for nothing but the steps written here; no module is imported, no
-attribute is looked up, no function of the file's choosing is called. Whatever else a file asks for is refused.
+Byte arrays as NumPy writes them are known here. The few names that such an array takes are literals of this file and
+stand for nothing but the steps written here. Whatever else a file asks for is refused.
 """
 
 import io
 import math
-import pickletools
-import reprlib
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,20 +14,13 @@ from typing import Any
 import numpy as np
 
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.pickle_walk import MALFORMED, PLAIN_STEPS, Machine, Name, Step, follow, name_of, short
 from counterpoint.core.user_files import read_regular
 
 MAX_BYTES = 1 << 29  # CIFAR-100's training file, the largest of its kind, has 155 MB
 MAX_OPCODES = 2_000_000  # CIFAR-100's has 400,000
 MAX_AXES = 8
-MAX_SHOWN = 80  # characters of a file's own text in an error
 BYTE_CODES = ("u1", "uint8", "|u1", "B")
-
-
-@dataclass(frozen=True)
-class _Name:
-    """A function or class that a file names; never looked up."""
-
-    text: str
 
 
 @dataclass
@@ -50,10 +37,6 @@ class _Bytes:
     array: np.ndarray | None = None
 
 
-class _Mark:
-    """Where a group begins on the stack."""
-
-
 def read_pickled(path: Path) -> dict[str, Any]:
     """Read a pickled dictionary of byte arrays, lists, numbers and text.
 
@@ -68,144 +51,73 @@ def read_pickled(path: Path) -> dict[str, Any]:
     """
     try:
         content = read_regular(path, MAX_BYTES)
-        with warnings.catch_warnings(action="ignore"):  # the parser's own, about odd escapes in damaged text
-            found = _follow(content)
+        found = follow(io.BytesIO(content), STEPS, MAX_OPCODES)
         if not isinstance(found, dict):
             raise ValueError("it should hold a dictionary")
         texts: dict[int, str] = {}
         return {str(key): _leaf(value, texts) for key, value in found.items()}
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+    except MALFORMED as error:
         raise DataError(f"{path} cannot be read as plain data: {first_line(error)}; it is never unpickled") from None
 
 
-def _follow(content: bytes) -> Any:
-    """Follow the opcodes from the first to STOP; what then lies on top of the stack."""
-    machine = _Machine()
-    for number, (opcode, argument, _) in enumerate(pickletools.genops(io.BytesIO(content))):
-        if number > MAX_OPCODES:
-            raise ValueError(f"more than {MAX_OPCODES:,} steps")
-        if opcode.name == "STOP":
-            return machine.pop()
-        if opcode.name in VALUES:
-            machine.stack.append(argument)
-            continue
-        # What is in neither table is refused: INST, OBJ, NEWOBJ, EXT1, PERSID and whatever comes with later protocols.
-        step = STEPS.get(opcode.name)
-        if step is None:
-            raise ValueError(f"step {opcode.name} has no place in plain data")
-        step(machine, argument)
-    raise ValueError("no end")
-
-
-class _Machine:
-    """Stack and memory of plain values."""
-
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
-        self.memory: dict[int, Any] = {}
-        self.num_encoded = 0
-
-    def encoded(self, text: str) -> bytes:
-        """Bytes that were written as text; one text that is named often makes more of them than the file has."""
-        self.num_encoded += len(text)
-        if self.num_encoded > MAX_BYTES:
-            raise ValueError(f"its texts make more than {MAX_BYTES:,} bytes")
-        return text.encode("latin-1")
-
-    def pop(self) -> Any:
-        """Take the top value, which must not be a mark."""
-        value = self.stack.pop()
-        if isinstance(value, _Mark):
-            raise ValueError("a group without its values")
-        return value
-
-    def pop_group(self) -> list[Any]:
-        """Take all values above the last mark, and the mark."""
-        group = []
-        while not isinstance(self.stack[-1], _Mark):
-            group.append(self.stack.pop())
-        self.stack.pop()
-        return group[::-1]
-
-    def top(self, kind: type) -> Any:
-        """The top value, which must be of one kind."""
-        if not isinstance(self.stack[-1], kind):
-            raise TypeError(f"a {kind.__name__} is missing")
-        return self.stack[-1]
-
-
-def _append(machine: _Machine, values: list[Any]) -> None:
+def _append(machine: Machine, values: list[Any]) -> None:
     machine.top(list).extend(values)
 
 
-def _set_items(machine: _Machine, values: list[Any]) -> None:
+def _set_items(machine: Machine, values: list[Any]) -> None:
     if len(values) % 2 or not all(isinstance(key, str | bytes | int) for key in values[::2]):
         raise ValueError("keys must be text")
     keys = [key.decode("latin-1") if isinstance(key, bytes) else key for key in values[::2]]
     machine.top(dict).update(zip(keys, values[1::2], strict=True))
 
 
-def _tuple(count: int) -> Callable[[_Machine, Any], None]:
-    """Step that joins the top values to a tuple."""
-    return lambda machine, _: machine.stack.append(tuple([machine.pop() for _ in range(count)][::-1]))
-
-
-def _name(machine: _Machine, text: str) -> None:
-    # GLOBAL's argument is "module name", with a blank.
-    module, _, name = text.replace(" ", ".").rpartition(".")
-    full = f"{module}.{name}"
+def _name(machine: Machine, text: str | None) -> None:
+    full = name_of(machine, text)
     if full not in CALLS and full not in CLASSES:
-        raise ValueError(f"it names {_short(full)}, and a file may call nothing")
-    machine.stack.append(_Name(full))
+        raise ValueError(f"it names {short(full)}, and a file may call nothing")
+    machine.stack.append(Name(full))
 
 
-def _named_by_stack(machine: _Machine, _: Any) -> None:
-    name, module = machine.pop(), machine.pop()
-    if not isinstance(name, str) or not isinstance(module, str):
-        raise TypeError("a name that is no text")
-    _name(machine, f"{module}.{name}")
-
-
-def _reduce(machine: _Machine, _: Any) -> None:
+def _reduce(machine: Machine, _: Any) -> None:
     arguments, name = machine.pop(), machine.pop()
     # CLASSES may be named, as arguments, but not called.
-    if not isinstance(name, _Name) or name.text not in CALLS or not isinstance(arguments, tuple):
+    if not isinstance(name, Name) or name.text not in CALLS or not isinstance(arguments, tuple):
         raise ValueError("a file may call nothing")
     machine.stack.append(CALLS[name.text](machine, arguments))
 
 
-def _build(machine: _Machine, _: Any) -> None:
+def _build(machine: Machine, _: Any) -> None:
     """Complete an array; a type's further state (byte order) says nothing about bytes."""
     state = machine.pop()
     if isinstance(machine.stack[-1], _TypeCode):
         return
     # ndarray.__setstate__: version, shape, type, order, bytes.
     _, shape, code, is_fortran, raw = state
-    raw = machine.encoded(raw) if isinstance(raw, str) else raw  # Python 2 wrote bytes as text
+    raw = machine.encoded(raw, MAX_BYTES) if isinstance(raw, str) else raw  # Python 2 wrote bytes as text
     machine.top(_Bytes).array = _array(raw, shape, code, order="F" if is_fortran else "C")
 
 
-def _new_array(machine: _Machine, arguments: tuple[Any, ...]) -> _Bytes:
+def _new_array(machine: Machine, arguments: tuple[Any, ...]) -> _Bytes:
     return _Bytes()
 
 
-def _new_type(machine: _Machine, arguments: tuple[Any, ...]) -> _TypeCode:
+def _new_type(machine: Machine, arguments: tuple[Any, ...]) -> _TypeCode:
     if not isinstance(arguments[0], str):
         raise TypeError("an element type that is no text")
     return _TypeCode(arguments[0])
 
 
-def _from_buffer(machine: _Machine, arguments: tuple[Any, ...]) -> _Bytes:
+def _from_buffer(machine: Machine, arguments: tuple[Any, ...]) -> _Bytes:
     raw, code, shape, order = arguments
     return _Bytes(_array(raw, shape, code, order=order))
 
 
-def _encoded(machine: _Machine, arguments: tuple[Any, ...]) -> bytes:
+def _encoded(machine: Machine, arguments: tuple[Any, ...]) -> bytes:
     """Bytes as Python 3 writes them for Python 2: text and the name of its encoding, which is Latin-1."""
     text, encoding = arguments
     if encoding.lower() not in ("latin1", "latin-1"):
-        raise ValueError(f"bytes encoded as {_short(encoding)}")
-    return machine.encoded(text)
+        raise ValueError(f"bytes encoded as {short(encoding)}")
+    return machine.encoded(text, MAX_BYTES)
 
 
 def _array(raw: Any, shape: Any, code: Any, *, order: Any) -> np.ndarray:
@@ -215,7 +127,7 @@ def _array(raw: Any, shape: Any, code: Any, *, order: Any) -> np.ndarray:
     # type(...) is int: True is an int, too. The product is Python's, which does not overflow.
     is_shape = isinstance(shape, tuple) and len(shape) <= MAX_AXES
     if not (is_shape and all(type(length) is int and length >= 0 for length in shape)) or math.prod(shape) != len(raw):
-        raise ValueError(f"an array of shape {_short(shape)} with {len(raw):,} bytes")
+        raise ValueError(f"an array of shape {short(shape)} with {len(raw):,} bytes")
     return np.frombuffer(raw, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
 
 
@@ -240,60 +152,19 @@ def _atom(value: Any, texts: dict[int, str]) -> str | int | None:
     raise ValueError(f"a {type(value).__name__} where text or a number should be")
 
 
-def _short(value: Any) -> str:
-    """A value in one line of bounded length."""
-    return BRIEF.repr(value)[:MAX_SHOWN]
-
-
-BRIEF = reprlib.Repr()  # of values nested without end: a tuple that holds another twice, and so on, doubles each time
-BRIEF.maxlevel, BRIEF.maxstring, BRIEF.maxother = 2, MAX_SHOWN, MAX_SHOWN
-VALUES = frozenset(
-    [
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG1",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "BINUNICODE",
-        "SHORT_BINUNICODE",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-        "BYTEARRAY8",
-    ]
-)
-STEPS: Mapping[str, Callable[[_Machine, Any], None]] = {
-    "PROTO": lambda machine, _: None,
-    "FRAME": lambda machine, _: None,
-    "NONE": lambda machine, _: machine.stack.append(None),
-    "NEWTRUE": lambda machine, _: machine.stack.append(True),
-    "NEWFALSE": lambda machine, _: machine.stack.append(False),
-    "MARK": lambda machine, _: machine.stack.append(_Mark()),
-    "EMPTY_DICT": lambda machine, _: machine.stack.append({}),
-    "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
-    "EMPTY_TUPLE": lambda machine, _: machine.stack.append(()),
-    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.pop_group())),
-    "TUPLE1": _tuple(1),
-    "TUPLE2": _tuple(2),
-    "TUPLE3": _tuple(3),
+STEPS: Mapping[str, Step] = {
+    **PLAIN_STEPS,
     "APPEND": lambda machine, _: _append(machine, [machine.pop()]),
     "APPENDS": lambda machine, _: _append(machine, machine.pop_group()),
     "SETITEM": lambda machine, _: _set_items(machine, [machine.pop(), machine.pop()][::-1]),
     "SETITEMS": lambda machine, _: _set_items(machine, machine.pop_group()),
-    "BINPUT": lambda machine, place: machine.memory.__setitem__(place, machine.stack[-1]),
-    "LONG_BINPUT": lambda machine, place: machine.memory.__setitem__(place, machine.stack[-1]),
-    # MEMOIZE (protocol 4) numbers places by itself, in the order of use.
-    "MEMOIZE": lambda machine, _: machine.memory.__setitem__(len(machine.memory), machine.stack[-1]),
-    "BINGET": lambda machine, place: machine.stack.append(machine.memory[place]),
-    "LONG_BINGET": lambda machine, place: machine.stack.append(machine.memory[place]),
     "GLOBAL": _name,
-    "STACK_GLOBAL": _named_by_stack,
+    "STACK_GLOBAL": _name,
     "REDUCE": _reduce,
     "BUILD": _build,
 }
 CLASSES = frozenset({"numpy.ndarray"})
-CALLS: Mapping[str, Callable[[_Machine, tuple[Any, ...]], Any]] = {
+CALLS: Mapping[str, Callable[[Machine, tuple[Any, ...]], Any]] = {
     # Under both names: NumPy 2 renamed numpy.core to numpy._core.
     "numpy.core.multiarray._reconstruct": _new_array,
     "numpy._core.multiarray._reconstruct": _new_array,

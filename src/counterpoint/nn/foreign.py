@@ -1,0 +1,257 @@
+"""Encoders that were trained elsewhere: the architecture, a file of weights, and the input they expect."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.errors import UsageError, nearest, unknown_name
+from counterpoint.core.files import sha256_of
+from counterpoint.core.own_parts import is_origin, load_part
+from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
+from counterpoint.nn.encoders import CATALOGUE, TIMM_PREFIX, check_kind, has_stem, own_copy, with_pooling
+from counterpoint.nn.foreign_weights import FittedWeights, fit_weights, read_weights, share_of
+from counterpoint.nn.library_encoders import LIBRARIES, Habit
+from counterpoint.nn.onnx_encoder import OnnxEncoder
+from counterpoint.nn.resnet import STEMS, stem_for
+
+ONNX_SUFFIX = ".onnx"
+WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar")
+COLOURS = 3
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ForeignEncoder:
+    """An encoder that no run of ours has trained, ready to be evaluated.
+
+    Attributes:
+        name: as asked for; the class of a module that the caller passed.
+        backbone: maps images (n, c, h, w) or vectors (n, d) to (n, width); in evaluation mode, a copy where it was the
+            caller's.
+        mean: that its input was made with, per channel of values in [0, 1]; None where nothing is known.
+        std: the deviation, likewise.
+        weights_sha256: of the file of weights; None where there was none.
+        remarks: one line each, such as the prefix that was taken and what was left aside.
+    """
+
+    name: str
+    backbone: nn.Module
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    weights_sha256: str | None
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to build an encoder: weights say which of several it is.
+
+    Attributes:
+        shape: of the samples it is built for: grey images may go to an encoder of colour images.
+        stem: of a ResNet; empty where there is no choice.
+    """
+
+    shape: Shape
+    stem: str = ""
+
+
+class GreyAsColour(nn.Module):
+    """A module for colour images that also takes grey ones, as three equal channels."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, images: Tensor) -> Tensor:
+        """What the module returns for images (n, 1, h, w) or (n, 3, h, w)."""
+        return self.body(images.expand(-1, COLOURS, -1, -1))
+
+
+def build_foreign(
+    encoder: str | nn.Module, in_shape: Shape, *, weights: str | Path | None = None, seed: int = 0
+) -> ForeignEncoder:
+    """Build an encoder by name, or copy the caller's, and fill it with a file's weights.
+
+    Args:
+        encoder: a name of our catalogue; ``timm:NAME``, ``torchvision:NAME``, ``lightly:NAME`` or ``solo-learn:NAME``;
+            a file ``.onnx``; ``package.module:name`` of the user's own; or a module.
+        in_shape: (channels, height, width) of the images, or (features,).
+        weights: a safetensors file or a checkpoint of ``torch.save``, of any framework; None for random weights.
+        seed: of random weights.
+
+    Raises:
+        UsageError: unknown name, a library that is not installed, samples that the encoder cannot take, or weights
+            that are not its own.
+        RunError: the file of weights cannot be read.
+    """
+    require_float32()
+    with usual_modes():
+        if isinstance(encoder, nn.Module):
+            known = _filled(own_copy(encoder), type(encoder).__name__, in_shape, weights)
+        elif encoder.endswith(ONNX_SUFFIX):
+            known = _from_onnx(encoder, in_shape, weights)
+        elif is_origin(encoder) and _library_of(encoder) is None:
+            with own_draws(seed):
+                module = _own_part(encoder)
+            known = _filled(module, encoder, in_shape, weights)
+        else:
+            known = _by_name(encoder, in_shape, weights, seed)
+    known.backbone.eval()
+    return known
+
+
+def default_side(encoder: str | nn.Module) -> int | None:
+    """Side in pixels of the images that an encoder was made for, where its library or file says; None for any.
+
+    Raises:
+        UsageError: unknown name, or a library that is not installed.
+    """
+    if isinstance(encoder, nn.Module):
+        return None
+    if encoder.endswith(ONNX_SUFFIX):
+        return OnnxEncoder(encoder).side
+    return _habit(encoder).side
+
+
+def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) -> ForeignEncoder:
+    """An encoder of the catalogue or of a library."""
+    if _library_of(name) is None and name not in CATALOGUE:
+        raise _unknown(name)
+    check_kind(name, in_shape)
+    plans, tensors = _plans(name, in_shape, weights is not None), read_weights(weights) if weights else None
+    plan = _best_plan(name, plans, tensors)
+    module = _built(name, seed, plan)
+    fitted = fit_weights(module, tensors, str(weights)) if tensors is not None else None
+    is_colour = plan.shape != in_shape
+    backbone = with_pooling(GreyAsColour(module) if is_colour else module, in_shape)
+    habit = _habit(name)
+    # A mean of three colours says nothing of an encoder that was built for grey images.
+    is_known = habit.mean is not None and len(habit.mean) == plan.shape[0]
+    remarks = [*(fitted.remarks if fitted else [f"random weights (seed {seed})"])]
+    remarks += _of_plan(name, plan, habit, fitted) + (["grey images as three equal channels"] if is_colour else [])
+    return ForeignEncoder(
+        name,
+        backbone,
+        habit.mean if is_known else None,
+        habit.std if is_known else None,
+        sha256_of(Path(weights)) if weights else None,
+        tuple(remarks),
+    )
+
+
+def _plans(name: str, in_shape: Shape, has_weights: bool) -> list[Plan]:
+    """Ways to build an encoder, the one that fits the samples first."""
+    library = _library_of(name)
+    if len(in_shape) == 1:
+        return [Plan(in_shape)]
+    in_colour = (COLOURS, *in_shape[1:])
+    shapes = [in_shape, in_colour] if in_shape[0] == 1 and has_weights else [in_shape]
+    if library and library != TIMM_PREFIX:
+        shapes = [in_colour]  # these libraries' models are for colour images
+    stems = [""]
+    if has_stem(name) or (library and LIBRARIES[library].has_stem):
+        usual = stem_for(*in_shape[1:])
+        stems = [usual, *(stem for stem in STEMS if stem != usual and has_weights)]
+    return [Plan(shape, stem) for shape in shapes for stem in stems]
+
+
+def _best_plan(name: str, plans: list[Plan], tensors: Mapping[str, Tensor] | None) -> Plan:
+    """The plan that has most of its weights in a file; the first where none has more."""
+    if tensors is None or len(plans) == 1:
+        return plans[0]
+    with torch.device("meta"):  # names and shapes are all that is asked for
+        return max(plans, key=lambda plan: share_of(_built(name, 0, plan), tensors))
+
+
+def _built(name: str, seed: int, plan: Plan) -> nn.Module:
+    """An untrained encoder."""
+    library = _library_of(name)
+    with own_draws(seed):
+        if library:
+            return LIBRARIES[library].build(name.removeprefix(library), plan.shape, plan.stem)
+        return CATALOGUE[name].build(plan.shape, plan.stem)
+
+
+def _of_plan(name: str, plan: Plan, habit: Habit, fitted: FittedWeights | None) -> list[str]:
+    """What a file does not say, and was decided here."""
+    remarks = []
+    if fitted and plan.stem:
+        remarks.append(f"{plan.stem} stem")
+    if fitted and fitted.is_respelled and plan.stem == "small" and name in CATALOGUE:
+        remarks.append("its first convolution pads by 1, which no file says; solo-learn's by 2: solo-learn:resnet18")
+    if fitted and name.startswith(TIMM_PREFIX) and "." not in name and habit.mean:
+        remarks.append(
+            f"input as timm's own weights of this name take it (mean {', '.join(f'{each:g}' for each in habit.mean)}); "
+            "for others give their tag, as in timm:vit_small_patch16_224.dino"
+        )
+    return remarks
+
+
+def _from_onnx(path: str, in_shape: Shape, weights: str | Path | None) -> ForeignEncoder:
+    """A network that brings its weights along."""
+    if weights:
+        raise UsageError(f"encoder {path} has its own weights; leave out {weights}")
+    module = OnnxEncoder(path)
+    first, *others = module.outputs
+    left = (f"left aside: output {', '.join(others)}",) if others else ()
+    backbone = with_pooling(module, in_shape)
+    return ForeignEncoder(path, backbone, None, None, sha256_of(Path(path)), (f"took output {first}", *left))
+
+
+def _filled(module: nn.Module, name: str, in_shape: Shape, weights: str | Path | None) -> ForeignEncoder:
+    """A module of the user's, with its own weights or a file's."""
+    fitted = fit_weights(module, read_weights(weights), str(weights)) if weights else None
+    digest = sha256_of(Path(weights)) if weights else None
+    remarks = fitted.remarks if fitted else ("weights as the module has them",)
+    return ForeignEncoder(name, with_pooling(module, in_shape), None, None, digest, remarks)
+
+
+def _own_part(name: str) -> nn.Module:
+    """What the user's function returns.
+
+    Raises:
+        UsageError: there is no such function, or it returns no module.
+    """
+    try:
+        return load_part("encoder", name, _as_module).part
+    except UsageError:
+        hint = nearest(name.partition(":")[0] + ":", LIBRARIES)
+        if hint:
+            raise UsageError(f"unknown encoder {name!r}{hint}") from None
+        raise
+
+
+def _as_module(part: Any) -> nn.Module:
+    """Require a module.
+
+    Raises:
+        UsageError: something else.
+    """
+    if not isinstance(part, nn.Module):
+        raise UsageError(f"the encoder must be a torch module, got {type(part).__name__}")
+    return part
+
+
+def _library_of(name: str) -> str | None:
+    """The prefix of a library that a name begins with."""
+    return next((prefix for prefix in LIBRARIES if name.startswith(prefix)), None)
+
+
+def _habit(name: str) -> Habit:
+    """What a library says of the input of one of its models."""
+    library = _library_of(name)
+    return LIBRARIES[library].habit(name.removeprefix(library)) if library else Habit()
+
+
+def _unknown(name: str) -> UsageError:
+    """The error for a name that nothing has."""
+    if name.endswith(WEIGHT_SUFFIXES):
+        return UsageError(
+            f"encoder {name!r} is a file of weights; give it as weights, and its architecture as the encoder"
+        )
+    forms = [*CATALOGUE, *LIBRARIES, f"FILE{ONNX_SUFFIX}", "package.module:name"]
+    return unknown_name("encoder", name, forms)

@@ -1,0 +1,311 @@
+"""Weights of other programs: read without unpickling, found under whatever prefix they have, loaded whole or not.
+
+No list of frameworks: the prefix is the one under which a file has every weight of the module with its shape, in one of
+the spellings of ``weight_layouts``. Where several have (student and teacher, an encoder and its momentum copy), the
+order is ``PREFERENCE``.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from counterpoint.core.errors import RunError, UsageError, first_line
+from counterpoint.core.user_files import open_regular
+from counterpoint.nn.encoders import Pooled
+from counterpoint.nn.library_encoders import LIBRARIES
+from counterpoint.nn.torch_files import NOT_READABLE, ForeignCallError, is_torch_file, read_torch_file
+from counterpoint.nn.weight_layouts import spellings
+
+MAX_NAMED = 3  # names in a remark
+EXTRA_TOKENS = (1, 0, 2, 5)  # of a transformer, beside the patches: for the class, for distillation, registers
+# What a norm counts for its own use, and tables that a transformer computes when it is built.
+BOOKKEEPING = ("num_batches_tracked", "relative_position_index", "relative_coords_table", "attn_mask")
+# Which of several whole encoders is taken, by the words of its prefix: the first that is found. The published figures
+# of DINO are its teacher's; those of MoCo and BYOL the online encoder's, not its momentum copy's.
+PREFERENCE = (
+    {"teacher"},
+    {"ema", "swa", "average", "averaged"},
+    set[str](),
+    {"student"},
+    {"momentum", "k", "key", "target"},
+)
+REMEDY = (
+    "if you trust it, write its weights once as safetensors: safetensors.torch.save_file(torch.load(file, "
+    "weights_only=False)['state_dict'], 'weights.safetensors')"
+)
+
+
+@dataclass(frozen=True)
+class FittedWeights:
+    """What was loaded.
+
+    Attributes:
+        prefix: what stands before the names in the file, with a dot at its end; empty where nothing does.
+        num_loaded: tensors that were loaded.
+        is_respelled: whether the file has another layout's names.
+        remarks: one line each.
+    """
+
+    prefix: str
+    num_loaded: int
+    is_respelled: bool
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which tensors of a file stand for which weights of a module, under one prefix and in one spelling."""
+
+    prefix: str
+    keys: Mapping[str, str]  # the file's names by the module's; with the same shape
+    others: Mapping[str, str]  # the same, of another shape
+    is_respelled: bool
+
+    @property
+    def rank(self) -> int:
+        """Place of the prefix in ``PREFERENCE``."""
+        words = set(re.split(r"[._]", self.prefix.lower()))
+        places = [place for place, known in enumerate(PREFERENCE) if words & known]
+        return places[0] if places else PREFERENCE.index(set())
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file or a checkpoint of ``torch.save``, by flat dotted names; nothing is unpickled.
+
+    Raises:
+        RunError: it cannot be read, is damaged or no such file, or asks to call what it names.
+    """
+    path = Path(path)
+    try:
+        with open_regular(path) as file:
+            start = file.read(64)
+        if is_torch_file(start):
+            tensors = read_torch_file(path)
+        elif start[8:9] == b"{":
+            tensors = load_file(path)
+        else:
+            raise ValueError("neither safetensors nor a file of torch.save" if start else "the file is empty")
+        if not tensors:
+            raise ValueError("no dictionary in it holds tensors by name")
+        return tensors
+    except ForeignCallError as error:
+        raise RunError(f"{path} asks to call {error}, and nothing in a file is ever run; {REMEDY}") from None
+    except (SafetensorError, *NOT_READABLE) as error:
+        raise RunError(f"no weights can be read from {path}: {first_line(error)}") from None
+
+
+def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> FittedWeights:
+    """Load a file's weights into a module, all of the module's or none.
+
+    Args:
+        module: gets the weights in place; its own numbers decide on dtype and device.
+        tensors: as ``read_weights`` returns them.
+        origin: what errors call the file.
+
+    Raises:
+        UsageError: the file lacks weights of the module, or has others, or more blocks; or a weight is not finite.
+    """
+    bare = module.body if isinstance(module, Pooled) else module
+    wanted = _wanted(bare)
+    if not wanted:
+        raise UsageError(f"{origin}: the encoder has no weights to load")
+    matches = _matches(bare, wanted, tensors)
+    whole = [match for match in matches if len(match.keys) == len(wanted)]
+    if not whole:
+        raise UsageError(f"{origin} does not fit the encoder: {_misfit(matches, wanted, tensors)}")
+    chosen = whole[0]
+    left = _left_aside(whole, tensors)
+    other = _part_of_another(chosen, left)
+    if other is not None:
+        raise UsageError(
+            f"{origin} is of another network: it has all {len(wanted)} tensors of the encoder, and {other} in or "
+            f"beside its blocks{_nearest(tensors)}"
+        )
+    _check_finite(chosen, tensors, origin)
+    # Without strict, as counts of batches may be missing; everything else was checked.
+    bare.load_state_dict({own: tensors[key] for own, key in chosen.keys.items()}, strict=False)
+    return FittedWeights(chosen.prefix, len(wanted), chosen.is_respelled, _remarks(whole, left, len(wanted)))
+
+
+def share_of(module: nn.Module, tensors: Mapping[str, Tensor]) -> float:
+    """Share of a module's weights that a file has under one prefix; the module may be without numbers (``meta``)."""
+    wanted = _wanted(module)
+    matches = _matches(module, wanted, tensors)
+    return len(matches[0].keys) / len(wanted) if matches and wanted else 0.0
+
+
+def _matches(module: nn.Module, wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[Match]:
+    """All prefixes and spellings under which a file has something of a module, the fullest first."""
+    found = []
+    for number, spelled in enumerate(spellings(module, wanted)):
+        keys: dict[str, dict[str, str]] = defaultdict(dict)
+        others: dict[str, dict[str, str]] = defaultdict(dict)
+        for key, value in tensors.items():
+            for cut in [0, *(dot.end() for dot in re.finditer(r"\.", key))]:
+                own = spelled.get(key[cut:])
+                if own is not None:
+                    (keys if _is_alike(value, wanted[own]) else others)[key[:cut]][own] = key
+        prefixes = dict.fromkeys([*keys, *others])
+        found += [Match(prefix, keys[prefix], others[prefix], number > 0) for prefix in prefixes]
+    return sorted(found, key=lambda match: (-len(match.keys), match.rank))
+
+
+def _wanted(module: nn.Module) -> dict[str, Tensor]:
+    """What a file must have: parameters and buffers, but no counts of batches."""
+    return {name: value for name, value in module.state_dict().items() if not name.endswith(BOOKKEEPING)}
+
+
+def _is_alike(value: Tensor, own: Tensor) -> bool:
+    """Whether a tensor has the shape and the kind of numbers of one of the module's."""
+    return value.shape == own.shape and value.is_floating_point() == own.is_floating_point()
+
+
+def _left_aside(whole: list[Match], tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the file that belong to none of the whole encoders."""
+    taken = {key for match in whole for key in match.keys.values()}
+    return [key for key in tensors if key not in taken and not key.endswith(BOOKKEEPING)]
+
+
+def _part_of_another(match: Match, left: list[str]) -> str | None:
+    """The first left-over weight of a block that the encoder has, or of one more block of the kind."""
+    blocks, kinds = set(), set()
+    for key in match.keys.values():
+        for block, rest in _blocks_around(key.removeprefix(match.prefix)):
+            blocks.add(block)
+            kinds.add((block.rpartition(".")[0], rest))
+    for key in left:
+        for block, rest in _blocks_around(key.removeprefix(match.prefix)) if key.startswith(match.prefix) else []:
+            if block in blocks or (block.rpartition(".")[0], rest) in kinds:
+                return key
+    return None
+
+
+def _blocks_around(name: str) -> list[tuple[str, str]]:
+    """The numbered blocks that hold a weight, and its name in each: of at least two words, as a layer is no block."""
+    return [(name[: found.end(1)], name[found.end() :]) for found in re.finditer(r"\.(\d+)\.(?=[^.]+\.)", name)]
+
+
+def _check_finite(match: Match, tensors: Mapping[str, Tensor], origin: str) -> None:
+    """Refuse NaN and infinity.
+
+    Raises:
+        UsageError: naming the first tensor that has one.
+    """
+    for key in match.keys.values():
+        if not bool(torch.isfinite(tensors[key]).all()):
+            raise UsageError(f"{origin}: {key} holds NaN or infinity; take an earlier checkpoint")
+
+
+def _remarks(whole: list[Match], left: list[str], num_wanted: int) -> tuple[str, ...]:
+    """What was taken and what was not."""
+    chosen, *others = whole
+    place = f"under {chosen.prefix.removesuffix('.')}" if chosen.prefix else "without a prefix"
+    remarks = [f"took {num_wanted} tensors {place}" + (", in another layout's names" if chosen.is_respelled else "")]
+    if others:
+        names = ", ".join(match.prefix.removesuffix(".") or "no prefix" for match in others[:MAX_NAMED])
+        remarks.append(
+            f"the file also has the whole encoder under {names}; a teacher goes first, then a moving average"
+        )
+    if left:
+        more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
+        remarks.append(f"left aside: {', '.join(left[:MAX_NAMED])}{more}")
+    return tuple(remarks)
+
+
+def _misfit(matches: list[Match], wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
+    """Why no prefix has everything, from the one that has most, and what would."""
+    if not matches:
+        return f"it has {_names(list(tensors))}, the encoder {_names(list(wanted))}{_nearest(tensors)}"
+    best = matches[0]
+    place = f" under {best.prefix[:-1]}" if best.prefix else ""
+    parts = [f"it has {len(best.keys)} of the encoder's {len(wanted)} tensors{place}"]
+    missing = [own for own in wanted if own not in best.keys and own not in best.others]
+    for own, key in list(best.others.items())[:1]:
+        sizes = f"{_sizes(tensors[key])} and not {_sizes(wanted[own])}"
+        remedy = _remedy_of_shape(own, tensors[key], wanted) if not missing else ""
+        if remedy:
+            return f"{parts[0]}; {own} is {sizes}: {remedy}"
+        parts.append(f"{own} is {sizes}")
+    known = {*best.keys.values(), *best.others.values()}
+    unknown = [
+        key for key in tensors if key.startswith(best.prefix) and key not in known and not key.endswith(BOOKKEEPING)
+    ]
+    parts += [f"missing: {_names(missing)}"] if missing else []
+    parts += [f"unknown: {_names(unknown)}"] if unknown else []
+    return "; ".join(parts) + _nearest(tensors)
+
+
+def _remedy_of_shape(own: str, value: Tensor, wanted: Mapping[str, Tensor]) -> str:
+    """What another shape of a weight says of the images that a file's weights are for; empty where it says nothing."""
+    here = wanted[own]
+    if own.endswith(("pos_embed", "pos_embedding")) and value.ndim == 3:
+        patch = next((each.shape[-1] for each in wanted.values() if each.ndim == 4), 1)
+        for extra in EXTRA_TOKENS:
+            side = math.isqrt(max(0, value.shape[1] - extra))
+            if side * side + extra == value.shape[1]:
+                return f"these weights are for images of {side * patch} px; give --source.image-size {side * patch}"
+    if value.ndim == here.ndim == 4 and value.shape[1] != here.shape[1]:
+        return f"these weights are for images of {value.shape[1]} channels, and these have {here.shape[1]}"
+    if value.ndim == here.ndim == 4 and {value.shape[-1], here.shape[-1]} == {3, 7}:
+        size, names = (
+            ("small", "resnet18 and solo-learn:resnet18") if value.shape[-1] == 3 else ("large", "timm:resnet18")
+        )
+        return f"these weights are of a network with a stem for {size} images, as {names} have"
+    return ""
+
+
+def _nearest(tensors: Mapping[str, Tensor]) -> str:
+    """Which known architecture the weights fit best; empty where none has half of them."""
+    best, best_name = (0.5, 0), ""
+    names = [name for end, kind in CANDIDATES.items() if any(key.endswith(end) for key in tensors) for name in kind]
+    with torch.device("meta"):  # names and shapes are all that is asked for
+        for name in dict.fromkeys(names):
+            try:
+                library = next(prefix for prefix in LIBRARIES if name.startswith(prefix))
+                module = LIBRARIES[library].build(name.removeprefix(library), (3, 224, 224), "large")
+            except UsageError:  # not installed
+                continue
+            share = share_of(module, tensors)
+            # Of two that fit whole the larger: a file of 34 layers has all that 18 need.
+            best, best_name = max((best, best_name), ((share, len(_wanted(module))), name))
+    share, count = best
+    if not best_name:
+        return ""
+    fit = f"all {count}" if share == 1 else f"{round(share * count)} of {count}"
+    return f"; {fit} fit {best_name}: try --encoder {best_name}"
+
+
+def _names(names: list[str]) -> str:
+    """The first few names."""
+    return ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
+
+
+def _sizes(value: Tensor) -> str:
+    """A tensor's shape in words."""
+    return " x ".join(map(str, value.shape)) or "one number"
+
+
+RESNETS = (
+    *(f"torchvision:resnet{depth}" for depth in (18, 34, 50, 101, 152)),
+    *("torchvision:wide_resnet50_2", "lightly:resnet-18", "lightly:resnet-50"),
+)
+# What the weights of an unknown network are compared with, by a name that all of a kind have.
+CANDIDATES: Mapping[str, tuple[str, ...]] = {
+    ".conv1.weight": RESNETS,
+    ".residual.0.weight": RESNETS,
+    ".attn.qkv.weight": (
+        *(f"timm:vit_{size}_patch16_224" for size in ("tiny", "small", "base", "large")),
+        *("timm:vit_small_patch8_224", "timm:vit_small_patch14_dinov2", "timm:vit_base_patch14_dinov2"),
+        "timm:swin_tiny_patch4_window7_224",
+    ),
+    ".in_proj_weight": ("torchvision:vit_b_16", "torchvision:vit_l_16"),
+    ".conv_dw.weight": ("timm:convnext_tiny", "timm:convnext_small", "timm:convnext_base"),
+}
