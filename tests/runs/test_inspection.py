@@ -93,7 +93,9 @@ def test_what_is_neither_run_nor_features_is_refused(tmp_path: Path) -> None:
         UsageError, match=r"neither a run folder nor a file of features: \.npy, or \.npz, \.csv, \.parquet"
     ):
         cp.diagnose(tmp_path / "photo.png")
-    for wrong in (torch.nn.Linear(2, 2), 5, None):
+    with pytest.raises(UsageError, match="has no samples of its own; give --data"):
+        cp.diagnose(torch.nn.Linear(2, 2))
+    for wrong in (5, None):
         with pytest.raises(UsageError, match=rf"diagnose takes a run, .* got {type(wrong).__name__}; "):
             cp.diagnose(wrong)
     with pytest.raises(UsageError, match="data= goes with a run"):

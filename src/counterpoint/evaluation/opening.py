@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import Kind, to_samples
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import sha256_of
-from counterpoint.core.own_parts import is_origin
+from counterpoint.core.own_parts import CUSTOM, is_origin
 from counterpoint.core.settings import LookSettings, SourceSettings
 from counterpoint.core.stored_rows import StoredRows, row_slices
 from counterpoint.core.validation import build
@@ -30,6 +30,7 @@ from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.evaluation.vector_table import READERS, Table, read_table
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 from counterpoint.nn.foreign import ForeignEncoder, build_foreign, default_side
+from counterpoint.nn.library_encoders import LIBRARIES
 from counterpoint.nn.trained import Encoder, EncoderCard
 
 SUFFIX_OF_GRAPH = ".onnx"
@@ -120,8 +121,10 @@ def _open_foreign(encoder: str | nn.Module, samples: Samples, look: LookSettings
     if samples.data is None:
         raise UsageError("an encoder from elsewhere has no samples of its own; give --data")
     asked = {**SourceSettings().model_dump(), **look.part}
-    if look.image_size is None and (side := default_side(encoder)) is not None:
+    # Random weights are of no size; those of a file were trained at some.
+    if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:
         asked["image_size"] = side
+        reporter.say(f"images are brought to {side} px, the size {encoder} was made for; see --source.image-size")
     in_memory = labels
     if isinstance(labels, str | Path):
         asked, in_memory = {**asked, "labels": str(labels)}, None
@@ -156,7 +159,9 @@ def _encoder(known: ForeignEncoder, source: Source, look: LookSettings) -> Encod
         scale[name] = values
     with torch.no_grad():
         width = known.backbone(torch.zeros(2, *source.shape)).shape[1]
-    card = _card(known.name, source.kind, source.shape, width, **scale)
+    # What a name of a library or of ours builds is known; the user's own code may change.
+    is_known = known.name in ENCODERS or any(map(known.name.startswith, LIBRARIES))
+    card = _card(known.name if is_known else CUSTOM, source.kind, source.shape, width, **scale)
     return Encoder(card, known.backbone, nn.Identity())
 
 
