@@ -24,6 +24,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.classifier_accuracy import classify_queries
 from counterpoint.evaluation.features import (
     Contents,
     extract,
@@ -43,7 +44,8 @@ from counterpoint.evaluation.trained_run import (
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 CATALOGUE = loaded_metrics("evaluation")
-KNN, PROBE = "knn", "linear probe"
+KNN, PROBE, CLASSIFIER = "knn", "linear probe", "classifier"
+INITIAL = "initial encoder"
 ALL = "all"  # metrics
 VOTES_AND_PROBES = ("k", "temperature", "similarity", "weighting", "inverse_penalty")  # what ``Labelled`` takes
 MIN_QUERIES = 10
@@ -169,17 +171,23 @@ def evaluate(
         UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
     asked = build(EvaluationSettings, settings, "evaluate")
-    chosen = chosen_metrics(asked.metrics)
-    try:
-        check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
-    except (TypeError, ValueError) as error:
-        raise UsageError(str(error)) from None
+    _check(asked)
     reporter = Reporter(quiet=quiet)
     trained = open_trained(run, data=data, labels=labels, part=asked.part, reporter=reporter)
     if test_data is not None:
         trained = with_queries(trained, test_data, test_labels, part=asked.part, reporter=reporter)
     elif test_labels is not None:
         raise UsageError("test_labels= goes with test_data=")
+    return evaluate_opened(trained, asked, reporter)
+
+
+def evaluate_opened(trained: TrainedRun, asked: EvaluationSettings, reporter: Reporter) -> Evaluation:
+    """Evaluate a run that is open with its samples; see ``evaluate``."""
+    chosen = chosen_metrics(asked.metrics)
+    if trained.encoder.classifier is None and CLASSIFIER in asked.metrics:
+        raise UsageError(
+            f"{trained.folder.path} has no {CLASSIFIER}; supervised, nonnegative-supervised and fine-tune keep one"
+        )
     bank, queries = _labelled_positions(trained)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
@@ -202,15 +210,24 @@ def evaluate(
     return evaluation
 
 
+def _check(asked: EvaluationSettings) -> None:
+    """Refuse what is wrong whatever the samples are, before they are read."""
+    chosen_metrics(asked.metrics)
+    try:
+        check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
+
+
 def _with_earlier(evaluation: Evaluation, path: Path) -> list[dict[str, Any]]:
     """The rows to write: those of an earlier evaluation of the same split stay where their metric was not asked for."""
     told = evaluation.to_dict()
     earlier = read_record(EvaluationRecord, read_sealed(path), str(path)) if path.exists() else EvaluationRecord()
-    measured = {row.protocol for row in evaluation.rows}
+    measured = {(row.features, row.protocol) for row in evaluation.rows}
     split = Split.model_validate(evaluation.split)
     # A record of an earlier version has no fingerprint of its queries.
     is_same = earlier.split in (split, split.model_copy(update={"query_fingerprint": None}))
-    kept = [row.written() for row in earlier.rows if is_same and row.protocol not in measured]
+    kept = [row.written() for row in earlier.rows if is_same and (row.features, row.protocol) not in measured]
     return [*told["rows"], *kept]
 
 
@@ -225,11 +242,16 @@ def _place_apart(trained: TrainedRun) -> Path:
 
 @dataclass(frozen=True)
 class _FeatureSet:
-    """Features of all samples, and what the protocol should record about them."""
+    """Features of all samples, what the protocol should record about them, and classes that a classifier gives them."""
 
     name: str
     values: Tensor
     about: dict[str, Any]
+    predicted: Tensor | None = None
+
+    def allows(self, metric: Metric) -> bool:
+        """Whether the metric can be asked of these features: a classifier is one of its own embedding alone."""
+        return metric.name != CLASSIFIER or self.predicted is not None
 
 
 @dataclass(frozen=True)
@@ -253,9 +275,8 @@ def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tu
         The rows, and the number of queries whose content is in the bank, too.
     """
     contents = Contents(len(trained.source))
-    tasks = [
-        (features, metric) for features in _all_features(trained, contents, reporter) for metric in protocol.metrics
-    ]
+    found = _all_features(trained, contents, reporter)
+    tasks = [(features, metric) for features in found for metric in protocol.metrics if features.allows(metric)]
     lacking: dict[str, str] = {}
     with reporter.bar("evaluating", len(tasks)) as advance:
 
@@ -290,7 +311,15 @@ def _all_features(trained: TrainedRun, contents: Contents, reporter: Reporter) -
         # The components need no encoder; one thread fits them while the others pass samples.
         fit = partial(input_components, source, train)
         own, raw = extract_beside(trained.encoder, source, fit, advance, contents.note)
-    found = [_FeatureSet("representation", own.representation, {}), _FeatureSet("embedding", own.embedding, {})]
+    predicted = _own_classes(trained, own.representation, reporter)
+    found = [
+        _FeatureSet("representation", own.representation, {}),
+        _FeatureSet("embedding", own.embedding, {}, predicted),
+    ]
+    if trained.initial is not None:
+        with reporter.bar("the same of the initial encoder", num_pieces(source)) as advance:
+            initial = extract(trained.initial, source, advance).representation
+        found.append(_FeatureSet(INITIAL, initial, {}))
     backbone = untrained_backbone(trained.settings, trained.encoder)
     # None for a user's own module, which the run cannot build anew.
     if backbone is not None:
@@ -302,6 +331,17 @@ def _all_features(trained: TrainedRun, contents: Contents, reporter: Reporter) -
     return [*found, _FeatureSet(name, raw[0], {"components": raw[1]})]
 
 
+def _own_classes(trained: TrainedRun, representation: Tensor, reporter: Reporter) -> Tensor | None:
+    """What the run's own classifier says of every sample; None where it has none, or none for these classes."""
+    if trained.encoder.classifier is None:
+        return None
+    try:
+        return classify_queries(trained.encoder, representation, trained.source.class_names)
+    except DataError as error:
+        reporter.say(f"{CLASSIFIER} is left out: {error}")
+        return None
+
+
 def _row(features: _FeatureSet, metric: Metric, trained: TrainedRun, protocol: _Protocol) -> Row:
     """One metric on one set of features."""
     labels, bank, queries = trained.source.labels, protocol.bank, protocol.queries
@@ -309,7 +349,8 @@ def _row(features: _FeatureSet, metric: Metric, trained: TrainedRun, protocol: _
     # Bank and queries are the same for all features, so that their figures can be compared.
     known = features.values[bank], labels[bank], features.values[queries], labels[queries]
     settings = protocol.asked.model_dump(include=set(VOTES_AND_PROBES))
-    score = metric.measure(Labelled(*known, **settings))
+    predicted = None if features.predicted is None else features.predicted[queries]
+    score = metric.measure(Labelled(*known, **settings, predicted_Q=predicted))
     return Row(features.name, metric.name, {**score.settings, **features.about}, score.outcome)
 
 

@@ -51,6 +51,7 @@ class TrainedRun:
         own_views: the user's own views, if the run was trained with them and they are at hand.
         queries: the samples that are asked about, where they are a source of their own and no part of a split; then
             ``source`` holds them behind the others, and ``split`` has them as held out.
+        initial: what training began with, to be measured beside what it became.
     """
 
     folder: RunFolder
@@ -62,6 +63,7 @@ class TrainedRun:
     is_own_record: bool
     own_views: OwnViews | None = None
     queries: Source | None = None
+    initial: Encoder | None = None
 
     @property
     def has_views(self) -> bool:
@@ -153,7 +155,7 @@ def open_trained(
         labels = known.labels if is_array and labels is None else labels
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
-    asked = _source_settings(settings, trained.card, labels, part, is_own_data=is_own_data)
+    asked = _source_settings(settings, trained.card.in_shape, labels, part, is_own_data=is_own_data)
     is_own_data &= not part  # unless the content turns out to be that of the run
     # A file of labels goes into the settings instead (``_source_settings``).
     in_memory = None if isinstance(labels, str | Path) else labels
@@ -194,19 +196,42 @@ def with_queries(
     Raises:
         DataError: shapes or classes do not fit together.
     """
-    chosen = {name: value for name, value in part.items() if name != "split"}
-    if isinstance(data, str) and data in SETS:
-        chosen["split"] = TEST
-    asked = _source_settings(trained.settings, trained.encoder.card, labels, chosen, is_own_data=False)
-    in_memory = None if isinstance(labels, str | Path) else labels
-    queries = open_source(data, asked, labels=in_memory, progress=reporter.bar)
-    name_skipped(queries, reporter)
+    queries = open_queries(trained.settings, trained.encoder.card.in_shape, data, labels, part=part, reporter=reporter)
     source, num_bank = joined(trained.source, queries), len(trained.source)
     # What long-tailed training left out is left out here, too; what was held out of training for queries is not.
     is_whole = not (trained.is_own_data and is_thinned(trained.settings.source))
     bank = torch.arange(num_bank) if is_whole else trained.split.train
     split = Split(bank, num_bank + torch.arange(len(queries)))
     return replace(trained, source=source, split=split, is_own_record=False, queries=queries)
+
+
+def open_queries(
+    settings: TrainSettings,
+    in_shape: tuple[int, ...],
+    data: Any,
+    labels: Any,
+    *,
+    part: Mapping[str, Any],
+    reporter: Reporter,
+) -> Source:
+    """Open samples that are asked about and that no training has seen; see ``with_queries``.
+
+    Args:
+        settings: of the run.
+        in_shape: of one sample, as the encoder takes it.
+        data: the queries; of a named set, its part for tests.
+        labels: as ``open_trained`` takes them.
+        part: as ``open_trained`` takes it; ``split`` is the bank's.
+        reporter: shows progress while a folder is read.
+    """
+    chosen = {name: value for name, value in part.items() if name != "split"}
+    if isinstance(data, str) and data in SETS:
+        chosen["split"] = TEST
+    asked = _source_settings(settings, in_shape, labels, chosen, is_own_data=False)
+    in_memory = None if isinstance(labels, str | Path) else labels
+    queries = open_source(data, asked, labels=in_memory, progress=reporter.bar)
+    name_skipped(queries, reporter)
+    return queries
 
 
 def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
@@ -242,11 +267,11 @@ def view_drawer(settings: TrainSettings, card: EncoderCard, own: OwnViews | None
 
 
 def _source_settings(
-    settings: TrainSettings, card: EncoderCard, labels: Any, part: Mapping[str, Any], *, is_own_data: bool
+    settings: TrainSettings, in_shape: tuple[int, ...], labels: Any, part: Mapping[str, Any], *, is_own_data: bool
 ) -> SourceSettings:
     """How to open the data: at the size the encoder was trained with, with the labels that belong to them."""
     asked = settings.source.model_dump()
-    asked["image_size"] = source_side(card.in_shape)
+    asked["image_size"] = source_side(in_shape)
     if isinstance(labels, str | Path):
         asked["labels"] = str(labels)
     elif not is_own_data and settings.source.labels != "none":

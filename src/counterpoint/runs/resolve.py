@@ -90,7 +90,7 @@ def resolve(
     by_method = f"as {resolution.settings.method} has it ({method.source})"
     fill("encoder", lambda: _encoder(source, placement))
     # From here on in order: epochs and rates need the batch, the warm-up needs the epochs.
-    fill("batch_size", lambda: _batch_size(num_train))
+    fill("batch_size", lambda: usual_batch(num_train))
     batches = max(1, num_train // int(resolution.settings.batch_size))
     fill("epochs", lambda: _epochs(batches))
     fill("loss.name", lambda: (method.loss, by_method))
@@ -210,7 +210,7 @@ def _queue_size(largest: int, num_train: int) -> tuple[int, str]:
     return size, f"at most {largest} and at most half of {num_train} training samples"
 
 
-def _batch_size(num_train: int) -> tuple[int, str]:
+def usual_batch(num_train: int) -> tuple[int, str]:
     """Largest power of two up to a quarter of the samples, at most 256."""
     quarter = max(2, num_train // 4)
     size = min(LARGEST_BATCH, 1 << (quarter.bit_length() - 1))
