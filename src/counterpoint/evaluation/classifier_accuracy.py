@@ -9,9 +9,11 @@ from torch import Tensor
 
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import Metric
+from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.scoring import Labelled, Score, accuracy
 from counterpoint.nn.trained import Encoder
 
+CLASSIFIER = "classifier"
 MOST_NAMED = 5  # classes that a sentence lists
 
 
@@ -38,6 +40,19 @@ def classify_queries(encoder: Encoder, representations: Tensor, class_names: Seq
         listed = ", ".join(known[:MOST_NAMED]) + (", ..." if len(known) > MOST_NAMED else "")
         raise DataError(f"the classifier knows none of the classes of these samples; it was trained with {listed}")
     return torch.tensor([number_of.get(name, -1) for name in known])[logits_NC.argmax(dim=1)]
+
+
+def own_classes(
+    encoder: Encoder, representations: Tensor, class_names: Sequence[str], reporter: Reporter
+) -> Tensor | None:
+    """The same; None, and said why, where the classifier knows none of the classes, and None without a classifier."""
+    if encoder.classifier is None:
+        return None
+    try:
+        return classify_queries(encoder, representations, class_names)
+    except DataError as error:
+        reporter.say(f"{CLASSIFIER} is left out: {error}")
+        return None
 
 
 def classifier_score(known: Labelled) -> Score:

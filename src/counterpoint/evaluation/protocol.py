@@ -1,6 +1,7 @@
 """Evaluate a run: every metric on representation and embedding, beside raw input and untrained encoder."""
 
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.classifier_accuracy import classify_queries
+from counterpoint.evaluation.classifier_accuracy import CLASSIFIER, own_classes
 from counterpoint.evaluation.features import (
     Contents,
     extract,
@@ -44,7 +45,7 @@ from counterpoint.evaluation.trained_run import (
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 CATALOGUE = loaded_metrics("evaluation")
-KNN, PROBE, CLASSIFIER = "knn", "linear probe", "classifier"
+KNN, PROBE = "knn", "linear probe"
 INITIAL = "initial encoder"
 ALL = "all"  # metrics
 VOTES_AND_PROBES = ("k", "temperature", "similarity", "weighting", "inverse_penalty")  # what ``Labelled`` takes
@@ -171,7 +172,11 @@ def evaluate(
         UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
     asked = build(EvaluationSettings, settings, "evaluate")
-    _check(asked)
+    chosen_metrics(asked.metrics)  # before any data are read
+    try:
+        check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
     reporter = Reporter(quiet=quiet)
     trained = open_trained(run, data=data, labels=labels, part=asked.part, reporter=reporter)
     if test_data is not None:
@@ -185,9 +190,7 @@ def evaluate_opened(trained: TrainedRun, asked: EvaluationSettings, reporter: Re
     """Evaluate a run that is open with its samples; see ``evaluate``."""
     chosen = chosen_metrics(asked.metrics)
     if trained.encoder.classifier is None and CLASSIFIER in asked.metrics:
-        raise UsageError(
-            f"{trained.folder.path} has no {CLASSIFIER}; supervised, nonnegative-supervised and fine-tune keep one"
-        )
+        raise UsageError(f"{trained.folder.path} has no classifier; only learning from labels leaves one")
     bank, queries = _labelled_positions(trained)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
@@ -208,15 +211,6 @@ def evaluate_opened(trained: TrainedRun, asked: EvaluationSettings, reporter: Re
     if not trained.is_own_record:
         reporter.say(f"wrote {path}; {trained.folder.evaluation.name} is about the run's own samples and labels only")
     return evaluation
-
-
-def _check(asked: EvaluationSettings) -> None:
-    """Refuse what is wrong whatever the samples are, before they are read."""
-    chosen_metrics(asked.metrics)
-    try:
-        check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
-    except (TypeError, ValueError) as error:
-        raise UsageError(str(error)) from None
 
 
 def _with_earlier(evaluation: Evaluation, path: Path) -> list[dict[str, Any]]:
@@ -249,10 +243,6 @@ class _FeatureSet:
     about: dict[str, Any]
     predicted: Tensor | None = None
 
-    def allows(self, metric: Metric) -> bool:
-        """Whether the metric can be asked of these features: a classifier is one of its own embedding alone."""
-        return metric.name != CLASSIFIER or self.predicted is not None
-
 
 @dataclass(frozen=True)
 class _Protocol:
@@ -276,7 +266,10 @@ def _figures(trained: TrainedRun, protocol: _Protocol, reporter: Reporter) -> tu
     """
     contents = Contents(len(trained.source))
     found = _all_features(trained, contents, reporter)
-    tasks = [(features, metric) for features in found for metric in protocol.metrics if features.allows(metric)]
+    allowed = itertools.product(found, protocol.metrics)
+    tasks = [
+        (features, each) for features, each in allowed if each.name != CLASSIFIER or features.predicted is not None
+    ]
     lacking: dict[str, str] = {}
     with reporter.bar("evaluating", len(tasks)) as advance:
 
@@ -311,11 +304,9 @@ def _all_features(trained: TrainedRun, contents: Contents, reporter: Reporter) -
         # The components need no encoder; one thread fits them while the others pass samples.
         fit = partial(input_components, source, train)
         own, raw = extract_beside(trained.encoder, source, fit, advance, contents.note)
-    predicted = _own_classes(trained, own.representation, reporter)
-    found = [
-        _FeatureSet("representation", own.representation, {}),
-        _FeatureSet("embedding", own.embedding, {}, predicted),
-    ]
+    predicted = own_classes(trained.encoder, own.representation, source.class_names, reporter)
+    found = [_FeatureSet("representation", own.representation, {})]
+    found.append(_FeatureSet("embedding", own.embedding, {}, predicted))
     if trained.initial is not None:
         with reporter.bar("the same of the initial encoder", num_pieces(source)) as advance:
             initial = extract(trained.initial, source, advance).representation
@@ -329,17 +320,6 @@ def _all_features(trained: TrainedRun, contents: Contents, reporter: Reporter) -
         found.append(_FeatureSet("untrained encoder", untrained.representation, about))
     name = "pixels (PCA)" if source.kind == "images" else "input (PCA)"
     return [*found, _FeatureSet(name, raw[0], {"components": raw[1]})]
-
-
-def _own_classes(trained: TrainedRun, representation: Tensor, reporter: Reporter) -> Tensor | None:
-    """What the run's own classifier says of every sample; None where it has none, or none for these classes."""
-    if trained.encoder.classifier is None:
-        return None
-    try:
-        return classify_queries(trained.encoder, representation, trained.source.class_names)
-    except DataError as error:
-        reporter.say(f"{CLASSIFIER} is left out: {error}")
-        return None
 
 
 def _row(features: _FeatureSet, metric: Metric, trained: TrainedRun, protocol: _Protocol) -> Row:

@@ -24,7 +24,8 @@ from counterpoint.data.sources import ALL, ARRAY
 from counterpoint.data.views.looks import look, sample_pictures
 from counterpoint.data.views.presets import PRESETS, choose_preset
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.protocol import CLASSIFIER, INITIAL, PROBE, Evaluation, evaluate_opened
+from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.protocol import INITIAL, PROBE, Evaluation, evaluate_opened
 from counterpoint.evaluation.trained_run import open_queries, open_trained, read_resolved, with_queries
 from counterpoint.nn.encoders import TIMM_PREFIX
 from counterpoint.nn.trained import Encoder, load
@@ -122,9 +123,9 @@ def fine_tune(
     reporter = Reporter(quiet=quiet)
     overwrite = settings.pop("overwrite", False)
     found = _beginning(subject, data, labels)
-    asked = merge(found.settings, nest(settings))
-    if test_data is not None:  # other samples are the queries: all of these are for training
-        asked = merge({"source": {"holdout": 0.0}}, asked)
+    # Where other samples are the queries, all of these are for training.
+    held_out = {} if test_data is None else {"source": {"holdout": 0.0}}
+    asked = merge(merge(found.settings, held_out), nest(settings))
     checked = build(TrainSettings, asked, "settings")
     asked = merge(_recipe(checked, _look(checked, found.given, test_data, test_labels)), asked)
     run = train_from(asked, found.given, overwrite=overwrite, reporter=reporter)

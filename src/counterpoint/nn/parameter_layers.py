@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from counterpoint.nn.encoders import Pooled
+from counterpoint.nn.encoders import Pooled, timm_layers
 from counterpoint.nn.resnet import ResNet
 
 
@@ -50,10 +50,7 @@ def _split_at_weights(modules: Sequence[nn.Module]) -> list[list[nn.Module]]:
 
 def _layers_of_timm(body: nn.Module) -> tuple[tuple[nn.Parameter, ...], ...]:
     """Layers as timm's own layer decay has them."""
-    from timm.models import group_parameters  # deferred: the extra `vision` may be absent, and timm takes seconds
-
-    matcher = body.group_matcher(coarse=False)  # pyright: ignore[reportCallIssue]
-    layer_of = group_parameters(body, matcher, return_values=False, reverse=True)
+    layer_of = timm_layers(body)
     layers: list[list[nn.Parameter]] = [[] for _ in range(max(layer_of.values()) + 1)]
     for name, parameter in body.named_parameters():
         layers[layer_of[name]].append(parameter)
