@@ -93,7 +93,7 @@ def test_a_module_of_the_callers_is_copied_and_never_changed(tmp_path: Path) -> 
     before = {name: value.clone() for name, value in module.state_dict().items()}
     tuned = cp.fine_tune(module, data=VECTORS, labels=LABELS, out=str(tmp_path / "run"), **{**SMALL, "epochs": 3})
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
-    assert not torch.equal(cp.load(tuned.run).backbone[0].weight, module[0].weight)  # pyright: ignore[reportIndexIssue]
+    assert not torch.equal(cp.load(tuned.run).backbone.state_dict()["0.weight"], before["0.weight"])
     assert tuned.evaluation.accuracy("initial encoder", "linear probe") > 0.5
 
 
@@ -139,6 +139,9 @@ def test_the_command_prints_the_table_and_the_folder(
     assert "embedding             classifier" in captured.out
     assert "begins with the encoder of run" in captured.err
     assert main([*words, "-q"]) == 2
-    assert "run-fine-tuned exists; continue it with --resume, replace it with --overwrite" in capsys.readouterr().err
+    assert (
+        "run-fine-tuned exists; continue it with `counterpoint resume`, replace it with --overwrite"
+        in capsys.readouterr().err
+    )
     assert main([*words, "-q", "--overwrite", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run"] == "run-fine-tuned"

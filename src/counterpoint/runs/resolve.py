@@ -94,7 +94,10 @@ def resolve(
     batches = max(1, num_train // int(resolution.settings.batch_size))
     fill("epochs", lambda: _epochs(batches))
     fill("loss.name", lambda: (method.loss, by_method))
-    fill("projector.kind", lambda: (method.projector, by_method))
+    # The paper of the supervised methods has both, and no default.
+    is_open = method.wiring == "classification"
+    why = "the classifier sees the representation; ncl2024, G.6, has it with and without projector"
+    fill("projector.kind", lambda: (method.projector, why if is_open else by_method))
     # Also finds what has no effect, which `fill` then leaves alone.
     resolve_views(resolution, source, own=views)
     limit = f"images of {max(source.shape[1:], default=0)} px; large above {LARGEST_SMALL_SIDE} px"
