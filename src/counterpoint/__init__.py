@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from counterpoint.report.page import report as report
     from counterpoint.runs.compared import Comparison as Comparison
     from counterpoint.runs.comparison import compare as compare
+    from counterpoint.runs.fine_tuning import FineTuned as FineTuned
+    from counterpoint.runs.fine_tuning import fine_tune as fine_tune
     from counterpoint.runs.inspection import diagnose as diagnose
     from counterpoint.runs.preview import preview as preview
     from counterpoint.runs.training import resume as resume
@@ -48,12 +50,14 @@ _DEFERRED = {
     "Encoder": "counterpoint.nn.trained",
     "Evaluation": "counterpoint.evaluation.protocol",
     "Findings": "counterpoint.diagnostics.findings",
+    "FineTuned": "counterpoint.runs.fine_tuning",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
     "compare": "counterpoint.runs.comparison",
     "diagnose": "counterpoint.runs.inspection",
     "embed": "counterpoint.search.table",
     "evaluate": "counterpoint.evaluation.protocol",
+    "fine_tune": "counterpoint.runs.fine_tuning",
     "load": "counterpoint.nn.trained",
     "preview": "counterpoint.runs.preview",
     "report": "counterpoint.report.page",
@@ -69,6 +73,7 @@ __all__ = [
     "Encoder",
     "Evaluation",
     "Findings",
+    "FineTuned",
     "InterruptedRunError",
     "Run",
     "RunError",
@@ -81,6 +86,7 @@ __all__ = [
     "diagnose",
     "embed",
     "evaluate",
+    "fine_tune",
     "load",
     "losses",
     "preview",

@@ -58,7 +58,7 @@ def test_a_run_is_not_replaced_unasked(run: RunFolder) -> None:
     before = names_in(run.path)
     message = refusal(run.path, overwrite=False)
     assert message.startswith(f"{run.path} exists; ")
-    assert all(remedy in message for remedy in ("--resume", "--overwrite", "--out"))
+    assert all(remedy in message for remedy in ("counterpoint resume", "--overwrite", "--out"))
     assert names_in(run.path) == before
     assert run.read_status().status == "finished"
 

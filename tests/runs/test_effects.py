@@ -59,6 +59,7 @@ OF_OTHER_PARTS = {
     "source.max_bad": 0.5,
     "source.altered": "skip",
     "stem": "large",
+    "pretrained_weights": "weights.safetensors",
 }
 PARTS = {"optim.final_share": {"optim.schedule": "constant"}}
 

@@ -331,7 +331,7 @@ def test_a_folder_that_exists_is_left_alone_unless_it_is_a_run_and_one_asks(tmp_
     (tmp_path / "file").write_text("a file")
     (tmp_path / "empty").mkdir()
     before = snapshot(tmp_path)
-    with pytest.raises(RunError, match="exists; continue it with --resume, replace it with --overwrite"):
+    with pytest.raises(RunError, match="exists; continue it with `counterpoint resume`, replace it with --overwrite"):
         cp.train(images, out=run.path, **SMALL)
     ways: list[dict[str, Any]] = [{}, {"overwrite": True}, {"resume": True}]
     for name, way in itertools.product(("thesis", "file"), ways):

@@ -192,8 +192,12 @@ def _verbs() -> Mapping[str, Verb]:
 
 
 def _name_of(module: str) -> str:
-    """The verb of a module."""
-    return module.rpartition(".")[2].removesuffix("_verb")
+    """The verb of a module, with hyphens.
+
+    >>> _name_of("counterpoint.cli.verbs.fine_tune_verb")
+    'fine-tune'
+    """
+    return module.rpartition(".")[2].removesuffix("_verb").replace("_", "-")
 
 
 VERBS = _verbs()

@@ -69,7 +69,8 @@ def check_free(folder: RunFolder, *, overwrite: bool) -> None:
         raise RunError(f"{path} exists and is not a run folder, so it will not be touched; choose another --out")
     if not overwrite:
         raise RunError(
-            f"{path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
+            f"{path} exists; continue it with `counterpoint resume`, replace it with --overwrite, or choose another "
+            "--out"
         )
 
 

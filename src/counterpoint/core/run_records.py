@@ -100,6 +100,7 @@ class RunStatus(Record):
     embedding_dims: int | None = None
     own_loss: Mapping[str, Any] = Field(default_factory=dict)
     own_views: Mapping[str, Any] = Field(default_factory=dict)
+    init: Mapping[str, Any] = Field(default_factory=dict)
     started: str | None = None
     loader: Mapping[str, Any] = Field(default_factory=dict)
     num_epochs: int | None = None

@@ -70,6 +70,16 @@ class RunFolder:
         return self.path / "encoder.json"
 
     @property
+    def classifier_weights(self) -> Path:
+        """The classifier that a supervised method trained with the encoder."""
+        return self.path / "classifier.safetensors"
+
+    @property
+    def classifier_card(self) -> Path:
+        """Its classes, and the hash of its weights."""
+        return self.path / "classifier.json"
+
+    @property
     def second(self) -> "RunFolder":
         """Where the encoder of the second kind of sample lies, in runs that have one."""
         return RunFolder(self.path / "second")
@@ -103,7 +113,8 @@ class RunFolder:
     def files(self) -> tuple[Path, ...]:
         """Every file that a run writes."""
         described = (self.config, self.resolved, self.status, self.metrics, self.timings, self.weights)
-        return (*described, self.encoder_card, self.evaluation, self.findings, self.arrays, self.report)
+        classifier = (self.classifier_weights, self.classifier_card)
+        return (*described, self.encoder_card, *classifier, self.evaluation, self.findings, self.arrays, self.report)
 
     @property
     def is_ours(self) -> bool:

@@ -77,6 +77,11 @@ class SourceSettings(Settings):
     class_counts: list[Count] | Off = Field(
         default="none", description="training samples of each class in the order of class names, such as [500, 50, 5]"
     )
+    label_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="share of each class's training samples that are trained on, at least one; the others are left out",
+        json_schema_extra=_hint("0.01 and 0.1 are common in fine-tuning with few labels"),
+    )
     sampling: Literal["natural", "balanced"] = Field(
         default="natural", description="draw samples as often as they occur, or every class equally often"
     )
@@ -279,6 +284,12 @@ class OptimSettings(Settings):
     final_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="where the cosine ends, as a share of the peak"
     )
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="factor of the learning rate from each layer of the encoder to the one before it; the last layer "
+        "has it once, heads have the full rate",
+        json_schema_extra=_hint("0.65 to 0.9 are common in fine-tuning"),
+    )
     clip: Annotated[float, Field(gt=0)] | Off = Field(
         default="none", description="largest norm of the gradient; a longer one is scaled down to it"
     )
@@ -356,6 +367,13 @@ class TrainSettings(Settings):
         default="auto",
         description="of the built-in ResNets: small keeps the side of the images, large leaves a quarter of it (auto: "
         "large above 64 px)",
+    )
+    init: str | None = Field(
+        default=None,
+        description="weights to begin with: a run folder, FILE.safetensors, or timm:NAME with --pretrained-weights",
+    )
+    pretrained_weights: str | None = Field(
+        default=None, description="file with the weights of --init timm:NAME; nothing is ever downloaded"
     )
     epochs: Annotated[int, Field(ge=1)] | Auto = Field(default="auto", description="passes over the training samples")
     batch_size: Annotated[int, Field(ge=2)] | Auto = Field(

@@ -1,4 +1,4 @@
-"""Long-tailed versions of any labelled source: how many training samples each class keeps, and which."""
+"""Long-tailed or small versions of any labelled source: how many training samples each class keeps, and which."""
 
 # N samples of the source, T training positions, C classes
 
@@ -35,7 +35,7 @@ class Thinned:
 
 def is_thinned(settings: SourceSettings) -> bool:
     """Whether the settings ask for fewer samples than there are."""
-    return settings.imbalance != "none" or settings.class_counts != "none"
+    return settings.imbalance != "none" or settings.class_counts != "none" or settings.label_share < 1
 
 
 def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings, class_names: Sequence[str]) -> Thinned:
@@ -48,7 +48,7 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
     Args:
         positions_T: training positions in the source, after the held-out split.
         labels_N: class number of every sample of the source, -1 where unknown, or None.
-        settings: ``imbalance``, ``imbalance_ratio`` and ``class_counts``.
+        settings: ``imbalance``, ``imbalance_ratio``, ``class_counts`` and ``label_share``, a share of what these leave.
         class_names: name of each class number.
 
     Raises:
@@ -60,16 +60,23 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
     """
     if labels_N is None:
         if is_thinned(settings):
-            raise UsageError("source.imbalance and source.class_counts need labels; name them with source.labels")
+            raise UsageError(
+                "source.imbalance, source.class_counts and source.label_share need labels; name them with source.labels"
+            )
         return Thinned(positions_T, (), 0)
     sizes = class_sizes(labels_N[positions_T], len(class_names))
     if not is_thinned(settings):
         return Thinned(positions_T, sizes, 0)
-    counts = class_counts_for(sizes, settings, class_names)
+    counts = tuple(_share_of(count, settings.label_share) for count in class_counts_for(sizes, settings, class_names))
     kept = [_first_of(positions_T[labels_N[positions_T] == number], count) for number, count in enumerate(counts)]
     num_unlabelled = int((labels_N[positions_T] < 0).sum())
     # In the source's order again: which samples are kept, not how they were found, decides the epochs' order.
     return Thinned(torch.cat(kept).sort().values, counts, num_unlabelled)
+
+
+def _share_of(count: int, share: float) -> int:
+    """The nearest whole number; at least one of a class that has any."""
+    return min(count, max(1, round(share * count)))
 
 
 def class_sizes(labels_T: Tensor, num_classes: int) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position
 from counterpoint.engine.forensics import describe_loss, describe_memory, is_out_of_memory, named_ids
 from counterpoint.engine.job import TrainingJob
+from counterpoint.engine.optimisers import set_learning_rate
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,7 @@ def take_step(
     # Runs with neighbouring seeds share no number in their first million steps; ranks differ from bit 40 on.
     torch.manual_seed((job.settings.seed * 1_000_003 + position.step + (rank() << 40)) % 2**63)
     rate, clip = job.schedule(position.step), job.settings.optim.clip
-    for group in job.optimizer.param_groups:
-        group["lr"] = rate
+    set_learning_rate(job.optimizer, rate)
     try:
         loss, code = _backward(job, _prepare(job, batch, position.epoch), position, asked)
         update = job.engine.update(clip=None if clip == "none" else clip)

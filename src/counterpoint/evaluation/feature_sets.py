@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from counterpoint.core.run_records import BASELINES
@@ -15,6 +16,7 @@ from counterpoint.data.source import Source
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
+from counterpoint.evaluation.classifier_accuracy import own_classes
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import (
     Features,
@@ -32,15 +34,17 @@ from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION
 from counterpoint.nn.trained import Encoder
 
 PIXELS, INPUT, UNTRAINED = BASELINES
+INITIAL = "initial encoder"
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of all samples, by source, and what the protocol should record about them."""
+    """Features of all samples, by source, what the protocol records about them, and classes from a classifier."""
 
     name: str
     parts: tuple[Rows, ...]
     about: dict[str, Any]
+    predicted: Tensor | None = None
 
     def at(self, positions: Tensor) -> Rows:
         """The rows at some positions, which lie all in the first source or all in the second."""
@@ -87,8 +91,14 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> G
         found = _passed(encoder, subject, layers, f"features{ending}", reporter, cache=asked.cache)
         content = [each.content_N for each in found]
         sets += [FeatureSet(f"{_shown(name)}{ending}", _parts(found, name), {}) for name in layers]
+        sets = [_with_classes(each, encoder, subject, found, reporter) for each in sets]
     if subject.is_features:
         return Gathered((FeatureSet(FEATURES, sets[0].parts, {}),), np.concatenate(content))
+    if subject.initial is not None:
+        found = _passed(
+            subject.initial, subject, [REPRESENTATION], "the initial encoder's features", reporter, cache=asked.cache
+        )
+        sets.append(FeatureSet(INITIAL, _parts(found, REPRESENTATION), {}))
     sets += _untrained(subject, reporter, cache=asked.cache)
     scores, about = input_components(subject.sources, subject.split.train, cache=asked.cache)
     sets.append(FeatureSet(PIXELS if subject.source.kind == "images" else INPUT, scores, about))
@@ -113,6 +123,16 @@ def _passed(
     with reporter.bar(f"{title} of {len(subject.source):,} samples", total) as advance:
         key = key_of(encoder) if cache else None
         return [extract(encoder, source, layers, key=key, advance=advance) for source in subject.sources]
+
+
+def _with_classes(
+    features: FeatureSet, encoder: Encoder, subject: Subject, found: Sequence[Features], reporter: Reporter
+) -> FeatureSet:
+    """The embedding with the classes that the encoder's own classifier gives; other features, as they are."""
+    if features.name != EMBEDDING or encoder.classifier is None or REPRESENTATION not in found[0].layers:
+        return features
+    r_ND = torch.cat([each.representation for each in found])
+    return replace(features, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
 
 
 def _as_they_are(source: Source) -> Features:

@@ -1,6 +1,7 @@
 """Evaluate a run: every metric on representation and embedding, beside raw input and untrained encoder."""
 
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
 from counterpoint.evaluation.feature_sets import FeatureSet, Gathered, gather
 from counterpoint.evaluation.opening import Samples, open_subject
 from counterpoint.evaluation.outcome import CATALOGUE, KNN, Evaluation, Row
@@ -98,13 +100,21 @@ def evaluate(
         UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
     asked = build(EvaluationSettings, settings, "evaluate")
-    chosen = chosen_metrics(asked.metrics)
+    chosen_metrics(asked.metrics)  # before any data are read
     try:
         check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
     reporter = Reporter(quiet=quiet)
     subject = open_subject(run, Samples(data, labels, test_data, test_labels), asked, reporter)
+    return evaluate_opened(subject, asked, reporter)
+
+
+def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Evaluation:
+    """Evaluate what is open with its samples; see ``evaluate``."""
+    chosen = chosen_metrics(asked.metrics)
+    if subject.encoder.classifier is None and CLASSIFIER in asked.metrics:
+        raise UsageError(f"{subject.name} has no classifier; only learning from labels leaves one")
     bank, queries = _labelled_positions(subject)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
@@ -154,11 +164,11 @@ def _with_earlier(evaluation: Evaluation, path: Path) -> list[dict[str, Any]]:
     """The rows to write: those of an earlier evaluation of the same split stay where their metric was not asked for."""
     told = evaluation.to_dict()
     earlier = read_record(EvaluationRecord, read_sealed(path), str(path)) if path.exists() else EvaluationRecord()
-    measured = {row.protocol for row in evaluation.rows}
+    measured = {(row.features, row.protocol) for row in evaluation.rows}
     split = Split.model_validate(evaluation.split)
     # A record of an earlier version has no fingerprint of its queries.
     is_same = earlier.split in (split, split.model_copy(update={"query_fingerprint": None}))
-    kept = [row.written() for row in earlier.rows if is_same and row.protocol not in measured]
+    kept = [row.written() for row in earlier.rows if is_same and (row.features, row.protocol) not in measured]
     return [*told["rows"], *kept]
 
 
@@ -178,7 +188,10 @@ class _Protocol:
 
 def _figures(subject: Subject, gathered: Gathered, protocol: _Protocol, reporter: Reporter) -> tuple[Row, ...]:
     """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
-    tasks = [(features, metric) for features in gathered.sets for metric in protocol.metrics]
+    allowed = itertools.product(gathered.sets, protocol.metrics)
+    tasks = [
+        (features, each) for features, each in allowed if each.name != CLASSIFIER or features.predicted is not None
+    ]
     lacking: dict[str, str] = {}
     with reporter.bar("evaluating", len(tasks)) as advance:
 
@@ -215,7 +228,9 @@ def _row(features: FeatureSet, metric: Metric, subject: Subject, protocol: _Prot
         # Read part by part by the metrics that can; `Labelled` has it as a tensor for all others.
         bank = cast(Tensor, bank) if metric.in_parts else whole(bank)
     settings = protocol.asked.model_dump(include=set(VOTES_AND_PROBES))
-    score = metric.measure(Labelled(bank, labels[protocol.bank], queries, labels[protocol.queries], **settings))
+    predicted = None if features.predicted is None else features.predicted[protocol.queries]
+    known = Labelled(bank, labels[protocol.bank], queries, labels[protocol.queries], **settings, predicted_Q=predicted)
+    score = metric.measure(known)
     return Row(features.name, metric.name, {**score.settings, **features.about}, score.outcome)
 
 

@@ -33,6 +33,8 @@ class Labelled:
         similarity: by which they are the nearest, ``cosine`` or ``euclidean``.
         weighting: of their votes, as in ``evaluation.knn.Vote``.
         inverse_penalty: C of a linear probe's squared penalty.
+        predicted_Q: classes that the queries get from the classifier that was trained with the encoder; None without
+            one.
     """
 
     bank_ND: Tensor
@@ -44,6 +46,7 @@ class Labelled:
     similarity: str = "cosine"
     weighting: str = "exp"
     inverse_penalty: float = INVERSE_PENALTY
+    predicted_Q: Tensor | None = None
 
 
 def check_known(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor) -> None:

@@ -48,6 +48,7 @@ class Subject:
         is_own_record: whether what is found belongs into the run's own record: its own samples by its own labels, or
             by labels given later to a run that had none.
         own_views: the user's own views, if the run was trained with them and they are at hand.
+        initial: what training began with, to be measured beside what it became.
         opens: how its encoder takes samples of other data.
         facts: for the record of an encoder from elsewhere: its weights and how its input is prepared.
     """
@@ -62,6 +63,7 @@ class Subject:
     is_own_data: bool = False
     is_own_record: bool = False
     own_views: OwnViews | None = None
+    initial: Encoder | None = None
     opens: SourceSettings = field(default_factory=SourceSettings)
     facts: Mapping[str, Any] | None = None
 
@@ -127,16 +129,31 @@ def with_queries(subject: Subject, data: Any, labels: Any, *, part: Mapping[str,
     Raises:
         DataError: shapes or classes do not fit together.
     """
+    return beside(subject, open_queries(subject.opens, data, labels, part=part, reporter=reporter))
+
+
+def open_queries(
+    opens: SourceSettings, data: Any, labels: Any, *, part: Mapping[str, Any], reporter: Reporter
+) -> Source:
+    """Open samples that are asked about.
+
+    Args:
+        opens: how the encoder takes samples that are not its own.
+        data: as ``with_queries`` takes it.
+        labels: likewise.
+        part: likewise.
+        reporter: shows progress while a folder is read.
+    """
     chosen = {name: value for name, value in part.items() if name != "split"}
     if isinstance(data, str) and data in SETS:
         chosen["split"] = TEST
     in_memory = labels
     if isinstance(labels, str | Path):
         chosen, in_memory = {**chosen, "labels": str(labels)}, None
-    asked = build(SourceSettings, {**subject.opens.model_dump(), **chosen}, "source")
+    asked = build(SourceSettings, {**opens.model_dump(), **chosen}, "source")
     queries = open_source(data, asked, labels=in_memory, progress=reporter.bar)
     name_skipped(queries, reporter)
-    return beside(subject, queries)
+    return queries
 
 
 def beside(subject: Subject, queries: Source) -> Subject:

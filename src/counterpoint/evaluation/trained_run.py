@@ -21,7 +21,7 @@ from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, name_skipp
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH
 from counterpoint.nn.encoders import has_stem
-from counterpoint.nn.trained import EncoderCard, load_encoder
+from counterpoint.nn.trained import load_encoder
 
 
 def read_resolved(folder: RunFolder) -> TrainSettings:
@@ -102,7 +102,7 @@ def open_trained(
         labels = known.labels if is_array and labels is None else labels
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
-    asked = _source_settings(settings, trained.card, labels, part, is_own_data=is_own_data)
+    asked = _source_settings(settings, trained.card.in_shape, labels, part, is_own_data=is_own_data)
     is_own_data &= not part  # unless the content turns out to be that of the run
     # A file of labels goes into the settings instead (``_source_settings``).
     in_memory = None if isinstance(labels, str | Path) else labels
@@ -134,7 +134,7 @@ def open_trained(
         is_own_data=is_own_data,
         is_own_record=is_own_data and is_as_it_was,
         own_views=own_views,
-        opens=_source_settings(settings, trained.card, None, {}, is_own_data=False),
+        opens=for_other_data(settings, trained.card.in_shape),
     )
 
 
@@ -148,12 +148,17 @@ def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
     return None
 
 
+def for_other_data(settings: TrainSettings, in_shape: tuple[int, ...]) -> SourceSettings:
+    """How a run's encoder takes samples that are not its own."""
+    return _source_settings(settings, in_shape, None, {}, is_own_data=False)
+
+
 def _source_settings(
-    settings: TrainSettings, card: EncoderCard, labels: Any, part: Mapping[str, Any], *, is_own_data: bool
+    settings: TrainSettings, in_shape: tuple[int, ...], labels: Any, part: Mapping[str, Any], *, is_own_data: bool
 ) -> SourceSettings:
     """How to open the data: at the size the encoder was trained with, with the labels that belong to them."""
     asked = settings.source.model_dump()
-    asked["image_size"] = source_side(card.in_shape)
+    asked["image_size"] = source_side(in_shape)
     if isinstance(labels, str | Path):
         asked["labels"] = str(labels)
     elif not is_own_data and settings.source.labels != "none":

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_features
-from counterpoint.core.numerics import product
 from counterpoint.losses.inputs import can_read, prepare_views, require
 from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.nn.classifier import class_logits
 
 
 class CrossEntropy(Loss):
@@ -85,8 +85,7 @@ class CrossEntropy(Loss):
         targets_N = class_targets(both_2ND, labels, self.class_weights, "cross-entropy")
         # The inputs decide the precision: float64 vectors meet float32 parameters.
         weights_CD, biases_C = self.class_weights.to(both_2ND.dtype), self.class_biases.to(both_2ND.dtype)
-        # ``product`` gives the same bits for any number of threads, @ does not.
-        return F.cross_entropy(product(both_2ND, weights_CD.T) + biases_C, targets_N.repeat(2))
+        return F.cross_entropy(class_logits(both_2ND, weights_CD, biases_C), targets_N.repeat(2))
 
     def chance(self, n: int) -> float:
         """Loss when all classes are as likely; with balanced classes also the least when all vectors are alike."""
@@ -152,8 +151,8 @@ class NonNegativeCrossEntropy(Loss):
         # Checked before the ReLU, which would hide minus infinity.
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         targets_N = class_targets(z0, labels, self.class_weights, "non-negative cross-entropy")
-        weights_CD = F.relu(self.class_weights.to(z0.dtype))
-        logits = product(F.relu(torch.cat([z0, z1])), weights_CD.T)
+        weights_CD = self.class_weights.to(z0.dtype)
+        logits = class_logits(torch.cat([z0, z1]), weights_CD, is_nonnegative=True)
         return F.cross_entropy(logits, targets_N.repeat(2))
 
     def chance(self, n: int) -> float:

@@ -184,6 +184,8 @@ CATALOGUE: Mapping[str, Method] = {
         negatives="cross-view",
         temperature=0.07,  # learned from there
     ),
+    # ncl2024, section 6 and G.6, trains both losses with and without a projector and calls neither the default. Both
+    # have none here: the classifier sees the representation, and the two losses are compared on one architecture.
     "supervised": Method(
         summary="cross-entropy with labels on both views, to compare with",
         source="ncl2024, section 6",
@@ -197,6 +199,7 @@ CATALOGUE: Mapping[str, Method] = {
         source="ncl2024, section 6",
         wiring="classification",
         loss="nonnegative-cross-entropy",
+        projector="none",
         nonnegative="relu",
         needs_labels=True,
     ),

@@ -56,6 +56,14 @@ def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
         raise UsageError(f"timm:{name} cannot be built for {height} x {width} images: {error}") from None
 
 
+def timm_layers(model: nn.Module) -> Mapping[str, int]:
+    """Number of the layer of each parameter of a timm model, from the input, as timm's own layer decay has them."""
+    from timm.models import group_parameters  # deferred: see `check_timm_name`
+
+    matcher = cast(Any, model).group_matcher(coarse=False)
+    return cast(Any, group_parameters(model, matcher, return_values=False, reverse=True))
+
+
 TIMM_PREFIX = "timm:"
 Shape = tuple[int, ...]
 CONVNET_WIDTHS = (32, 64, 128, 256)

@@ -22,6 +22,7 @@ from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.tensor_file import write_tensors
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
+from counterpoint.nn.classifier import Classifier, is_classifier_sound, load_classifier
 from counterpoint.nn.encoders import build_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 
@@ -75,16 +76,21 @@ class Encoder(nn.Module):
         card: all that is needed to rebuild it.
         backbone: maps prepared samples to representations.
         projector: maps representations to what the output map takes.
+
+    Attributes:
+        classifier: what a supervised method trained with it; None otherwise.
     """
 
     mean: Tensor
     std: Tensor
+    classifier: Classifier | None
 
     def __init__(self, card: EncoderCard, backbone: nn.Module, projector: nn.Module) -> None:
         super().__init__()
         self.card = card
         self.backbone = backbone
         self.projector = projector
+        self.classifier = None
         self.output_map = OutputMap(d0=card.d0, nonnegative=card.nonnegative)
         shape = (-1, 1, 1) if card.kind == "images" else (-1,)
         self.register_buffer("mean", torch.tensor(card.mean).reshape(shape))
@@ -131,6 +137,37 @@ class Encoder(nn.Module):
     def embed(self, samples: Any, *, layout: Layout | None = None) -> Any:
         """Embeddings (n, embedding_dims): projector and output map applied, unit length; see ``represent``."""
         return _like(self.both(samples, layout=layout)[1], samples)
+
+    def logits(self, samples: Any, *, layout: Layout | None = None) -> Any:
+        """Logits (n, classes) of the classifier that was trained with the encoder; see ``represent``.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return _like(self.class_logits(self.both(samples, layout=layout)[0]), samples)
+
+    def classify(self, samples: Any, *, layout: Layout | None = None) -> tuple[str, ...]:
+        """Name of the class of each sample, by the classifier that was trained with the encoder; see ``logits``."""
+        logits_NC = torch.as_tensor(self.logits(samples, layout=layout))
+        assert self.classifier is not None
+        return tuple(self.classifier.class_names[number] for number in logits_NC.argmax(dim=1).tolist())
+
+    @usual_modes()
+    @torch.no_grad()
+    def class_logits(self, representations: Tensor) -> Tensor:
+        """Logits (n, classes) of samples whose representations (n, width) are known; a CPU tensor.
+
+        Raises:
+            UsageError: the encoder has no classifier.
+        """
+        classifier = self.classifier
+        if classifier is None:
+            raise UsageError("this encoder has no classifier; supervised and nonnegative-supervised train one")
+        # Not at unit length: a cross-entropy takes vectors as they are.
+        compared = OutputMap(d0=self.card.d0, nonnegative=self.card.nonnegative, normalize=False)
+        device = classifier.class_weights.device
+        parts = (compared(self.projector(part.to(device))) for part in representations.split(CHUNK))
+        return torch.cat([classifier(part).cpu() for part in parts])
 
     @usual_modes()
     def both(self, samples: Any, *, layout: Layout | None = None) -> tuple[Tensor, Tensor]:
@@ -235,9 +272,9 @@ def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tens
 
 
 def is_saved(folder: RunFolder) -> bool:
-    """Whether a run holds an encoder, undamaged."""
+    """Whether a run holds an encoder, undamaged, and no damaged classifier."""
     try:
-        return sha256_of(folder.weights) == _read_card(folder)[1]
+        return sha256_of(folder.weights) == _read_card(folder)[1] and is_classifier_sound(folder)
     except (RunError, OSError):
         return False
 
@@ -253,33 +290,77 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
         RunError: no encoder was saved yet, or a file is damaged.
         UsageError: the run was trained with the user's own module and none was given.
     """
-    card, digest = _read_card(folder)
-    if card.architecture == CUSTOM and module is None:
+    saved = read_saved(folder)
+    if saved.card.architecture == CUSTOM and module is None:
         raise UsageError(f"{folder.path} was trained with your own module; pass it as encoder=")
-    encoder = _build(card, module)
+    encoder = _build(saved.card, module)
+    try:
+        _fill(encoder, saved.tensors)
+    except RuntimeError as error:
+        raise RunError(f"{folder.weights} cannot be read: {first_line(error)}") from None
+    encoder.classifier = load_classifier(folder, encoder.embedding_dims)
+    return encoder
+
+
+def with_weights(encoder: Encoder, weights: Mapping[str, Tensor]) -> Encoder:
+    """A copy of an encoder with other weights, named ``backbone.*`` and ``projector.*``, and without a classifier."""
+    changed = copy.deepcopy(encoder)
+    _fill(changed, weights)
+    changed.classifier = None
+    return changed.eval()
+
+
+def _fill(encoder: Encoder, weights: Mapping[str, Tensor]) -> None:
+    """Give backbone and projector their weights."""
+    encoder.backbone.load_state_dict(part_of(weights, "backbone"))
+    encoder.projector.load_state_dict(part_of(weights, "projector"))
+
+
+@dataclass(frozen=True)
+class SavedEncoder:
+    """What a run saved of its encoder.
+
+    Attributes:
+        card: how to rebuild it and prepare its input.
+        tensors: its weights, ``backbone.*`` and ``projector.*``.
+        sha256: of the file that holds them.
+    """
+
+    card: EncoderCard
+    tensors: Mapping[str, Tensor]
+    sha256: str
+
+    def part(self, name: str) -> dict[str, Tensor]:
+        """Weights of ``backbone`` or ``projector``, by their names there."""
+        return part_of(self.tensors, name)
+
+
+def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors under a name, without it.
+
+    >>> list(part_of({"backbone.0.bias": torch.ones(1), "projector.bias": torch.ones(1)}, "backbone"))
+    ['0.bias']
+    """
+    start = f"{name}."
+    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
+
+
+def read_saved(folder: RunFolder) -> SavedEncoder:
+    """Read what a run saved of its encoder, without building it.
+
+    Raises:
+        RunError: no encoder was saved yet, or a file is damaged.
+    """
+    card, digest = _read_card(folder)
     try:
         if sha256_of(folder.weights) != digest:
             raise RunError(
                 f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); "
                 f"{_repaired_by(folder)}"
             )
-        _fill(encoder, load_file(folder.weights))
-    except (OSError, SafetensorError, RuntimeError) as error:
+        return SavedEncoder(card, load_file(folder.weights), digest)
+    except (OSError, SafetensorError) as error:
         raise RunError(f"{folder.weights} cannot be read: {first_line(error)}") from None
-    return encoder
-
-
-def with_weights(encoder: Encoder, weights: Mapping[str, Tensor]) -> Encoder:
-    """A copy of an encoder with other weights, named ``backbone.*`` and ``projector.*``; others are left out."""
-    changed = copy.deepcopy(encoder)
-    _fill(changed, weights)
-    return changed.eval()
-
-
-def _fill(encoder: Encoder, weights: Mapping[str, Tensor]) -> None:
-    """Give backbone and projector their weights."""
-    for name, part in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
-        part.load_state_dict({key.removeprefix(name): value for key, value in weights.items() if key.startswith(name)})
 
 
 def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:

@@ -46,6 +46,7 @@ from counterpoint.runs.changes import settings_hash
 from counterpoint.runs.effects import chosen
 from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import Resolution, resolve, resolve_widths
+from counterpoint.runs.warm_start import RECORD, Statistics, WarmStart
 
 STATISTICS_SAMPLES = 10_000  # samples from which mean and deviation are taken, at most
 STATISTICS_CHUNK = 256
@@ -66,6 +67,7 @@ class Assembled:
     method: Method
     kernels: list[Choice]
     views: OwnViews | None
+    start: WarmStart | None = None
 
     @property
     def settings(self) -> TrainSettings:
@@ -99,7 +101,9 @@ class Assembled:
         return self.loss.num_negatives(self.loss_batch) if isinstance(self.loss, PairLoss | QueueContrast) else None
 
 
-def assemble(resolution: Resolution, source: Source, placement: Placement, given: Given) -> Assembled:
+def assemble(
+    resolution: Resolution, source: Source, placement: Placement, given: Given, start: WarmStart | None = None
+) -> Assembled:
     """Build encoder, projector, method and order.
 
     Args:
@@ -107,9 +111,10 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
         source: the data.
         placement: device, precision and ranks.
         given: the user's own encoder, loss and views, if any.
+        start: weights that the encoder begins with; None draws them.
 
     Raises:
-        UsageError: a name is unknown, or a number does not fit the data, the encoder or the ranks.
+        UsageError: a name is unknown, weights do not fit, or a number does not fit the data, the encoder or the ranks.
         DataError: too few samples.
     """
     settings = resolution.settings
@@ -118,6 +123,8 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
     split = split_source(len(source), source.labels, float(settings.source.holdout))
     # After the split: what is held out keeps the classes as the data have them.
     thinned = thin(split.train, source.labels, settings.source, source.class_names)
+    if start is not None:
+        start.choose_encoder(resolution)
     # Batch and epochs go by the samples that are left.
     settings = resolve(resolution, source, len(thinned.positions), placement, given.views).settings
     _check_engine(settings, placement, len(thinned.positions))
@@ -128,8 +135,11 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
     width = feature_width(backbone, source.shape)
     # Only the built encoder says how wide it is: projector, predictor and d0 follow from that.
     settings = resolve_widths(resolution, width).settings
-    card = _card(settings, source, thinned.positions, width)
+    statistics = None if start is None else start.statistics_for(source, backbone)
+    card = _card(settings, source, width, statistics or channel_statistics(source, thinned.positions))
     encoder = Encoder(card, backbone, _projector(settings, card))
+    if start is not None:  # before the method, which may copy the encoder
+        start = start.load_into(encoder)
     method = _method(settings, source, encoder, placement, given.loss)
     # Last: the trial has the width and the batch of the run.
     kernels = _try_loss(settings, method, encoder.embedding_dims, len(source.class_names))
@@ -145,6 +155,7 @@ def assemble(resolution: Resolution, source: Source, placement: Placement, given
         method=method,
         kernels=kernels,
         views=given.views,
+        start=start,
     )
 
 
@@ -229,6 +240,7 @@ def _facts(assembled: Assembled) -> dict[str, Any]:
         # Without the folder: checkpoints of one run are the same bytes wherever it is.
         "resolved": assembled.settings.model_dump(mode="json", exclude={"out"}),
         "data": assembled.source.fingerprint,
+        **({} if assembled.start is None else {RECORD: assembled.start.record()}),
     }
 
 
@@ -320,11 +332,11 @@ def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
         )
 
 
-def _card(settings: TrainSettings, source: Source, train: Tensor, width: int) -> EncoderCard:
+def _card(settings: TrainSettings, source: Source, width: int, statistics: Statistics) -> EncoderCard:
     """What the run folder records about the encoder."""
     asked, method = settings.projector, method_named(settings.method)  # what the projector does not read is still auto
     features = int(chosen(asked.features, method.features_for(width)))
-    mean, std = channel_statistics(source, train)
+    mean, std = statistics
     card = EncoderCard(
         architecture=settings.encoder,
         kind=source.kind,
@@ -354,7 +366,7 @@ def _trained_map(settings: TrainSettings) -> str:
     return "relu" if asked == "none" and applies_relu(loss.name, loss.options) else asked
 
 
-def channel_statistics(source: Source, train: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_statistics(source: Source, train: Tensor) -> Statistics:
     """Mean and deviation per channel (images, values in [0, 1]) or per feature (vectors) over training samples.
 
     A constant channel gets deviation 1, so that it becomes zero rather than NaN.

@@ -24,8 +24,12 @@ HARMLESS = frozenset(
     }
 )
 
-# Settings that 0.1.0 did not have, at the values that stand for what it did: its runs keep their hash.
-LATER: Mapping[str, tuple[str, str]] = {
+# Settings that earlier versions did not have, at the values that stand for what they did: their runs keep their hash.
+LATER: Mapping[str, tuple[Any, ...]] = {
+    "init": (None,),
+    "pretrained_weights": (None,),
+    "optim.layer_decay": (1.0,),
+    "source.label_share": (1.0,),
     "stem": ("auto", "small"),
     "source.classes": ("all", "all"),
     "engine.encode_views": ("auto", "together"),
@@ -79,7 +83,7 @@ def settings_hash(settings: TrainSettings, former: Mapping[str, str] = FORMER) -
     """
     values = settings.model_dump(mode="json")
     known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path not in HARMLESS}
-    # What 0.1.0 did not know is left out at the values of what it did: the same text, the same hash.
+    # What earlier versions did not know is left out at the values of what they did: the same text, the same hash.
     relevant = {path: value for path, value in known.items() if path != "out" and value not in LATER.get(path, ())}
     relevant.update({path: value for path, value in WITHOUT_EFFECT.items() if relevant[path] == "auto"})
     relevant.update(former)

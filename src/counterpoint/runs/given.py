@@ -77,8 +77,14 @@ def _section(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section if isinstance(section := asked.get(name), Mapping) else {}
 
 
-def open_given(settings: TrainSettings, given: Given, reporter: Reporter) -> Source:
+def open_given(settings: TrainSettings, given: Given, reporter: Reporter, *, side: int | None = None) -> Source:
     """Open a run's data and say which files were left out.
+
+    Args:
+        settings: of the run.
+        given: what is in memory.
+        reporter: shows progress while a folder is read.
+        side: in pixels, to which photographs are brought where nobody asked for another.
 
     Raises:
         UsageError: the run needs an array that was not passed.
@@ -87,6 +93,9 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter) -> Sou
     if settings.data == ARRAY and given.data is None:
         raise UsageError("this run was trained on an array in memory; pass it as data=")
     data = settings.data if given.data is None else given.data
-    source = open_source(data, settings.source, labels=given.labels, progress=reporter.bar)
+    asked = settings.source
+    if side is not None and asked.image_size == "auto":
+        asked = asked.model_copy(update={"image_size": side})
+    source = open_source(data, asked, labels=given.labels, progress=reporter.bar)
     name_skipped(source, reporter)
     return source

@@ -90,11 +90,14 @@ def resolve(
     by_method = f"as {resolution.settings.method} has it ({method.source})"
     fill("encoder", lambda: _encoder(source, placement))
     # From here on in order: epochs and rates need the batch, the warm-up needs the epochs.
-    fill("batch_size", lambda: _batch_size(num_train))
+    fill("batch_size", lambda: usual_batch(num_train))
     batches = max(1, num_train // int(resolution.settings.batch_size))
     fill("epochs", lambda: _epochs(batches))
     fill("loss.name", lambda: (method.loss, by_method))
-    fill("projector.kind", lambda: (method.projector, by_method))
+    # The paper of the supervised methods has both, and no default.
+    is_open = method.wiring == "classification"
+    why = "the classifier sees the representation; ncl2024, G.6, has it with and without projector"
+    fill("projector.kind", lambda: (method.projector, why if is_open else by_method))
     # Also finds what has no effect, which `fill` then leaves alone.
     resolve_views(resolution, source, own=views)
     limit = f"images of {max(source.shape[1:], default=0)} px; large above {LARGEST_SMALL_SIDE} px"
@@ -210,7 +213,7 @@ def _queue_size(largest: int, num_train: int) -> tuple[int, str]:
     return size, f"at most {largest} and at most half of {num_train} training samples"
 
 
-def _batch_size(num_train: int) -> tuple[int, str]:
+def usual_batch(num_train: int) -> tuple[int, str]:
     """Largest power of two up to a quarter of the samples, at most 256."""
     quarter = max(2, num_train // 4)
     size = min(LARGEST_BATCH, 1 << (quarter.bit_length() - 1))

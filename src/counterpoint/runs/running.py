@@ -22,11 +22,15 @@ from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import on_first_rank
 from counterpoint.engine.progress import Reporter
+from counterpoint.losses.cross_entropy import NonNegativeCrossEntropy
+from counterpoint.methods.classification import Classification
 from counterpoint.methods.joint import TwoTowers
 from counterpoint.methods.queue import QueueContrast
-from counterpoint.nn.trained import Encoder, save_encoder
+from counterpoint.nn.classifier import save_classifier
+from counterpoint.nn.trained import Encoder, part_of, save_encoder
 from counterpoint.runs.assembly import Assembled
 from counterpoint.runs.given import Given
+from counterpoint.runs.warm_start import RECORD
 
 
 def execute(
@@ -59,6 +63,8 @@ def first_status(assembled: Assembled, given: Given) -> RunStatus:
     settings, source = assembled.resolution.settings, assembled.source
     blank = assembled.resolution.blank_views
     origins: dict[str, Any] = {name: dict(origin) for name, origin in given.origins.items()}
+    if assembled.start is not None:
+        origins[RECORD] = assembled.start.record()
     return RunStatus(
         status="running",
         method=settings.method,
@@ -139,6 +145,10 @@ def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, T
         # The second tower's names, as an encoder of its own has them.
         own = {name.removeprefix("second_"): value for name, value in weights.items() if name.startswith("second_")}
         save_encoder(folder.second, second, own)
+    if isinstance(assembled.method, Classification):
+        nonnegative = isinstance(assembled.method.loss, NonNegativeCrossEntropy)
+        save_classifier(folder, part_of(weights, "loss"), assembled.source.class_names, is_nonnegative=nonnegative)
+    # Last: with its card a run counts as saved.
     save_encoder(folder, assembled.encoder, weights)
 
 
@@ -188,7 +198,7 @@ def banner(assembled: Assembled) -> list[str]:
     Args:
         assembled: its parts.
     """
-    lines = [_samples(assembled), *_views(assembled), _encoder(assembled), _pairs(assembled)]
+    lines = [_samples(assembled), *_views(assembled), _encoder(assembled), *_start(assembled), _pairs(assembled)]
     if assembled.settings.engine.accumulate > 1:
         lines.append(
             f"gradients of {assembled.settings.engine.accumulate} sub-batches are added up per step: each is a batch "
@@ -233,6 +243,16 @@ def _encoder(assembled: Assembled) -> str:
         f"{assembled.num_parameters:,} parameters; device {settings.engine.device}{where}, precision "
         f"{settings.engine.precision}"
     )
+
+
+def _start(assembled: Assembled) -> list[str]:
+    """Which weights the encoder begins with, where they are not drawn."""
+    start = assembled.start
+    if start is None:
+        return []
+    is_whole, has_projector = "projector" in start.parts, assembled.settings.projector.kind != "none"
+    rest = "" if not has_projector else "; the projector, too" if is_whole else "; the projector begins anew"
+    return [f"begins with the encoder of {start.name} (sha256 {start.sha256[:8]}){rest}"]
 
 
 def _pairs(assembled: Assembled) -> str:

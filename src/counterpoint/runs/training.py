@@ -36,6 +36,7 @@ from counterpoint.runs.holding import Hold
 from counterpoint.runs.repair import check_inputs, readable_status, recorded_settings, repair
 from counterpoint.runs.resolve import Resolution, resolve_holdout
 from counterpoint.runs.running import execute, first_status
+from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
 
 GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
 
@@ -131,7 +132,9 @@ def train_from(
             known = continued_settings(folder, recorded_settings(folder), settings, allow_changed=allow_changed)
             return _continue(folder, given, known, placement, reporter, allow_changed=allow_changed)
         check_choices(settings)  # before any data are read
-        assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
+        assembled, job = on_all_ranks(
+            lambda: _assemble(folder, settings, given, placement, reporter, initial_weights(settings))
+        )
         # Again, as which views have an effect depends on the data.
         refuse_idle(settings, assembled.resolution.idle)
         _check_alike(job, assembled)
@@ -183,7 +186,8 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     folder, settings = known.folder, read_resolved(known.folder)
     placement = place(settings.engine.device, settings.engine.precision)
     given = Given.of(known)
-    assembled, job = _assemble(folder, settings, given, placement, reporter)
+    start = weights_of_begun(folder, settings)
+    assembled, job = _assemble(folder, settings, given, placement, reporter, start)
     check_inputs(folder, assembled.settings, assembled.source.fingerprint)
     return job
 
@@ -210,7 +214,9 @@ def _continue(
     if from_first_rank(lambda: "done" if _is_done(folder) else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return given.run_at(folder.path)
-    assembled, job = on_all_ranks(lambda: _assemble(folder, settings, given, placement, reporter))
+    assembled, job = on_all_ranks(
+        lambda: _assemble(folder, settings, given, placement, reporter, weights_of_begun(folder, settings))
+    )
     _check_alike(job, assembled)
     on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint))
     on_first_rank(lambda: repair(folder, first_status(assembled, given), reporter, allow_changed=allow_changed))
@@ -225,12 +231,17 @@ def _is_done(folder: RunFolder) -> bool:
 
 
 def _assemble(
-    folder: RunFolder, settings: TrainSettings, given: Given, placement: Placement, reporter: Reporter
+    folder: RunFolder,
+    settings: TrainSettings,
+    given: Given,
+    placement: Placement,
+    reporter: Reporter,
+    start: WarmStart | None,
 ) -> tuple[Assembled, TrainingJob]:
     """Open the data and build every part, before anything is written."""
     require_float32()
-    source = open_given(settings, given, reporter)
-    assembled = assemble(resolve_holdout(settings, source), source, placement, given)
+    source = open_given(settings, given, reporter, side=None if start is None else start.side)
+    assembled = assemble(resolve_holdout(settings, source), source, placement, given, start)
     return assembled, training_job(assembled, folder)
 
 

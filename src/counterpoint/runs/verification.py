@@ -19,7 +19,8 @@ from counterpoint.engine.loop import replay_step
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.replay import KeptStep, differences, read_step, this_machine, weights_digest
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.nn.trained import is_saved
+from counterpoint.nn.classifier import is_classifier_sound
+from counterpoint.nn.trained import is_saved, part_of
 from counterpoint.runs.changes import former_settings, settings_hash
 from counterpoint.runs.repair import recorded_settings
 from counterpoint.runs.training import open_job
@@ -96,7 +97,8 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     known = as_run(run)
     found: list[_Replayable] = []
     # In this order: checkpoints fill `found`, newest first, which the others read.
-    checks = [*_checkpoints(known.folder, found), _encoder(known.folder, found), _settings(known.folder, found)]
+    checks = [*_checkpoints(known.folder, found), _encoder(known.folder, found), *_classifier(known.folder, found)]
+    checks += [_settings(known.folder, found)]
     checks += [_metrics(known.folder, found), *_data_and_step(known, found, Reporter(quiet=quiet))]
     return Verification(known.path, tuple(checks))
 
@@ -133,6 +135,25 @@ def _encoder(folder: RunFolder, found: list[_Replayable]) -> Check:
     if weights_digest(tensors) != weights_digest({key: weights[key] for key in tensors if key in weights}):
         return Check(name, "failed", f"its weights are not those of {found[0].path.name}")
     return Check(name, "ok", f"matches its hash, and its weights are those of {found[0].path.name}")
+
+
+def _classifier(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
+    """The classifier of a supervised run against its card's hash and against the last checkpoint."""
+    name = folder.classifier_weights.name
+    if not folder.classifier_weights.exists() and not folder.classifier_card.exists():
+        return
+    if not is_classifier_sound(folder):
+        yield Check(name, "failed", f"missing, or it does not match the hash in {folder.classifier_card.name}")
+        return
+    detail = f"matches the hash in {folder.classifier_card.name}"
+    if found:
+        last = found[0].snapshot
+        weights = part_of({**last.state.model, **last.average}, "loss")
+        if weights_digest(load_file(folder.classifier_weights)) != weights_digest(weights):
+            yield Check(name, "failed", f"its weights are not those of {found[0].path.name}")
+            return
+        detail = f"matches its hash, and its weights are those of {found[0].path.name}"
+    yield Check(name, "ok", detail)
 
 
 def _settings(folder: RunFolder, found: list[_Replayable]) -> Check:

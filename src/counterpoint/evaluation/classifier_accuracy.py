@@ -1,0 +1,82 @@
+"""Accuracy of the classifier that a supervised method trained with its encoder; nothing is fitted to the bank."""
+
+# N samples, Q queries, C classes
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import DataError
+from counterpoint.core.metric import Metric
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.scoring import Labelled, Score, accuracy
+from counterpoint.nn.trained import Encoder
+
+CLASSIFIER = "classifier"
+MOST_NAMED = 5  # classes that a sentence lists
+
+
+def classify_queries(encoder: Encoder, representations: Tensor, class_names: Sequence[str]) -> Tensor:
+    """Classes of samples by an encoder's own classifier, as numbers of the samples' classes.
+
+    Args:
+        encoder: with a classifier.
+        representations: of the samples, (n, width).
+        class_names: of the samples' classes, which are known by their names.
+
+    Returns:
+        Class numbers (n,); -1 for a class that these samples do not have.
+
+    Raises:
+        DataError: the classifier knows none of these classes.
+        UsageError: the encoder has no classifier.
+    """
+    logits_NC = encoder.class_logits(representations)
+    assert encoder.classifier is not None
+    known = encoder.classifier.class_names
+    number_of = {name: number for number, name in enumerate(class_names)}
+    if not number_of.keys() & set(known):
+        listed = ", ".join(known[:MOST_NAMED]) + (", ..." if len(known) > MOST_NAMED else "")
+        raise DataError(f"the classifier knows none of the classes of these samples; it was trained with {listed}")
+    return torch.tensor([number_of.get(name, -1) for name in known])[logits_NC.argmax(dim=1)]
+
+
+def own_classes(
+    encoder: Encoder, representations: Tensor, class_names: Sequence[str], reporter: Reporter
+) -> Tensor | None:
+    """The same; None, and said why, where the classifier knows none of the classes, and None without a classifier."""
+    if encoder.classifier is None:
+        return None
+    try:
+        return classify_queries(encoder, representations, class_names)
+    except DataError as error:
+        reporter.say(f"{CLASSIFIER} is left out: {error}")
+        return None
+
+
+def classifier_score(known: Labelled) -> Score:
+    """Accuracy on the queries, all of them: one of a class that the classifier does not know counts as wrong."""
+    if known.predicted_Q is None:
+        raise DataError("this run has no classifier; supervised, nonnegative-supervised and fine-tune keep one")
+    return accuracy(known.predicted_Q, known.labels_Q, {"trained": "with the encoder"})
+
+
+METRICS = (
+    Metric(
+        name="classifier",
+        title="Own classifier",
+        short="own classifier",
+        definition="Share of queries that get their own class from the classifier that was trained with the encoder; "
+        "of runs that learn from labels.",
+        source="ncl2024",
+        measure=classifier_score,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        interval="95 % Wilson interval over the queries",
+        is_higher_better=True,
+        wording="the classifier that was trained with the encoder names each query",
+        leads="is ahead",
+    ),
+)

@@ -1,0 +1,123 @@
+"""The classifier that a supervised method trains with its encoder: its logits, and the files that keep it."""
+
+# N samples, D features, C classes
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from counterpoint.core.errors import RunError, first_line
+from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
+from counterpoint.core.numerics import product
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.tensor_file import write_tensors
+
+CARD_FORMAT = 1
+WEIGHTS, BIASES = "class_weights", "class_biases"  # as the losses call them
+
+
+def class_logits(
+    z_ND: Tensor, weights_CD: Tensor, biases_C: Tensor | None = None, *, is_nonnegative: bool = False
+) -> Tensor:
+    """Inner products with the weights of classes, (n, c).
+
+    Args:
+        z_ND: vectors.
+        weights_CD: of the classes.
+        biases_C: of the classes, or None.
+        is_nonnegative: apply ReLU to both first (ncl2024, section 6).
+
+    >>> class_logits(torch.ones(1, 2), torch.tensor([[1.0, -1.0], [2.0, 1.0]]), is_nonnegative=True)
+    tensor([[1., 3.]])
+    """
+    if is_nonnegative:
+        z_ND, weights_CD = F.relu(z_ND), F.relu(weights_CD)
+    # ``product`` gives the same bits for any number of threads, @ does not.
+    logits_NC = product(z_ND, weights_CD.T)
+    return logits_NC if biases_C is None else logits_NC + biases_C
+
+
+class Classifier(nn.Module):
+    """Logits of named classes from what the loss compared, before it is scaled to unit length.
+
+    Args:
+        class_names: one per class.
+        weights_CD: of the classes.
+        biases_C: of the classes, or None.
+        is_nonnegative: whether weights and vectors pass a ReLU.
+    """
+
+    class_weights: Tensor
+    class_biases: Tensor | None
+
+    def __init__(
+        self, class_names: Sequence[str], weights_CD: Tensor, biases_C: Tensor | None, *, is_nonnegative: bool
+    ) -> None:
+        super().__init__()
+        self.class_names = tuple(class_names)
+        self.is_nonnegative = is_nonnegative
+        self.register_buffer(WEIGHTS, weights_CD)
+        self.register_buffer(BIASES, biases_C)
+
+    def forward(self, z_ND: Tensor) -> Tensor:
+        """Logits (n, c) of vectors (n, d)."""
+        return class_logits(z_ND, self.class_weights, self.class_biases, is_nonnegative=self.is_nonnegative)
+
+
+def save_classifier(
+    folder: RunFolder, weights: Mapping[str, Tensor], class_names: Sequence[str], *, is_nonnegative: bool
+) -> None:
+    """Write ``classifier.safetensors`` and ``classifier.json``.
+
+    Args:
+        folder: the run.
+        weights: of the loss, by their names there.
+        class_names: in the order of class numbers.
+        is_nonnegative: whether the loss puts a ReLU on weights and vectors.
+    """
+    write_atomically(folder.classifier_weights, lambda path: write_tensors(path, weights))
+    seal = {"format": CARD_FORMAT, "weights_sha256": sha256_of(folder.classifier_weights)}
+    write_sealed(folder.classifier_card, {**seal, "class_names": list(class_names), "nonnegative": is_nonnegative})
+
+
+def is_classifier_sound(folder: RunFolder) -> bool:
+    """Whether the classifier of a run is undamaged; a run without one has none that could be damaged."""
+    if not folder.classifier_weights.exists() and not folder.classifier_card.exists():
+        return True
+    try:
+        card = read_sealed(folder.classifier_card, must_be_sealed=True)
+        return card.get("weights_sha256") == sha256_of(folder.classifier_weights)
+    except (RunError, OSError):
+        return False
+
+
+def load_classifier(folder: RunFolder, num_features: int) -> Classifier | None:
+    """The classifier of a run; None where it has none, as runs of other methods and of earlier versions.
+
+    Args:
+        folder: the run.
+        num_features: dimensions of what it takes.
+
+    Raises:
+        RunError: it is damaged, or of another version.
+    """
+    path, card_path = folder.classifier_weights, folder.classifier_card
+    if not path.exists() and not card_path.exists():
+        return None
+    remedy = f"write it again with: counterpoint resume {shlex.quote(str(folder.path))}"
+    try:
+        card = read_sealed(card_path, must_be_sealed=True)
+        if card.get("format") != CARD_FORMAT:
+            raise RunError(f"{card_path} has format {card.get('format')}; this version reads {CARD_FORMAT}")
+        if not is_classifier_sound(folder):
+            raise RunError(f"{path} is damaged (its hash is not the one in {card_path.name}); {remedy}")
+        tensors, names = load_file(path), card["class_names"]
+        if tensors[WEIGHTS].shape != (len(names), num_features):
+            raise RunError(f"{path} is not the classifier of this encoder; {remedy}")
+        return Classifier(names, tensors[WEIGHTS], tensors.get(BIASES), is_nonnegative=card["nonnegative"])
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
+        raise RunError(f"{path} cannot be read: {first_line(error)}; {remedy}") from None

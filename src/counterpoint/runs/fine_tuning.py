@@ -1,0 +1,241 @@
+"""Fine-tune an encoder as a whole on labelled samples, and set its classifier beside a probe of what it began with."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from counterpoint.core.errors import UsageError
+from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.paired_shares import Difference
+from counterpoint.core.ranks import read_ranks
+from counterpoint.core.run_records import EvaluationRow
+from counterpoint.core.rundir import Run, as_run
+from counterpoint.core.settings import EvaluationSettings, TrainSettings
+from counterpoint.core.validation import build, merge, nest
+from counterpoint.data.long_tail import thin
+from counterpoint.data.order import split_source
+from counterpoint.data.parts import joined
+from counterpoint.data.source import Source
+from counterpoint.data.sources import ALL, ARRAY
+from counterpoint.data.views.looks import look, sample_pictures
+from counterpoint.data.views.presets import PRESETS, choose_preset
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.feature_sets import INITIAL
+from counterpoint.evaluation.outcome import PROBE, Evaluation
+from counterpoint.evaluation.protocol import evaluate_opened
+from counterpoint.evaluation.subject import open_queries, with_queries
+from counterpoint.evaluation.trained_run import for_other_data, open_trained, read_resolved
+from counterpoint.nn.encoders import TIMM_PREFIX
+from counterpoint.nn.trained import Encoder, load
+from counterpoint.runs.assembly import initial_backbone
+from counterpoint.runs.given import Given, open_given
+from counterpoint.runs.resolve import resolve_holdout, usual_batch
+from counterpoint.runs.training import train_from
+from counterpoint.runs.warm_start import initial_weights
+
+EPOCHS = 30  # ncl2024, G.5
+# The optimiser of ncl2024's code for CIFAR, which is that of its probe.
+RATE, BATCH_OF_RATE = 0.4, 256
+WARMUP_SHARE = 1 / 3  # 10 epochs
+LARS: Mapping[str, Any] = {"name": "lars", "weight_decay": 1e-4, "trust": 0.02, "trust_clip": True}
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """A fine-tuned encoder and what it is worth.
+
+    Attributes:
+        run: its run, with the classifier.
+        evaluation: classifier and probes on the same queries.
+    """
+
+    run: Run
+    evaluation: Evaluation
+
+    @property
+    def gain(self) -> Difference:
+        """The classifier's accuracy minus that of a linear probe on what training began with, in pairs."""
+        difference = self._row("embedding", CLASSIFIER).minus(self._row(INITIAL, PROBE))
+        assert difference is not None
+        return difference
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: the evaluation, and the gain."""
+        return {**self.evaluation.to_dict(), "run": str(self.run.path), "gain": asdict(self.gain)}
+
+    def __str__(self) -> str:
+        fine_tuned, frozen, gain = self._row("embedding", CLASSIFIER), self._row(INITIAL, PROBE), self.gain
+        share = f"{fine_tuned.figure:.1%}, a linear probe on the frozen initial encoder {frozen.figure:.1%}"
+        ends = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+        verdict = "" if gain.is_told_apart else ": not told apart"
+        return (
+            f"{self.evaluation}\n\nfine-tuned {share}; in pairs on the same queries {100 * gain.value:+.1f} points "
+            f"({ends}), p {gain.p:.2g}{verdict}"
+        )
+
+    def _row(self, features: str, protocol: str) -> EvaluationRow:
+        """A row by its names."""
+        rows = map(EvaluationRow.model_validate, self.evaluation.to_dict()["rows"])
+        return next(row for row in rows if (row.features, row.protocol) == (features, protocol))
+
+
+def fine_tune(
+    subject: Run | str | Path | nn.Module,
+    *,
+    data: Any = None,
+    labels: Any = None,
+    test_data: Any = None,
+    test_labels: Any = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> FineTuned:
+    """Train an encoder further as a whole, with a classifier on top, and evaluate that beside a frozen linear probe.
+
+    Recipe (ncl2024, G.5 and its code for CIFAR): 30 epochs, LARS with rate 0.4 x batch / 256, cosine after a third of
+    warm-up, weight decay 1e-4, crops and flips. Differs from it in two views of each sample per step instead of one.
+
+    Args:
+        subject: the run whose encoder is fine-tuned, or its folder; weights as ``init`` of ``train`` takes them; or a
+            module of your own, of which a copy is trained.
+        data: labelled samples, as ``train`` takes them; None takes those of the run.
+        labels: one per sample, for arrays.
+        test_data: samples to evaluate on, as ``evaluate`` takes them; None holds a share of ``data`` out.
+        test_labels: theirs.
+        quiet: show no progress.
+        settings: any field of ``TrainSettings``, which goes before the recipe; ``out`` is RUN-fine-tuned unless given;
+            ``overwrite=True`` replaces a run that is there.
+
+    Returns:
+        The new run and its evaluation, which is also written to its folder.
+
+    Raises:
+        UsageError: a setting is wrong, or several ranks were started.
+        DataError: no labels, or queries of classes that the data do not have; before any step.
+        RunError: ``subject`` is no finished run, or the new folder cannot be written.
+        TrainingError: a step cannot be taken.
+    """
+    if read_ranks(os.environ).world_size > 1:
+        raise UsageError(
+            "fine-tune is one process; of several ranks train --init RUN --method supervised, then evaluate"
+        )
+    reporter = Reporter(quiet=quiet)
+    overwrite = settings.pop("overwrite", False)
+    found = _beginning(subject, data, labels)
+    # Where other samples are the queries, all of these are for training.
+    held_out = {} if test_data is None else {"source": {"holdout": 0.0}}
+    asked = merge(merge(found.settings, held_out), nest(settings))
+    checked = build(TrainSettings, asked, "settings")
+    asked = merge(_recipe(checked, _look(checked, found.given, test_data, test_labels)), asked)
+    run = train_from(asked, found.given, overwrite=overwrite, reporter=reporter)
+    trained = open_trained(run, part=_part(checked), reporter=reporter)
+    if test_data is not None:
+        trained = with_queries(trained, test_data, test_labels, part=_part(checked), reporter=reporter)
+    trained = replace(trained, initial=_initial_encoder(run))
+    # k: no vote is asked for, and few labels have few neighbours.
+    evaluation = evaluate_opened(trained, EvaluationSettings(metrics=(CLASSIFIER, PROBE), k=1), reporter)
+    return FineTuned(run, evaluation)
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """What is fine-tuned, as settings and as what is in memory."""
+
+    settings: Mapping[str, Any]
+    given: Given
+
+
+def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) -> _Beginning:
+    """Settings that follow from what is fine-tuned, and on what."""
+    settings: dict[str, Any] = {"method": "supervised"}
+    module = None
+    if isinstance(subject, nn.Module):
+        module = subject
+    elif isinstance(subject, str | Path) and _names_weights(str(subject)):
+        settings["init"] = str(subject)
+    else:
+        known = as_run(subject)
+        settings["init"], module = str(known.path), known.encoder
+        # "." has no name of its own.
+        settings["out"] = f"{known.path if known.path.name else known.path.resolve()}-fine-tuned"
+        if data is None:
+            before = read_resolved(known.folder)
+            data, labels = before.data if known.data is None else known.data, known.labels if labels is None else labels
+            # Nothing held out of training without labels is no answer for training with them.
+            held_out = before.source.holdout or "auto"
+            settings["source"] = {**before.source.model_dump(), "holdout": held_out}
+    if module is not None:
+        settings["encoder"] = CUSTOM
+    if isinstance(labels, str | Path):
+        settings["source"] = {**settings.get("source", {}), "labels": str(labels)}
+        labels = None
+    is_named = data is None or isinstance(data, str | Path)
+    if data is not None:
+        settings["data"] = str(data) if is_named else ARRAY
+    return _Beginning(settings, Given(None if is_named else data, labels, module))
+
+
+def _names_weights(name: str) -> bool:
+    """Whether it is weights and not a run folder."""
+    return name.startswith(TIMM_PREFIX) or Path(name).is_file()
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the recipe depends on: the samples, and how many of them are trained on."""
+
+    source: Source
+    num_train: int
+
+
+def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: Any) -> _Seen:
+    """Open the samples and the queries, so that classes that differ show before any step."""
+    start, reporter = initial_weights(settings), Reporter(quiet=True)
+    source = open_given(settings, given, reporter, side=None if start is None else start.side)
+    if test_data is not None:
+        opens = for_other_data(settings, source.shape)
+        joined(source, open_queries(opens, test_data, test_labels, part=_part(settings), reporter=reporter))
+    asked = resolve_holdout(settings, source).settings.source
+    split = split_source(len(source), source.labels, float(asked.holdout))
+    return _Seen(source, len(thin(split.train, source.labels, asked, source.class_names).positions))
+
+
+def _recipe(asked: TrainSettings, seen: _Seen) -> dict[str, Any]:
+    """The papers' settings where nobody asked for others: a whole section is the user's once its first word is."""
+    epochs = EPOCHS if asked.epochs == "auto" else asked.epochs
+    batch = usual_batch(seen.num_train)[0] if asked.batch_size == "auto" else asked.batch_size
+    recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch}
+    if "name" not in asked.optim.model_fields_set:
+        rate = {"learning_rate": RATE * batch / BATCH_OF_RATE, "warmup_epochs": round(WARMUP_SHARE * epochs, 2)}
+        recipe["optim"] = {**LARS, **rate}
+    if "preset" not in asked.views.model_fields_set:
+        recipe["views"] = _crop_and_flip(seen.source)
+    return recipe
+
+
+def _crop_and_flip(source: Source) -> dict[str, Any]:
+    """Of the views that suit the data, the crop and the flip alone; vectors stay as they are."""
+    if source.kind == "vectors":
+        return {"preset": "none"}
+    preset, _ = choose_preset(source.kind, source.shape, look(sample_pictures(source).pixels))
+    plan = PRESETS[preset]
+    return {"preset": "none", "crop_scale": list(plan.crop_scale), "flip": plan.flip}
+
+
+def _part(settings: TrainSettings) -> dict[str, Any]:
+    """What of the queries is taken: the classes that are trained on, where some were chosen."""
+    return {} if settings.source.classes == ALL else {"classes": settings.source.classes}
+
+
+def _initial_encoder(run: Run) -> Encoder:
+    """What training began with; its input is prepared as the run's."""
+    card, settings = load(run).card, read_resolved(run.folder)
+    card = replace(card, projector="none", nonnegative="none", d0=None)  # the representation alone is probed
+    encoder = Encoder(card, initial_backbone(settings, card.in_shape, run.encoder), nn.Identity())
+    if start := initial_weights(settings):
+        start.load_into(encoder)
+    return encoder

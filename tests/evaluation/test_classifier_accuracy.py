@@ -1,0 +1,59 @@
+"""Accuracy of a run's own classifier: classes go by their names, and a run without one has no such row."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import counterpoint as cp
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.data.order import split_source
+from counterpoint.evaluation.classifier_accuracy import classify_queries
+
+
+@pytest.fixture(scope="module")
+def supervised(tmp_path_factory: pytest.TempPathFactory, clusters: Any) -> cp.Run:
+    names = np.array(["a", "b", "c"])[clusters.labels]
+    out = tmp_path_factory.mktemp("supervised") / "run"
+    return cp.train(
+        clusters.data, labels=names, method="supervised", epochs=3, batch_size=16, source={"holdout": 0.4},
+        quiet=True, out=str(out),
+    )  # fmt: skip
+
+
+def test_its_row_is_the_share_of_held_out_samples_it_classifies(supervised: cp.Run, clusters: Any) -> None:
+    evaluation = cp.evaluate(supervised, quiet=True)
+    row = next(row for row in evaluation.rows if row.protocol == "classifier")
+    assert row.features == "embedding"
+    assert sum(each.protocol == "classifier" for each in evaluation.rows) == 1
+    encoder, names = cp.load(supervised), np.array(["a", "b", "c"])[clusters.labels]
+    held_out = split_source(len(names), torch.from_numpy(clusters.labels), 0.4).held_out.numpy()
+    is_right = np.array(encoder.classify(clusters.data[held_out])) == names[held_out]
+    assert (row.accuracy.correct, row.accuracy.total) == (is_right.sum(), len(held_out))
+    assert row.accuracy.hits is not None
+    assert row.accuracy.low < row.accuracy.value < row.accuracy.high or row.accuracy.value == 1
+
+
+def test_classes_go_by_name_and_unknown_ones_are_never_right(supervised: cp.Run, clusters: Any) -> None:
+    encoder = cp.load(supervised)
+    r = torch.from_numpy(encoder.represent(clusters.data))
+    own = classify_queries(encoder, r, ("a", "b", "c"))
+    turned = classify_queries(encoder, r, ("c", "x", "a"))
+    assert torch.equal(turned, torch.tensor([2, -1, 0])[own])
+    with pytest.raises(DataError, match="knows none of the classes of these samples; it was trained with a, b, c"):
+        classify_queries(encoder, r, ("x", "y"))
+
+
+def test_other_classes_leave_the_row_out_and_say_so(
+    supervised: cp.Run, clusters: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluation = cp.evaluate(supervised, data=clusters.data, labels=clusters.labels)
+    assert not [row for row in evaluation.rows if row.protocol == "classifier"]
+    assert "classifier is left out: the classifier knows none of the classes" in capsys.readouterr().err
+
+
+def test_a_run_without_one_has_no_row_and_refuses_the_name(run: cp.Run) -> None:
+    assert not [row for row in cp.evaluate(run, quiet=True).rows if row.protocol == "classifier"]
+    with pytest.raises(UsageError, match="has no classifier; only learning from labels leaves one"):
+        cp.evaluate(run, metrics=("classifier",), quiet=True)
