@@ -144,17 +144,17 @@ def share_of(module: nn.Module, tensors: Mapping[str, Tensor]) -> float:
 
 def _matches(module: nn.Module, wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[Match]:
     """All prefixes and spellings under which a file has something of a module, the fullest first."""
-    found = []
+    found: list[Match] = []
     for number, spelled in enumerate(spellings(module, wanted)):
-        keys: dict[str, dict[str, str]] = defaultdict(dict)
+        alike: dict[str, dict[str, str]] = defaultdict(dict)
         others: dict[str, dict[str, str]] = defaultdict(dict)
-        for key, value in tensors.items():
-            for cut in [0, *(dot.end() for dot in re.finditer(r"\.", key))]:
-                own = spelled.get(key[cut:])
-                if own is not None:
-                    (keys if _is_alike(value, wanted[own]) else others)[key[:cut]][own] = key
-        prefixes = dict.fromkeys([*keys, *others])
-        found += [Match(prefix, keys[prefix], others[prefix], number > 0) for prefix in prefixes]
+        ends = ((key, cut) for key in tensors for cut in [0, *(dot.end() for dot in re.finditer(r"\.", key))])
+        for key, cut in ends:
+            own = spelled.get(key[cut:])
+            if own is not None:
+                (alike if _is_alike(tensors[key], wanted[own]) else others)[key[:cut]][own] = key
+        prefixes = dict.fromkeys([*alike, *others])
+        found += [Match(prefix, alike[prefix], others[prefix], number > 0) for prefix in prefixes]
     return sorted(found, key=lambda match: (-len(match.keys), match.rank))
 
 
