@@ -1,6 +1,7 @@
 """Checkpoints as programs write them: with configurations, arguments, optimisers and calls beside the weights."""
 
 import argparse
+import math
 import os
 import pathlib
 from collections import OrderedDict, defaultdict
@@ -47,10 +48,12 @@ def prefixed(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def filled(module: nn.Module, seed: int = 0) -> nn.Module:
-    """The module in evaluation mode with weights, and statistics of norms, that differ from those of a new one."""
+    """The module in evaluation mode, with weights of a seed and statistics that differ from those of a new norm."""
     generator = torch.Generator().manual_seed(seed)
     for name, value in module.state_dict().items():
-        if value.is_floating_point():
-            draws = torch.randn(value.shape, generator=generator) * 0.1
-            value.copy_(draws.abs() + 0.5 if "running_var" in name else value + draws)
+        if value.ndim > 1:
+            value.copy_(torch.randn(value.shape, generator=generator) / math.sqrt(value[0].numel()))
+        elif value.is_floating_point():
+            low = 0.5 if name.endswith(("weight", "running_var")) else -0.1
+            value.copy_(torch.rand(value.shape, generator=generator) * 0.2 + low)
     return module.eval()

@@ -121,11 +121,11 @@ def test_safetensors_are_read_whatever_they_are_called(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_zip", [True, False], ids=["archive", "stream"])
 def test_a_call_is_refused_by_name_and_nothing_runs(is_zip: bool, tmp_path: Path, watch: list[str]) -> None:
     fired = tmp_path / "fired"
-    calls = {
+    calls = {  # names as pickles of protocol 2 have them, those of Python 2
         "posix.system": bomb(fired),
-        "subprocess.Popen": Call(subprocess.Popen, ["touch", str(fired)]),
+        "commands.Popen": Call(subprocess.Popen, ["touch", str(fired)]),
         "eval": Call(eval, "1"),
-        "getattr": Call(getattr, os, "system"),
+        "getattr": Call(getattr, "text", "upper"),
     }
     for name, call in calls.items():
         path = tmp_path / "w.pth"
@@ -141,12 +141,20 @@ def test_a_call_is_refused_by_name_and_nothing_runs(is_zip: bool, tmp_path: Path
     assert not fired.exists()
 
 
-def test_objects_of_unknown_classes_are_left_aside_and_never_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.save({"args": argparse.Namespace(x=1), "w": torch.ones(2)}, tmp_path / "w.pth")
-    monkeypatch.setattr(argparse.Namespace, "__new__", lambda *_: pytest.fail("made"))
+class Counted:
+    """A class that knows how many objects of it were made."""
+
+    made = 0
+
+    def __new__(cls) -> "Counted":
+        cls.made += 1
+        return super().__new__(cls)
+
+
+def test_objects_of_unknown_classes_are_left_aside_and_never_made(tmp_path: Path) -> None:
+    torch.save({"settings": Counted(), "w": torch.ones(2)}, tmp_path / "w.pth")
     assert list(read_weights(tmp_path / "w.pth")) == ["w"]
+    assert Counted.made == 1
 
 
 def test_a_whole_module_is_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -234,7 +242,7 @@ def test_mutated_files_are_weights_or_one_line(is_zip: bool, tmp_path: Path, rng
     content = path.read_bytes()
     insertions = [pickle.dumps(bomb(fired), protocol=2)[2:-1], b"R", b"b", b"\x81", b"Q", b"cos\nsystem\n"]
     counts = {True: 0, False: 0}
-    for number in range(400):
+    for number in range(150):
         place = int(rng.integers(len(content)))
         changes = [content[:place], content[:place] + bytes([int(rng.integers(256))]) + content[place + 1 :]]
         changes += [content[:place] + insertions[int(rng.integers(len(insertions)))] + content[place:]]
@@ -245,8 +253,8 @@ def test_mutated_files_are_weights_or_one_line(is_zip: bool, tmp_path: Path, rng
             counts[False] += 1
             assert "\n" not in str(error)
     assert not fired.exists()
-    assert counts[False] > 100
-    assert counts[True] > 5
+    assert counts[False] > 40
+    assert counts[True] > 2
 
 
 def test_damaged_numbers_of_an_archive_are_noticed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ order is ``PREFERENCE``.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,21 +144,18 @@ def share_of(module: nn.Module, tensors: Mapping[str, Tensor]) -> float:
 
 def _matches(module: nn.Module, wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[Match]:
     """All prefixes and spellings under which a file has something of a module, the fullest first."""
-    found = []
+    found: list[Match] = []
     for number, spelled in enumerate(spellings(module, wanted)):
-        keys: dict[str, dict[str, str]] = defaultdict(dict)
+        alike: dict[str, dict[str, str]] = defaultdict(dict)
         others: dict[str, dict[str, str]] = defaultdict(dict)
-        for key, cut in _cuts(tensors):
-            if (own := spelled.get(key[cut:])) is not None:
-                (keys if _is_alike(tensors[key], wanted[own]) else others)[key[:cut]][own] = key
-        prefixes = dict.fromkeys([*keys, *others])
-        found += [Match(prefix, keys[prefix], others[prefix], number > 0) for prefix in prefixes]
+        ends = ((key, cut) for key in tensors for cut in [0, *(dot.end() for dot in re.finditer(r"\.", key))])
+        for key, cut in ends:
+            own = spelled.get(key[cut:])
+            if own is not None:
+                (alike if _is_alike(tensors[key], wanted[own]) else others)[key[:cut]][own] = key
+        prefixes = dict.fromkeys([*alike, *others])
+        found += [Match(prefix, alike[prefix], others[prefix], number > 0) for prefix in prefixes]
     return sorted(found, key=lambda match: (-len(match.keys), match.rank))
-
-
-def _cuts(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, int]]:
-    """Every name of a file, cut at its beginning and behind each of its dots."""
-    return ((key, cut) for key in tensors for cut in [0, *(dot.end() for dot in re.finditer(r"\.", key))])
 
 
 def _wanted(module: nn.Module) -> dict[str, Tensor]:

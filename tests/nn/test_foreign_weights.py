@@ -1,0 +1,259 @@
+"""Weights find their places: under any prefix, in the layouts of frameworks, whole or not at all."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from foreign_files import filled, prefixed
+from torch import Tensor, nn
+
+from counterpoint.core.errors import UsageError
+from counterpoint.nn import foreign_weights
+from counterpoint.nn.encoders import Pooled
+from counterpoint.nn.foreign_weights import fit_weights
+from counterpoint.nn.resnet import ResNet
+
+resnet = pytest.importorskip("torchvision.models.resnet", reason="torchvision is not installed (extra `vision`)")
+BLOCKS = {"basic": ((2, 1, 2, 1), 1, resnet.BasicBlock), "bottleneck": ((1, 2, 1, 1), 4, resnet.Bottleneck)}
+
+
+def torchvisions(kind: str = "basic") -> Any:
+    counts, _, block = BLOCKS[kind]
+    model = filled(resnet.ResNet(block, list(counts)))
+    model.fc = nn.Identity()
+    return model
+
+
+def ours(kind: str = "basic", stem: str = "large") -> ResNet:
+    counts, expansion, _ = BLOCKS[kind]
+    return ResNet(3, counts, expansion=expansion, stem=stem).eval()
+
+
+@pytest.fixture(autouse=True)
+def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an unknown network is compared with: building all takes seconds."""
+    names = ("torchvision:resnet18", "torchvision:resnet34", "lightly:resnet-18")
+    monkeypatch.setattr(foreign_weights, "CANDIDATES", {".conv1.weight": names})
+
+
+class Block(nn.Module):
+    """The names of a block of a transformer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm1, self.attn = nn.LayerNorm(width), nn.ModuleDict({"qkv": nn.Linear(width, 3 * width)})
+
+
+class Small(nn.Module):
+    """A network with numbered blocks, a norm with counts, and a table of positions."""
+
+    def __init__(self, depth: int = 2, *, tokens: int = 5, patch: int = 4, colours: int = 3) -> None:
+        super().__init__()
+        self.pos_embed = nn.Parameter(torch.randn(1, tokens, 6))
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(colours, 6, patch, patch)})
+        self.bn = nn.BatchNorm1d(6)
+        self.blocks = nn.Sequential(*[Block(6) for _ in range(depth)])
+
+
+def refusal(module: nn.Module, tensors: dict[str, Tensor]) -> str:
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    with pytest.raises(UsageError) as caught:
+        fit_weights(module, tensors, "w.pth")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("w.pth")
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name]), f"{name} was changed"
+    return str(caught.value)
+
+
+def is_filled(module: nn.Module, tensors: dict[str, Tensor]) -> bool:
+    return all(torch.equal(value, tensors[name]) for name, value in module.state_dict().items() if "num_" not in name)
+
+
+# --- prefixes
+
+PREFIXES = {
+    "nothing": "",
+    "DDP": "module.",
+    "torch.compile": "_orig_mod.",
+    "Lightning": "state_dict.",
+    "MoCo v2": "state_dict.module.encoder_q.",
+    "MoCo v3": "state_dict.module.base_encoder.",
+    "solo-learn, lightly, stable-pretraining": "state_dict.backbone.",
+    "DINO": "teacher.module.backbone.",
+    "VISSL": "classy_state_dict.base_model.model.trunk._feature_blocks.",
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES.keys())
+def test_any_prefix_is_found(prefix: str) -> None:
+    weights = filled(Small()).state_dict()
+    others = {"head.weight": torch.ones(3, 6), "prototypes.weight": torch.ones(9, 6), "queue": torch.ones(6, 8)}
+    module = Small()
+    fitted = fit_weights(module, prefixed(prefix, weights) | prefixed("epoch.", others), "w.pth")
+    assert fitted.prefix == prefix
+    assert is_filled(module, weights)
+    assert fitted.num_loaded == len(weights) - 1  # but the count of batches
+    assert "left aside: epoch.head.weight, epoch.prototypes.weight, epoch.queue" in fitted.remarks
+
+
+ORDERS = [
+    (["student.backbone.", "teacher.backbone."], "teacher.backbone."),
+    (["model.", "model_ema."], "model_ema."),
+    (["state_dict.", "state_dict_ema."], "state_dict_ema."),
+    (["module.encoder_k.", "module.encoder_q."], "module.encoder_q."),
+    (["momentum_backbone.", "backbone."], "backbone."),
+    (["target_encoder.", "online_encoder."], "online_encoder."),
+    (["student_backbone.", "backbone."], "backbone."),
+    (["state_dict.backbone.", "state_dict.other."], "state_dict.backbone."),
+]
+
+
+@pytest.mark.parametrize(("prefixes", "taken"), ORDERS)
+def test_of_several_encoders_one_is_taken_and_the_others_are_named(prefixes: list[str], taken: str) -> None:
+    files = {prefix: filled(Small(), seed).state_dict() for seed, prefix in enumerate(prefixes)}
+    tensors = {key: value for prefix, weights in files.items() for key, value in prefixed(prefix, weights).items()}
+    module = Small()
+    fitted = fit_weights(module, tensors, "w.pth")
+    assert fitted.prefix == taken
+    assert is_filled(module, files[taken])
+    (other,) = set(prefixes) - {taken}
+    assert any(f"whole encoder under {other[:-1]};" in remark for remark in fitted.remarks)
+    assert not any("left aside" in remark for remark in fitted.remarks)
+
+
+def test_a_pooled_module_gets_the_weights_of_its_body_and_half_precision_becomes_single() -> None:
+    weights = {
+        name: value.half() if value.is_floating_point() else value for name, value in Small().state_dict().items()
+    }
+    body = Small()
+    fit_weights(Pooled(body, (1,)), weights, "w.pth")
+    assert body.pos_embed.dtype == torch.float32
+    assert torch.equal(body.pos_embed, weights["pos_embed"].float())
+
+
+# --- layouts of a ResNet
+
+
+def by_number(model: nn.Module) -> nn.Module:
+    return nn.Sequential(*list(model.children())[:-1], nn.Flatten())
+
+
+LAYOUTS: dict[str, Callable[[str], nn.Module]] = {
+    "torchvision": torchvisions,
+    "children by number": lambda kind: by_number(torchvisions(kind)),
+    "ours": ours,
+}
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("here", LAYOUTS)
+@pytest.mark.parametrize("there", LAYOUTS)
+@pytest.mark.sampled(4)
+def test_layouts_of_a_resnet_meet_and_give_equal_outputs(
+    here: str, there: str, kind: str, generator: torch.Generator
+) -> None:
+    source, module = filled(LAYOUTS[there](kind)), LAYOUTS[here](kind).eval()
+    fitted = fit_weights(module, prefixed("state_dict.backbone.", source.state_dict()), "w.pth")
+    assert fitted.is_respelled == (here != there)
+    images = torch.rand(2, 3, 40, 40, generator=generator)
+    with torch.no_grad():
+        assert torch.allclose(module(images), source(images), rtol=1e-5)
+
+
+def test_lightlys_own_resnet_fits_ours_with_the_small_stem(generator: torch.Generator) -> None:
+    lightly = pytest.importorskip("lightly.models", reason="lightly is not installed")
+    source = filled(lightly.ResNetGenerator("resnet-9"))
+    module = ResNet(3, (1, 1, 1, 1), stem="small").eval()
+    fit_weights(module, source.state_dict(), "w.pth")
+    source.linear = nn.Identity()
+    images = torch.rand(2, 3, 32, 32, generator=generator)
+    with torch.no_grad():
+        assert torch.allclose(module(images), source(images), rtol=1e-5)
+
+
+def test_what_lightly_rebuilds_from_children_is_another_network() -> None:
+    lightly = pytest.importorskip("lightly.models", reason="lightly is not installed")
+    rebuilt = nn.Sequential(*list(lightly.ResNetGenerator("resnet-18").children())[:-1])
+    said = refusal(ResNet(3, (2, 2, 2, 2), stem="small"), prefixed("state_dict.backbone.", rebuilt.state_dict()))
+    assert "all 100 fit lightly:resnet-18: try --encoder lightly:resnet-18" in said
+
+
+# --- what does not fit
+
+
+def test_missing_and_unknown_names_are_named() -> None:
+    weights = filled(Small()).state_dict()
+    renamed = {name.replace("norm1", "ln"): value for name, value in weights.items()}
+    said = refusal(Small(), prefixed("net.", renamed))
+    assert "it has 11 of the encoder's 15 tensors under net;" in said
+    assert "missing: blocks.0.norm1.weight, blocks.0.norm1.bias, blocks.1.norm1.weight, ..." in said
+    assert "unknown: net.blocks.0.ln.weight, net.blocks.0.ln.bias, net.blocks.1.ln.weight, ..." in said
+
+
+def test_a_file_of_something_else_names_both_sides() -> None:
+    said = refusal(Small(), {"a.b": torch.ones(1), "c": torch.ones(2)})
+    ours = "pos_embed, patch_embed.proj.weight, patch_embed.proj.bias, ..."
+    assert said == f"w.pth does not fit the encoder: it has a.b, c, the encoder {ours}"
+
+
+def test_the_nearest_architecture_is_named() -> None:
+    weights = resnet.ResNet(resnet.BasicBlock, [2, 2, 2, 2]).state_dict()
+    said = refusal(ours("bottleneck"), prefixed("net.", weights))
+    assert "all 100 fit torchvision:resnet18: try --encoder torchvision:resnet18" in said
+
+
+def test_a_deeper_network_is_refused_although_its_first_blocks_fit() -> None:
+    weights = filled(Small(3)).state_dict()
+    assert "blocks.2.norm1.weight in or beside its blocks" in refusal(Small(2), prefixed("net.", weights))
+
+
+def test_blocks_with_parts_of_their_own_are_refused() -> None:
+    weights = Small().state_dict() | {"blocks.1.ls1.gamma": torch.ones(6)}
+    assert "blocks.1.ls1.gamma in or beside its blocks" in refusal(Small(), weights)
+
+
+@pytest.mark.thorough
+def test_a_resnet_with_more_blocks_is_named() -> None:
+    said = refusal(ResNet(3, (2, 2, 2, 2), stem="large"), resnet.resnet34().state_dict())
+    assert "all 180 fit torchvision:resnet34: try --encoder torchvision:resnet34" in said
+
+
+SIZES = [(37, 24), (36, 24), (38, 24), (41, 24), (197, 56)]  # tokens, and the side that they mean for patches of 4
+
+
+@pytest.mark.parametrize(("tokens", "side"), SIZES)
+def test_other_position_embeddings_say_the_size_of_the_images(tokens: int, side: int) -> None:
+    said = refusal(Small(), Small(tokens=tokens).state_dict())
+    assert f"pos_embed is 1 x {tokens} x 6 and not 1 x 5 x 6" in said
+    assert f"images of {side} px; give --source.image-size {side}" in said
+
+
+def test_another_stem_is_said() -> None:
+    small = prefixed("backbone.", ours(stem="small").state_dict())
+    assert "a stem for small images, as resnet18 and solo-learn:resnet18 have" in refusal(torchvisions(), small)
+    said = refusal(ours(stem="small"), torchvisions().state_dict())
+    assert "stem.0.weight is 64 x 3 x 7 x 7 and not 64 x 3 x 3 x 3" in said
+    assert "a stem for large images" in said
+
+
+def test_another_number_of_channels_is_said() -> None:
+    assert "for images of 1 channels, and these have 3" in refusal(Small(), Small(colours=1).state_dict())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_not_finite_is_refused_by_name(value: float) -> None:
+    weights = {name: tensor.clone() for name, tensor in Small().state_dict().items()}
+    weights["blocks.1.norm1.bias"][2] = value
+    said = refusal(Small(), prefixed("net.", weights))
+    assert "net.blocks.1.norm1.bias holds NaN or infinity" in said
+
+
+def test_whole_numbers_are_no_weights() -> None:
+    weights = {name: value.to(torch.int8) for name, value in Small().state_dict().items()}
+    assert "it has 0 of the encoder's" in refusal(Small(), weights)
+
+
+def test_an_encoder_without_weights_takes_none() -> None:
+    assert "no weights to load" in refusal(nn.Flatten(), {"w": torch.ones(1)})
