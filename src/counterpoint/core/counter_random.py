@@ -25,6 +25,7 @@ PURPOSE_SPLIT = 2 << 16
 PURPOSE_NOISE = 3 << 16
 PURPOSE_DROPOUT = 4 << 16
 PURPOSE_NEGATIVES = 5 << 16
+PURPOSE_CORRUPTION = 6 << 16
 
 
 def threefry(counter: tuple[Tensor, ...], key: tuple[Tensor | int, ...]) -> tuple[Tensor, ...]:
