@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from scipy.stats import kstest, poisson
 
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.corrupted import CORRUPTIONS, SEVERITIES, CorruptedStore, chosen_severities, corrupt
 from counterpoint.data.corruptions.blur import enlarged, moved
 from counterpoint.data.corruptions.corruption import Draws, Strength, plasma
@@ -316,7 +316,7 @@ def test_a_store_is_corrupted_where_it_is_fetched() -> None:
 
 @pytest.mark.parametrize("images", [level(0, 7), torch.zeros(1, 2, 8, 8), torch.zeros(1, 8, 8, dtype=torch.uint8)])
 def test_what_is_no_picture_is_refused(images: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="corruptions take uint8 pictures"):
+    with pytest.raises(DataError, match="corruptions take uint8 pictures"):
         corrupt(images, "fog", 1, ids_B=ID)
 
 

@@ -18,8 +18,8 @@ from oracles import penalised_logistic as oracle
 from tolerances import assert_close
 
 
-def probe_predict(*data: Tensor, **penalty: float) -> Tensor:
-    return fit_probe(*data, **penalty).predicted_Q
+def probe_predict(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, **penalty: float) -> Tensor:
+    return fit_probe(bank_ND, labels_N, **penalty).predict(queries_QD)
 
 
 def clusters(num_classes: int = 3, per_class: int = 12, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -152,4 +152,4 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_bad_input_is_named(wrong: dict[str, Any], sentence: str) -> None:
     good: dict[str, Any] = {"bank_ND": torch.eye(4)[:, :1], "labels_N": torch.tensor([0, 1, 0, 1])}
     with pytest.raises(ValueError, match=sentence):
-        fit_probe(**{**good, "queries_QD": torch.ones(2, 1), **wrong})
+        probe_predict(**{**good, "queries_QD": torch.ones(2, 1), **wrong})

@@ -21,9 +21,7 @@ from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation.retrieval import (
     Definition,
     average_precision,
-    mean_average_precision,
     mean_over_queries,
-    precision_at_k,
 )
 from counterpoint.evaluation.scoring import Estimate, Labelled
 from oracles import retrieval_oracle as oracle
@@ -56,8 +54,7 @@ def test_every_definition_is_its_loop(
     loops = oracle.average_precisions(queries.tolist(), labels.tolist(), bank_rows, bank_classes, k, definition)
     assert_numbers(ours, loops)
     counted = [value for value in loops if not math.isnan(value)]
-    mean = mean_average_precision(queries, labels, bank, bank_labels, k=k, definition=definition)
-    assert_numbers(mean, math.fsum(counted) / len(counted) if counted else math.nan)
+    assert_numbers(ours.nanmean(), math.fsum(counted) / len(counted) if counted else math.nan)
 
 
 @pytest.mark.parametrize("k", [1, 5, 10])
@@ -72,7 +69,7 @@ def test_torchmetrics_says_the_same(k: int) -> None:
     }
     features = queries, labels, bank, bank_labels
     theirs = [float(metric(**asked)) for metric in (RetrievalMAP(top_k=k), RetrievalPrecision(top_k=k))]
-    ours = [mean_average_precision(*features, k=k, definition=FOUND), precision_at_k(*features, k=k)]
+    ours = [float(average_precision(*features, k=k, definition=each).nanmean()) for each in (FOUND, PAPER)]
     assert_numbers(ours, theirs, dtype=torch.float32)
 
 
@@ -91,16 +88,16 @@ def test_pytorch_metric_learning_says_the_same(k: int, is_own: bool) -> None:
     )
     features = (queries, labels) if is_own else (queries, labels, bank, bank_labels)
     theirs = calculator.get_accuracy(*features)["mean_average_precision"]  # pyright: ignore[reportArgumentType]
-    assert_numbers(mean_average_precision(*features, k=k, definition=ALL), theirs)
+    assert_numbers(average_precision(*features, k=k, definition=ALL).nanmean(), theirs)
 
 
 def test_perfect_features_reach_the_most_that_each_definition_allows() -> None:
     """10 classes of 6 samples: 5 others are relevant, of 10 that are retrieved."""
     labels = torch.arange(60) % 10
     perfect = torch.eye(10)[labels]
-    means = [mean_average_precision(perfect, labels, k=10, definition=each) for each in DEFINITIONS]
+    means = [float(average_precision(perfect, labels, k=10, definition=each).nanmean()) for each in DEFINITIONS]
     assert_numbers(means, [1.0, 1.0, 1.0, 0.5])
-    at_two = [mean_average_precision(perfect, labels, k=2, definition=each) for each in DEFINITIONS]
+    at_two = [float(average_precision(perfect, labels, k=2, definition=each).nanmean()) for each in DEFINITIONS]
     assert_numbers(at_two, [1.0, 1.0, 2 / 5, 1.0])
 
 
@@ -116,7 +113,7 @@ def test_constant_features_retrieve_the_first_samples() -> None:
 
 def test_random_features_have_the_precision_of_chance() -> None:
     labels = draw_labels(2000, 0, 4)
-    value = precision_at_k(draw(500, 1), labels[:500], draw(2000, 2), labels)
+    value = float(average_precision(draw(500, 1), labels[:500], draw(2000, 2), labels, definition=PAPER).mean())
     rates = torch.bincount(labels).double() / 2000
     chance = float(rates[labels[:500]].mean())
     # Twice the deviation of independent draws: queries near to each other share neighbours.
@@ -137,7 +134,7 @@ def test_a_query_whose_class_the_bank_lacks_is_left_out_or_counts_zero() -> None
         last = average_precision(*features, k=4, definition=definition)[2]
         assert math.isnan(last) if definition in (CAPPED, ALL) else last == 0.0
     lone = draw(3, 0), torch.tensor([7, 8, 9]), *features[2:]
-    assert math.isnan(mean_average_precision(*lone, k=4))
+    assert average_precision(*lone, k=4).isnan().all()
 
 
 @pytest.mark.thorough

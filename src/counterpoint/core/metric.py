@@ -15,6 +15,7 @@ from counterpoint.core.catalogues import held, loaded
 from counterpoint.core.errors import CounterpointError
 
 Unit = Literal["number", "share", "cosine"]
+Needs = Literal["", "factors", "views", "corruptions"]
 
 
 def _not_loaded(subject: Any) -> Any:
@@ -47,6 +48,7 @@ class Metric:
         is_shown: whether reports show it.
         in_parts: whether it reads the bank part by part, so that it need not fit in memory.
         on_request: whether it is measured only where it is named, since it takes long or answers a question of few.
+        needs: what an evaluation must have for it beside features and classes; empty for nothing.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Metric:
     is_shown: bool = True
     in_parts: bool = False
     on_request: bool = False
+    needs: Needs = ""
 
     def written(self, value: float) -> str:
         """The figure as a terminal shows it.

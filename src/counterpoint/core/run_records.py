@@ -164,11 +164,18 @@ class Split(Record):
     query_fingerprint: str | None = None
 
 
+class ClassShare(Record):
+    """How many of the queries of one class were right."""
+
+    correct: int
+    total: int
+
+
 class EvaluationRow(Record):
     """One figure of an evaluation with its 95 % interval: ``accuracy`` and counts of queries, or another ``value``.
 
-    ``hits`` are the queries that were right (``packed_hits``); records of earlier versions, and other figures, have
-    none.
+    ``hits`` are the queries that were right (``packed_hits``), ``classes`` counts those of each class by its name;
+    records of earlier versions, and other figures, have none.
     """
 
     features: str = ""
@@ -181,6 +188,7 @@ class EvaluationRow(Record):
     low: Figure = None
     high: Figure = None
     hits: str | None = None
+    classes: Mapping[str, ClassShare] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _hits_are_those_counted(self) -> Self:
@@ -230,6 +238,15 @@ def packed_hits(is_hit_Q: Sequence[bool]) -> str:
     num_bytes = (len(is_hit_Q) + 7) // 8
     digits = "".join("1" if is_hit else "0" for is_hit in is_hit_Q).ljust(8 * num_bytes, "0")
     return urlsafe_b64encode(int(digits or "0", base=2).to_bytes(num_bytes)).decode()
+
+
+def unpacked_hits(hits: str, total: int) -> list[bool]:
+    """Which of so many queries were right, from what ``packed_hits`` wrote.
+
+    >>> unpacked_hits("gYA=", 9)
+    [True, False, False, False, False, False, False, True, True]
+    """
+    return [byte >> (7 - bit) & 1 == 1 for byte in _unpacked(hits) for bit in range(8)][:total]
 
 
 def _unpacked(hits: str) -> bytes:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import COLOUR_CHANNELS, to_bytes
 from counterpoint.core.catalogues import loaded
-from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.errors import DataError, UsageError, unknown_name
 from counterpoint.data.corruptions.corruption import Corruption, Draws
 from counterpoint.data.stores import Store
 
@@ -49,7 +49,8 @@ def corrupt(images_BCHW: Tensor, name: str, severity: int, *, ids_B: Tensor, see
 
     Raises:
         UsageError: a name that is not known.
-        ValueError: a severity out of range, or pictures of another form.
+        ValueError: a severity out of range.
+        DataError: pictures of another form.
 
     >>> grey = torch.full((1, 1, 8, 8), 100, dtype=torch.uint8)
     >>> corrupt(grey, "brightness", 3, ids_B=torch.tensor([0])).unique()  # 100 + 0.15 x 255
@@ -71,12 +72,12 @@ def check_pictures(images_BCHW: Tensor) -> None:
     """Require bytes of pictures.
 
     Raises:
-        ValueError: anything else.
+        DataError: anything else.
     """
     shape = tuple(images_BCHW.shape)
     is_picture = images_BCHW.dtype == torch.uint8 and len(shape) == 4 and shape[1] in COLOUR_CHANNELS
     if not is_picture or min(shape[2:]) < LEAST_SIDE:
-        raise ValueError(
+        raise DataError(
             f"corruptions take uint8 pictures (n, c, h, w) with 1 or 3 channels and sides >= {LEAST_SIDE}, got "
             f"{images_BCHW.dtype} of shape {shape}"
         )

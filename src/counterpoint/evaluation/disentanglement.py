@@ -13,8 +13,10 @@ from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice, check_dense, check_features
+from counterpoint.core.metric import Metric
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.order import random_order
+from counterpoint.evaluation.scoring import Estimate, Labelled, Score
 
 BINS = 20
 LARGEST_TRAIN, LARGEST_TEST = 10_000, 5_000  # samples that predictors of factors are fitted to and judged by
@@ -235,3 +237,104 @@ def _concentration(importance_RC: Tensor) -> float:
     score_R = 1 - torch.special.entr(share_RC).sum(dim=1) / np.log(importance_RC.shape[1])
     total = float(weight_R1.sum())
     return float((score_R * weight_R1[:, 0]).sum()) / total if total > 0 else 0.0
+
+
+def _codes(known: Labelled) -> tuple[Tensor, Tensor]:
+    """All features, and the factors of their samples."""
+    assert known.factors_MF is not None
+    return torch.cat([known.bank_ND, known.queries_QD]), known.factors_MF
+
+
+def _information_score(known: Labelled, figure: Callable[[FactorInformation], float]) -> Score:
+    """A figure of what single dimensions tell about single factors."""
+    found: FactorInformation = known.once("factor information", lambda: factor_information(*_codes(known)))
+    codes_ND, factors_MF = _codes(known)
+    settings = {"bins": BINS, "samples": len(codes_ND), "factors": factors_MF.shape[1]}
+    return Score(Estimate(figure(found)), settings)
+
+
+def _importance_score(known: Labelled, figure: Callable[[FactorImportance], float]) -> Score:
+    """A figure of how factors are predicted."""
+    found: FactorImportance = known.once("factor importance", lambda: factor_importance(*_codes(known)))
+    codes_ND, factors_MF = _codes(known)
+    samples = min(len(codes_ND), LARGEST_TRAIN + LARGEST_TEST)
+    settings = {"predictor": "random forest", "trees": 10, "samples": samples, "factors": factors_MF.shape[1]}
+    return Score(Estimate(figure(found)), settings)
+
+
+METRICS = (
+    Metric(
+        name="mig",
+        title="Mutual information gap",
+        short="MIG",
+        definition="Mean over the factors that generated the data of what the best dimension tells about the factor "
+        "more than the second best does, as a share of the factor's entropy.",
+        source="chen2018",
+        measure=lambda known: _information_score(known, lambda found: found.gap),
+        low=0.0,
+        high=1.0,
+        is_higher_better=True,
+        wording="mean over[ {factors}] factors, dimensions in[ {bins}] bins of equal width",
+        on_request=True,
+        needs="factors",
+    ),
+    Metric(
+        name="modularity",
+        title="Modularity",
+        short="modularity",
+        definition="Mean over the dimensions of how much each tells about one factor only; a dimension that tells "
+        "nothing counts 0.",
+        source="ridgeway2018",
+        measure=lambda known: _information_score(known, lambda found: found.modularity),
+        low=0.0,
+        high=1.0,
+        is_higher_better=True,
+        wording="from mutual information with[ {factors}] factors, dimensions in[ {bins}] bins of equal width",
+        on_request=True,
+        needs="factors",
+    ),
+    Metric(
+        name="dci",
+        title="DCI disentanglement",
+        short="DCI disentanglement",
+        definition="How much each dimension counts for one factor only where factors are predicted from all of them, "
+        "weighted by how much it counts in all.",
+        source="eastwood2018",
+        measure=lambda known: _importance_score(known, lambda found: found.disentanglement),
+        low=0.0,
+        high=1.0,
+        is_higher_better=True,
+        wording="importances of dimensions in a {predictor} for each of[ {factors}] factors",
+        on_request=True,
+        needs="factors",
+    ),
+    Metric(
+        name="dci completeness",
+        title="DCI completeness",
+        short="DCI completeness",
+        definition="How much one dimension alone counts for each factor where factors are predicted from all of them.",
+        source="eastwood2018",
+        measure=lambda known: _importance_score(known, lambda found: found.completeness),
+        low=0.0,
+        high=1.0,
+        is_higher_better=True,
+        wording="importances of dimensions in a {predictor} for each of[ {factors}] factors",
+        on_request=True,
+        needs="factors",
+    ),
+    Metric(
+        name="dci informativeness",
+        title="DCI informativeness",
+        short="DCI informativeness",
+        definition="Mean over the factors of the share of samples whose factor is predicted right from all dimensions.",
+        source="locatello2019",
+        measure=lambda known: _importance_score(known, lambda found: found.informativeness),
+        low=0.0,
+        high=1.0,
+        unit="share",
+        is_higher_better=True,
+        wording="a {predictor} predicts each of[ {factors}] factors",
+        on_request=True,
+        needs="factors",
+    ),
+)

@@ -123,7 +123,8 @@ def _score(known: Labelled, vote: Vote) -> Score:
 
 def knn_score(known: Labelled) -> Score:
     """Accuracy of the vote that was asked for."""
-    return _score(known, Vote(known.k, known.temperature, known.similarity, known.weighting))
+    vote = Vote(known.k, known.temperature, known.similarity, known.weighting)
+    return known.once("knn", lambda: _score(known, vote))
 
 
 def knn_20_score(known: Labelled) -> Score:

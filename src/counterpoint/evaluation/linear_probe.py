@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +13,27 @@ from counterpoint.core.checks import check_positive
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import rowwise
 from counterpoint.core.thread_parts import in_order
-from counterpoint.evaluation.scoring import INVERSE_PENALTY, Labelled, Score, accuracy, check_known
+from counterpoint.evaluation.scoring import INVERSE_PENALTY, Labelled, Score, accuracy, check_bank, check_queries
 from counterpoint.evaluation.softmax_regression import Fit, Problem, fit
 
 ROWS = 2048  # that one thread standardises at a time
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How features are standardised.
+
+    Attributes:
+        mean_D: float64.
+        deviation_D: float64; infinite where a feature is constant, which becomes 0.
+    """
+
+    mean_D: Tensor
+    deviation_D: Tensor
+
+    def __call__(self, x_ND: Tensor) -> Tensor:
+        """Features with the mean subtracted, divided by the deviation."""
+        return rowwise(lambda rows_ND: ((rows_ND.double() - self.mean_D) / self.deviation_D).to(rows_ND.dtype), x_ND)
 
 
 @dataclass(frozen=True)
@@ -31,10 +49,10 @@ class Prepared:
     queries_QD: Tensor
 
 
-def standardise(bank_ND: Tensor, queries_QD: Tensor) -> Prepared:
-    """Subtract the labelled samples' mean and divide by their standard deviation; a constant feature becomes 0.
+def fit_scaling(bank_ND: Tensor) -> Scaling:
+    """Mean and standard deviation of the labelled samples.
 
-    >>> standardise(torch.tensor([[1.0, 7.0], [3.0, 7.0]]), torch.tensor([[4.0, 7.0]])).queries_QD
+    >>> fit_scaling(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))(torch.tensor([[4.0, 7.0]]))
     tensor([[2., 0.]])
     """
     mean_D = _column_means(bank_ND, lambda rows_ND: rows_ND)
@@ -42,11 +60,13 @@ def standardise(bank_ND: Tensor, queries_QD: Tensor) -> Prepared:
     # The mean of a constant is rounded: its deviation is no more than that, and nothing to divide by.
     rounding_D = len(bank_ND) * torch.finfo(torch.float64).eps * mean_D.abs()
     deviation_D[deviation_D <= rounding_D] = torch.inf
+    return Scaling(mean_D, deviation_D)
 
-    def scaled(rows_ND: Tensor) -> Tensor:
-        return ((rows_ND.double() - mean_D) / deviation_D).to(rows_ND.dtype)
 
-    return Prepared(rowwise(scaled, bank_ND), rowwise(scaled, queries_QD))
+def standardise(bank_ND: Tensor, queries_QD: Tensor) -> Prepared:
+    """Subtract the labelled samples' mean and divide by their standard deviation; a constant feature becomes 0."""
+    scaling = fit_scaling(bank_ND)
+    return Prepared(scaling(bank_ND), scaling(queries_QD))
 
 
 def _column_means(x_ND: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -74,21 +94,30 @@ def numbered(labels_N: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Probe:
-    """What a linear probe predicts, and how it was fitted.
+    """A linear classifier of features, as it was fitted.
 
     Attributes:
-        predicted_Q: classes of the queries, int64.
+        classes_C: those it knows, ascending.
+        scaling: of the features.
         found: weights on the standardised features, with the loss and the norm of its gradient.
     """
 
-    predicted_Q: Tensor
+    classes_C: Tensor
+    scaling: Scaling
     found: Fit
 
+    def predict(self, queries_QD: Tensor) -> Tensor:
+        """Classes of features, int64 (q,).
 
-def fit_probe(
-    bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, *, inverse_penalty: float = INVERSE_PENALTY
-) -> Probe:
-    """Fit on labelled features and predict the queries' classes.
+        Raises:
+            ValueError: rows that are not finite, or of another width than the labelled ones.
+        """
+        check_queries(queries_QD, len(self.scaling.mean_D))
+        return self.classes_C[self.found.predict(self.scaling(queries_QD))]
+
+
+def fit_probe(bank_ND: Tensor, labels_N: Tensor, *, inverse_penalty: float = INVERSE_PENALTY) -> Probe:
+    """Fit to labelled features.
 
     Features are standardised by the labelled samples' mean and deviation. The loss is the one of
     ``softmax_regression.Problem``, minimised until the norm of its gradient is at most 1e-5; nothing is random and no
@@ -97,29 +126,40 @@ def fit_probe(
     Args:
         bank_ND: features of labelled samples.
         labels_N: their classes, whole numbers.
-        queries_QD: features to classify.
         inverse_penalty: C > 0 of the squared penalty on the weights.
 
     Raises:
         ValueError: fewer than two classes, rows that are not finite, or an argument out of range.
 
     >>> bank, labels = torch.tensor([[0.0], [1.0], [4.0], [5.0]]), torch.tensor([2, 2, 7, 7])
-    >>> fit_probe(bank, labels, torch.tensor([[1.5], [3.5]])).predicted_Q
+    >>> fit_probe(bank, labels).predict(torch.tensor([[1.5], [3.5]]))
     tensor([2, 7])
     """
-    check_known(bank_ND, labels_N, queries_QD)
+    check_bank(bank_ND, labels_N)
     check_positive(inverse_penalty, "inverse_penalty")
     classes_C, class_N = numbered(labels_N)
-    features = standardise(bank_ND, queries_QD)
-    found = fit(Problem(features.bank_ND, class_N, inverse_penalty))
-    return Probe(classes_C[found.predict(features.queries_QD)], found)
+    scaling = fit_scaling(bank_ND)
+    return Probe(classes_C, scaling, fit(Problem(scaling(bank_ND), class_N, inverse_penalty)))
+
+
+def probe_of(known: Labelled) -> Probe:
+    """The probe of some features, fitted once."""
+    return known.once(
+        "fitted probe", lambda: fit_probe(known.bank_ND, known.labels_N, inverse_penalty=known.inverse_penalty)
+    )
 
 
 def probe_score(known: Labelled) -> Score:
     """Accuracy of the probe on the queries."""
-    probe = fit_probe(known.bank_ND, known.labels_N, known.queries_QD, inverse_penalty=known.inverse_penalty)
-    settings = {"model": "logistic regression", "C": known.inverse_penalty, "features": "standardised"}
-    return accuracy(probe.predicted_Q, known.labels_Q, {**settings, "optimality": probe.found.optimality})
+    probe = probe_of(known)
+    predicted_Q = known.once("probe's classes", lambda: probe.predict(known.queries_QD))
+    return accuracy(predicted_Q, known.labels_Q, probe_settings(probe, known.inverse_penalty))
+
+
+def probe_settings(probe: Probe, inverse_penalty: float) -> dict[str, Any]:
+    """What the figure of a probe depends on."""
+    settings = {"model": "logistic regression", "C": inverse_penalty, "features": "standardised"}
+    return {**settings, "optimality": probe.found.optimality}
 
 
 METRICS = (

@@ -54,7 +54,8 @@ def average_precision(
         definition: as above.
 
     Returns:
-        One value for each query, float64 (q,); NaN where the definition leaves the query out.
+        One value for each query, float64 (q,); NaN where the definition leaves the query out. The mean of the others
+        is mAP@k, and with ``ncl2024`` precision@k, which that paper calls mAP@k.
 
     Raises:
         ValueError: an argument out of range, or shapes that do not fit.
@@ -75,43 +76,6 @@ def average_precision(
         return total_Q / hits_QK.sum(dim=1).clamp(min=1.0)
     # 0 / 0 = NaN: a query that nothing in the bank belongs to is left out.
     return total_Q / (relevant_Q.clamp(max=k) if definition == "pytorch-geometric" else relevant_Q)
-
-
-def mean_average_precision(
-    queries_QD: Tensor,
-    labels_Q: Tensor,
-    bank_ND: Tensor | None = None,
-    labels_N: Tensor | None = None,
-    *,
-    k: int = RETRIEVED,
-    definition: Definition = "pytorch-geometric",
-) -> float:
-    """Mean of ``average_precision`` over the queries that the definition counts, mAP@k; NaN if it counts none.
-
-    With ``definition="ncl2024"`` it is ``precision_at_k``.
-
-    >>> mean_average_precision(torch.eye(2).repeat(3, 1), torch.arange(6) % 2, k=2)
-    1.0
-    """
-    return float(average_precision(queries_QD, labels_Q, bank_ND, labels_N, k=k, definition=definition).nanmean())
-
-
-def precision_at_k(
-    queries_QD: Tensor,
-    labels_Q: Tensor,
-    bank_ND: Tensor | None = None,
-    labels_N: Tensor | None = None,
-    *,
-    k: int = RETRIEVED,
-) -> float:
-    """Mean share of the query's class among the k samples nearest to it.
-
-    All sources divide by k, and a query whose class the bank lacks counts 0. ncl2024 calls this figure mAP@k.
-
-    >>> precision_at_k(torch.eye(2).repeat(3, 1), torch.arange(6) % 2, k=4)  # each query has 2 others of its class
-    0.5
-    """
-    return mean_average_precision(queries_QD, labels_Q, bank_ND, labels_N, k=k, definition="ncl2024")
 
 
 def _hits(

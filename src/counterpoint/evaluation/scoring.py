@@ -1,11 +1,12 @@
 """What a metric of an evaluation takes, and what it gives: a share with its interval, or another figure."""
 
-# N bank samples, Q queries, D features
+# N bank samples, Q queries, M samples of both, D features, F factors
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any
 
 import torch
@@ -17,6 +18,23 @@ from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.run_records import packed_hits
 
 INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
+
+
+class Once:
+    """What several metrics of the same features need, each thing computed by the first that asks for it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._slots: dict[Hashable, tuple[Lock, list[Any]]] = {}
+
+    def __call__(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """What ``compute`` gives, called once for each key; another thread that asks meanwhile waits for it."""
+        with self._lock:
+            lock, found = self._slots.setdefault(key, (Lock(), []))
+        with lock:
+            if not found:
+                found.append(compute())
+            return found[0]
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,10 @@ class Labelled:
         inverse_penalty: C of a linear probe's squared penalty.
         predicted_Q: classes that the queries get from the classifier that was trained with the encoder; None without
             one.
+        factors_MF: where the data were generated: the value of each factor by its number, of the bank's samples and
+            then of the queries.
+        views: features of two views of some of the queries, row by row.
+        once: what has been computed of these features; a changed copy begins anew.
     """
 
     bank_ND: Tensor
@@ -47,6 +69,9 @@ class Labelled:
     weighting: str = "exp"
     inverse_penalty: float = INVERSE_PENALTY
     predicted_Q: Tensor | None = None
+    factors_MF: Tensor | None = None
+    views: tuple[Tensor, Tensor] | None = None
+    once: Once = field(init=False, default_factory=Once, compare=False, repr=False)
 
 
 def check_known(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor) -> None:
@@ -56,17 +81,25 @@ def check_known(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor) -> None:
         TypeError: anything that is no dense floating tensor, or two precisions.
         ValueError: rows that are not finite (the first are named), shapes that do not fit, or samples without a label.
     """
-    check_features(bank_ND, "bank", min_rows=1)
-    check_features(queries_QD, "queries", min_rows=1)
-    check_labels(labels_N, len(bank_ND))
-    if queries_QD.shape[1] != bank_ND.shape[1]:
-        raise ValueError(
-            f"queries must have as many features as the bank, {bank_ND.shape[1]}, got {queries_QD.shape[1]}"
-        )
+    check_bank(bank_ND, labels_N)
+    check_queries(queries_QD, bank_ND.shape[1])
     if queries_QD.dtype != bank_ND.dtype:
         raise TypeError(f"queries and bank must have the same dtype, got {queries_QD.dtype} and {bank_ND.dtype}")
+
+
+def check_bank(bank_ND: Tensor, labels_N: Tensor) -> None:
+    """The part of ``check_known`` that is about the labelled samples."""
+    check_features(bank_ND, "bank", min_rows=1)
+    check_labels(labels_N, len(bank_ND))
     if int(labels_N.min()) < 0:
         raise ValueError(f"labels must be >= 0, got {int(labels_N.min())}; leave samples without a label out")
+
+
+def check_queries(queries_QD: Tensor, num_features: int) -> None:
+    """The part of ``check_known`` that is about the queries, for a bank of so many features."""
+    check_features(queries_QD, "queries", min_rows=1)
+    if queries_QD.shape[1] != num_features:
+        raise ValueError(f"queries must have as many features as the bank, {num_features}, got {queries_QD.shape[1]}")
 
 
 @dataclass(frozen=True)

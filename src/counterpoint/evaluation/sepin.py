@@ -10,9 +10,13 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_positive
 from counterpoint.core.counter_random import PURPOSE_NEGATIVES, PURPOSE_NOISE, normal
+from counterpoint.core.errors import DataError
+from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
+from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.order import random_order
+from counterpoint.evaluation.scoring import Estimate, Labelled, Score
 
 MOST_PAIRS = 1 << 17  # of a block, which one thread takes: 1 MiB
 
@@ -24,10 +28,12 @@ class Separability:
     Attributes:
         information_D: I(x; z_i | z without i), or an estimate of it, float64.
         standard_error_D: of each by the draws, or over the samples; 0 for a closed form.
+        found_ND: of each draw or sample, of which the information is the mean; None for a closed form.
     """
 
     information_D: Tensor
     standard_error_D: Tensor
+    found_ND: Tensor | None = None
 
     def at(self, k: int) -> float:
         """SEPIN@k: mean of the k largest.
@@ -40,6 +46,15 @@ class Separability:
         if not 1 <= k <= len(self.information_D):
             raise ValueError(f"k must be between 1 and the number of dimensions, {len(self.information_D)}, got {k}")
         return float(self.information_D.topk(k).values.mean())
+
+    def estimate(self, k: int) -> Estimate:
+        """SEPIN@k with its 95 % normal interval over the draws or samples, for the dimensions that are the largest."""
+        value = self.at(k)
+        if self.found_ND is None:
+            return Estimate(value, value, value)
+        found_N = self.found_ND[:, self.information_D.topk(k).indices].mean(dim=1)
+        spread = Z_95 * float(found_N.std()) / len(found_N) ** 0.5
+        return Estimate(value, value - spread, value + spread)
 
 
 def gaussian_sepin(codes_ND: Tensor, *, noise: float) -> Separability:
@@ -196,4 +211,76 @@ def _mean(block: Callable[[slice], Tensor], num_rows: int, num_columns: int) -> 
     size = max(1, MOST_PAIRS // num_columns)
     blocks = [slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]
     found_ND = torch.cat(side_by_side(block, blocks))
-    return Separability(found_ND.mean(dim=0), found_ND.std(dim=0) / num_rows**0.5)
+    return Separability(found_ND.mean(dim=0), found_ND.std(dim=0) / num_rows**0.5, found_ND)
+
+
+def _score(known: Labelled, k: int | None) -> Score:
+    """SEPIN@k of two views of the queries; None for all dimensions."""
+    assert known.views is not None
+    num_dims = known.queries_QD.shape[1]
+    if k is not None and k > num_dims:
+        raise DataError(f"SEPIN@{k} is a mean over {k} dimensions, and there are only {num_dims}; ask for sepin")
+    views = known.views
+    found: Separability = known.once("sepin", lambda: contrastive_sepin(*views))
+    settings = {"k": num_dims if k is None else k, "samples": len(views[0]), "temperature": 1.0}
+    return Score(found.estimate(settings["k"]), settings)
+
+
+METRICS = (
+    Metric(
+        name="sepin",
+        title="SEPIN of all dimensions",
+        short="SEPIN",
+        definition="Mean over the dimensions of what each tells about the sample that the others do not, in nats: the "
+        "loss in InfoNCE's estimate of information where it is left out.",
+        source="ncl2024",
+        measure=lambda known: _score(known, None),
+        interval="95 % normal interval over the samples",
+        is_higher_better=True,
+        wording="mean over all[ {k}] dimensions, from two views of[ {samples}] queries",
+        on_request=True,
+        needs="views",
+    ),
+    Metric(
+        name="sepin@1",
+        title="SEPIN@1",
+        short="SEPIN@1",
+        definition="What the dimension that tells most by itself tells about the sample that the others do not, in "
+        "nats.",
+        source="ncl2024",
+        measure=lambda known: _score(known, 1),
+        interval="95 % normal interval over the samples",
+        is_higher_better=True,
+        wording="the largest of all dimensions, from two views of[ {samples}] queries",
+        on_request=True,
+        needs="views",
+    ),
+    Metric(
+        name="sepin@10",
+        title="SEPIN@10",
+        short="SEPIN@10",
+        definition="Mean over the 10 dimensions that tell most by themselves of what each tells about the sample that "
+        "the others do not, in nats.",
+        source="ncl2024",
+        measure=lambda known: _score(known, 10),
+        interval="95 % normal interval over the samples",
+        is_higher_better=True,
+        wording="mean over the[ {k}] largest dimensions, from two views of[ {samples}] queries",
+        on_request=True,
+        needs="views",
+    ),
+    Metric(
+        name="sepin@100",
+        title="SEPIN@100",
+        short="SEPIN@100",
+        definition="Mean over the 100 dimensions that tell most by themselves of what each tells about the sample that "
+        "the others do not, in nats.",
+        source="ncl2024",
+        measure=lambda known: _score(known, 100),
+        interval="95 % normal interval over the samples",
+        is_higher_better=True,
+        wording="mean over the[ {k}] largest dimensions, from two views of[ {samples}] queries",
+        on_request=True,
+        needs="views",
+    ),
+)
