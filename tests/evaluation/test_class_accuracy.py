@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from sklearn.metrics import balanced_accuracy_score, recall_score
 from torch import Tensor
 
 from counterpoint.core.errors import DataError
-from counterpoint.evaluation import class_accuracy
+from counterpoint.evaluation import class_accuracy, linear_probe
 from counterpoint.evaluation.class_accuracy import balanced, of_sizes
 from counterpoint.evaluation.class_coverage import answerable, coverage
 from counterpoint.evaluation.scoring import Estimate, Labelled, Score, accuracy, mean_share, wilson
@@ -73,6 +74,19 @@ def test_many_medium_and_few_are_cut_where_the_source_cuts_them() -> None:
     groups = [score(known(features, labels)) for score in TAIL]
     assert [list(group.classes) for group in groups] == [[0, 1], [2, 3], [4, 5]]
     assert [group.settings["labelled samples of each"] for group in groups] == ["101 or more", "20 to 100", "0 to 19"]
+
+
+def test_the_probe_is_fitted_once_for_all_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, calls = tail([40, 10, 5]), []
+    features, fit = torch.eye(3)[labels], linear_probe.fit_probe
+    monkeypatch.setattr(linear_probe, "fit_probe", lambda *data, **rest: calls.append(data) or fit(*data, **rest))
+    shared = known(features, labels)
+    for score in (linear_probe.probe_score, class_accuracy.balanced_probe_score, *TAIL):
+        score(shared)
+    assert len(calls) == 1
+    # Other features are another probe.
+    linear_probe.probe_score(replace(shared, bank_ND=features.flip(1)))
+    assert len(calls) == 2
 
 
 TAIL = (class_accuracy.many_score, class_accuracy.medium_score, class_accuracy.few_score)

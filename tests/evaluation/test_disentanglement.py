@@ -3,6 +3,7 @@
 # N samples, D dimensions of the code, F factors
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint.core.metric import loaded_metrics
 from counterpoint.data.sets.dsprites import GRID, factors_at
+from counterpoint.evaluation import disentanglement as module
 from counterpoint.evaluation.disentanglement import (
     FactorImportance,
     factor_importance,
     factor_information,
 )
+from counterpoint.evaluation.scoring import Estimate, Labelled
 from oracles import disentanglement_oracle as oracle
 from oracles.number_checks import assert_numbers
 
@@ -208,3 +212,47 @@ def test_bad_settings_are_named() -> None:
         factor_information(SMALL.double(), SMALL, num_bins=1)
     with pytest.raises(ValueError, match="predictor must be one of random forest, gradient boosting, got 'lasso'"):
         factor_importance(SMALL.double(), SMALL, predictor="lasso")
+
+
+def measured(codes: Tensor, factors: Tensor, name: str) -> float:
+    """A metric's figure, where the last samples are the queries."""
+    border, labels = 2 * len(codes) // 3, factors[:, 0]
+    known = Labelled(codes[:border], labels[:border], codes[border:], labels[border:], k=1, temperature=1.0)
+    score = loaded_metrics("evaluation")[name].measure(replace(known, factors_MF=factors))
+    assert isinstance(score.outcome, Estimate)
+    return score.outcome.value
+
+
+@pytest.mark.parametrize(
+    ("name", "identity"),
+    [("mig", 1.0), ("modularity", 1.0), ("dci", 1.0), ("dci completeness", 1.0), ("dci informativeness", 1.0)],
+)
+def test_the_metrics_know_the_factors_themselves_and_a_constant(name: str, identity: float) -> None:
+    factors = grid(3, 4, 5).repeat(4, 1)
+    assert_numbers(measured(factors.double(), factors, name), identity)
+    constant = measured(torch.ones(len(factors), 3), factors, name)
+    assert constant < 0.4 if name == "dci informativeness" else constant == 0.0
+
+
+def test_the_metrics_are_those_of_all_samples() -> None:
+    factors = grid(3, 4, 5).repeat(2, 1)
+    codes = draw(len(factors), 6) + factors.double() @ draw(3, 6, 1)
+    found = factor_information(codes, factors)
+    assert measured(codes, factors, "mig") == found.gap
+    assert measured(codes, factors, "modularity") == found.modularity
+    assert measured(codes, factors, "dci") == factor_importance(codes, factors).disentanglement
+
+
+def test_what_the_metrics_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    factors, calls = grid(3, 4).repeat(4, 1), []
+    known = Labelled(*([factors.double(), factors[:, 0]] * 2), k=1, temperature=1.0)
+    known = replace(known, factors_MF=factors.repeat(2, 1))
+
+    def counted(*asked: Tensor) -> FactorImportance:
+        calls.append(asked)
+        return FactorImportance(torch.eye(2), torch.ones(2))
+
+    monkeypatch.setattr(module, "factor_importance", counted)
+    for name in ("dci", "dci completeness", "dci informativeness"):
+        loaded_metrics("evaluation")[name].measure(known)
+    assert len(calls) == 1

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.counter_random import PURPOSE_NEGATIVES
+from counterpoint.core.errors import DataError
+from counterpoint.core.metric import loaded_metrics
 from counterpoint.data.order import random_order
 from counterpoint.evaluation import sepin as module
+from counterpoint.evaluation.scoring import Estimate, Labelled
 from counterpoint.evaluation.sepin import Separability, contrastive_sepin, gaussian_sepin, noisy_sepin
 from oracles import sepin_oracle as oracle
 from oracles.number_checks import assert_numbers
@@ -174,3 +177,39 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
 def test_bad_input_is_named(function: Any, given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         function(**given)
+
+
+def of_views(z0: Tensor, z1: Tensor, name: str) -> Estimate:
+    labels = torch.arange(len(z0)) % 2
+    known = Labelled(z0, labels, z0, labels, k=1, temperature=1.0, views=(z0, z1))
+    outcome = loaded_metrics("evaluation")[name].measure(known).outcome
+    assert isinstance(outcome, Estimate)
+    return outcome
+
+
+def test_the_metrics_are_means_over_the_most_informative_dimensions() -> None:
+    z0 = draw(60, 12)
+    z1 = z0 + 0.3 * draw(60, 12, 1)
+    found = contrastive_sepin(z0, z1)
+    sizes = {"sepin@1": 1, "sepin@10": 10, "sepin": 12}
+    for name, k in sizes.items():
+        outcome = of_views(z0, z1, name)
+        assert outcome.value == found.at(k)
+        assert outcome.low is not None
+        assert outcome.high is not None
+        assert outcome.low < outcome.value < outcome.high
+    one, best = of_views(z0, z1, "sepin@1"), int(found.information_D.argmax())
+    assert one.high is not None
+    assert_numbers((one.high - one.value) / 1.959963984540054, found.standard_error_D[best])
+
+
+def test_fewer_dimensions_than_asked_for_are_refused() -> None:
+    z = draw(20, 3)
+    with pytest.raises(DataError, match="SEPIN@10 is a mean over 10 dimensions, and there are only 3; ask for sepin"):
+        of_views(z, z, "sepin@10")
+
+
+def test_a_dimension_that_is_the_same_for_all_tells_nothing() -> None:
+    z = torch.cat([draw(50, 3), torch.full((50, 1), 2.0)], dim=1)
+    last = contrastive_sepin(z, z).information_D
+    assert last[:3].min() > last[3].abs()
