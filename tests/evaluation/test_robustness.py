@@ -16,6 +16,7 @@ from counterpoint.data.source import Source, memory_source
 from counterpoint.data.stores import MemoryStore, Store
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
+from counterpoint.evaluation.other_sources import matched
 from counterpoint.evaluation.robustness import (
     KNN,
     PROBE,
@@ -23,7 +24,6 @@ from counterpoint.evaluation.robustness import (
     Robustness,
     frozen,
     frozen_scores,
-    matched,
     mean_corruption_errors,
 )
 from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion, Score, accuracy

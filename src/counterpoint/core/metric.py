@@ -6,8 +6,9 @@ reports, lists and glossaries read the records as text, since importing them wou
 
 import ast
 import itertools
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -16,6 +17,11 @@ from counterpoint.core.errors import CounterpointError
 
 Unit = Literal["number", "share", "cosine"]
 Needs = Literal["", "factors", "views", "corruptions"]
+
+
+# "linear probe under fog 3", "knn on sketches", "mAP@10 keeping 32 by variance": a metric, then when it was measured.
+UNDER, ON, KEEPING = "under", "on", "keeping"
+CONDITION = re.compile(rf"(.+?) ((?:{UNDER}|{ON}|{KEEPING}) .+)")
 
 
 def _not_loaded(subject: Any) -> Any:
@@ -79,6 +85,33 @@ class Metric:
         '98.1%'
         """
         return {"share": f"{value:.1%}", "cosine": f"{value:.2f}", "number": f"{value:.4g}"}[self.unit]
+
+
+def in_condition(protocol: str) -> tuple[str, str]:
+    """The metric of a protocol, and the condition that it was measured in; empty for none.
+
+    >>> in_condition("linear probe under fog 3"), in_condition("knn")
+    (('linear probe', 'under fog 3'), ('knn', ''))
+    """
+    parts = CONDITION.fullmatch(protocol)
+    return (protocol, "") if parts is None else (parts[1], parts[2])
+
+
+def metric_under(catalogue: Mapping[str, Metric], protocol: str) -> Metric | None:
+    """The record of a protocol, which may be a metric's in a condition; None where its metric is not known.
+
+    >>> known = {"knn": Metric("knn", "kNN accuracy", "kNN", "Share of queries.", "wu2018", unit="share")}
+    >>> metric_under(known, "knn under fog 3").short
+    'kNN under fog 3'
+    """
+    if protocol in catalogue:
+        return catalogue[protocol]
+    name, condition = in_condition(protocol)
+    metric = catalogue.get(name)
+    if metric is None:
+        return None
+    words = {"title": f"{metric.title} {condition}", "short": f"{metric.short} {condition}"}
+    return replace(metric, name=protocol, **words, headline="", on_request=True)
 
 
 @cache

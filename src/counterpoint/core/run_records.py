@@ -5,7 +5,8 @@ missing is None. Lists become tuples; any other wrong type is an error.
 """
 
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -215,6 +216,26 @@ class EvaluationRow(Record):
             return None
         first, second = (int.from_bytes(_unpacked(hits)) for hits in (self.hits, other.hits))
         return compare_hits(first, second, int(self.total))
+
+
+def corruption_means(rows: Iterable[EvaluationRow]) -> dict[str, dict[str, dict[str, float]]]:
+    """Mean over severities of accuracies under corruptions: by classifier, then corruption, then features."""
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for row in rows:
+        corruption = row.settings.get("corruption")
+        if isinstance(corruption, str) and row.accuracy is not None:
+            # "linear probe under fog 3"
+            classifier = row.protocol.partition(f" under {corruption}")[0]
+            found.setdefault(classifier, {}).setdefault(corruption, {}).setdefault(row.features, []).append(
+                row.accuracy
+            )
+    return {
+        classifier: {
+            corruption: {features: fmean(values) for features, values in by_features.items()}
+            for corruption, by_features in by_corruption.items()
+        }
+        for classifier, by_corruption in found.items()
+    }
 
 
 class EvaluationRecord(Record):

@@ -1,31 +1,27 @@
-"""What a classifier that was fitted to clean samples is worth under corruptions, and on other sources."""
+"""What a classifier that was fitted to clean samples is worth under corruptions, and as a single figure."""
 
 # Q queries, K conditions, C corruptions, S severities, B resamples
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from counterpoint.core.errors import DataError
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import UNDER, Metric
 from counterpoint.core.paired_shares import LEVEL
 from counterpoint.core.run_records import unpacked_hits
 from counterpoint.data.corrupted import CorruptedStore
 from counterpoint.data.parts import ChosenStore
-from counterpoint.data.source import Source
 from counterpoint.data.stores import Store
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
-from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion, Score, accuracy
+from counterpoint.evaluation.scoring import Estimate, Figure, Labelled, Proportion, Score, accuracy
 
 NUM_RESAMPLES = 1000
 RESAMPLES_AT_ONCE = 100
-MOST_NAMED = 10  # classes that a sentence lists
-KNN, PROBE = "knn", "linear probe"
+KNN, PROBE, ERROR = "knn", "linear probe", "corruption error"
 
 Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples of a store, by their name
 
@@ -159,7 +155,7 @@ def _figures(error_BK: Sequence[np.ndarray], num_severities: int) -> dict[str, n
     """Every figure from errors of one or two classifiers, for each resample."""
     clean_B11 = [each[:, :1, None] for each in error_BK]
     error_BCS = [each[:, 1:].reshape(len(each), -1, num_severities) for each in error_BK]
-    figures = {"corruption error": error_BCS[0].mean(axis=(1, 2))}
+    figures = {ERROR: error_BCS[0].mean(axis=(1, 2))}
     if len(error_BK) > 1:
         lost_BC = [(error - clean).sum(axis=2) for error, clean in zip(error_BCS, clean_B11, strict=True)]
         sum_BC = [error.sum(axis=2) for error in error_BCS]
@@ -185,53 +181,79 @@ def _estimate(value_B: np.ndarray) -> Estimate | None:
 
 
 @dataclass(frozen=True)
-class Matched:
-    """The samples of another source whose classes are known.
+class Conditions:
+    """Which corruptions are asked for, and what their errors are set against.
 
     Attributes:
-        asked: these samples.
-        left_out: how many samples each class has that is not known, by its name.
+        protocol: of the frozen classifier.
+        corruptions: their names.
+        severities: of each.
+        reference: the features whose errors divide; empty for none.
+        seed: of the corruptions.
     """
 
-    asked: Asked
-    left_out: Mapping[str, int]
+    protocol: str
+    corruptions: Sequence[str]
+    severities: Sequence[int]
+    reference: str
+    seed: int = 0
 
-    def told(self) -> str:
-        """In words, what was left out; empty where nothing was."""
-        if not self.left_out:
-            return ""
-        names = ", ".join(list(self.left_out)[:MOST_NAMED]) + (", ..." if len(self.left_out) > MOST_NAMED else "")
-        return f"{sum(self.left_out.values()):,} samples of {len(self.left_out)} classes left out: {names}"
+    def __len__(self) -> int:
+        return len(self.corruptions) * len(self.severities)
 
 
-def matched(other: Source, class_names: Sequence[str]) -> Matched:
-    """Find the samples of another source whose classes have one of these names, whatever the case of the letters.
+def corruption_figures(
+    classifiers: Mapping[str, Frozen],
+    represent: Represent,
+    asked: Asked,
+    conditions: Conditions,
+    advance: Callable[[], None] = lambda: None,
+) -> list[Figure]:
+    """Accuracies under every corruption at every severity, and what they sum up to.
 
     Args:
-        other: labelled.
-        class_names: as the classifiers number them.
-
-    Raises:
-        DataError: no labels, or no class that is known.
+        classifiers: by the name of their features.
+        represent: gives all these features of samples.
+        asked: clean queries.
+        conditions: what is asked for.
+        advance: called after each condition.
     """
-    if other.labels is None:
-        raise DataError(f"{other.name} has no labels, and a classifier is judged by them")
-    number_of = {name.casefold(): number for number, name in enumerate(class_names)}
-    # The last place is that of -1, a sample without a label.
-    numbers = torch.tensor([*(number_of.get(name.casefold(), -1) for name in other.class_names), -1])[other.labels]
-    positions = (numbers >= 0).nonzero()[:, 0]
-    if not len(positions):
-        raise DataError(
-            f"no class of {other.name} is known: it has {', '.join(other.class_names[:MOST_NAMED])}; the classifier "
-            f"knows {', '.join(class_names[:MOST_NAMED])}"
-        )
-    counts_C = torch.bincount(other.labels[other.labels >= 0], minlength=len(other.class_names)).tolist()
-    left_out = {
-        name: count
-        for name, count in zip(other.class_names, counts_C, strict=True)
-        if count and name.casefold() not in number_of
+    clean = frozen_scores(classifiers, represent, asked)
+    found: dict[str, dict[tuple[str, int], Score]] = {name: {} for name in classifiers}
+    for corruption in conditions.corruptions:
+        for severity in conditions.severities:
+            under = asked.under(corruption, severity, conditions.seed)
+            for name, score in frozen_scores(classifiers, represent, under).items():
+                settings = {"corruption": corruption, "severity": severity, "seed": conditions.seed}
+                found[name][corruption, severity] = replace(score, settings={**score.settings, **settings})
+            advance()
+    each = {name: Robustness(clean[name], found[name], len(conditions.severities)) for name in classifiers}
+    figures = [
+        Figure(name, f"{conditions.protocol} {UNDER} {corruption} {severity}", score)
+        for name, corrupted in found.items()
+        for (corruption, severity), score in corrupted.items()
+    ]
+    return figures + _summaries(each, conditions)
+
+
+def _summaries(each: Mapping[str, Robustness], conditions: Conditions) -> list[Figure]:
+    """The single figures of each set of features."""
+    settings = {
+        "classifier": conditions.protocol,
+        "corruptions": len(conditions.corruptions),
+        "severities": ", ".join(map(str, conditions.severities)),
+        "seed": conditions.seed,
     }
-    return Matched(Asked(other.store, positions, numbers[positions]), left_out)
+    reference = each.get(conditions.reference)
+    return [
+        Figure(
+            name,
+            metric,
+            Score(estimate, settings if metric == ERROR else {**settings, "reference": f"{conditions.reference}"}),
+        )
+        for name, own in each.items()
+        for metric, estimate in mean_corruption_errors(own, reference).items()
+    ]
 
 
 METRICS = (
@@ -247,7 +269,7 @@ METRICS = (
         unit="share",
         interval="95 % bootstrap interval over the queries",
         is_higher_better=False,
-        wording="the {classifier} under[ {corruptions}] corruptions at severities[ {severities}]",
+        wording="the classifier[, {classifier},] under[ {corruptions}] corruptions at severities[ {severities}]",
         leads="has the lowest",
         on_request=True,
         needs="corruptions",
@@ -262,7 +284,7 @@ METRICS = (
         low=0.0,
         interval="95 % bootstrap interval over the queries",
         is_higher_better=False,
-        wording="errors of the {classifier} over those on {reference}, under[ {corruptions}] corruptions at severities"
+        wording="errors of the classifier[, {classifier},] over those[ on {reference}], under[ {corruptions}] corruptions at severities"
         "[ {severities}]",
         leads="has the lowest",
         on_request=True,
@@ -277,8 +299,8 @@ METRICS = (
         source="hendrycks2019",
         interval="95 % bootstrap interval over the queries",
         is_higher_better=False,
-        wording="errors that the {classifier} makes in addition, over those on {reference}, under[ {corruptions}] "
-        "corruptions at severities[ {severities}]",
+        wording="errors that the classifier[, {classifier},] makes in addition, over those[ on {reference}], under"
+        "[ {corruptions}] corruptions at severities[ {severities}]",
         leads="has the lowest",
         on_request=True,
         needs="corruptions",

@@ -167,6 +167,15 @@ class Score:
     classes: Mapping[int, Proportion] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A score of some features under a protocol, which may be a metric's name and a condition (``core.metric``)."""
+
+    features: str
+    protocol: str
+    score: Score
+
+
 def accuracy(predicted_Q: Tensor, labels_Q: Tensor, settings: Mapping[str, Any]) -> Score:
     """The share of queries that get their own class, in all and by class.
 

@@ -9,17 +9,19 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice, check_features
-from counterpoint.core.metric import Metric
+from counterpoint.core.errors import unknown_name
+from counterpoint.core.metric import KEEPING, Metric
 from counterpoint.core.paired_shares import score_interval
 from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.order import random_order
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.evaluation.scoring import Estimate, Labelled, Score
+from counterpoint.evaluation.scoring import Estimate, Figure, Labelled, Score
 
 Arrange = Callable[[Tensor], Tensor]
 KEPT_SHARE = 0.25
 BY_ACTIVATION = "expected activation"
+ALL = "all"  # orders
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def selection_curve(
     """
     check_choice(order, "order", ORDERS)
     num_features = known.bank_ND.shape[1]
-    sizes = _doublings(num_features) if sizes is None else sizes
+    sizes = kept_sizes(num_features) if sizes is None else sizes
     for size in sizes:
         if not 1 <= size <= num_features:
             raise ValueError(f"sizes must be between 1 and the number of features, {num_features}, got {size}")
@@ -86,9 +88,31 @@ def selection_curve(
     return tuple(side_by_side(point, sizes))
 
 
-def _doublings(num_features: int) -> list[int]:
-    """1, 2, 4, ... below the number of features, and this."""
+def kept_sizes(num_features: int, step: int | None = None) -> list[int]:
+    """Numbers of features to keep: 1, 2, 4, ... or the multiples of a step; and all of them.
+
+    >>> kept_sizes(6), kept_sizes(70, 32)
+    ([1, 2, 4, 6], [32, 64, 70])
+    """
+    if step is not None:
+        return [*range(step, num_features, step), num_features]
     return [*(2**power for power in range((num_features - 1).bit_length())), num_features]
+
+
+def chosen_orders(names: Sequence[str]) -> tuple[str, ...]:
+    """Orders by their names, also with hyphens for blanks; ``all`` for all of them.
+
+    Raises:
+        UsageError: a name that is not known.
+
+    >>> chosen_orders(["pca", "expected-activation"])
+    ('expected activation', 'pca')
+    """
+    known = {name.replace("-", " "): name for name in ORDERS}
+    asked = {name.replace("-", " ") for name in names}
+    for name in sorted(asked - known.keys() - {ALL}):
+        raise unknown_name("order of features", name, (ALL, *ORDERS))
+    return tuple(name for spelled, name in known.items() if asked & {spelled, ALL})
 
 
 def _as_they_come(fit_ND: Tensor, seed: int) -> Arrange:
@@ -163,6 +187,52 @@ def quarter_score(known: Labelled) -> Score:
     gained, lost = int((kept_Q & ~with_all_Q).sum()), int((with_all_Q & ~kept_Q).sum())
     total = len(kept_Q)
     return Score(Estimate((gained - lost) / total, *score_interval(gained, lost, total)), settings)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which curves are asked for.
+
+    Attributes:
+        orders: of features, names of ``ORDERS``.
+        metrics: measured at each size.
+        step: sizes are its multiples; None for 1, 2, 4, ...
+        ranked_on: what the orders are made from, in words; empty for the bank.
+    """
+
+    orders: Sequence[str]
+    metrics: Sequence[Metric]
+    step: int | None = None
+    ranked_on: str = ""
+
+
+def selection_figures(
+    name: str,
+    known: Labelled,
+    asked: Selection,
+    fit_ND: Tensor | None = None,
+    advance: Callable[[], None] = lambda: None,
+) -> list[Figure]:
+    """Curves of some features: each metric with the first k of each order.
+
+    Args:
+        name: of the features.
+        known: the features.
+        asked: which curves.
+        fit_ND: features that the orders are made from; None for the bank.
+        advance: called after each curve.
+    """
+    figures, num_features = [], known.bank_ND.shape[1]
+    sizes = kept_sizes(num_features, asked.step)
+    for metric in asked.metrics:
+        for order in asked.orders:
+            for point in selection_curve(known, order, metric.measure, sizes=sizes, fit_ND=fit_ND):
+                settings = {"kept": point.num_features, "features": num_features, "order": order}
+                settings |= {"ranked on": asked.ranked_on} if asked.ranked_on else {}
+                score = replace(point.score, settings={**point.score.settings, **settings})
+                figures.append(Figure(name, f"{metric.name} {KEEPING} {point.num_features} by {order}", score))
+            advance()
+    return figures
 
 
 METRICS = (

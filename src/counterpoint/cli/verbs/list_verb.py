@@ -15,7 +15,7 @@ from counterpoint.data.views.presets import PRESETS, ViewPlan
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.papers.reproductions import CATALOGUE as FIGURES
 
-PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, views, metrics, figures"
+PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, views, metrics, corruptions, figures"
 TEACH = """List what can be chosen by name.
 
 example:
@@ -88,6 +88,7 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
         for package in ("evaluation", "diagnostics")
         for metric in described_metrics(package).values()
     },
+    "corruptions": lambda: catalogue_sentences("data/corruptions"),
     "checks": lambda: catalogue_sentences("diagnostics/findings.py"),
     "figures": lambda: {name: figure.summary for name, figure in FIGURES.items()},
 }

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import KEEPING, UNDER, Metric, in_condition
 from counterpoint.core.paired_shares import written_p
-from counterpoint.core.run_records import BASELINES, EvaluationRow
+from counterpoint.core.run_records import BASELINES, EvaluationRow, corruption_means
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, readings
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
@@ -16,21 +17,49 @@ from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import best_baseline, evaluated, metric_of
 from counterpoint.report.sections.paired_runs import RunPair, difference_words, run_pairs, why_unpaired
+from counterpoint.report.sections.selection_curves import selection_curves
 from counterpoint.report.wording import count, figure_of, interval, listing, number, sized, sized_interval
 
 MAX_ROWS = 60
+WHAT = "evaluation (which needs labels)"
 WIDTH = 820.0
 
 
 def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw every accuracy with its interval, list them, and state the protocols in words."""
-    evaluated = [run for run in runs if run.evaluation and run.evaluation.rows]
-    absent = absences([run for run in runs if run not in evaluated], "evaluation (which needs labels)", "evaluate")
+    evaluated = [_without_conditions(run) for run in runs if run.evaluation and run.evaluation.rows]
+    absent = absences([run for run in runs if not (run.evaluation and run.evaluation.rows)], WHAT, "evaluate")
     elsewhere = _elsewhere(runs)
     if not evaluated:
         return join(absent, elsewhere)
     drawn = _figure(evaluated, len(runs))
-    return join(readings(runs, baseline_words), drawn, _pairs(evaluated), _protocols(evaluated), absent, elsewhere)
+    beyond = join(_under_corruptions(runs), selection_curves(runs))
+    words = readings(runs, baseline_words)
+    return join(words, drawn, _pairs(evaluated), _protocols(evaluated), beyond, absent, elsewhere)
+
+
+def _without_conditions(run: RunRecord) -> RunRecord:
+    """A run without the figures that tables and charts of their own show: under corruptions, with few features."""
+    assert run.evaluation is not None
+    apart = (UNDER, KEEPING)
+    rows = tuple(row for row in run.evaluation.rows if not in_condition(row.protocol)[1].startswith(apart))
+    return replace(run, evaluation=run.evaluation.model_copy(update={"rows": rows}))
+
+
+def _under_corruptions(runs: Sequence[RunRecord]) -> Markup | None:
+    """List what classifiers that were fitted to clean samples are worth, a line for each corruption."""
+    tables = []
+    for run in runs:
+        for classifier, by_corruption in corruption_means(run.evaluation.rows if run.evaluation else ()).items():
+            features = list(dict.fromkeys(name for each in by_corruption.values() for name in each))
+            rows = [
+                [corruption, *(figure_of("share", each.get(name)) for name in features)]
+                for corruption, each in by_corruption.items()
+            ]
+            label = f"Accuracy of the {metric_of(classifier).short} under corruptions, mean over severities"
+            tag = run_tag(run.name, run.order) if len(runs) > 1 else None
+            tables.append(join(element("p", tag, " ", label), data_table(label, ["corruption", *features], rows)))
+    return join(element("h3", "Under corruptions"), tables) if tables else None
 
 
 def baseline_words(run: RunRecord) -> str:

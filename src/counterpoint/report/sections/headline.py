@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from counterpoint.core.metric import Metric, described_metrics
+from counterpoint.core.metric import Metric, described_metrics, metric_under
 from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
@@ -75,7 +75,7 @@ def best_baseline(run: RunRecord, metric: Metric) -> EvaluationRow | None:
 
 def metric_of(protocol: str) -> Metric:
     """The metric of an evaluation by its name; of one that is not known here, what its name says."""
-    return EVALUATION.get(protocol) or Metric(protocol, protocol, protocol, "", "")
+    return metric_under(EVALUATION, protocol) or Metric(protocol, protocol, protocol, "", "")
 
 
 def _evaluation_headline(metric: Metric) -> Headline:
