@@ -47,7 +47,8 @@ def gram(z: Tensor) -> Tensor:
 
 
 def components(source: Source, train: Tensor) -> tuple[Tensor, int]:
-    (scores,), about = input_components([source], train, cache=False)
+    found = input_components([source], train, cache=False)
+    (scores,), about = found.scores, found.about
     return whole(scores), about["components"]
 
 

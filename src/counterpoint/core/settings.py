@@ -132,6 +132,13 @@ class EvaluationSettings(LookSettings):
     similarity: Literal["cosine", "euclidean"] = "cosine"
     weighting: Literal["exp", "uniform", "inverse"] = "exp"
     inverse_penalty: Annotated[float, Field(gt=0)] = 0.1
+    corruptions: Annotated[tuple[str, ...], Strict(False)] = ()
+    severities: str = "1-5"
+    reference: Literal["pixels", "untrained", "none"] = "pixels"
+    ood: Annotated[tuple[str, ...], Strict(False)] = ()
+    selection: Annotated[tuple[str, ...], Strict(False)] = ()
+    selection_step: Annotated[int, Field(ge=1)] | None = None
+    rank_on: str | None = None
 
 
 class ViewSettings(Settings):

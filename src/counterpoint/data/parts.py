@@ -124,5 +124,12 @@ def joined(bank: Source, queries: Source) -> Source:
         skipped=(*bank.skipped, *queries.skipped),
         fingerprint=fingerprint([bank.fingerprint.encode(), queries.fingerprint.encode()], None),
         second=None,
-        factors=None,
+        factors=_joined_factors(bank, queries),
     )
+
+
+def _joined_factors(bank: Source, queries: Source) -> Tensor | None:
+    """Factors of both, where both have the same ones."""
+    if bank.factors is None or queries.factors is None or bank.factor_names != queries.factor_names:
+        return None
+    return torch.cat([bank.factors, queries.factors])

@@ -1,8 +1,9 @@
 """All features that a protocol compares: layers of an encoder, at several checkpoints, and its baselines."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 
 from counterpoint.core.run_records import BASELINES
 from counterpoint.core.settings import EvaluationSettings
-from counterpoint.core.stored_rows import Rows, taken
+from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
-from counterpoint.data.stores import RowsStore
+from counterpoint.data.stores import RowsStore, Store
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
 from counterpoint.evaluation.classifier_accuracy import own_classes
@@ -28,6 +29,7 @@ from counterpoint.evaluation.features import (
     num_pieces,
     num_shared,
     prepared,
+    raw_chunks,
 )
 from counterpoint.evaluation.subject import FEATURES, Subject, untrained_backbone
 from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION
@@ -38,13 +40,32 @@ INITIAL = "initial encoder"
 
 
 @dataclass(frozen=True)
+class Origin:
+    """How features are made of raw samples: they are a layer of an encoder, or what a function gives.
+
+    Attributes:
+        encoder: gives it, ready to pass samples; the same function for all layers of one.
+        layer: of the encoder.
+        function: of raw samples, where there is no encoder.
+    """
+
+    encoder: Callable[[], Encoder] | None = None
+    layer: str = ""
+    function: Callable[[Tensor], Tensor] | None = None
+
+
+@dataclass(frozen=True)
 class FeatureSet:
-    """Features of all samples, by source, what the protocol records about them, and classes from a classifier."""
+    """Features of all samples, by source, what the protocol records about them, and classes from a classifier.
+
+    ``origin`` is None for features that come from anywhere.
+    """
 
     name: str
     parts: tuple[Rows, ...]
     about: dict[str, Any]
     predicted: Tensor | None = None
+    origin: Origin | None = None
 
     def at(self, positions: Tensor) -> Rows:
         """The rows at some positions, which lie all in the first source or all in the second."""
@@ -90,7 +111,10 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> G
     for ending, encoder in _encoders(subject, asked.checkpoint):
         found = _passed(encoder, subject, layers, f"features{ending}", reporter, cache=asked.cache)
         content = [each.content_N for each in found]
-        sets += [FeatureSet(f"{_shown(name)}{ending}", _parts(found, name), {}) for name in layers]
+        give = partial(_itself, encoder)
+        sets += [
+            FeatureSet(f"{_shown(name)}{ending}", _parts(found, name), {}, origin=Origin(give, name)) for name in layers
+        ]
         sets = [_with_classes(each, encoder, subject, found, reporter) for each in sets]
     if subject.is_features:
         return Gathered((FeatureSet(FEATURES, sets[0].parts, {}),), np.concatenate(content))
@@ -98,10 +122,12 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> G
         found = _passed(
             subject.initial, subject, [REPRESENTATION], "the initial encoder's features", reporter, cache=asked.cache
         )
-        sets.append(FeatureSet(INITIAL, _parts(found, REPRESENTATION), {}))
+        origin = Origin(partial(_itself, subject.initial), REPRESENTATION)
+        sets.append(FeatureSet(INITIAL, _parts(found, REPRESENTATION), {}, origin=origin))
     sets += _untrained(subject, reporter, cache=asked.cache)
-    scores, about = input_components(subject.sources, subject.split.train, cache=asked.cache)
-    sets.append(FeatureSet(PIXELS if subject.source.kind == "images" else INPUT, scores, about))
+    components = input_components(subject.sources, subject.split.train, cache=asked.cache)
+    name, origin = PIXELS if subject.source.kind == "images" else INPUT, Origin(function=components.project)
+    sets.append(FeatureSet(name, components.scores, components.about, origin=origin))
     return Gathered(tuple(sets), np.concatenate(content))
 
 
@@ -151,9 +177,10 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
     blank = blank_encoder(backbone, encoder)
     begun: list[nn.Module] = []
 
-    def begin() -> None:
-        if not begun:  # once for both sources
+    def begin() -> Encoder:
+        if not begun:  # once for all that pass through it
             begun.append(calibrate_norms(blank.backbone, prepared(blank, bank, train)))
+        return blank
 
     digest = hashlib.sha256(train.numpy().tobytes()).hexdigest()[:16]
     # Of the weights before their norms are set, which is what this key spares.
@@ -165,7 +192,37 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
             for source in subject.sources
         ]
     about = {"norms": "set on the training samples"}
-    return [FeatureSet(UNTRAINED, _parts(found, REPRESENTATION), about)]
+    return [FeatureSet(UNTRAINED, _parts(found, REPRESENTATION), about, origin=Origin(begin, REPRESENTATION))]
+
+
+def represent_as(sets: Sequence[FeatureSet], source: Source) -> Callable[[Store], dict[str, Tensor]]:
+    """What gives features of the samples of any store, by the names of the sets.
+
+    Args:
+        sets: with an origin.
+        source: whose samples are of the same form.
+    """
+    layers: dict[Callable[[], Encoder], list[FeatureSet]] = {}
+    for each in sets:
+        if each.origin is not None and each.origin.encoder is not None:
+            layers.setdefault(each.origin.encoder, []).append(each)
+    functions = {each.name: each.origin.function for each in sets if each.origin and each.origin.function}
+
+    def represent(store: Store) -> dict[str, Tensor]:
+        samples, found = replace(source, store=store), {}
+        for give, own in layers.items():
+            names = {each.name: each.origin.layer for each in own if each.origin is not None}
+            features = extract(give(), samples, list(dict.fromkeys(names.values())))
+            found |= {name: whole(features.layers[layer]) for name, layer in names.items()}
+        for name, function in functions.items():
+            found[name] = torch.cat([function(part) for part in raw_chunks(samples)])
+        return found
+
+    return represent
+
+
+def _itself(encoder: Encoder) -> Encoder:
+    return encoder
 
 
 def _parts(found: Sequence[Features], layer: str) -> tuple[Rows, ...]:

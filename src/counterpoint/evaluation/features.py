@@ -69,7 +69,7 @@ def extract(
     layers: Sequence[str] = (REPRESENTATION, EMBEDDING),
     *,
     key: str | None = None,
-    begin: Callable[[], None] = lambda: None,
+    begin: Callable[[], object] = lambda: None,
     advance: Advance = lambda: None,
 ) -> Features:
     """Pass every sample through the encoder once, or take what the cache has of it.
@@ -178,9 +178,22 @@ def prepared(encoder: Encoder, source: Source, positions: Tensor) -> Iterator[Te
     return (encoder.prepare(samples).to(encoder.device) for samples in raw_chunks(source, positions))
 
 
-def input_components(
-    sources: Sequence[Source], train: Tensor, *, cache: bool = True
-) -> tuple[tuple[Rows, ...], dict[str, int]]:
+@dataclass(frozen=True)
+class Components:
+    """Principal components of raw samples.
+
+    Attributes:
+        scores: (n, k) of the samples of each source.
+        about: how many there are, and on how many samples they were fitted, where these were not all.
+        project: gives the scores of any raw samples.
+    """
+
+    scores: tuple[Rows, ...]
+    about: dict[str, int]
+    project: Callable[[Tensor], Tensor]
+
+
+def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = True) -> Components:
     """Principal components of the raw input (pixels or features): the baseline that needs no learning.
 
     Args:
@@ -189,8 +202,8 @@ def input_components(
         cache: whether scores are kept, and taken from the cache.
 
     Returns:
-        Scores (n, k) of the samples of each source, and how many components were fitted on how many samples: at most
-        ``PCA_DIMS``, on those training samples, evenly spaced, that ``MOST_FITTED`` bytes hold.
+        At most ``PCA_DIMS`` components, fitted on those training samples, evenly spaced, that ``MOST_FITTED`` bytes
+        hold.
     """
     width = int(np.prod(sources[0].shape))
     num_fitted = min(len(train), max(PCA_DIMS + 1, MOST_FITTED // (4 * width)))
@@ -209,20 +222,23 @@ def input_components(
             models.append(PCA(about["components"], svd_solver=solver, random_state=0).fit(flat))
         return models[0]
 
+    def project(samples: Tensor) -> Tensor:
+        with one_blas_thread():
+            return torch.from_numpy(model().transform(_flat(samples, sources[0]).numpy()).astype(np.float32))
+
     def scores(source: Source) -> Rows:
         def compute(missing: Sequence[str], write: Write) -> None:
             first = 0
-            with one_blas_thread():
-                for samples in raw_chunks(source):
-                    write(first, {"scores": model().transform(_flat(samples, source).numpy()).astype(np.float32)})
-                    first += len(samples)
+            for samples in raw_chunks(source):
+                write(first, {"scores": project(samples).numpy()})
+                first += len(samples)
 
         digest = hashlib.sha256(fitted.numpy().tobytes()).hexdigest()[:16]
         parts = (sources[0].fingerprint, sources[0].shape, digest, source.fingerprint)
         found: dict[str, Any] = stored_or_computed(f"pca {parts}" if cache else None, ["scores"], len(source), compute)
         return found["scores"]
 
-    return tuple(map(scores, sources)), about
+    return Components(tuple(map(scores, sources)), about, project)
 
 
 def raw_chunks(source: Source, positions: Tensor | None = None) -> Iterator[Tensor]:

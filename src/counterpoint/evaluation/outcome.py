@@ -1,16 +1,18 @@
 """What an evaluation found: rows of figures beside the split they were measured on, as text and as plain values."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from counterpoint.core.metric import loaded_metrics
+from counterpoint.core.metric import KEEPING, UNDER, in_condition, loaded_metrics, metric_under
 from counterpoint.core.run_records import EvaluationRow, Split
 from counterpoint.core.shown import shown
-from counterpoint.evaluation.scoring import Estimate, Proportion
+from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
+from counterpoint.evaluation.scoring import Estimate, Measured, Proportion
 
 CATALOGUE = loaded_metrics("evaluation")
 KNN, PROBE = "knn", "linear probe"
+LEAST_WIDTH = 15  # of the names of protocols in a table
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,19 @@ class Row:
     protocol: str
     settings: dict[str, Any]
     outcome: Proportion | Estimate
+    classes: Mapping[str, Proportion] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, measured: Measured, class_names: Sequence[str] = ()) -> "Row":
+        """The row of a score; without names, its classes are left out."""
+        score = measured.score
+        classes = {class_names[number]: share for number, share in score.classes.items()} if class_names else {}
+        return cls(measured.features, measured.protocol, dict(score.settings), score.outcome, classes)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it stands in a table of its own: under a corruption, or on a curve."""
+        return in_condition(self.protocol)[1].startswith((UNDER, KEEPING))
 
     @property
     def accuracy(self) -> Proportion:
@@ -39,12 +54,23 @@ class Row:
         known = {key: value for key, value in asdict(self.outcome).items() if key != "hits" or value is not None}
         outcome = {name if key == "value" else key: value for key, value in known.items()}
         found = {"features": self.features, "protocol": self.protocol, "settings": self.settings, **outcome}
+        if self.classes:
+            found["classes"] = {
+                name: {"correct": share.correct, "total": share.total} for name, share in self.classes.items()
+            }
         return EvaluationRow.model_validate(found).written()
 
     def __str__(self) -> str:
-        written, outcome = CATALOGUE[self.protocol].written, self.outcome
-        ends = [written(end) for end in (outcome.low, outcome.high) if end is not None]
-        return f"{self.features:<22}{self.protocol:<15}{written(outcome.value):>9}   {' to '.join(ends)}".rstrip()
+        return self.line(LEAST_WIDTH)
+
+    def line(self, width: int) -> str:
+        """A line of a table whose protocols take so many places."""
+        metric = metric_under(CATALOGUE, self.protocol)
+        assert metric is not None
+        outcome = self.outcome
+        ends = [metric.written(end) for end in (outcome.low, outcome.high) if end is not None]
+        figure = f"{metric.written(outcome.value):>9}   {' to '.join(ends)}"
+        return f"{self.features:<22}{self.protocol:<{width}}{figure}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -78,5 +104,13 @@ class Evaluation:
         head = f"{shown(split['source'])}: {counts} ({split['how']})"
         if split["num_unlabelled"]:
             head += f"; {split['num_unlabelled']:,} samples without a label take no part"
-        names = "accuracy" if all(isinstance(row.outcome, Proportion) for row in self.rows) else "value"
-        return "\n".join([head, f"{'features':<22}{'protocol':<15}{names:>9}   95 % interval", *map(str, self.rows)])
+        # Hundreds of figures under corruptions and along curves have tables of their own.
+        plain = [row for row in self.rows if not row.is_apart]
+        names = "accuracy" if all(isinstance(row.outcome, Proportion) for row in plain) else "value"
+        width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in plain)])
+        lines = [
+            f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval",
+            *(row.line(width) for row in plain),
+        ]
+        written = [EvaluationRow.model_validate(row.to_dict()) for row in self.rows if row.is_apart]
+        return "\n".join([head, *lines, *corruption_lines(written), *curve_lines(written)])

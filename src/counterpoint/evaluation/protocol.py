@@ -4,11 +4,12 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
@@ -26,16 +27,19 @@ from counterpoint.core.validation import build
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.conditions import Clean, check_conditions, in_conditions
 from counterpoint.evaluation.feature_sets import FeatureSet, Gathered, gather
 from counterpoint.evaluation.opening import Samples, open_subject
 from counterpoint.evaluation.outcome import CATALOGUE, KNN, Evaluation, Row
-from counterpoint.evaluation.scoring import Labelled
+from counterpoint.evaluation.scoring import Labelled, Measured
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
+from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 ALL = "all"  # metrics
 VOTES_AND_PROBES = ("k", "temperature", "similarity", "weighting", "inverse_penalty")  # what ``Labelled`` takes
 MIN_QUERIES = 10
+NUM_VIEWED = 1000  # queries of which two views are taken, at most
 OWN_ONLY = "; evaluation.json is about the run's own samples and labels only"
 
 
@@ -118,7 +122,9 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     bank, queries = _labelled_positions(subject)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
-    protocol = _Protocol(bank, queries, asked, chosen, takes_all=ALL in asked.metrics)
+    check_conditions(subject, asked)
+    measurable = _measurable(chosen, subject, asked, reporter)
+    protocol = _Protocol(bank, queries, asked, measurable, takes_all=ALL in asked.metrics)
     split = _describe_split(subject, bank, queries)
     if split["num_unlabelled"]:
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
@@ -126,7 +132,10 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
         are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
         reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
     gathered = gather(subject, asked, reporter)
-    rows = _figures(subject, gathered, protocol, reporter)
+    known = {each.name: _labelled(each, subject, protocol) for each in gathered.sets}
+    rows = _figures(gathered, known, protocol, reporter)
+    clean = Clean(subject, gathered.sets, known, queries, protocol.metrics)
+    rows += tuple(Row.of(measured) for measured in in_conditions(clean, asked, reporter))
     split["num_shared"] = gathered.num_shared(bank, queries)
     if split["num_shared"]:
         shared = f"{split['num_shared']:,} of {len(queries):,} queries are in the bank, too"
@@ -186,11 +195,39 @@ class _Protocol:
     takes_all: bool
 
 
-def _figures(subject: Subject, gathered: Gathered, protocol: _Protocol, reporter: Reporter) -> tuple[Row, ...]:
+def _measurable(
+    chosen: Sequence[Metric], subject: Subject, asked: EvaluationSettings, reporter: Reporter
+) -> tuple[Metric, ...]:
+    """The metrics that have what they need; of those that were asked for by their names all must.
+
+    Raises:
+        UsageError: a metric that was named lacks something.
+    """
+    name = Path(subject.source.name).name
+    lacking = {
+        "factors": f"needs factors, {name} has none" if subject.source.factors is None else "",
+        "views": "" if subject.has_views else f"needs views, {name} has none",
+        "corruptions": "" if asked.corruptions else "needs --corruptions",
+    }
+    for metric in chosen:
+        if lack := lacking.get(metric.needs):
+            if ALL not in asked.metrics:
+                raise UsageError(f"{metric.name} {lack}")
+            reporter.say(f"{metric.name} is left out: it {lack}")
+    # Those of corruptions are measured with them, whether they are named or not.
+    return tuple(each for each in chosen if not lacking.get(each.needs) and each.needs != "corruptions")
+
+
+def _figures(
+    gathered: Gathered, known: Mapping[str, Labelled], protocol: _Protocol, reporter: Reporter
+) -> tuple[Row, ...]:
     """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
-    allowed = itertools.product(gathered.sets, protocol.metrics)
     tasks = [
-        (features, each) for features, each in allowed if each.name != CLASSIFIER or features.predicted is not None
+        (features, metric)
+        for features, metric in itertools.product(gathered.sets, protocol.metrics)
+        # Pixels have no views of their own, and few features a classifier that was trained with them.
+        if metric.needs != "views" or known[features.name].views is not None
+        if metric.name != CLASSIFIER or features.predicted is not None
     ]
     lacking: dict[str, str] = {}
     with reporter.bar("evaluating", len(tasks)) as advance:
@@ -198,7 +235,7 @@ def _figures(subject: Subject, gathered: Gathered, protocol: _Protocol, reporter
         def figure(place: int) -> Row | None:
             features, metric = tasks[place]
             try:
-                row = _row(features, metric, subject, protocol)
+                row = _row(features, metric, known[features.name])
             except CounterpointError as error:
                 if not protocol.takes_all:
                     raise
@@ -218,20 +255,38 @@ def _figures(subject: Subject, gathered: Gathered, protocol: _Protocol, reporter
     return tuple(row for place in range(len(tasks)) if (row := rows[place]) is not None)
 
 
-def _row(features: FeatureSet, metric: Metric, subject: Subject, protocol: _Protocol) -> Row:
-    """One metric on one set of features."""
-    labels = subject.source.labels
+def _labelled(features: FeatureSet, subject: Subject, protocol: _Protocol) -> Labelled:
+    """A set of features as metrics take it."""
+    source, labels = subject.source, subject.source.labels
     assert labels is not None
-    # Bank and queries are the same for all features, so that their figures can be compared.
-    bank, queries = features.at(protocol.bank), whole(features.at(protocol.queries))
-    if isinstance(bank, StoredRows):
-        # Read part by part by the metrics that can; `Labelled` has it as a tensor for all others.
-        bank = cast(Tensor, bank) if metric.in_parts else whole(bank)
-    settings = protocol.asked.model_dump(include=set(VOTES_AND_PROBES))
-    predicted = None if features.predicted is None else features.predicted[protocol.queries]
-    known = Labelled(bank, labels[protocol.bank], queries, labels[protocol.queries], **settings, predicted_Q=predicted)
-    score = metric.measure(known)
-    return Row(features.name, metric.name, {**score.settings, **features.about}, score.outcome)
+    # Bank and queries are the same for all features, so that their figures can be compared. A bank on disk is read part
+    # by part by the metrics that can; `Labelled` has it as a tensor for all others.
+    bank, queries = cast(Tensor, features.at(protocol.bank)), whole(features.at(protocol.queries))
+    needs = {metric.needs for metric in protocol.metrics}
+    factors = source.factors if "factors" in needs else None
+    views, origin = None, features.origin
+    if "views" in needs and origin is not None and origin.encoder is not None:
+        chosen = evenly_spaced(protocol.queries, NUM_VIEWED)
+        views = view_pairs(subject, origin.encoder(), [origin.layer], chosen)[origin.layer]
+    return Labelled(
+        bank,
+        labels[protocol.bank],
+        queries,
+        labels[protocol.queries],
+        **protocol.asked.model_dump(include=set(VOTES_AND_PROBES)),
+        factors_MF=None if factors is None else factors[torch.cat([protocol.bank, protocol.queries])],
+        views=views,
+        predicted_Q=None if features.predicted is None else features.predicted[protocol.queries],
+        class_names=source.class_names,
+    )
+
+
+def _row(features: FeatureSet, metric: Metric, known: Labelled) -> Row:
+    """One metric on one set of features."""
+    if isinstance(known.bank_ND, StoredRows) and not metric.in_parts:
+        known = replace(known, bank_ND=whole(known.bank_ND))
+    row = Row.of(Measured(features.name, metric.name, metric.measure(known)), known.class_names)
+    return replace(row, settings={**row.settings, **features.about})
 
 
 def _labelled_positions(subject: Subject) -> tuple[Tensor, Tensor]:

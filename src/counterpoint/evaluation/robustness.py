@@ -17,7 +17,7 @@ from counterpoint.data.parts import ChosenStore
 from counterpoint.data.stores import Store
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
-from counterpoint.evaluation.scoring import Estimate, Figure, Labelled, Proportion, Score, accuracy
+from counterpoint.evaluation.scoring import Estimate, Labelled, Measured, Proportion, Score, accuracy
 
 NUM_RESAMPLES = 1000
 RESAMPLES_AT_ONCE = 100
@@ -208,7 +208,7 @@ def corruption_figures(
     asked: Asked,
     conditions: Conditions,
     advance: Callable[[], None] = lambda: None,
-) -> list[Figure]:
+) -> list[Measured]:
     """Accuracies under every corruption at every severity, and what they sum up to.
 
     Args:
@@ -229,14 +229,14 @@ def corruption_figures(
             advance()
     each = {name: Robustness(clean[name], found[name], len(conditions.severities)) for name in classifiers}
     figures = [
-        Figure(name, f"{conditions.protocol} {UNDER} {corruption} {severity}", score)
+        Measured(name, f"{conditions.protocol} {UNDER} {corruption} {severity}", score)
         for name, corrupted in found.items()
         for (corruption, severity), score in corrupted.items()
     ]
     return figures + _summaries(each, conditions)
 
 
-def _summaries(each: Mapping[str, Robustness], conditions: Conditions) -> list[Figure]:
+def _summaries(each: Mapping[str, Robustness], conditions: Conditions) -> list[Measured]:
     """The single figures of each set of features."""
     settings = {
         "classifier": conditions.protocol,
@@ -246,7 +246,7 @@ def _summaries(each: Mapping[str, Robustness], conditions: Conditions) -> list[F
     }
     reference = each.get(conditions.reference)
     return [
-        Figure(
+        Measured(
             name,
             metric,
             Score(estimate, settings if metric == ERROR else {**settings, "reference": f"{conditions.reference}"}),
@@ -284,8 +284,8 @@ METRICS = (
         low=0.0,
         interval="95 % bootstrap interval over the queries",
         is_higher_better=False,
-        wording="errors of the classifier[, {classifier},] over those[ on {reference}], under[ {corruptions}] corruptions at severities"
-        "[ {severities}]",
+        wording="errors of the classifier[, {classifier},] over those[ on {reference}], under[ {corruptions}] corruptions"
+        " at severities[ {severities}]",
         leads="has the lowest",
         on_request=True,
         needs="corruptions",

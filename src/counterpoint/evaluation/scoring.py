@@ -56,6 +56,7 @@ class Labelled:
         factors_MF: where the data were generated: the value of each factor by its number, of the bank's samples and
             then of the queries.
         views: features of two views of some of the queries, row by row.
+        class_names: of all classes, for records; empty where they have none.
         once: what has been computed of these features; a changed copy begins anew.
     """
 
@@ -71,6 +72,7 @@ class Labelled:
     predicted_Q: Tensor | None = None
     factors_MF: Tensor | None = None
     views: tuple[Tensor, Tensor] | None = None
+    class_names: tuple[str, ...] = ()
     once: Once = field(init=False, default_factory=Once, compare=False, repr=False)
 
 
@@ -168,7 +170,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Measured:
     """A score of some features under a protocol, which may be a metric's name and a condition (``core.metric``)."""
 
     features: str

@@ -16,7 +16,7 @@ from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.order import random_order
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.evaluation.scoring import Estimate, Figure, Labelled, Score
+from counterpoint.evaluation.scoring import Estimate, Labelled, Measured, Score
 
 Arrange = Callable[[Tensor], Tensor]
 KEPT_SHARE = 0.25
@@ -212,7 +212,7 @@ def selection_figures(
     asked: Selection,
     fit_ND: Tensor | None = None,
     advance: Callable[[], None] = lambda: None,
-) -> list[Figure]:
+) -> list[Measured]:
     """Curves of some features: each metric with the first k of each order.
 
     Args:
@@ -230,7 +230,7 @@ def selection_figures(
                 settings = {"kept": point.num_features, "features": num_features, "order": order}
                 settings |= {"ranked on": asked.ranked_on} if asked.ranked_on else {}
                 score = replace(point.score, settings={**point.score.settings, **settings})
-                figures.append(Figure(name, f"{metric.name} {KEEPING} {point.num_features} by {order}", score))
+                figures.append(Measured(name, f"{metric.name} {KEEPING} {point.num_features} by {order}", score))
             advance()
     return figures
 

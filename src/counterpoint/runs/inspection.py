@@ -34,10 +34,11 @@ from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, extract, untrained_encoder, with_encoder
+from counterpoint.evaluation.features import extract, untrained_encoder
 from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
+from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.effects import levers_of
 
@@ -186,36 +187,28 @@ def _measure(judged: Subject, threshold: float, *, cache: bool) -> tuple[dict[st
     """Places of an encoder, and the embedding of all samples."""
     source, labels, encoder = judged.source, judged.source.labels, judged.encoder
     features = extract(encoder, source, key=key_of(encoder) if cache else None)
-    representations, embeddings = _view_features(judged, encoder)
-    seen = {REPRESENTATION: (features.representation, representations), EMBEDDING: (features.embedding, embeddings)}
+    views = _view_pairs(judged, encoder, (REPRESENTATION, EMBEDDING))
+    seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
     backbone = untrained_backbone(judged)
     if backbone is not None:
         untrained = untrained_encoder(backbone, encoder, source, judged.split.train)
         # Its embedding is none: the baseline is a representation.
         own = extract(untrained, source, [REPRESENTATION], key=key_of(untrained) if cache else None)
-        seen[UNTRAINED] = (own.representation, _view_features(judged, untrained)[0])
+        seen[UNTRAINED] = own.representation
+        views[UNTRAINED] = _view_pairs(judged, untrained, [REPRESENTATION]).get(REPRESENTATION)
     places = {
-        name: measure_place(all_ND, views=views, labels=labels, threshold=threshold)
-        for name, (all_ND, views) in seen.items()
+        name: measure_place(all_ND, views=views.get(name), labels=labels, threshold=threshold)
+        for name, all_ND in seen.items()
     }
     return places, features.embedding
 
 
-def _view_features(judged: Subject, encoder: Encoder) -> tuple[Pair | None, Pair | None]:
-    """Representations and embeddings of two views of evenly spaced samples; None without the views."""
+def _view_pairs(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str, Pair | None]:
+    """Layers for two views of evenly spaced samples; none without the views."""
     if not judged.has_views:
-        return None, None
-    source, drawer = judged.source, judged.views()
-    # Evenly spaced: samples of one class often lie together.
-    chosen = torch.linspace(0, len(source) - 1, min(len(source), NUM_VIEW_SAMPLES)).long()
-
-    def outputs(ids: Tensor) -> list[Tensor]:
-        views = drawer.two_views(source.store.fetch(ids.tolist()), ids, VIEW_EPOCH)  # an epoch that no training has
-        return [output for view in views for output in encoder.of_views(view)]
-
-    # r representations, z embeddings, of the first and the second view; pieces put together.
-    r0, z0, r1, z1 = map(torch.cat, zip(*with_encoder(encoder, outputs, chosen.split(PIECE)), strict=True))
-    return (r0, r1), (z0, z1)
+        return {}
+    chosen = evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
+    return {**view_pairs(judged, encoder, layers, chosen)}
 
 
 def _evidence(judged: Subject, figures: Mapping[str, Any]) -> Evidence:

@@ -20,6 +20,8 @@ examples:
   counterpoint evaluate runs/mine --data photos/train --test-data photos/val
   counterpoint evaluate --encoder timm:resnet18 --weights resnet18.safetensors --data photos
   counterpoint evaluate features.npz --labels labels.npy
+  counterpoint evaluate runs/cifar --test-data cifar10 --corruptions all --ood sketches
+  counterpoint evaluate runs/ncl --selection all --metrics mAP@10
   counterpoint evaluate runs/ncl --checkpoint all --layers representation,projected,embedding"""
 
 
@@ -49,6 +51,37 @@ def add_flags(parser: Parser) -> None:
         help="representation, embedding, projected (embedding before its output map), subvector, or modules of the "
         "backbone, separated by commas",
     )
+    parser.add_argument(
+        "--corruptions",
+        metavar="NAMES",
+        default="",
+        help="ask a classifier fitted to clean samples about corrupted queries: all, noise, blur, weather, digital, or "
+        "names of `counterpoint list corruptions`",
+    )
+    parser.add_argument("--severities", default="1-5", help="of the corruptions, such as 3 or 1-5 (default 1-5)")
+    parser.add_argument(
+        "--reference", default="pixels", help="whose errors divide in mCE: pixels (default), untrained or none"
+    )
+    parser.add_argument(
+        "--ood",
+        metavar="DATA",
+        action="append",
+        default=[],
+        help="ask the same classifier about another source of the same classes, by name; may be repeated",
+    )
+    parser.add_argument(
+        "--selection",
+        metavar="ORDERS",
+        default="",
+        help="measure with the first features of these orders: first, random, expected-activation, "
+        "non-negative-expected-activation, variance, pca, or all",
+    )
+    parser.add_argument(
+        "--selection-step", metavar="N", type=int, help="keep multiples of N features (default: 1, 2, 4, ...)"
+    )
+    parser.add_argument(
+        "--rank-on", metavar="DATA", help="data that the orders are made from (default: the labelled samples)"
+    )
     parser.add_argument("--out", metavar="FILE", help="JSON file to write (default: by what is evaluated)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
@@ -74,6 +107,13 @@ def run(flags: argparse.Namespace) -> int:
         similarity=flags.similarity,
         weighting=flags.weighting,
         inverse_penalty=flags.inverse_penalty,
+        corruptions=_listed(flags.corruptions),
+        severities=flags.severities,
+        reference=flags.reference,
+        ood=tuple(flags.ood),
+        selection=_listed(flags.selection),
+        selection_step=flags.selection_step,
+        rank_on=flags.rank_on,
         quiet=flags.quiet,
     )
     print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else shown_lines(evaluation))

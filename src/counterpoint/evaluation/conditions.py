@@ -1,0 +1,152 @@
+"""What is measured beside clean queries: under corruptions, on other sources, with a part of the features."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.metric import Metric
+from counterpoint.core.run_records import BASELINES
+from counterpoint.core.settings import EvaluationSettings
+from counterpoint.data.corrupted import check_pictures, chosen_corruptions, chosen_severities
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.feature_sets import PIXELS, UNTRAINED, FeatureSet, represent_as
+from counterpoint.evaluation.other_sources import matched, other_figures
+from counterpoint.evaluation.outcome import CATALOGUE
+from counterpoint.evaluation.robustness import KNN, PROBE, Asked, Conditions, corruption_figures, frozen
+from counterpoint.evaluation.scoring import Labelled, Measured
+from counterpoint.evaluation.selection import Selection, chosen_orders, selection_figures
+from counterpoint.evaluation.subject import Subject, name_skipped
+
+REFERENCES = {"pixels": PIXELS, "untrained": UNTRAINED, "none": ""}
+CURVES = [CATALOGUE[name] for name in (PROBE, "mAP@10", "precision@10")]  # where no metric is named
+
+
+@dataclass(frozen=True)
+class Clean:
+    """What has been measured on clean queries, and with what.
+
+    Attributes:
+        subject: what is judged.
+        sets: its features.
+        known: their labelled samples and queries, by name.
+        queries: positions of the queries.
+        metrics: those that were asked for.
+    """
+
+    subject: Subject
+    sets: Sequence[FeatureSet]
+    known: Mapping[str, Labelled]
+    queries: Tensor
+    metrics: Sequence[Metric]
+
+    @property
+    def own(self) -> list[FeatureSet]:
+        """The features that were learned."""
+        return [each for each in self.sets if each.name not in BASELINES]
+
+    @property
+    def protocol(self) -> str:
+        """Of the frozen classifier: the linear probe, unless the vote alone was asked for."""
+        names = {metric.name for metric in self.metrics}
+        return KNN if KNN in names and PROBE not in names else PROBE
+
+    def asked(self) -> Asked:
+        """The queries in the store that they come from, where their numbers do not depend on the bank."""
+        labels, sources = self.subject.source.labels, self.subject.sources
+        assert labels is not None
+        start = len(sources[0]) if len(sources) > 1 else 0
+        return Asked(sources[len(sources) - 1].store, self.queries - start, labels[self.queries])
+
+
+def check_conditions(subject: Subject, asked: EvaluationSettings) -> None:
+    """Refuse what cannot be measured, before anything is.
+
+    Raises:
+        UsageError: names that are not known, or features that come without their encoder.
+        DataError: corruptions of what is no picture.
+    """
+    chosen_corruptions(asked.corruptions)
+    chosen_severities(asked.severities)
+    chosen_orders(asked.selection)
+    needs_encoder = [f"--{name}" for name in ("corruptions", "ood", "rank_on") if getattr(asked, name)]
+    if needs_encoder and subject.is_features:
+        raise UsageError(f"{needs_encoder[0].replace('_', '-')} needs the encoder; features are all that is known")
+    if asked.rank_on is not None and not asked.selection:
+        raise UsageError("--rank-on goes with --selection")
+    if asked.corruptions:
+        if subject.source.kind != "images":
+            raise DataError(f"corruptions are of pictures; {subject.source.name} holds vectors")
+        check_pictures(subject.source.store.fetch([0]))
+
+
+def in_conditions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
+    """Every figure that was asked for beside those on clean queries."""
+    figures = _under_corruptions(clean, asked, reporter) if asked.corruptions else []
+    for data in asked.ood:
+        figures += _elsewhere(clean, data, reporter)
+    return figures + (_curves(clean, asked, reporter) if asked.selection else [])
+
+
+def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
+    """Accuracies under corruptions, of the learned features and of the reference."""
+    names = chosen_corruptions(asked.corruptions)
+    reference = REFERENCES[asked.reference]
+    sets = [*clean.own, *(each for each in clean.sets if each.name == reference)]
+    if reference and reference not in clean.known:
+        raise UsageError(f"reference {reference} is not there for {clean.subject.name}; choose pixels or none")
+    classifiers = {each.name: frozen(clean.known[each.name], clean.protocol) for each in sets}
+    conditions = Conditions(clean.protocol, names, chosen_severities(asked.severities), reference)
+    represent = represent_as(sets, clean.subject.source)
+    with reporter.bar(f"under {len(names)} corruptions", len(conditions)) as advance:
+        return corruption_figures(classifiers, represent, clean.asked(), conditions, advance)
+
+
+def _elsewhere(clean: Clean, data: str, reporter: Reporter) -> list[Measured]:
+    """Accuracies of the learned features on another source."""
+    other = _opened(clean.subject, data, reporter)
+    found = matched(other, clean.subject.source.class_names)
+    name = Path(other.name).name
+    if found.told():
+        reporter.say(f"{name}: {found.told()}")
+    classifiers = {each.name: frozen(clean.known[each.name], clean.protocol) for each in clean.own}
+    represent = represent_as(clean.own, other)
+    with reporter.bar(f"on {name}", 1) as advance:
+        figures = other_figures(classifiers, represent, found, protocol=clean.protocol, name=name)
+        advance()
+    return figures
+
+
+def _curves(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
+    """Curves over the number of features kept, of the learned features."""
+    metrics = [each for each in clean.metrics if not each.needs] if asked.metrics else CURVES
+    selection = Selection(chosen_orders(asked.selection), metrics, asked.selection_step, asked.rank_on or "")
+    ranked: Mapping[str, Tensor] = {}
+    if asked.rank_on is not None:
+        other = _opened(clean.subject, asked.rank_on, reporter)
+        ranked = represent_as(clean.own, other)(other.store)
+    figures: list[Measured] = []
+    with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(selection.orders)) as advance:
+        for each in clean.own:
+            figures += selection_figures(each.name, clean.known[each.name], selection, ranked.get(each.name), advance)
+    return figures
+
+
+def _opened(subject: Subject, data: str, reporter: Reporter) -> Source:
+    """Other data, as the encoder takes it.
+
+    Raises:
+        DataError: samples of another form.
+    """
+    source = open_source(data, subject.opens, progress=reporter.bar)
+    name_skipped(source, reporter)
+    if source.shape != subject.source.shape:
+        raise DataError(
+            f"samples of {source.name} have the shape {source.shape}, those of {subject.source.name} "
+            f"{subject.source.shape}; both must be of one"
+        )
+    return source

@@ -1,0 +1,45 @@
+"""Features of two views of the same samples, as an encoder was trained to bring them together."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, with_encoder
+from counterpoint.evaluation.subject import Subject
+from counterpoint.nn.layer_outputs import LayerReader
+from counterpoint.nn.trained import Encoder
+
+
+def view_pairs(
+    subject: Subject, encoder: Encoder, layers: Sequence[str], positions_N: Tensor
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Layers of an encoder for the first and the second view of some samples.
+
+    Args:
+        subject: whose views and samples are taken; it must have views.
+        encoder: of the subject, or a baseline.
+        layers: see ``nn.layer_outputs.LayerReader``.
+        positions_N: of the samples.
+    """
+    source, drawer = subject.source, subject.views()
+    with LayerReader(encoder, layers) as reader:
+
+        def outputs(ids_B: Tensor) -> list[dict[str, Tensor]]:
+            views = drawer.two_views(source.store.fetch(ids_B.tolist()), ids_B, VIEW_EPOCH)
+            return [reader.of_views(view) for view in views]
+
+        parts = with_encoder(encoder, outputs, positions_N.split(PIECE))
+    return {
+        layer: (torch.cat([first[layer] for first, _ in parts]), torch.cat([second[layer] for _, second in parts]))
+        for layer in layers
+    }
+
+
+def evenly_spaced(positions_N: Tensor, at_most: int) -> Tensor:
+    """At most so many of some positions, from everywhere: samples of one class often lie together.
+
+    >>> evenly_spaced(torch.arange(9), 3)
+    tensor([0, 4, 8])
+    """
+    return positions_N[torch.linspace(0, len(positions_N) - 1, min(len(positions_N), at_most)).long()]
