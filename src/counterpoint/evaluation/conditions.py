@@ -15,9 +15,9 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_sets import PIXELS, UNTRAINED, FeatureSet, represent_as
-from counterpoint.evaluation.other_sources import matched, other_figures
+from counterpoint.evaluation.other_sources import Matched, matched, other_figures
 from counterpoint.evaluation.outcome import CATALOGUE
-from counterpoint.evaluation.robustness import KNN, PROBE, Asked, Conditions, corruption_figures, frozen
+from counterpoint.evaluation.robustness import KNN, MCE, PROBE, RELATIVE, Asked, Conditions, corruption_figures, frozen
 from counterpoint.evaluation.scoring import Labelled, Measured
 from counterpoint.evaluation.selection import Selection, chosen_orders, selection_figures
 from counterpoint.evaluation.subject import Subject, name_skipped
@@ -63,12 +63,25 @@ class Clean:
         return Asked(sources[len(sources) - 1].store, self.queries - start, labels[self.queries])
 
 
-def check_conditions(subject: Subject, asked: EvaluationSettings) -> None:
-    """Refuse what cannot be measured, before anything is.
+@dataclass(frozen=True)
+class Others:
+    """Other data that were asked for.
+
+    Attributes:
+        ood: sources that frozen classifiers are asked about, each with its samples of known classes.
+        ranked: what orders of features are made from; None for the bank.
+    """
+
+    ood: tuple[tuple[Source, Matched], ...] = ()
+    ranked: Source | None = None
+
+
+def open_others(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Others:
+    """Refuse what cannot be measured, and open what else is needed, before anything is measured.
 
     Raises:
         UsageError: names that are not known, or features that come without their encoder.
-        DataError: corruptions of what is no picture.
+        DataError: corruptions of what is no picture, or other data without a class that is known.
     """
     chosen_corruptions(asked.corruptions)
     chosen_severities(asked.severities)
@@ -82,14 +95,17 @@ def check_conditions(subject: Subject, asked: EvaluationSettings) -> None:
         if subject.source.kind != "images":
             raise DataError(f"corruptions are of pictures; {subject.source.name} holds vectors")
         check_pictures(subject.source.store.fetch([0]))
+    sources = [_opened(subject, data, reporter) for data in asked.ood]
+    found = tuple((source, matched(source, subject.source.class_names)) for source in sources)
+    return Others(found, None if asked.rank_on is None else _opened(subject, asked.rank_on, reporter))
 
 
-def in_conditions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
+def in_conditions(clean: Clean, others: Others, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
     """Every figure that was asked for beside those on clean queries."""
     figures = _under_corruptions(clean, asked, reporter) if asked.corruptions else []
-    for data in asked.ood:
-        figures += _elsewhere(clean, data, reporter)
-    return figures + (_curves(clean, asked, reporter) if asked.selection else [])
+    for source, found in others.ood:
+        figures += _elsewhere(clean, source, found, reporter)
+    return figures + (_curves(clean, others.ranked, asked, reporter) if asked.selection else [])
 
 
 def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
@@ -103,13 +119,16 @@ def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Report
     conditions = Conditions(clean.protocol, names, chosen_severities(asked.severities), reference)
     represent = represent_as(sets, clean.subject.source)
     with reporter.bar(f"under {len(names)} corruptions", len(conditions)) as advance:
-        return corruption_figures(classifiers, represent, clean.asked(), conditions, advance)
+        figures = corruption_figures(classifiers, represent, clean.asked(), conditions, advance)
+    measured = {each.protocol for each in figures}
+    for metric, why in ((MCE, "makes no error"), (RELATIVE, "loses nothing")):
+        if reference and metric not in measured:
+            reporter.say(f"{metric} is left out: {reference} {why} under one of the corruptions")
+    return figures
 
 
-def _elsewhere(clean: Clean, data: str, reporter: Reporter) -> list[Measured]:
+def _elsewhere(clean: Clean, other: Source, found: Matched, reporter: Reporter) -> list[Measured]:
     """Accuracies of the learned features on another source."""
-    other = _opened(clean.subject, data, reporter)
-    found = matched(other, clean.subject.source.class_names)
     name = Path(other.name).name
     if found.told():
         reporter.say(f"{name}: {found.told()}")
@@ -121,14 +140,11 @@ def _elsewhere(clean: Clean, data: str, reporter: Reporter) -> list[Measured]:
     return figures
 
 
-def _curves(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
+def _curves(clean: Clean, ranked_on: Source | None, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
     """Curves over the number of features kept, of the learned features."""
     metrics = [each for each in clean.metrics if not each.needs] if asked.metrics else CURVES
     selection = Selection(chosen_orders(asked.selection), metrics, asked.selection_step, asked.rank_on or "")
-    ranked: Mapping[str, Tensor] = {}
-    if asked.rank_on is not None:
-        other = _opened(clean.subject, asked.rank_on, reporter)
-        ranked = represent_as(clean.own, other)(other.store)
+    ranked = {} if ranked_on is None else represent_as(clean.own, ranked_on)(ranked_on.store)
     figures: list[Measured] = []
     with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(selection.orders)) as advance:
         for each in clean.own:

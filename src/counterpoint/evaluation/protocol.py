@@ -27,7 +27,7 @@ from counterpoint.core.validation import build
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
-from counterpoint.evaluation.conditions import Clean, check_conditions, in_conditions
+from counterpoint.evaluation.conditions import Clean, in_conditions, open_others
 from counterpoint.evaluation.feature_sets import FeatureSet, Gathered, gather
 from counterpoint.evaluation.opening import Samples, open_subject
 from counterpoint.evaluation.outcome import CATALOGUE, KNN, Evaluation, Row
@@ -92,7 +92,10 @@ def evaluate(
             ``similarity`` (cosine or euclidean) and ``weighting`` (exp, uniform or inverse: ``evaluation.knn.Vote``);
             of the linear probe ``inverse_penalty`` (0.1); what of the data is taken: ``split``, ``classes``, ``root``
             and ``image_size``, as those of ``source``; ``device``; ``cache``, whether features are kept; and ``out``, a
-            JSON file to write.
+            JSON file to write. Beside clean queries: ``corruptions`` (names or kinds of ``data.corrupted``, or
+            ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE (pixels, untrained or none); ``ood``
+            (names or paths of sources of the same classes); ``selection`` (orders of features, or ``all``),
+            ``selection_step`` and ``rank_on``, the data that the orders are made from.
 
     Returns:
         The evaluation, also written: to ``evaluation.json`` in the run folder if it is about the run's own samples and
@@ -122,7 +125,7 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     bank, queries = _labelled_positions(subject)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
-    check_conditions(subject, asked)
+    others = open_others(subject, asked, reporter)
     measurable = _measurable(chosen, subject, asked, reporter)
     protocol = _Protocol(bank, queries, asked, measurable, takes_all=ALL in asked.metrics)
     split = _describe_split(subject, bank, queries)
@@ -135,7 +138,7 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     known = {each.name: _labelled(each, subject, protocol) for each in gathered.sets}
     rows = _figures(gathered, known, protocol, reporter)
     clean = Clean(subject, gathered.sets, known, queries, protocol.metrics)
-    rows += tuple(Row.of(measured) for measured in in_conditions(clean, asked, reporter))
+    rows += tuple(Row.of(measured) for measured in in_conditions(clean, others, asked, reporter))
     split["num_shared"] = gathered.num_shared(bank, queries)
     if split["num_shared"]:
         shared = f"{split['num_shared']:,} of {len(queries):,} queries are in the bank, too"

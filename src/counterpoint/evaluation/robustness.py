@@ -21,7 +21,8 @@ from counterpoint.evaluation.scoring import Estimate, Labelled, Measured, Propor
 
 NUM_RESAMPLES = 1000
 RESAMPLES_AT_ONCE = 100
-KNN, PROBE, ERROR = "knn", "linear probe", "corruption error"
+KNN, PROBE = "knn", "linear probe"
+ERROR, MCE, RELATIVE = "corruption error", "mCE", "relative mCE"
 
 Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples of a store, by their name
 
@@ -159,7 +160,7 @@ def _figures(error_BK: Sequence[np.ndarray], num_severities: int) -> dict[str, n
     if len(error_BK) > 1:
         lost_BC = [(error - clean).sum(axis=2) for error, clean in zip(error_BCS, clean_B11, strict=True)]
         sum_BC = [error.sum(axis=2) for error in error_BCS]
-        figures |= {"mCE": _ratio(*sum_BC), "relative mCE": _ratio(*lost_BC)}  # hendrycks2019, Eq. 1, and below it
+        figures |= {MCE: _ratio(*sum_BC), RELATIVE: _ratio(*lost_BC)}  # hendrycks2019, Eq. 1, and below it
     return figures
 
 
@@ -284,8 +285,8 @@ METRICS = (
         low=0.0,
         interval="95 % bootstrap interval over the queries",
         is_higher_better=False,
-        wording="errors of the classifier[, {classifier},] over those[ on {reference}], under[ {corruptions}] corruptions"
-        " at severities[ {severities}]",
+        wording="errors of the classifier[, {classifier},] over those[ on {reference}], under[ {corruptions}] "
+        "corruptions at severities[ {severities}]",
         leads="has the lowest",
         on_request=True,
         needs="corruptions",
