@@ -97,6 +97,15 @@ def in_condition(protocol: str) -> tuple[str, str]:
     return (protocol, "") if parts is None else (parts[1], parts[2])
 
 
+def is_apart(protocol: str) -> bool:
+    """Whether a figure is one of many that stand in a table of their own: under a corruption, or on a curve.
+
+    >>> is_apart("linear probe under fog 3"), is_apart("linear probe on sketches")
+    (True, False)
+    """
+    return in_condition(protocol)[1].startswith((UNDER, KEEPING))
+
+
 def metric_under(catalogue: Mapping[str, Metric], protocol: str) -> Metric | None:
     """The record of a protocol, which may be a metric's in a condition; None where its metric is not known.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from counterpoint.core.metric import KEEPING, UNDER, in_condition, loaded_metrics, metric_under
+from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
 from counterpoint.core.run_records import EvaluationRow, Split
 from counterpoint.core.shown import shown
 from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
@@ -35,7 +35,7 @@ class Row:
     @property
     def is_apart(self) -> bool:
         """Whether it stands in a table of its own: under a corruption, or on a curve."""
-        return in_condition(self.protocol)[1].startswith((UNDER, KEEPING))
+        return is_apart(self.protocol)
 
     @property
     def accuracy(self) -> Proportion:

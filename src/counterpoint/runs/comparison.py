@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed
-from counterpoint.core.metric import described_metrics
+from counterpoint.core.metric import described_metrics, is_apart, metric_under
 from counterpoint.core.paired_shares import Difference, corrected
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.rundir import Run, as_run, display_names, seed_folders
@@ -179,7 +179,8 @@ def _chosen(
         for name in written:
             if name not in known:
                 raise unknown_name(kind, name, known)
-        chosen.append([name for name in known if not written or name in written])
+        # Hundreds of figures under corruptions would make the corrected p of all others large.
+        chosen.append([name for name in known if name in written or not (written or is_apart(name))])
     return [(metric, feature) for metric in chosen[0] for feature in chosen[1]]
 
 
@@ -203,7 +204,7 @@ def _compared(
         return
     is_paired, ordered = _matched(sides, rows)
     one, other = ([float(row.figure or 0.0) for row in side] for side in ordered)
-    metric = described_metrics("evaluation").get(first[0].protocol)
+    metric = metric_under(described_metrics("evaluation"), first[0].protocol)
     differing = sorted(
         name
         for name in {*first[0].settings, *second[0].settings}

@@ -15,7 +15,7 @@ from counterpoint.data.views.presets import PRESETS, ViewPlan
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.papers.reproductions import CATALOGUE as FIGURES
 
-PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, views, metrics, corruptions, figures"
+PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, metrics and the rest"
 TEACH = """List what can be chosen by name.
 
 example:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from counterpoint.core.metric import KEEPING, UNDER, Metric, in_condition
+from counterpoint.core.metric import Metric, is_apart
 from counterpoint.core.paired_shares import written_p
 from counterpoint.core.run_records import BASELINES, EvaluationRow, corruption_means
 from counterpoint.report.charts.chart_frame import ChartText
@@ -41,8 +41,7 @@ def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
 def _without_conditions(run: RunRecord) -> RunRecord:
     """A run without the figures that tables and charts of their own show: under corruptions, with few features."""
     assert run.evaluation is not None
-    apart = (UNDER, KEEPING)
-    rows = tuple(row for row in run.evaluation.rows if not in_condition(row.protocol)[1].startswith(apart))
+    rows = tuple(row for row in run.evaluation.rows if not is_apart(row.protocol))
     return replace(run, evaluation=run.evaluation.model_copy(update={"rows": rows}))
 
 

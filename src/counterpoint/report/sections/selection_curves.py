@@ -23,7 +23,8 @@ NOTE = "The features are kept in the order that a line is named after; a flat li
 def selection_curves(runs: Sequence[RunRecord]) -> Markup | None:
     """Draw the curves of each run, a chart for each metric and set of features; None where there are none."""
     charts = [chart for run in runs for chart in _charts(run, len(runs))][:MAX_CHARTS]
-    return join(element("h3", "With a part of the features"), panels(charts, "", NOTE)) if charts else None
+    note = element("p", NOTE, class_="note")
+    return join(element("h3", "With a part of the features"), note, panels(charts)) if charts else None
 
 
 def _charts(run: RunRecord, num_runs: int) -> list[Markup]:
