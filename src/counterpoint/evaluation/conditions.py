@@ -14,7 +14,7 @@ from counterpoint.data.corrupted import check_pictures, chosen_corruptions, chos
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_sets import PIXELS, UNTRAINED, FeatureSet, represent_as
+from counterpoint.evaluation.feature_sets import INITIAL, PIXELS, UNTRAINED, FeatureSet, represent_as
 from counterpoint.evaluation.other_sources import Matched, matched, other_figures
 from counterpoint.evaluation.outcome import CATALOGUE
 from counterpoint.evaluation.robustness import KNN, MCE, PROBE, RELATIVE, Asked, Conditions, corruption_figures, frozen
@@ -47,7 +47,7 @@ class Clean:
     @property
     def own(self) -> list[FeatureSet]:
         """The features that were learned."""
-        return [each for each in self.sets if each.name not in BASELINES]
+        return [each for each in self.sets if each.name not in (*BASELINES, INITIAL)]
 
     @property
     def protocol(self) -> str:
