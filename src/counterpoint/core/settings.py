@@ -124,6 +124,7 @@ class LookSettings(PartSettings):
 class EvaluationSettings(LookSettings):
     """What is measured, and how; see ``evaluate``."""
 
+    protocol: Annotated[tuple[str, ...], Strict(False)] = ()
     layers: Annotated[tuple[str, ...], Strict(False)] = ()
     out: str | None = None
     metrics: Annotated[tuple[str, ...], Strict(False)] = ()

@@ -14,6 +14,7 @@ from counterpoint.data.corrupted import check_pictures, chosen_corruptions, chos
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
 from counterpoint.evaluation.feature_sets import INITIAL, PIXELS, UNTRAINED, FeatureSet, represent_as
 from counterpoint.evaluation.other_sources import Matched, matched, other_figures
 from counterpoint.evaluation.outcome import CATALOGUE
@@ -142,7 +143,8 @@ def _elsewhere(clean: Clean, other: Source, found: Matched, reporter: Reporter) 
 
 def _curves(clean: Clean, ranked_on: Source | None, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
     """Curves over the number of features kept, of the learned features."""
-    metrics = [each for each in clean.metrics if not each.needs] if asked.metrics else CURVES
+    own = [each for each in clean.metrics if not each.needs and each.name != CLASSIFIER]
+    metrics = own if asked.metrics and not asked.protocol else CURVES
     selection = Selection(chosen_orders(asked.selection), metrics, asked.selection_step, asked.rank_on or "")
     ranked = {} if ranked_on is None else represent_as(clean.own, ranked_on)(ranked_on.store)
     figures: list[Measured] = []

@@ -1,5 +1,6 @@
 """What an evaluation found: rows of figures beside the split they were measured on, as text and as plain values."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -8,11 +9,14 @@ from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
 from counterpoint.core.run_records import EvaluationRow, Split
 from counterpoint.core.shown import shown
 from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
+from counterpoint.evaluation.named_protocols import chosen_protocols
 from counterpoint.evaluation.scoring import Estimate, Measured, Proportion
 
 CATALOGUE = loaded_metrics("evaluation")
 KNN, PROBE = "knn", "linear probe"
 LEAST_WIDTH = 15  # of the names of protocols in a table
+MOST_LISTED = 2  # metrics; of more, a table has features in columns
+WIDTH, NAME, CELL, COLUMNS = 100, 20, 16, 5  # places of a line, of a name, of a column, and how many of these
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,17 @@ class Row:
     def __str__(self) -> str:
         return self.line(LEAST_WIDTH)
 
+    def cell(self) -> str:
+        """The figure in a table with columns, with half its interval."""
+        metric, outcome = metric_under(CATALOGUE, self.protocol), self.outcome
+        assert metric is not None
+        is_share = metric.unit == "share"
+        figure = metric.written(outcome.value) if is_share else f"{outcome.value:.3g}"
+        if outcome.low is None or outcome.high is None:
+            return figure
+        half = (outcome.high - outcome.low) / 2
+        return f"{figure} ±{f'{100 * half:.1f}' if is_share else f'{half:.1g}'}"
+
     def line(self, width: int) -> str:
         """A line of a table whose protocols take so many places."""
         metric = metric_under(CATALOGUE, self.protocol)
@@ -80,6 +95,7 @@ class Evaluation:
     rows: tuple[Row, ...]
     split: dict[str, Any]
     facts: Mapping[str, Any] | None = None
+    protocols: tuple[str, ...] = ()
 
     def accuracy(self, features: str, protocol: str = KNN) -> float:
         """The figure of one row.
@@ -94,7 +110,8 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json``."""
-        facts = {} if self.facts is None else {"encoder": dict(self.facts)}
+        facts: dict[str, Any] = {} if self.facts is None else {"encoder": dict(self.facts)}
+        facts |= {"protocol": list(self.protocols)} if self.protocols else {}
         split = Split.model_validate(self.split).written()
         return {**facts, "split": split, "rows": [row.to_dict() for row in self.rows]}
 
@@ -106,11 +123,59 @@ class Evaluation:
             head += f"; {split['num_unlabelled']:,} samples without a label take no part"
         # Hundreds of figures under corruptions and along curves have tables of their own.
         plain = [row for row in self.rows if not row.is_apart]
-        names = "accuracy" if all(isinstance(row.outcome, Proportion) for row in plain) else "value"
-        width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in plain)])
-        lines = [
-            f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval",
-            *(row.line(width) for row in plain),
-        ]
+        lines = _listed(plain) if len({row.protocol for row in plain}) <= MOST_LISTED else _in_columns(plain)
         written = [EvaluationRow.model_validate(row.to_dict()) for row in self.rows if row.is_apart]
-        return "\n".join([head, *lines, *corruption_lines(written), *curve_lines(written)])
+        return "\n".join(
+            [*textwrap.wrap(head, WIDTH), *lines, *corruption_lines(written), *curve_lines(written), *self._tables()]
+        )
+
+    def _tables(self) -> list[str]:
+        """What published tables the figures can be held against, and what is not alike."""
+        lines = []
+        measured = {row.protocol for row in self.rows}
+        for protocol in chosen_protocols(self.protocols):
+            if not measured & set(protocol.metrics):
+                continue  # left out, which was said
+            figures = f"{', '.join(protocol.metrics)} of {', '.join(protocol.layers)}"
+            text = f"{protocol.name}: {figures}. {protocol.table}{'; ' * bool(protocol.remark)}{protocol.remark}"
+            lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ")
+        return ["", *lines] if lines else []
+
+
+def _listed(rows: Sequence[Row]) -> list[str]:
+    """A line for each figure."""
+    names = "accuracy" if all(isinstance(row.outcome, Proportion) for row in rows) else "value"
+    width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in rows)])
+    head = f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval"
+    return [head, *(row.line(width) for row in rows)]
+
+
+def _in_columns(rows: Sequence[Row]) -> list[str]:
+    """A line for each metric, with features in columns, several tables below each other where they are many."""
+    features = list(dict.fromkeys(row.features for row in rows))
+    known = {(row.protocol, row.features): row for row in rows}
+    lines: list[str] = []
+    for first in range(0, len(features), COLUMNS):
+        own = features[first : first + COLUMNS]
+        upper, lower = zip(*(_two_lines(name) for name in own), strict=True)
+        lines += ["" for _ in lines[:1]]
+        lines += [_line("", upper)] if any(upper) else []
+        lines.append(_line("protocol", lower))
+        for protocol in dict.fromkeys(row.protocol for row in rows):
+            cells = [known.get((protocol, name)) for name in own]
+            if any(cells):
+                lines.append(_line(protocol, ["" if cell is None else cell.cell() for cell in cells]))
+    return [*lines, "figures with half their 95 % interval, where they have one"]
+
+
+def _line(name: str, cells: Sequence[str]) -> str:
+    """A line of a table with columns."""
+    return f"{name:<{NAME}}{''.join(f'{cell:>{CELL}}' for cell in cells)}".rstrip()
+
+
+def _two_lines(name: str) -> tuple[str, str]:
+    """A name in at most two lines of a column, the first perhaps empty."""
+    if len(name) < CELL:
+        return "", name
+    upper, lower = ["", "", *textwrap.wrap(name, CELL - 2)][-2:]
+    return upper, lower

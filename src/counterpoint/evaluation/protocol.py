@@ -29,6 +29,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
 from counterpoint.evaluation.conditions import Clean, in_conditions, open_others
 from counterpoint.evaluation.feature_sets import FeatureSet, Gathered, gather
+from counterpoint.evaluation.named_protocols import with_protocols
 from counterpoint.evaluation.opening import Samples, open_subject
 from counterpoint.evaluation.outcome import CATALOGUE, KNN, Evaluation, Row
 from counterpoint.evaluation.scoring import Labelled, Measured
@@ -86,11 +87,12 @@ def evaluate(
             part for tests is taken): then all samples of ``data`` are the bank. None holds a share of ``data`` out.
         test_labels: theirs.
         quiet: show no progress.
-        settings: ``metrics`` (names of ``counterpoint list metrics``, or ``all``; none takes those that are not for
-            request); ``layers`` (``representation``, ``embedding``, ``projected``, ``subvector``, or modules of the
-            backbone by name); ``checkpoint`` (a step, or ``all``); of the kNN vote ``k`` (20), ``temperature`` (0.1),
-            ``similarity`` (cosine or euclidean) and ``weighting`` (exp, uniform or inverse: ``evaluation.knn.Vote``);
-            of the linear probe ``inverse_penalty`` (0.1); what of the data is taken: ``split``, ``classes``, ``root``
+        settings: ``protocol`` (names of published tables, see ``counterpoint list protocols``, or ``all`` that apply:
+            they say metrics, layers and the rest); ``metrics`` (names of ``counterpoint list metrics``, or ``all``;
+            none takes those that are not for request); ``layers`` (``representation``, ``embedding``, ``projected``,
+            ``subvector``, or modules of the backbone by name); ``checkpoint`` (a step, or ``all``); of the kNN
+            vote ``k`` (20), ``temperature`` (0.1), ``similarity`` (cosine or euclidean) and ``weighting`` (exp, uniform
+            or inverse: ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty`` (0.1); what of the data is taken: ``split``, ``classes``, ``root``
             and ``image_size``, as those of ``source``; ``device``; ``cache``, whether features are kept; and ``out``, a
             JSON file to write. Beside clean queries: ``corruptions`` (names or kinds of ``data.corrupted``, or
             ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE (pixels, untrained or none); ``ood``
@@ -106,7 +108,7 @@ def evaluate(
         DataError: no labels, too few of them, or queries of other shapes or classes than the bank's.
         UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
-    asked = build(EvaluationSettings, settings, "evaluate")
+    asked = build(EvaluationSettings, with_protocols(settings), "evaluate")
     chosen_metrics(asked.metrics)  # before any data are read
     try:
         check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
@@ -119,15 +121,18 @@ def evaluate(
 
 def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Evaluation:
     """Evaluate what is open with its samples; see ``evaluate``."""
-    chosen = chosen_metrics(asked.metrics)
-    if subject.encoder.classifier is None and CLASSIFIER in asked.metrics:
+    chosen, takes_all = chosen_metrics(asked.metrics), ALL in (*asked.metrics, *asked.protocol)
+    if subject.encoder.classifier is None and CLASSIFIER in asked.metrics and not takes_all:
         raise UsageError(f"{subject.name} has no classifier; only learning from labels leaves one")
     bank, queries = _labelled_positions(subject)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
+    if ALL in asked.protocol and (subject.is_features or subject.source.kind != "images"):
+        asked = asked.model_copy(update={"corruptions": ()})
+        reporter.say("corruptions are left out: they are of pictures, which an encoder must see")
     others = open_others(subject, asked, reporter)
-    measurable = _measurable(chosen, subject, asked, reporter)
-    protocol = _Protocol(bank, queries, asked, measurable, takes_all=ALL in asked.metrics)
+    measurable = _measurable(chosen, subject, asked, reporter, takes_all=takes_all)
+    protocol = _Protocol(bank, queries, asked, measurable, takes_all=takes_all)
     split = _describe_split(subject, bank, queries)
     if split["num_unlabelled"]:
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
@@ -143,7 +148,7 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     if split["num_shared"]:
         shared = f"{split['num_shared']:,} of {len(queries):,} queries are in the bank, too"
         reporter.say(f"{shared}: they favour every figure")
-    evaluation = Evaluation(rows, split, subject.facts)
+    evaluation = Evaluation(rows, split, subject.facts, asked.protocol)
     path = place_of(subject, asked)
     write_sealed(path, {**evaluation.to_dict(), "rows": _with_earlier(evaluation, path)})
     if subject.folder is None or path != subject.folder.evaluation:
@@ -199,7 +204,7 @@ class _Protocol:
 
 
 def _measurable(
-    chosen: Sequence[Metric], subject: Subject, asked: EvaluationSettings, reporter: Reporter
+    chosen: Sequence[Metric], subject: Subject, asked: EvaluationSettings, reporter: Reporter, *, takes_all: bool
 ) -> tuple[Metric, ...]:
     """The metrics that have what they need; of those that were asked for by their names all must.
 
@@ -214,7 +219,7 @@ def _measurable(
     }
     for metric in chosen:
         if lack := lacking.get(metric.needs):
-            if ALL not in asked.metrics:
+            if not takes_all:
                 raise UsageError(f"{metric.name} {lack}")
             reporter.say(f"{metric.name} is left out: it {lack}")
     # Those of corruptions are measured with them, whether they are named or not.

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from counterpoint.core.array_layout import to_unit_float
 from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, with_encoder
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import LayerReader
-from counterpoint.nn.trained import Encoder
+from counterpoint.nn.trained import Encoder, fit_images
 
 
 def view_pairs(
@@ -26,7 +27,11 @@ def view_pairs(
     with LayerReader(encoder, layers) as reader:
 
         def outputs(ids_B: Tensor) -> list[dict[str, Tensor]]:
-            views = drawer.two_views(source.store.fetch(ids_B.tolist()), ids_B, VIEW_EPOCH)
+            samples = source.store.fetch(ids_B.tolist())
+            # Other data may have another size, or no colours: views are drawn of what the encoder takes.
+            if encoder.card.kind == "images" and samples.shape[1:] != encoder.card.in_shape:
+                samples = fit_images(to_unit_float(samples), encoder.card.in_shape)
+            views = drawer.two_views(samples, ids_B, VIEW_EPOCH)
             return [reader.of_views(view) for view in views]
 
         parts = with_encoder(encoder, outputs, positions_N.split(PIECE))

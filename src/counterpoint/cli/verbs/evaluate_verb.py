@@ -2,12 +2,19 @@
 
 import argparse
 import json
+from typing import Any
 
 from counterpoint.cli.arguments import add_looking, look_from, subject_from
 from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.shown import shown_lines
 
 PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
+# Settings of `evaluate`: names that commas separate, and single values.
+LISTS = ("metrics", "protocol", "layers", "corruptions", "selection")
+SINGLE = (
+    "k", "temperature", "similarity", "weighting", "inverse_penalty", "severities", "reference", "selection_step",
+    "rank_on", "out",
+)  # fmt: skip
 TEACH = """Evaluate a run, an encoder from elsewhere or a file of features on labelled samples: weighted kNN and a
 linear probe on the representation and the embedding, beside raw input (PCA) and the untrained encoder on the same
 split, with 95 % intervals.
@@ -17,6 +24,7 @@ examples:
   counterpoint evaluate runs/mine --labels labels.csv --k 10
   counterpoint evaluate runs/ncl --metrics knn,linear-probe
   counterpoint evaluate runs/cifar --test-data cifar10
+  counterpoint evaluate runs/cifar --test-data cifar10 --protocol all
   counterpoint evaluate runs/mine --data photos/train --test-data photos/val
   counterpoint evaluate --encoder timm:resnet18 --weights resnet18.safetensors --data photos
   counterpoint evaluate features.npz --labels labels.npy
@@ -35,15 +43,19 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--metrics", metavar="NAMES", default="", help="of `counterpoint list metrics`, separated by commas; or all"
     )
-    parser.add_argument("--k", type=int, default=20, help="neighbours that vote in kNN (default 20)")
     parser.add_argument(
-        "--temperature", type=float, default=0.1, help="of the kNN vote: small trusts only the nearest (default 0.1)"
+        "--protocol",
+        metavar="NAMES",
+        default="",
+        help="of `counterpoint list protocols`, as published tables were measured; or all that apply",
     )
-    parser.add_argument("--similarity", default="cosine", help="by which neighbours are near: cosine or euclidean")
-    parser.add_argument("--weighting", default="exp", help="of their votes: exp (default), uniform or inverse")
+    parser.add_argument("--k", type=int, help="neighbours that vote in kNN (default 20)")
     parser.add_argument(
-        "--inverse-penalty", type=float, default=0.1, help="C of the linear probe's squared penalty (default 0.1)"
+        "--temperature", type=float, help="of the kNN vote: small trusts only the nearest (default 0.1)"
     )
+    parser.add_argument("--similarity", help="by which neighbours are near: cosine (default) or euclidean")
+    parser.add_argument("--weighting", help="of their votes: exp (default), uniform or inverse")
+    parser.add_argument("--inverse-penalty", type=float, help="C of the linear probe's squared penalty (default 0.1)")
     parser.add_argument(
         "--layers",
         metavar="NAMES",
@@ -58,10 +70,8 @@ def add_flags(parser: Parser) -> None:
         help="ask a classifier fitted to clean samples about corrupted queries: all, noise, blur, weather, digital, or "
         "names of `counterpoint list corruptions`",
     )
-    parser.add_argument("--severities", default="1-5", help="of the corruptions, such as 3 or 1-5 (default 1-5)")
-    parser.add_argument(
-        "--reference", default="pixels", help="whose errors divide in mCE: pixels (default), untrained or none"
-    )
+    parser.add_argument("--severities", help="of the corruptions, such as 3 or 1-5 (default 1-5)")
+    parser.add_argument("--reference", help="whose errors divide in mCE: pixels (default), untrained or none")
     parser.add_argument(
         "--ood",
         metavar="DATA",
@@ -98,28 +108,15 @@ def run(flags: argparse.Namespace) -> int:
         labels=flags.labels,
         test_data=flags.test_data,
         test_labels=flags.test_labels,
-        **look_from(flags),
-        metrics=_listed(flags.metrics),
-        layers=_listed(flags.layers),
-        out=flags.out,
-        k=flags.k,
-        temperature=flags.temperature,
-        similarity=flags.similarity,
-        weighting=flags.weighting,
-        inverse_penalty=flags.inverse_penalty,
-        corruptions=_listed(flags.corruptions),
-        severities=flags.severities,
-        reference=flags.reference,
-        ood=tuple(flags.ood),
-        selection=_listed(flags.selection),
-        selection_step=flags.selection_step,
-        rank_on=flags.rank_on,
+        **{**look_from(flags), **_given(flags)},
         quiet=flags.quiet,
     )
     print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else shown_lines(evaluation))
     return 0
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    """Names that commas separate."""
-    return tuple(filter(None, map(str.strip, text.split(","))))
+def _given(flags: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given; what was not is left to `evaluate`."""
+    lists = {name: tuple(filter(None, map(str.strip, getattr(flags, name).split(",")))) for name in LISTS}
+    known = {**lists, "ood": tuple(flags.ood), **{name: getattr(flags, name) for name in SINGLE}}
+    return {name: value for name, value in known.items() if value not in (None, ())}

@@ -12,6 +12,7 @@ from counterpoint.core.catalogues import Held, held
 from counterpoint.core.errors import unknown_name
 from counterpoint.core.metric import described_metrics
 from counterpoint.data.views.presets import PRESETS, ViewPlan
+from counterpoint.evaluation.named_protocols import CATALOGUE as PROTOCOLS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.papers.reproductions import CATALOGUE as FIGURES
 
@@ -89,6 +90,7 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
         for metric in described_metrics(package).values()
     },
     "corruptions": lambda: catalogue_sentences("data/corruptions"),
+    "protocols": lambda: {name: protocol.table for name, protocol in PROTOCOLS.items()},
     "checks": lambda: catalogue_sentences("diagnostics/findings.py"),
     "figures": lambda: {name: figure.summary for name, figure in FIGURES.items()},
 }
