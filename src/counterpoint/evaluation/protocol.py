@@ -90,14 +90,15 @@ def evaluate(
         settings: ``protocol`` (names of published tables, see ``counterpoint list protocols``, or ``all`` that apply:
             they say metrics, layers and the rest); ``metrics`` (names of ``counterpoint list metrics``, or ``all``;
             none takes those that are not for request); ``layers`` (``representation``, ``embedding``, ``projected``,
-            ``subvector``, or modules of the backbone by name); ``checkpoint`` (a step, or ``all``); of the kNN
-            vote ``k`` (20), ``temperature`` (0.1), ``similarity`` (cosine or euclidean) and ``weighting`` (exp, uniform
-            or inverse: ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty`` (0.1); what of the data is taken: ``split``, ``classes``, ``root``
-            and ``image_size``, as those of ``source``; ``device``; ``cache``, whether features are kept; and ``out``, a
-            JSON file to write. Beside clean queries: ``corruptions`` (names or kinds of ``data.corrupted``, or
-            ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE (pixels, untrained or none); ``ood``
-            (names or paths of sources of the same classes); ``selection`` (orders of features, or ``all``),
-            ``selection_step`` and ``rank_on``, the data that the orders are made from.
+            ``subvector``, or modules of the backbone by name); ``checkpoint`` (a step, or ``all``); of the kNN vote
+            ``k`` (20), ``temperature`` (0.1), ``similarity`` (cosine or euclidean) and ``weighting`` (exp, uniform or
+            inverse: ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty`` (0.1); what of the data is
+            taken: ``split``, ``classes``, ``root`` and ``image_size``, as those of ``source``; ``device``; ``cache``,
+            whether features are kept; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names
+            or kinds of ``data.corrupted``, or ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE
+            (pixels, untrained or none); ``ood`` (names or paths of sources of the same classes); ``selection``
+            (orders of features, or ``all``), ``selection_step`` and ``rank_on``, the data that the orders are made
+            from.
 
     Returns:
         The evaluation, also written: to ``evaluation.json`` in the run folder if it is about the run's own samples and
