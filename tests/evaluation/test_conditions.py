@@ -165,8 +165,9 @@ def test_threads_do_not_change_a_bit(pictures: cp.Run) -> None:
 
 
 @pytest.mark.thorough
-def test_views_reach_the_metrics(run: cp.Run) -> None:
-    found = cp.evaluate(run, metrics=["sepin", "sepin@1"], quiet=True)
+def test_views_reach_the_metrics(run: cp.Run, tmp_path: Path) -> None:
+    out = str(tmp_path / "found.json")  # other tests read the run's own record
+    found = cp.evaluate(run, metrics=["sepin", "sepin@1"], out=out, quiet=True)
     named = {(row.features, row.protocol) for row in found.rows}
     assert ("embedding", "sepin") in named
     assert ("untrained encoder", "sepin@1") in named

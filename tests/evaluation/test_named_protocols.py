@@ -3,8 +3,8 @@
 import pytest
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import described_metrics
-from counterpoint.core.settings import EvaluationSettings
 from counterpoint.core.validation import build
 from counterpoint.evaluation.named_protocols import ALL, CATALOGUE, with_protocols
 from counterpoint.nn.layer_outputs import OUTPUTS

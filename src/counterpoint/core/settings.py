@@ -121,27 +121,6 @@ class LookSettings(PartSettings):
     cache: bool = Field(default=True, description="keep features in the cache, and take them from there")
 
 
-class EvaluationSettings(LookSettings):
-    """What is measured, and how; see ``evaluate``."""
-
-    protocol: Annotated[tuple[str, ...], Strict(False)] = ()
-    layers: Annotated[tuple[str, ...], Strict(False)] = ()
-    out: str | None = None
-    metrics: Annotated[tuple[str, ...], Strict(False)] = ()
-    k: int = 20
-    temperature: Annotated[float, Field(allow_inf_nan=True)] = 0.1  # `evaluate` says which are usable
-    similarity: Literal["cosine", "euclidean"] = "cosine"
-    weighting: Literal["exp", "uniform", "inverse"] = "exp"
-    inverse_penalty: Annotated[float, Field(gt=0)] = 0.1
-    corruptions: Annotated[tuple[str, ...], Strict(False)] = ()
-    severities: str = "1-5"
-    reference: Literal["pixels", "untrained", "none"] = "pixels"
-    ood: Annotated[tuple[str, ...], Strict(False)] = ()
-    selection: Annotated[tuple[str, ...], Strict(False)] = ()
-    selection_step: Annotated[int, Field(ge=1)] | None = None
-    rank_on: str | None = None
-
-
 class ViewSettings(Settings):
     """How two views of one sample are drawn; a field left at auto comes from the preset."""
 

@@ -1,15 +1,16 @@
 """What is measured beside clean queries: under corruptions, on other sources, with a part of the features."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import Metric
 from counterpoint.core.run_records import BASELINES
-from counterpoint.core.settings import EvaluationSettings
+from counterpoint.core.stored_rows import whole
 from counterpoint.data.corrupted import check_pictures, chosen_corruptions, chosen_severities
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
@@ -49,6 +50,12 @@ class Clean:
     def own(self) -> list[FeatureSet]:
         """The features that were learned."""
         return [each for each in self.sets if each.name not in (*BASELINES, INITIAL)]
+
+    def labelled(self, name: str) -> Labelled:
+        """Some features, with their bank in memory: probes and curves take all of it."""
+        known = self.known[name]
+        is_in_memory = isinstance(known.bank_ND, Tensor)  # its type is only promised
+        return known if is_in_memory else replace(known, bank_ND=whole(known.bank_ND))
 
     @property
     def protocol(self) -> str:
@@ -116,7 +123,7 @@ def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Report
     sets = [*clean.own, *(each for each in clean.sets if each.name == reference)]
     if reference and reference not in clean.known:
         raise UsageError(f"reference {reference} is not there for {clean.subject.name}; choose pixels or none")
-    classifiers = {each.name: frozen(clean.known[each.name], clean.protocol) for each in sets}
+    classifiers = {each.name: frozen(clean.labelled(each.name), clean.protocol) for each in sets}
     conditions = Conditions(clean.protocol, names, chosen_severities(asked.severities), reference)
     represent = represent_as(sets, clean.subject.source)
     with reporter.bar(f"under {len(names)} corruptions", len(conditions)) as advance:
@@ -133,7 +140,7 @@ def _elsewhere(clean: Clean, other: Source, found: Matched, reporter: Reporter) 
     name = Path(other.name).name
     if found.told():
         reporter.say(f"{name}: {found.told()}")
-    classifiers = {each.name: frozen(clean.known[each.name], clean.protocol) for each in clean.own}
+    classifiers = {each.name: frozen(clean.labelled(each.name), clean.protocol) for each in clean.own}
     represent = represent_as(clean.own, other)
     with reporter.bar(f"on {name}", 1) as advance:
         figures = other_figures(classifiers, represent, found, protocol=clean.protocol, name=name)
@@ -150,7 +157,9 @@ def _curves(clean: Clean, ranked_on: Source | None, asked: EvaluationSettings, r
     figures: list[Measured] = []
     with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(selection.orders)) as advance:
         for each in clean.own:
-            figures += selection_figures(each.name, clean.known[each.name], selection, ranked.get(each.name), advance)
+            figures += selection_figures(
+                each.name, clean.labelled(each.name), selection, ranked.get(each.name), advance
+            )
     return figures
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.run_records import BASELINES
-from counterpoint.core.settings import EvaluationSettings
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
 from counterpoint.data.stores import RowsStore, Store

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, unknown_name
+from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.metric import Metric
 from counterpoint.core.run_records import EvaluationRecord, Split, read_record
 from counterpoint.core.rundir import Run
-from counterpoint.core.settings import EvaluationSettings
 from counterpoint.core.shown import shown
 from counterpoint.core.stored_rows import StoredRows, whole
 from counterpoint.core.thread_parts import side_by_side

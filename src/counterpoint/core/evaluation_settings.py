@@ -1,0 +1,49 @@
+"""The settings of an evaluation. Loads without torch."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Strict
+
+from counterpoint.core.settings import LookSettings
+
+Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
+
+
+class EvaluationSettings(LookSettings):
+    """What is measured, and how.
+
+    Attributes:
+        protocol: names of published tables, which say metrics, layers and more; empty for none.
+        layers: of the encoder; empty for representation and embedding.
+        out: JSON file to write; None chooses it.
+        metrics: by name; empty for those that are not for request.
+        k: neighbours that vote.
+        temperature: of their votes.
+        similarity: by which they are the nearest.
+        weighting: of their votes.
+        inverse_penalty: C of the linear probe.
+        corruptions: that a frozen classifier is asked under, by name or kind.
+        severities: of each corruption, such as 1-5.
+        reference: whose errors divide in mCE.
+        ood: other sources that the frozen classifier is asked about.
+        selection: orders of the features for curves.
+        selection_step: curves keep multiples of it; None for 1, 2, 4, ...
+        rank_on: data that the orders are made from; None for the bank.
+    """
+
+    protocol: Names = ()
+    layers: Names = ()
+    out: str | None = None
+    metrics: Names = ()
+    k: int = 20
+    temperature: Annotated[float, Field(allow_inf_nan=True)] = 0.1  # `evaluate` says which are usable
+    similarity: Literal["cosine", "euclidean"] = "cosine"
+    weighting: Literal["exp", "uniform", "inverse"] = "exp"
+    inverse_penalty: Annotated[float, Field(gt=0)] = 0.1
+    corruptions: Names = ()
+    severities: str = "1-5"
+    reference: Literal["pixels", "untrained", "none"] = "pixels"
+    ood: Names = ()
+    selection: Names = ()
+    selection_step: Annotated[int, Field(ge=1)] | None = None
+    rank_on: str | None = None
