@@ -21,7 +21,7 @@ from counterpoint.core.errors import (
     TrainingError,
     UsageError,
 )
-from counterpoint.core.rundir import Run
+from counterpoint.core.rundir import Run, SeedRuns
 
 if TYPE_CHECKING:
     from counterpoint import losses as losses
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from counterpoint.runs.preview import preview as preview
     from counterpoint.runs.seed_evaluation import SeedEvaluation as SeedEvaluation
     from counterpoint.runs.seed_evaluation import evaluate_seeds as evaluate_seeds
-    from counterpoint.runs.seeds import SeedRuns as SeedRuns
     from counterpoint.runs.training import resume as resume
     from counterpoint.runs.training import train as train
     from counterpoint.runs.verification import Verification as Verification
@@ -55,7 +54,6 @@ _DEFERRED = {
     "Findings": "counterpoint.diagnostics.findings",
     "FineTuned": "counterpoint.runs.fine_tuning",
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
-    "SeedRuns": "counterpoint.runs.seeds",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
     "compare": "counterpoint.runs.comparison",

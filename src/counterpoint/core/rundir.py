@@ -334,6 +334,19 @@ class Run:
         return self.folder.read_metrics()
 
 
+@dataclass(frozen=True)
+class SeedRuns:
+    """The runs of several seeds, as ``cp.train(..., seeds=5)`` returns them.
+
+    Attributes:
+        path: the folder that holds them.
+        runs: one for each seed, in ``seed-<number>`` of the folder.
+    """
+
+    path: Path
+    runs: tuple[Run, ...]
+
+
 def as_run(run: Any, *, needs_status: bool = True) -> Run:
     """Accept a run or the path of its folder; see ``open_run``.
 
@@ -341,6 +354,10 @@ def as_run(run: Any, *, needs_status: bool = True) -> Run:
         UsageError: it is something else.
         RunError: the path does not exist or is not a run.
     """
+    if isinstance(run, SeedRuns):
+        raise UsageError(
+            "run must be one run, got those of several seeds; take one of .runs, or cp.evaluate_seeds(...)"
+        )
     if not isinstance(run, Run | str | Path):
         raise UsageError(
             f"run must be a run or the path of its folder, got {type(run).__name__}; cp.train(...) returns a run, and "

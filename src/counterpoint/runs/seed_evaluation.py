@@ -10,14 +10,13 @@ from typing import Any
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Split, read_record
-from counterpoint.core.rundir import RunFolder
+from counterpoint.core.rundir import RunFolder, SeedRuns
 from counterpoint.core.shown import shown
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.protocol import CATALOGUE, evaluate
 from counterpoint.evaluation.scoring import t_interval
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.changes import HARMLESS, differing_settings
-from counterpoint.runs.seeds import SeedRuns
 
 
 @dataclass(frozen=True)

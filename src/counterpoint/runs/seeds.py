@@ -3,15 +3,14 @@
 import datetime
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from counterpoint.core import __version__
 from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
 from counterpoint.core.run_contents import check_free_for_seeds, is_beginning, is_beginning_of_seeds
 from counterpoint.core.run_records import SeedsRecord
-from counterpoint.core.rundir import Run, RunFolder
+from counterpoint.core.rundir import Run, RunFolder, SeedRuns
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build, merge
@@ -35,19 +34,6 @@ from counterpoint.runs.training import (
 
 MOST_SEEDS = 1000
 LAST_SEED = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class SeedRuns:
-    """The runs of several seeds, as ``cp.train(..., seeds=5)`` returns them.
-
-    Attributes:
-        path: the folder that holds them.
-        runs: one for each seed, in ``seed-<number>`` of the folder.
-    """
-
-    path: Path
-    runs: tuple[Run, ...]
 
 
 def train_seeds(

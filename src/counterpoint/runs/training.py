@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from torch import nn
 
@@ -13,7 +13,7 @@ from counterpoint.core.dist import broadcast_text, ranks_that_differ
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run_contents import check_free, is_beginning
-from counterpoint.core.rundir import Run, RunFolder, as_run, open_run
+from counterpoint.core.rundir import Run, RunFolder, SeedRuns, as_run, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, require_float32, usual_modes
 from counterpoint.core.user_files import shown_name
@@ -43,9 +43,6 @@ from counterpoint.runs.resolve import resolve_holdout
 from counterpoint.runs.running import execute, first_status
 from counterpoint.runs.settings_files import describe, keep_changes
 from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
-
-if TYPE_CHECKING:
-    from counterpoint.runs.seeds import SeedRuns
 
 GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
 
@@ -82,7 +79,7 @@ class Start:
 
 
 @overload
-def train(data: Any = None, *, seeds: int, **settings: Any) -> "SeedRuns": ...
+def train(data: Any = None, *, seeds: int, **settings: Any) -> SeedRuns: ...
 @overload
 def train(data: Any = None, *, seeds: None = None, **settings: Any) -> Run: ...
 def train(
@@ -94,7 +91,7 @@ def train(
     overwrite: bool = False,
     quiet: bool = False,
     **settings: Any,
-) -> "Run | SeedRuns":
+) -> Run | SeedRuns:
     """Train an encoder by contrast and write a run folder.
 
     Args:
