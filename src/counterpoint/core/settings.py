@@ -56,7 +56,9 @@ class SourceSettings(Settings):
         default="data", description="folder of the named data sets (cifar10, stl10, ...), as torchvision keeps them"
     )
     split: str = Field(
-        default="auto", description="part of a named data set: train (auto), test, and for stl10 unlabeled or both"
+        default="auto",
+        description="part of a named data set: train (auto), test, val; of stl10 also unlabeled, "
+        "train+unlabeled, and its labelled folds, fold-0 to fold-9",
     )
     classes: str = Field(
         default="all", description="names of the classes whose samples are taken, separated by commas, such as cat,dog"
