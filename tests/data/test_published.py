@@ -94,6 +94,13 @@ def test_auto_is_train_and_says_so(name: str, root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SPLITS)
+def test_the_part_that_is_asked_about_has_labels(name: str, root: Path) -> None:
+    labels = open_set(name, root, split=CATALOGUE[name].test_split).labels
+    assert labels is not None
+    assert bool((labels >= 0).all())
+
+
+@pytest.mark.parametrize("name", SPLITS)
 def test_labels_can_be_left_out_but_not_replaced(name: str, root: Path) -> None:
     source = open_set(name, root, labels="none")
     assert source.labels is None

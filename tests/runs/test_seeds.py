@@ -143,7 +143,7 @@ def test_other_data_are_refused(folder: Path) -> None:
 def test_nothing_is_replaced_unasked_or_by_a_run_of_another_kind(folder: Path) -> None:
     before = contents(folder)
     for asked, words in (
-        ({"seeds": 2}, "exists; continue it with --resume"),
+        ({"seeds": 2}, "exists; continue it with"),
         ({}, "holds the runs of several seeds"),
         ({"overwrite": True}, "holds the runs of several seeds"),
         ({"resume": True}, "holds the runs of several seeds"),

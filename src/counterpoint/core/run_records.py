@@ -189,7 +189,8 @@ class EpochRecord(Record):
 class Split(Record):
     """How the labelled samples of an evaluation were divided into a bank and queries.
 
-    ``absent_classes`` are in the bank and have no query; ``num_shared`` queries hold what a sample of the bank holds.
+    ``absent_classes`` are in the bank and have no query; ``num_shared`` queries hold what a sample of the bank holds;
+    ``num_excluded`` queries, of the ``excluded_classes``, are left out, since the bank has no sample of these.
     """
 
     source: str = ""
@@ -200,6 +201,8 @@ class Split(Record):
     class_names: Annotated[tuple[Text, ...], Listed] = ()
     absent_classes: Annotated[tuple[Text, ...], Listed] = ()
     num_shared: Figure = None
+    excluded_classes: Annotated[tuple[Text, ...], Listed] = ()
+    num_excluded: Figure = None
     how: str = ""
     query_fingerprint: str | None = None
 

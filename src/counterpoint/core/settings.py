@@ -134,6 +134,7 @@ class EvaluationSettings(LookSettings):
     similarity: Literal["cosine", "euclidean"] = "cosine"
     weighting: Literal["exp", "uniform", "inverse"] = "exp"
     inverse_penalty: Annotated[float, Field(gt=0)] = 0.1
+    absent_classes: Literal["refuse", "exclude"] = "refuse"
     corruptions: Annotated[tuple[str, ...], Strict(False)] = ()
     severities: str = "1-5"
     reference: Literal["pixels", "untrained", "none"] = "pixels"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
@@ -75,11 +76,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All rows of one subject, and on which samples; ``facts`` are those of an encoder from elsewhere."""
+    """All rows of one subject, and on which samples; ``facts`` are those of an encoder from elsewhere.
+
+    ``path`` is the file that it was written to.
+    """
 
     rows: tuple[Row, ...]
     split: dict[str, Any]
     facts: Mapping[str, Any] | None = None
+    path: Path | None = None
 
     def accuracy(self, features: str, protocol: str = KNN) -> float:
         """The figure of one row.

@@ -109,10 +109,10 @@ def keep_earlier(folder: RunFolder, earlier: int | None, num_epochs: int) -> Pat
     Raises:
         RunError: the disk refuses.
     """
-    told = (folder.evaluation, folder.other_evaluations, folder.findings, folder.arrays, folder.report)
+    results = (folder.evaluation, folder.other_evaluations, folder.findings, folder.arrays, folder.report)
     weights = (folder.second.path, folder.classifier_weights, folder.classifier_card, folder.weights)
     # The card last: with it all are there.
-    found = [path for path in (*told, *weights, folder.encoder_card) if path.exists()]
+    found = [path for path in (*results, *weights, folder.encoder_card) if path.exists()]
     if earlier is None or earlier == num_epochs or not found:
         return None
     aside = folder.of_epochs(earlier)

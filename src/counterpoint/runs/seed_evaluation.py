@@ -9,11 +9,14 @@ from typing import Any
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.metric import is_apart, metric_under
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Split, read_record
 from counterpoint.core.rundir import RunFolder, SeedRuns
 from counterpoint.core.shown import shown
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.protocol import CATALOGUE, evaluate
+from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
+from counterpoint.evaluation.outcome import CATALOGUE, LEAST_WIDTH
+from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.scoring import t_interval
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.changes import HARMLESS, differing_settings
@@ -43,13 +46,22 @@ class SeedRow:
     low: float | None
     high: float | None
 
+    @property
+    def mean_row(self) -> EvaluationRow:
+        """As a row of one evaluation has it."""
+        return EvaluationRow(features=self.features, protocol=self.protocol, settings=self.settings, accuracy=self.mean)
+
     def __str__(self) -> str:
-        metric = CATALOGUE.get(self.protocol)
-        written = metric.written if metric else str
-        ends = [written(end) for end in (self.low, self.high) if end is not None]
-        deviation = "" if self.deviation is None else written(self.deviation)
-        cells = f"{self.features:<22}{self.protocol:<15}{written(self.mean):>9}{deviation:>11}"
-        return f"{cells}   {' to '.join(ends)}".rstrip()
+        return self.line(LEAST_WIDTH)
+
+    def line(self, width: int) -> str:
+        """A line of a table whose protocols take so many places."""
+        metric = metric_under(CATALOGUE, self.protocol)
+        assert metric is not None
+        ends = [metric.written(end) for end in (self.low, self.high) if end is not None]
+        deviation = "" if self.deviation is None else metric.written(self.deviation)
+        figures = f"{metric.written(self.mean):>9}{deviation:>11}   {' to '.join(ends)}"
+        return f"{self.features:<22}{self.protocol:<{width}}{figures}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -77,15 +89,25 @@ class SeedEvaluation:
         counts = f"{split.num_queries} queries, {split.num_bank} labelled samples, {split.num_classes} classes"
         seeds = ", ".join(map(str, self.seeds))
         head = f"{shown(self.name)}, seeds {seeds}, on {shown(split.source)}: {counts} ({split.how})"
-        titles = f"{'features':<22}{'protocol':<15}{'mean':>9}{'deviation':>11}   95 % interval over seeds"
-        return "\n".join([head, titles, *map(str, self.rows)])
+        # Under corruptions and along curves: means alone, in tables of their own.
+        plain, apart = [], []
+        for row in self.rows:
+            (apart if is_apart(row.protocol) else plain).append(row)
+        width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in plain)])
+        titles = f"{'features':<22}{'protocol':<{width}}{'mean':>9}{'deviation':>11}   95 % interval over seeds"
+        means = [row.mean_row for row in apart]
+        lines = [row.line(width) for row in plain]
+        return "\n".join([head, titles, *lines, *corruption_lines(means), *curve_lines(means)])
 
 
-def evaluate_seeds(runs: SeedRuns | str | Path, *, quiet: bool = False, **asked: Any) -> SeedEvaluation:
+def evaluate_seeds(
+    runs: SeedRuns | str | Path, *, out: str | Path | None = None, quiet: bool = False, **asked: Any
+) -> SeedEvaluation:
     """Evaluate the run of each seed, and average over them.
 
     Args:
         runs: what ``cp.train(..., seeds=5)`` returns, or the folder.
+        out: a JSON file to write instead of the usual one.
         quiet: show no progress.
         asked: as ``evaluate`` takes it: data, labels, test_data, test_labels, metrics, k, ...
 
@@ -101,6 +123,8 @@ def evaluate_seeds(runs: SeedRuns | str | Path, *, quiet: bool = False, **asked:
     folder = RunFolder(runs.path if isinstance(runs, SeedRuns) else Path(runs))
     if not folder.holds_seeds:
         raise RunError(f"{folder.path} does not hold runs of several seeds; `counterpoint train --seeds 5` makes them")
+    if out is not None and Path(out).suffix != ".json":
+        raise UsageError(f"out must end in .json, got {out}")
     seeds = folder.read_seeds().seeds
     known = {seed: folder.of_seed(seed) for seed in seeds}
     _check_finished(folder, known)
@@ -109,19 +133,18 @@ def evaluate_seeds(runs: SeedRuns | str | Path, *, quiet: bool = False, **asked:
     reporter, found = Reporter(quiet=quiet), []
     for number, run in enumerate(known.values(), start=1):
         reporter.say(f"{run.path}, {number} of {len(seeds)}")
-        evaluation = evaluate(handed.get(run.path, run.path), quiet=quiet, **asked)
-        found.append(read_record(EvaluationRecord, evaluation.to_dict(), str(run.path)))
-    written = [_written(run, record) for run, record in zip(known.values(), found, strict=True)]
-    names = {path.relative_to(run.path) for run, (path, _) in zip(known.values(), written, strict=True)}
-    prints = {record.split.query_fingerprint for record in found}
-    if len(prints) > 1 or len(names) > 1:
+        found.append(evaluate(handed.get(run.path, run.path), quiet=quiet, **asked))
+    if len({evaluation.split["query_fingerprint"] for evaluation in found}) > 1:
         raise UsageError(
             f"the runs in {folder.path} were asked about different queries; evaluate again on data that stay"
         )
-    target = folder.path / names.pop()
+    paths = [evaluation.path for evaluation in found if evaluation.path is not None]
+    target = folder.path / paths[0].relative_to(known[seeds[0]].path) if out is None else Path(out)
     target.parent.mkdir(exist_ok=True)
-    write_sealed(target, _over_seeds(folder, seeds, [record for _, record in written]).to_dict())
-    return _over_seeds(folder, seeds, found)
+    written = [read_record(EvaluationRecord, read_sealed(path), str(path)) for path in paths]
+    write_sealed(target, _over_seeds(folder, seeds, written).to_dict())
+    told = [read_record(EvaluationRecord, evaluation.to_dict(), str(evaluation.path)) for evaluation in found]
+    return _over_seeds(folder, seeds, told)
 
 
 def _check_finished(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
@@ -146,16 +169,6 @@ def _check_alike(runs: Mapping[int, RunFolder]) -> None:
                 f"{first.path} and {other.path} differ in {', '.join(sorted(differing))}, so that no mean tells "
                 "anything; compare them one by one (counterpoint compare)"
             )
-
-
-def _written(run: RunFolder, record: EvaluationRecord) -> tuple[Path, EvaluationRecord]:
-    """The file that an evaluation of a run went to, and what it holds: also figures of before."""
-    for path in (run.evaluation, *sorted(run.other_evaluations.glob("*.json"))):
-        if path.exists():
-            kept = read_record(EvaluationRecord, read_sealed(path), str(path))
-            if kept.split == record.split:
-                return path, kept
-    raise AssertionError(f"no evaluation of {run.path} was written")
 
 
 def _over_seeds(folder: RunFolder, seeds: Sequence[int], records: Sequence[EvaluationRecord]) -> SeedEvaluation:

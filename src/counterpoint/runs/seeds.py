@@ -14,11 +14,14 @@ from counterpoint.core.rundir import Run, RunFolder, SeedRuns
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build, merge
+from counterpoint.data.source import Source
 from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.continuation import further_epochs, keep_earlier
+from counterpoint.runs.effects import check_choices
 from counterpoint.runs.given import Given, open_given, with_named_parts
 from counterpoint.runs.holding import Hold
+from counterpoint.runs.repair import recorded_settings
 from counterpoint.runs.running import command_line
 from counterpoint.runs.training import (
     BEGIN,
@@ -31,6 +34,7 @@ from counterpoint.runs.training import (
     train_one,
     try_assembly,
 )
+from counterpoint.runs.warm_start import initial_weights
 
 MOST_SEEDS = 1000
 LAST_SEED = 2**63 - 1
@@ -114,8 +118,11 @@ def _train_all(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, star
         seeds = tuple(range(settings.seed, settings.seed + num_seeds))
         if seeds[-1] > LAST_SEED:
             raise UsageError(f"seeds must end at {LAST_SEED}, got {num_seeds} from seed {settings.seed} on")
+        if way != GO_ON:
+            check_choices(settings)  # before any data are read
         # Opened once for all: the split does not follow the seed either.
-        source = on_all_ranks(lambda: open_given(settings, start.given, start.reporter))
+        begun = folder.of_seed(seeds[0]) if way == GO_ON else None
+        source = on_all_ranks(lambda: _open(begun, settings, start))
         start = replace(start, given=replace(start.given, source=source))
         record = _record(settings, seeds, source.fingerprint, start)
         if way == GO_ON:
@@ -141,6 +148,14 @@ def _train_seed(folder: RunFolder, settings: TrainSettings, seed: int, start: St
     except InterruptedRunError as error:
         remedy = f"counterpoint resume {shlex.quote(str(folder.path))}"
         raise InterruptedRunError(f"{error}, or with all seeds: {remedy}", exit_code=error.exit_code) from None
+
+
+def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Source:
+    """The data of all seeds, as a run that has begun opened them, or as the first one will."""
+    if begun is not None and begun.is_ours and not is_beginning(begun):
+        return open_given(recorded_settings(begun, allow_changed=start.allow_changed), start.given, start.reporter)
+    weights = initial_weights(settings)
+    return open_given(settings, start.given, start.reporter, side=None if weights is None else weights.side)
 
 
 def _without_auto(asked: Mapping[str, Any]) -> dict[str, Any]:
