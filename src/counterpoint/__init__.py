@@ -21,7 +21,7 @@ from counterpoint.core.errors import (
     TrainingError,
     UsageError,
 )
-from counterpoint.core.rundir import Run
+from counterpoint.core.rundir import Run, SeedRuns
 
 if TYPE_CHECKING:
     from counterpoint import losses as losses
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from counterpoint.runs.fine_tuning import fine_tune as fine_tune
     from counterpoint.runs.inspection import diagnose as diagnose
     from counterpoint.runs.preview import preview as preview
+    from counterpoint.runs.seed_evaluation import SeedEvaluation as SeedEvaluation
+    from counterpoint.runs.seed_evaluation import evaluate_seeds as evaluate_seeds
     from counterpoint.runs.training import resume as resume
     from counterpoint.runs.training import train as train
     from counterpoint.runs.verification import Verification as Verification
@@ -51,12 +53,14 @@ _DEFERRED = {
     "Evaluation": "counterpoint.evaluation.protocol",
     "Findings": "counterpoint.diagnostics.findings",
     "FineTuned": "counterpoint.runs.fine_tuning",
+    "SeedEvaluation": "counterpoint.runs.seed_evaluation",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
     "compare": "counterpoint.runs.comparison",
     "diagnose": "counterpoint.runs.inspection",
     "embed": "counterpoint.search.table",
     "evaluate": "counterpoint.evaluation.protocol",
+    "evaluate_seeds": "counterpoint.runs.seed_evaluation",
     "fine_tune": "counterpoint.runs.fine_tuning",
     "load": "counterpoint.nn.trained",
     "preview": "counterpoint.runs.preview",
@@ -77,6 +81,8 @@ __all__ = [
     "InterruptedRunError",
     "Run",
     "RunError",
+    "SeedEvaluation",
+    "SeedRuns",
     "Table",
     "TrainingError",
     "UsageError",
@@ -86,6 +92,7 @@ __all__ = [
     "diagnose",
     "embed",
     "evaluate",
+    "evaluate_seeds",
     "fine_tune",
     "load",
     "losses",

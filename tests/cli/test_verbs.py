@@ -13,6 +13,9 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.cli.verbs import demo_verb
 from counterpoint.core.files import read_sealed
+from counterpoint.core.run_contents import create_seeds
+from counterpoint.core.run_records import SeedsRecord
+from counterpoint.core.rundir import RunFolder
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -218,3 +221,71 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     assert f"damaged checkpoint passed over: {newest.name}: model.safetensors" in captured.err
     assert "resuming from step-00000000" in captured.err
     assert run.folder.weights.read_bytes() == expected
+
+
+# --- several seeds
+
+
+SEEDS = ["--encoder", "convnet", "--projector.features", "8", "--projector.hidden", "8"]
+
+
+@pytest.mark.thorough
+def test_seeds_are_trained_gone_on_with_and_evaluated_together(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*TRAIN, "--out", "seeds", "--seeds", "2", "--seed", "1", *SEEDS]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "seeds\n"
+    assert "seed 1, 1 of 2\n" in captured.err
+    assert "seed 2, 2 of 2\n" in captured.err
+    assert main(["resume", "seeds", "-q"]) == 0
+    assert capsys.readouterr().out == "seeds\n"
+    assert main(["evaluate", "seeds", "--metrics", "knn", "--k", "3", "-q"]) == 0
+    table = capsys.readouterr().out
+    assert "seeds 1, 2, on images.npz: 12 queries" in table
+    assert max(map(len, table.splitlines()[1:])) <= 100
+    assert main(["evaluate", "seeds", "--metrics", "knn", "--k", "3", "--json", "-q"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    kept = read_sealed(folder / "seeds" / "evaluation.json")
+    assert told == kept
+    assert [len(row["values"]) for row in told["rows"]] == [2] * len(told["rows"])
+    assert main(["compare", "seeds", "-q"]) == 0
+    assert "seed-1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["report", "diagnose", "embed", "verify"])
+def test_verbs_for_one_run_say_what_to_name(verb: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = RunFolder(folder / "seeds")
+    record = SeedsRecord(seeds=(0, 1), settings={}, data_fingerprint="")
+    seeds.path.mkdir()
+    create_seeds(seeds.path, record, overwrite=False)
+    assert main([verb, "seeds", *(["--out", "table.npz"] if verb == "embed" else [])]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert (
+        "seeds holds the runs of several seeds and is no run itself; name one of them, such as seeds/seed-0" in message
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train", "--data", "images.npz", "--seeds", "0"], "seeds must be a whole number from 1 to 1000, got 0"),
+        (["train", "--data", "images.npz", "--seeds", "two"], "invalid int value: 'two'"),
+        (["train", "--data", "images.npz", "--seeds", "2", "--epochs", "0"], "epochs must be"),
+        (["resume", "run", "--epochs", "x"], "invalid int value: 'x'"),
+        (["resume", "run", "--epochs", "0"], "epochs must be"),
+    ],
+)
+def test_no_number_of_seeds_or_epochs(
+    words: list[str], told: str, run: cp.Run, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = run.folder.status.read_bytes()
+    try:
+        code = main(words)
+    except SystemExit as exit:
+        code = exit.code
+    assert code == 2
+    assert told in capsys.readouterr().err
+    assert run.folder.status.read_bytes() == before
+    assert not (folder / "runs").exists()

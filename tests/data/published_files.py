@@ -168,6 +168,8 @@ def save_stl10(root: Path, rng: np.random.Generator) -> None:
         (folder / f"{part}_X.bin").write_bytes(rng.integers(0, 256, (count, 3, 96, 96), dtype=np.uint8).tobytes())
         if part != "unlabeled":
             (folder / f"{part}_y.bin").write_bytes(rng.integers(1, 11, count).astype(np.uint8).tobytes())
+    folds = [" ".join(map(str, rng.permutation(5)[:4])) for _ in range(10)]
+    (folder / "fold_indices.txt").write_text(" \n".join(folds) + " \n", encoding="utf-8")
     (folder / "class_names.txt").write_text("\n".join(STL10_NAMES) + "\n", encoding="utf-8")
 
 

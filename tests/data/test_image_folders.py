@@ -12,7 +12,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.image_folders import has_splits
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
+from counterpoint.data.sources import CATALOGUE, open_source
 from data.silent_progress import silent
 
 FOLDERS = ("n01443537", "n01629819", "n02123045")
@@ -96,6 +96,8 @@ def test_tiny_imagenet_is_known_by_name(tiny: Path, tmp_path: Path) -> None:
     for split in ("auto", "val"):
         by_name = open_source("tiny-imagenet", SourceSettings(root=str(tmp_path), split=split), progress=silent)
         assert by_name.sample_names == open_data(tiny, split=split).sample_names
+    asked_about = SourceSettings(root=str(tmp_path), split=CATALOGUE["tiny-imagenet"].test_split)
+    assert open_source("tiny-imagenet", asked_about, progress=silent).labels is not None  # "test" has none
     with pytest.raises(DataError, match="unpack it there") as caught:
         open_source("tiny-imagenet", SourceSettings(root=str(tmp_path / "nowhere")), progress=silent)
     assert str(tmp_path / "nowhere" / "tiny-imagenet-200") in str(caught.value)

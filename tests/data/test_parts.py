@@ -1,5 +1,7 @@
 """Samples of some classes, and two sources end to end: what is fetched, how classes are numbered, what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from silent_progress import silent
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.data.parts import joined
+from counterpoint.data.parts import foreign_classes, joined
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 
@@ -50,7 +52,7 @@ def test_two_sources_end_to_end_share_the_classes_of_the_first() -> None:
     ("rows", "labels", "words"),
     [
         (ROWS, ["cat", "emu", "cat", "yak", "dog", "cat"], "2 of 4 classes of array are not in array: emu, yak; what "
-         "both have: --source.classes cat,dog"),
+         "both have: --source.classes cat,dog, or evaluate --absent-classes exclude"),
         (ROWS[:, :1], ["cat"] * 6, "samples of array have the shape (1,), those of array (2,)"),
     ],
 )  # fmt: skip
@@ -58,3 +60,17 @@ def test_what_does_not_fit_together_is_refused(rows: np.ndarray, labels: list[st
     with pytest.raises(DataError) as caught:
         joined(opened(), opened(rows, labels))
     assert words in str(caught.value)
+
+
+def test_classes_that_the_first_has_no_sample_of_are_refused_or_lose_their_label() -> None:
+    bank, queries = opened(), opened(ROWS[:4], ["ship", "emu", "cat", "emu"])
+    named_only = replace(bank, class_names=(*bank.class_names, "emu"))  # named, without a sample
+    for source in (bank, named_only):
+        assert foreign_classes(source, queries) == {"emu": 2}
+        with pytest.raises(DataError, match="1 of 3 classes of array are not in array: emu"):
+            joined(source, queries)
+        both = joined(source, queries, excludes_foreign=True)
+        assert both.labels is not None
+        assert both.labels[6:].tolist() == [2, -1, 0, -1]
+        assert both.class_names == source.class_names
+    assert foreign_classes(bank, opened()) == {}

@@ -50,7 +50,11 @@ def root(tmp_path: Path, rng: np.random.Generator) -> Path:
 PEERS: dict[str, Callable[[Path, str], Any]] = {
     "cifar10": lambda root, split: peers.CIFAR10(root, train=split == "train"),
     "cifar100": lambda root, split: peers.CIFAR100(root, train=split == "train"),
-    "stl10": lambda root, split: peers.STL10(root, split=split),
+    "stl10": lambda root, split: (
+        peers.STL10(root, split="train", folds=int(split[-1]))
+        if split.startswith("fold")
+        else peers.STL10(root, split=split)
+    ),
     "svhn": lambda root, split: peers.SVHN(root, split=split),
     "mnist": lambda root, split: peers.MNIST(root, train=split == "train"),
     "fashion-mnist": lambda root, split: peers.FashionMNIST(root, train=split == "train"),
@@ -87,6 +91,13 @@ def test_auto_is_train_and_says_so(name: str, root: Path) -> None:
     assert auto.fingerprint == train.fingerprint != open_set(name, root, split="test").fingerprint
     assert "train" in auto.notes["source.split"]
     assert "published" in auto.notes["data"]  # the small archive is not the whole set, which is recorded
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_the_part_that_is_asked_about_has_labels(name: str, root: Path) -> None:
+    labels = open_set(name, root, split=CATALOGUE[name].test_split).labels
+    assert labels is not None
+    assert bool((labels >= 0).all())
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -254,6 +265,29 @@ def test_labels_that_do_not_fit_the_images_are_refused(root: Path) -> None:
     other = root / "FashionMNIST" / "raw" / "train-labels-idx1-ubyte"
     other.write_bytes(other.read_bytes()[:8] + b"\x0a" * 9)
     assert "0 to 9, got 10" in refusal("fashion-mnist", root)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0 1 5 2", "must name images 0 to 4 of train, each once; the largest of its 4 numbers is 5"),
+        ("0 1 1 2", "each once"),
+        ("0 -1 2 3", "line 3 must hold whole numbers, got '-1'"),
+        ("0 \u0661 2", "must hold whole numbers"),
+        ("0 99999999999999999999", "must hold whole numbers"),
+        ("", "must have a line for each of 10 folds, got 9"),
+    ],
+)
+def test_folds_that_do_not_fit_the_images_are_refused(root: Path, line: str, words: str) -> None:
+    path = root / "stl10_binary" / "fold_indices.txt"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], line, *lines[3:]]), encoding="utf-8")
+    message = refusal("stl10", root, split="fold-2")
+    assert words in message
+    assert str(path) in message
+    path.unlink()
+    assert f"{path} is missing; get stl10 once" in refusal("stl10", root, split="fold-0")
+    assert len(open_set("stl10", root)) == 5  # who asks for no fold needs no file of them
 
 
 def test_the_catalogue_has_a_line_for_every_name(root: Path) -> None:

@@ -11,10 +11,8 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, recall_score
 from torch import Tensor
 
-from counterpoint.core.errors import DataError
 from counterpoint.evaluation import class_accuracy, linear_probe
 from counterpoint.evaluation.class_accuracy import balanced, of_sizes
-from counterpoint.evaluation.class_coverage import answerable, coverage
 from counterpoint.evaluation.scoring import Estimate, Labelled, Score, accuracy, mean_share, wilson
 from oracles.number_checks import assert_numbers
 
@@ -112,26 +110,3 @@ def test_a_class_without_a_query_has_no_share() -> None:
     score: Score = accuracy(torch.tensor([0, 0]), torch.tensor([0, 2]), {})
     assert list(score.classes) == [0, 2]
     assert_numbers(balanced(score, torch.tensor([0, 1, 2])).outcome.value, 0.5)
-
-
-def test_classes_with_one_side_only_are_named() -> None:
-    found = coverage(torch.tensor([0, 1, 9]), torch.tensor([1, 2, 2, 3]))
-    assert (found.without_samples, found.without_queries) == ((2, 3), (0, 9))
-    assert found.is_answerable_Q.tolist() == [True, False, False, False]
-    told = "no labelled sample of owl, class 3, for 3 of the queries; no query of cat, class 9"
-    assert found.told(["cat", "dog", "owl"]) == told
-    assert coverage(torch.tensor([0, 1]), torch.tensor([1, 0])).told() == ""
-    many = coverage(torch.tensor([0]), torch.arange(9)).told()
-    assert many == "no labelled sample of class 1, class 2, class 3, class 4, class 5 and 3 more, for 8 of the queries"
-
-
-def test_queries_that_cannot_be_right_are_counted_excluded_or_refused() -> None:
-    samples, queries = torch.tensor([0, 1]), torch.tensor([1, 2, 0])
-    assert answerable(samples, queries, absent="count").tolist() == [True, True, True]
-    assert answerable(samples, queries, absent="exclude").tolist() == [True, False, True]
-    with pytest.raises(DataError, match="no labelled sample of owl, for 1 of the queries; label some, take these"):
-        answerable(samples, queries, absent="refuse", names=["cat", "dog", "owl"])
-    with pytest.raises(DataError, match="no labelled sample of class 2, for 1 of the queries"):
-        answerable(samples, queries[1:2], absent="exclude")
-    with pytest.raises(ValueError, match="absent must be one of count, exclude, refuse, got 'drop'"):
-        answerable(samples, queries, absent="drop")

@@ -227,6 +227,26 @@ def test_classes_of_the_queries_that_the_bank_lacks_are_named(run: cp.Run, other
         cp.evaluate(run, test_labels=other_clusters.labels, quiet=True)
 
 
+def test_queries_of_classes_that_the_bank_lacks_can_be_left_out(
+    run: cp.Run, other_clusters: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign = np.where(other_clusters.labels == 1, 9, other_clusters.labels)
+    asked = {"k": 7, "metrics": ["knn"]}
+    found = cp.evaluate(run, test_data=other_clusters.data, test_labels=foreign, absent_classes="exclude", **asked)
+    count = int((foreign == 9).sum())
+    assert f"{count} queries of a class that the bank lacks are left out: 9" in capsys.readouterr().err
+    assert (found.split["excluded_classes"], found.split["num_excluded"]) == (["9"], count)
+    assert (found.split["num_unlabelled"], found.split["num_queries"]) == (0, len(foreign) - count)
+    rest = other_clusters.data[foreign != 9], foreign[foreign != 9]
+    alone = cp.evaluate(run, test_data=rest[0], test_labels=rest[1], quiet=True, **asked)
+    assert [row.outcome for row in alone.rows] == [row.outcome for row in found.rows]
+    assert "excluded_classes" not in alone.to_dict()["split"]
+    with pytest.raises(UsageError, match="absent_classes= goes with test_data="):
+        cp.evaluate(run, absent_classes="exclude", quiet=True)
+    with pytest.raises(UsageError, match=r"absent_classes must be refuse \| exclude"):
+        cp.evaluate(run, absent_classes="drop", quiet=True)
+
+
 def test_classes_can_be_chosen_for_every_verb(run: cp.Run, clusters: Any, tmp_path: Path) -> None:
     assert cp.evaluate(run, classes="0,2", k=5, quiet=True).split["class_names"] == ["0", "2"]
     assert len(cp.embed(run, classes="0,2", quiet=True)) == 50

@@ -22,6 +22,7 @@ class EvaluationSettings(LookSettings):
         similarity: by which they are the nearest.
         weighting: of their votes.
         inverse_penalty: C of the linear probe.
+        absent_classes: what happens to queries of classes that the bank lacks.
         corruptions: that a frozen classifier is asked under, by name or kind.
         severities: of each corruption, such as 1-5.
         reference: whose errors divide in mCE.
@@ -40,6 +41,7 @@ class EvaluationSettings(LookSettings):
     similarity: Literal["cosine", "euclidean"] = "cosine"
     weighting: Literal["exp", "uniform", "inverse"] = "exp"
     inverse_penalty: Annotated[float, Field(gt=0)] = 0.1
+    absent_classes: Literal["refuse", "exclude"] = "refuse"
     corruptions: Names = ()
     severities: str = "1-5"
     reference: Literal["pixels", "untrained", "none"] = "pixels"

@@ -1,17 +1,22 @@
 """What in a run folder is ours: how a folder is made, when it may be made anew, and what is cleared away then."""
 
+import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import TEMPORARY, remove_leftovers, write_text
-from counterpoint.core.run_lock import LOCK
+from counterpoint.core.run_lock import LOCK, lock_run
 from counterpoint.core.rundir import RunFolder
+
+if TYPE_CHECKING:
+    from counterpoint.core.run_records import SeedsRecord
 
 CREATED = "created"  # status of a run whose folder is being made
 MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
-CHECKPOINTS, SECOND, EVALUATIONS = "checkpoints", "second", "evaluations"
+CHECKPOINTS, SECOND, EVALUATIONS, EARLIER = "checkpoints", "second", "evaluations", "epochs-[0-9]*"
 # What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
 FILES = (
     f"{CHECKPOINTS}/after-*.json",
@@ -21,6 +26,9 @@ FILES = (
     f"{SECOND}/encoder.safetensors",
     f"{SECOND}/encoder.json",
     f"{EVALUATIONS}/*.json",
+    f"{EARLIER}/*.*",
+    f"{EARLIER}/{SECOND}/encoder.*",
+    f"{EARLIER}/{EVALUATIONS}/*.json",
     "*.jsonl.damaged-*",
     "wandb.json",
     "tensorboard/events.out.tfevents.*",
@@ -65,6 +73,8 @@ def check_free(folder: RunFolder, *, overwrite: bool) -> None:
     path = folder.path
     if not path.exists() or is_beginning(folder):
         return
+    if folder.holds_seeds:
+        raise RunError(f"{path} holds the runs of several seeds; go on with --seeds, or choose another --out")
     if not folder.is_ours:
         raise RunError(f"{path} exists and is not a run folder, so it will not be touched; choose another --out")
     if not overwrite:
@@ -84,6 +94,64 @@ def is_beginning(folder: RunFolder) -> bool:
     rest = [path for path in folder.path.iterdir() if path.name not in names and not _is_leftover(folder, path)]
     # 0.1.0 made this folder first.
     return all(path == folder.checkpoints and path.is_dir() and not any(path.iterdir()) for path in rest)
+
+
+def create_seeds(path: Path, record: "SeedsRecord", *, overwrite: bool) -> RunFolder:
+    """Make a folder for the runs of several seeds; those that are replaced become beginnings of runs.
+
+    Args:
+        path: of the folder; whoever calls holds its lock.
+        record: which seeds.
+        overwrite: replace the runs of all seeds that are there. Files that are not ours stay.
+
+    Raises:
+        RunError: something stands there already, one of the runs is in use, or the folder cannot be written.
+    """
+    folder = RunFolder(path)
+    check_free_for_seeds(folder, record.seeds, overwrite=overwrite)
+    earlier = folder.read_seeds().seeds if folder.holds_seeds else ()
+    with contextlib.ExitStack() as locks:
+        known = [run for run in map(folder.of_seed, earlier) if run.is_ours]
+        for run in known:  # all of them, before the first one is cleared
+            locks.enter_context(lock_run(run.path))
+        for run in known:
+            create_run(run.path, overwrite=True)
+        write_text(folder.marker, MARK)
+        clear(folder)
+        folder.write_seeds(record)
+    for run in known:
+        is_kept = run.path in [folder.of_seed(seed).path for seed in record.seeds]
+        if not is_kept and not foreign_names(run):
+            shutil.rmtree(run.path)
+    return folder
+
+
+def check_free_for_seeds(folder: RunFolder, seeds: Sequence[int], *, overwrite: bool) -> None:
+    """Require that the runs of these seeds may be made there.
+
+    Raises:
+        RunError: something else stands there; see ``create_seeds``.
+    """
+    path = folder.path
+    if folder.holds_seeds and not overwrite and not is_beginning_of_seeds(folder):
+        raise RunError(
+            f"{path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
+        )
+    is_free = not path.exists() or (is_beginning(folder) and not folder.status.exists())
+    if not folder.holds_seeds and not is_free:
+        raise RunError(
+            f"{path} exists and does not hold runs of several seeds, so it will not be touched; choose another --out"
+        )
+    for seed in seeds:
+        check_free(folder.of_seed(seed), overwrite=overwrite)
+
+
+def is_beginning_of_seeds(folder: RunFolder) -> bool:
+    """Whether a folder is for several seeds, of which none has begun yet."""
+    if not folder.holds_seeds:
+        return False
+    runs = [run for run in map(folder.of_seed, folder.read_seeds().seeds) if run.path.exists()]
+    return all(map(is_beginning, runs))
 
 
 def foreign_names(folder: RunFolder) -> list[str]:
@@ -106,7 +174,8 @@ def clear(folder: RunFolder) -> None:
     for pattern in FOLDERS:
         for path in _inside(folder.path, pattern):
             shutil.rmtree(path)
-    for path in (*_inside(folder.checkpoints, "step-*"), folder.second.path, folder.other_evaluations):
+    emptied = [*_inside(folder.path, f"{EARLIER}/*"), *_inside(folder.path, EARLIER)]
+    for path in (*_inside(folder.checkpoints, "step-*"), *emptied, folder.second.path, folder.other_evaluations):
         _remove_if_empty(path)
     _remove_if_empty(folder.path / "tensorboard")
 

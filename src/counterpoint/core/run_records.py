@@ -68,6 +68,26 @@ class Named(Record):
     reason: str | None = None
 
 
+class Continuation(Record):
+    """That a run went on to another number of epochs than it was to have.
+
+    Attributes:
+        from_epoch: how many epochs were done.
+        from_step: how many updates.
+        planned: how many epochs there were to be before.
+        to_epoch: how many there were to be from then on.
+        version: that went on with it.
+        started: when.
+    """
+
+    from_epoch: int
+    from_step: int
+    planned: int
+    to_epoch: int
+    version: str | None = None
+    started: str | None = None
+
+
 class RunStatus(Record):
     """``run.json``: how far the run is, and where, when and with what it was made; ``launch`` knows a restart's own."""
 
@@ -105,8 +125,27 @@ class RunStatus(Record):
     started: str | None = None
     loader: Mapping[str, Any] = Field(default_factory=dict)
     num_epochs: int | None = None
+    continuations: Annotated[tuple[Continuation, ...], Listed] = ()
     seconds: float | None = None
     peak_memory_mb: float | None = None
+
+
+class SeedsRecord(Record):
+    """``seeds.json``: runs that differ in the seed alone, each in ``seed-<number>`` beside this file.
+
+    ``settings`` are those asked for, with the first seed: what a seed begins with that has not begun yet.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    format: int | None = None
+    seeds: Annotated[tuple[int, ...], Listed]
+    settings: Mapping[str, Any]
+    data_fingerprint: str
+    version: str | None = None
+    command: str | None = None
+    launch: str | None = None
+    started: str | None = None
 
 
 class EpochRecord(Record):
@@ -150,7 +189,8 @@ class EpochRecord(Record):
 class Split(Record):
     """How the labelled samples of an evaluation were divided into a bank and queries.
 
-    ``absent_classes`` are in the bank and have no query; ``num_shared`` queries hold what a sample of the bank holds.
+    ``absent_classes`` are in the bank and have no query; ``num_shared`` queries hold what a sample of the bank holds;
+    ``num_excluded`` queries, of the ``excluded_classes``, are left out, since the bank has no sample of these.
     """
 
     source: str = ""
@@ -161,6 +201,8 @@ class Split(Record):
     class_names: Annotated[tuple[Text, ...], Listed] = ()
     absent_classes: Annotated[tuple[Text, ...], Listed] = ()
     num_shared: Figure = None
+    excluded_classes: Annotated[tuple[Text, ...], Listed] = ()
+    num_excluded: Figure = None
     how: str = ""
     query_fingerprint: str | None = None
 

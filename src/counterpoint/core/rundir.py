@@ -13,7 +13,7 @@ from counterpoint.core.run_lock import is_locked
 from counterpoint.core.sealed_lines import append_line, keep_lines, read_lines
 
 if TYPE_CHECKING:
-    from counterpoint.core.run_records import RunStatus
+    from counterpoint.core.run_records import RunStatus, SeedsRecord
 
 FORMAT_VERSION = 1
 
@@ -84,6 +84,10 @@ class RunFolder:
         """Where the encoder of the second kind of sample lies, in runs that have one."""
         return RunFolder(self.path / "second")
 
+    def of_epochs(self, num_epochs: int) -> "RunFolder":
+        """Where the encoder of an earlier end lies, with what was found out about it, once the run has gone on."""
+        return RunFolder(self.path / f"epochs-{num_epochs}")
+
     @property
     def evaluation(self) -> Path:
         """Accuracy table with intervals and protocol."""
@@ -108,6 +112,20 @@ class RunFolder:
     def report(self) -> Path:
         """Default place of the report."""
         return self.path / "report.html"
+
+    @property
+    def seeds(self) -> Path:
+        """In a folder that holds the runs of several seeds and is no run itself: which seeds, with which settings."""
+        return self.path / "seeds.json"
+
+    @property
+    def holds_seeds(self) -> bool:
+        """Whether it is a folder of ours with the runs of several seeds."""
+        return self.seeds.is_file() and self.marker.is_file() and not self.status.exists()
+
+    def of_seed(self, seed: int) -> "RunFolder":
+        """The run of one seed in a folder of several."""
+        return RunFolder(self.path / f"seed-{seed}")
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -145,6 +163,23 @@ class RunFolder:
         # Through the record: a value of a wrong type fails here, and not when someone reads it.
         self.write_status(RunStatus.model_validate({**before, **changes}))
 
+    def read_seeds(self) -> "SeedsRecord":
+        """Read ``seeds.json``.
+
+        Raises:
+            RunError: it is missing, damaged, or a field is of the wrong type.
+        """
+        from counterpoint.core.run_records import SeedsRecord, read_record  # deferred: see `read_status`
+
+        try:
+            return read_record(SeedsRecord, read_sealed(self.seeds, must_be_sealed=True), str(self.seeds))
+        except RunError as error:
+            raise RunError(f"{error}; the runs of its seeds can be used one by one") from None
+
+    def write_seeds(self, record: "SeedsRecord") -> None:
+        """Write ``seeds.json`` atomically."""
+        write_sealed(self.seeds, {**record.written(), "format": FORMAT_VERSION})
+
     def is_killed(self, status: "RunStatus") -> bool:
         """Whether ``run.json`` says "running" though nobody trains here: its process was killed, or its disk failed."""
         return status.status == "running" and not is_locked(self.path)
@@ -167,7 +202,9 @@ class RunFolder:
         # more in one.
         timings = {_step(record): record for record in self._records(self.timings)}
         records = self._records(self.metrics)
-        num_epochs = self.read_status().num_epochs if self.status.exists() else None
+        status = self.read_status() if self.status.exists() else None
+        # One that goes on after it was finished takes epochs again whose checkpoints were damaged.
+        num_epochs = status.num_epochs if status is not None and status.status == "finished" else None
         if num_epochs is not None and len(records) < num_epochs:
             raise RunError(f"{self.metrics} is damaged: it holds {len(records)} of {num_epochs} epochs")
         return [{**timings.get(_step(record), {}), **record} for record in records]
@@ -212,6 +249,12 @@ def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:
     folder = RunFolder(path)
     if not path.exists():
         raise RunError(f"run folder {path} does not exist")
+    if folder.holds_seeds:
+        first = next(iter(seed_folders(path)), path / "seed-0")
+        raise RunError(
+            f"{path} holds the runs of several seeds and is no run itself; name one of them, such as {first} (train, "
+            "resume, evaluate and compare take all of them)"
+        )
     is_marked, makes = folder.marker.is_file(), f"`counterpoint train --out {path.name}` makes one"
     if not is_marked and not folder.status.is_file():
         raise RunError(f"{path} is not a run folder (it has no run.json); {makes}")
@@ -233,11 +276,17 @@ def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:
 def seed_folders(path: Path) -> list[Path]:
     """The runs of one method with several seeds, ``seed-*`` of a folder, in the order of their numbers; none in a run.
 
+    Raises:
+        RunError: the record of the folder is damaged.
+
     >>> seed_folders(Path("no/such/folder"))
     []
     """
-    if RunFolder(path).status.exists():
+    folder = RunFolder(path)
+    if folder.status.exists():
         return []
+    if folder.holds_seeds:
+        return [folder.of_seed(seed).path for seed in folder.read_seeds().seeds]
     return sorted(path.glob("seed-*"), key=lambda found: (len(found.name), found.name))  # seed-10 behind seed-9
 
 
@@ -285,6 +334,19 @@ class Run:
         return self.folder.read_metrics()
 
 
+@dataclass(frozen=True)
+class SeedRuns:
+    """The runs of several seeds, as ``cp.train(..., seeds=5)`` returns them.
+
+    Attributes:
+        path: the folder that holds them.
+        runs: one for each seed, in ``seed-<number>`` of the folder.
+    """
+
+    path: Path
+    runs: tuple[Run, ...]
+
+
 def as_run(run: Any, *, needs_status: bool = True) -> Run:
     """Accept a run or the path of its folder; see ``open_run``.
 
@@ -292,6 +354,10 @@ def as_run(run: Any, *, needs_status: bool = True) -> Run:
         UsageError: it is something else.
         RunError: the path does not exist or is not a run.
     """
+    if isinstance(run, SeedRuns):
+        raise UsageError(
+            "run must be one run, got those of several seeds; take one of .runs, or cp.evaluate_seeds(...)"
+        )
     if not isinstance(run, Run | str | Path):
         raise UsageError(
             f"run must be a run or the path of its folder, got {type(run).__name__}; cp.train(...) returns a run, and "

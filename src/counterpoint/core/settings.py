@@ -1,9 +1,8 @@
 """Every setting of a training run, as frozen pydantic models: the one truth for YAML, Python and the command line.
 
-A field that is ``auto`` is filled in by ``runs.resolve`` when the data and the method are known, and the
-reason is written to ``resolved.yaml``. Field descriptions are the command line's help. This module does not import
-torch,
-so that ``counterpoint --help`` answers at once.
+A field that is ``auto`` is filled in by ``runs.resolve`` when the data and the method are known, and the reason is
+written to ``resolved.yaml``. Field descriptions are the command line's help. This module does not import torch, so that
+``counterpoint --help`` answers at once.
 """
 
 from typing import Annotated, Any, Literal
@@ -56,7 +55,7 @@ class SourceSettings(Settings):
         default="data", description="folder of the named data sets (cifar10, stl10, ...), as torchvision keeps them"
     )
     split: str = Field(
-        default="auto", description="part of a named data set: train (auto), test, and for stl10 unlabeled or both"
+        default="auto", description="part of a named data set: train (auto), test, ...; of stl10 also fold-0 to fold-9"
     )
     classes: str = Field(
         default="all", description="names of the classes whose samples are taken, separated by commas, such as cat,dog"

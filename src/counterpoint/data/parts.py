@@ -88,8 +88,26 @@ def of_classes(source: Source, names: Sequence[str]) -> Source:
     )
 
 
-def joined(bank: Source, queries: Source) -> Source:
+def foreign_classes(bank: Source, queries: Source) -> dict[str, int]:
+    """Classes of the queries that no sample of the bank has, with the number of their queries; both have labels."""
+    assert bank.labels is not None
+    assert queries.labels is not None
+    # A source may name a class that it has no sample of.
+    known = {bank.class_names[number] for number in bank.labels.unique().tolist() if number >= 0}
+    numbers, counts = queries.labels.unique(return_counts=True)
+    found = zip(numbers.tolist(), counts.tolist(), strict=True)
+    asked = {queries.class_names[number]: count for number, count in found if number >= 0}
+    return {name: count for name, count in asked.items() if name not in known}
+
+
+def joined(bank: Source, queries: Source, *, excludes_foreign: bool = False) -> Source:
     """Two sources end to end; classes are those of the first, known by their names.
+
+    Args:
+        bank: the first.
+        queries: the second.
+        excludes_foreign: samples of the second whose class the first has no sample of lose their label; they are
+            refused otherwise.
 
     Raises:
         DataError: samples of other shapes, labels on one side only, or a class that only the second has.
@@ -104,16 +122,18 @@ def joined(bank: Source, queries: Source) -> Source:
             raise DataError(f"{source.name} has no labels, and accuracy needs them on both sides")
     assert bank.labels is not None
     assert queries.labels is not None
-    number_of = {name: number for number, name in enumerate(bank.class_names)}
-    present = [queries.class_names[number] for number in queries.labels.unique().tolist() if number >= 0]
-    foreign = [name for name in present if name not in number_of]
-    if foreign:
-        common = ",".join(name for name in queries.class_names if name in number_of)
+    foreign = foreign_classes(bank, queries)
+    present = queries.labels.unique()
+    if foreign and not excludes_foreign:
+        common = [queries.class_names[number] for number in present.tolist() if number >= 0]
+        common = ",".join(name for name in common if name not in foreign)
         remedy = f"; what both have: --source.classes {common}" if common else ""
+        listed = ", ".join(list(foreign)[:10])
         raise DataError(
-            f"{len(foreign)} of {len(present)} classes of {queries.name} are not in {bank.name}: "
-            f"{', '.join(foreign[:10])}{', ...' if len(foreign) > 10 else ''}{remedy}"
+            f"{len(foreign)} of {int((present >= 0).sum())} classes of {queries.name} are not in {bank.name}: "
+            f"{listed}{', ...' if len(foreign) > 10 else ''}{remedy}, or evaluate --absent-classes exclude"
         )
+    number_of = {name: number for number, name in enumerate(bank.class_names) if name not in foreign}
     # The last place is that of -1: an unknown label stays one.
     numbers = torch.tensor([*(number_of.get(name, -1) for name in queries.class_names), -1])[queries.labels]
     return replace(

@@ -140,11 +140,13 @@ class NamedSource:
         summary: one line for lists.
         open: opens them as the settings ask.
         has_files: they lie below ``source.root``.
+        test_split: the part that is asked about where the set gives the queries.
     """
 
     summary: str
     open: Callable[[SourceSettings, Progress], Source]
     has_files: bool = True
+    test_split: str = "test"
 
 
 @dataclass(frozen=True)

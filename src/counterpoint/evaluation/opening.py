@@ -44,6 +44,7 @@ class Samples:
     labels: Any = None
     test_data: Any = None
     test_labels: Any = None
+    excludes_foreign: bool = False
 
 
 def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: Reporter) -> Subject:
@@ -62,6 +63,8 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
     """
     if samples.test_data is None and samples.test_labels is not None:
         raise UsageError("test_labels= goes with test_data=")
+    if samples.test_data is None and samples.excludes_foreign:
+        raise UsageError("absent_classes= goes with test_data=: a split has each class on both sides")
     is_foreign = is_encoder(subject)
     given = [name for name in ("weights", "mean", "std") if getattr(look, name) is not None]
     if given and not is_foreign:
@@ -78,7 +81,8 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
     found.encoder.to(place(look.device, "fp32").torch_device)
     if samples.test_data is None:
         return found
-    return with_queries(found, samples.test_data, samples.test_labels, part=look.part, reporter=reporter)
+    how = {"part": look.part, "excludes_foreign": samples.excludes_foreign, "reporter": reporter}
+    return with_queries(found, samples.test_data, samples.test_labels, **how)
 
 
 def one_checkpoint(subject: Subject, checkpoint: str | None) -> Subject:
@@ -189,7 +193,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subje
     queries = _features_source(samples.test_data, samples.test_labels, look.classes)
     if queries.shape != source.shape:
         raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both need as many")
-    return beside(subject, queries)
+    return beside(subject, queries, excludes_foreign=samples.excludes_foreign)
 
 
 def _features_source(features: Any, labels: Any, classes: str | None) -> Source:

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
@@ -90,12 +91,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All rows of one subject, and on which samples; ``facts`` are those of an encoder from elsewhere."""
+    """All rows of one subject, and on which samples; ``facts`` are those of an encoder from elsewhere.
+
+    ``path`` is the file that it was written to.
+    """
 
     rows: tuple[Row, ...]
     split: dict[str, Any]
     facts: Mapping[str, Any] | None = None
     protocols: tuple[str, ...] = ()
+    path: Path | None = None
 
     def accuracy(self, features: str, protocol: str = KNN) -> float:
         """The figure of one row.

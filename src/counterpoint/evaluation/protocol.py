@@ -92,13 +92,13 @@ def evaluate(
             none takes those that are not for request); ``layers`` (``representation``, ``embedding``, ``projected``,
             ``subvector``, or modules of the backbone by name); ``checkpoint`` (a step, or ``all``); of the kNN vote
             ``k`` (20), ``temperature`` (0.1), ``similarity`` (cosine or euclidean) and ``weighting`` (exp, uniform or
-            inverse: ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty`` (0.1); what of the data is
-            taken: ``split``, ``classes``, ``root`` and ``image_size``, as those of ``source``; ``device``; ``cache``,
-            whether features are kept; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names
-            or kinds of ``data.corrupted``, or ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE
-            (pixels, untrained or none); ``ood`` (names or paths of sources of the same classes); ``selection``
-            (orders of features, or ``all``), ``selection_step`` and ``rank_on``, the data that the orders are made
-            from.
+            inverse: ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty`` (0.1); ``absent_classes``
+            (refuse, or exclude queries whose class the bank lacks); what of the data is taken: ``split``,
+            ``classes``, ``root`` and ``image_size``, as those of ``source``; ``device``; ``cache``, whether features
+            are kept; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names or kinds of
+            ``data.corrupted``, or ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE (pixels,
+            untrained or none); ``ood`` (names or paths of sources of the same classes); ``selection`` (orders of
+            features, or ``all``), ``selection_step`` and ``rank_on``, the data that the orders are made from.
 
     Returns:
         The evaluation, also written: to ``evaluation.json`` in the run folder if it is about the run's own samples and
@@ -116,7 +116,8 @@ def evaluate(
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
     reporter = Reporter(quiet=quiet)
-    subject = open_subject(run, Samples(data, labels, test_data, test_labels), asked, reporter)
+    samples = Samples(data, labels, test_data, test_labels, excludes_foreign=asked.absent_classes == "exclude")
+    subject = open_subject(run, samples, asked, reporter)
     return evaluate_opened(subject, asked, reporter)
 
 
@@ -137,6 +138,10 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     split = _describe_split(subject, bank, queries)
     if split["num_unlabelled"]:
         reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
+    if subject.excluded:
+        which = "classes that" if len(subject.excluded) > 1 else "a class that"
+        names = ", ".join(list(subject.excluded)[:10])
+        reporter.say(f"{split['num_excluded']:,} queries of {which} the bank lacks are left out: {names}")
     if missing := split["absent_classes"]:
         are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
         reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
@@ -149,8 +154,8 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     if split["num_shared"]:
         shared = f"{split['num_shared']:,} of {len(queries):,} queries are in the bank, too"
         reporter.say(f"{shared}: they favour every figure")
-    evaluation = Evaluation(rows, split, subject.facts, asked.protocol)
     path = place_of(subject, asked)
+    evaluation = Evaluation(rows, split, subject.facts, asked.protocol, path)
     write_sealed(path, {**evaluation.to_dict(), "rows": _with_earlier(evaluation, path)})
     if subject.folder is None or path != subject.folder.evaluation:
         rest = "" if subject.folder is None or asked.out is not None else OWN_ONLY
@@ -321,10 +326,11 @@ def _describe_split(subject: Subject, bank: Tensor, queries: Tensor) -> dict[str
     """What a reader must know about the samples."""
     names, labels = list(subject.source.class_names), subject.source.labels
     assert labels is not None
-    asked = set(labels[queries].tolist())
+    asked, num_excluded = set(labels[queries].tolist()), sum(subject.excluded.values())
+    excluded = {"excluded_classes": list(subject.excluded), "num_excluded": num_excluded} if num_excluded else {}
     return {
         "source": Path(subject.source.name).name,
-        "num_unlabelled": int((labels < 0).sum()),
+        "num_unlabelled": int((labels < 0).sum()) - num_excluded,
         "num_bank": len(bank),
         "num_queries": len(queries),
         "num_classes": len(names),
@@ -332,6 +338,7 @@ def _describe_split(subject: Subject, bank: Tensor, queries: Tensor) -> dict[str
         "absent_classes": [names[number] for number in labels[bank].unique().tolist() if number not in asked],
         "how": _how(subject),
         "query_fingerprint": query_fingerprint(subject.source, queries),
+        **excluded,
     }
 
 

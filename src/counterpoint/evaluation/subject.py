@@ -14,7 +14,7 @@ from counterpoint.core.settings import SourceSettings, TrainSettings, ViewSettin
 from counterpoint.core.validation import build
 from counterpoint.data.long_tail import is_thinned
 from counterpoint.data.order import Split
-from counterpoint.data.parts import joined
+from counterpoint.data.parts import foreign_classes, joined
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE as SETS
 from counterpoint.data.sources import open_source
@@ -26,7 +26,6 @@ from counterpoint.nn.encoders import initial_encoder
 from counterpoint.nn.foreign import build_foreign
 from counterpoint.nn.trained import Encoder, EncoderCard
 
-TEST = "test"  # what a named set calls its part for tests
 DEFAULT_HOLDOUT = 0.2  # where nobody held anything out
 FEATURES = "features"  # architecture of what is no encoder: its input is the representation
 
@@ -51,6 +50,7 @@ class Subject:
         initial: what training began with, to be measured beside what it became.
         opens: how its encoder takes samples of other data.
         facts: for the record of an encoder from elsewhere: its weights and how its input is prepared.
+        excluded: classes of the queries that the bank lacks, with the number of queries that are left out for that.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Subject:
     initial: Encoder | None = None
     opens: SourceSettings = field(default_factory=SourceSettings)
     facts: Mapping[str, Any] | None = None
+    excluded: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_features(self) -> bool:
@@ -116,7 +117,15 @@ def untrained_backbone(subject: Subject) -> nn.Module | None:
     return initial_encoder(card.architecture, card.in_shape, subject.settings.seed, card.stem)
 
 
-def with_queries(subject: Subject, data: Any, labels: Any, *, part: Mapping[str, Any], reporter: Reporter) -> Subject:
+def with_queries(
+    subject: Subject,
+    data: Any,
+    labels: Any,
+    *,
+    part: Mapping[str, Any],
+    excludes_foreign: bool = False,
+    reporter: Reporter,
+) -> Subject:
     """Ask about the samples of another source: all labelled samples of the subject's source are the bank.
 
     Args:
@@ -124,12 +133,14 @@ def with_queries(subject: Subject, data: Any, labels: Any, *, part: Mapping[str,
         data: the queries; of a named set, its part for tests.
         labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
         part: the settings ``split``, ``classes`` and ``root`` of ``source``; ``split`` is the bank's.
+        excludes_foreign: see ``beside``.
         reporter: shows progress while a folder is read.
 
     Raises:
         DataError: shapes or classes do not fit together.
     """
-    return beside(subject, open_queries(subject.opens, data, labels, part=part, reporter=reporter))
+    queries = open_queries(subject.opens, data, labels, part=part, reporter=reporter)
+    return beside(subject, queries, excludes_foreign=excludes_foreign)
 
 
 def open_queries(
@@ -146,7 +157,7 @@ def open_queries(
     """
     chosen = {name: value for name, value in part.items() if name != "split"}
     if isinstance(data, str) and data in SETS:
-        chosen["split"] = TEST
+        chosen["split"] = SETS[data].test_split
     in_memory = labels
     if isinstance(labels, str | Path):
         chosen, in_memory = {**chosen, "labels": str(labels)}, None
@@ -156,14 +167,20 @@ def open_queries(
     return queries
 
 
-def beside(subject: Subject, queries: Source) -> Subject:
-    """A subject with queries of another source."""
-    source, num_bank = joined(subject.source, queries), len(subject.source)
+def beside(subject: Subject, queries: Source, *, excludes_foreign: bool) -> Subject:
+    """A subject with queries of another source; those of classes that the bank lacks are left out, or refused.
+
+    Raises:
+        DataError: shapes or classes do not fit together.
+    """
+    source = joined(subject.source, queries, excludes_foreign=excludes_foreign)
+    excluded, num_bank = foreign_classes(subject.source, queries), len(subject.source)
     thins = subject.settings is not None and is_thinned(subject.settings.source)
     # What long-tailed training left out is left out here, too; what was held out of training for queries is not.
     bank = subject.split.train if subject.is_own_data and thins else torch.arange(num_bank)
     split = Split(bank, num_bank + torch.arange(len(queries)))
-    return replace(subject, source=source, split=split, is_own_record=False, sources=(subject.source, queries))
+    sources = (subject.source, queries)
+    return replace(subject, source=source, split=split, is_own_record=False, sources=sources, excluded=excluded)
 
 
 def name_skipped(source: Source, reporter: Reporter) -> None:

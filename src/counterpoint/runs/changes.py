@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,6 +61,9 @@ def continued_settings(
     if not differing:
         return recorded_before
     named = ", ".join(f"{path} {new!r} (the run has {old!r})" for path, (old, new) in differing.items())
+    if differing.keys() == {"epochs"}:
+        remedy = f"counterpoint resume {shlex.quote(str(folder.path))} --epochs {asked.epochs}"
+        raise UsageError(f"cannot resume {folder.path} with {named}; another number of epochs takes: {remedy}")
     if not differing.keys() <= HARMLESS:
         raise UsageError(f"cannot resume {folder.path} with {named}; start a new run with another --out")
     if not allow_changed:

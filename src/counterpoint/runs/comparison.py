@@ -19,7 +19,7 @@ from counterpoint.core.files import read_sealed
 from counterpoint.core.metric import described_metrics, is_apart, metric_under
 from counterpoint.core.paired_shares import Difference, corrected
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
-from counterpoint.core.rundir import Run, as_run, display_names, seed_folders
+from counterpoint.core.rundir import Run, SeedRuns, as_run, display_names, seed_folders
 from counterpoint.core.validation import read_yaml_mapping
 from counterpoint.evaluation.significance import over_seeds, paired_bootstrap, seeds_needed
 from counterpoint.runs.compared import Compared, Comparison, Side
@@ -29,7 +29,7 @@ NOT_THE_METHODS = ("seed", "out", "reasons")  # of resolved.yaml: what runs of o
 
 
 def compare(
-    runs: Sequence[Run | str | Path],
+    runs: Sequence[Run | SeedRuns | str | Path],
     *,
     metrics: Sequence[str] = (),
     features: Sequence[str] = (),
@@ -42,8 +42,9 @@ def compare(
     p of all comparisons over samples, and of all over seeds, is corrected by Holm.
 
     Args:
-        runs: two or more, each a run or its folder, or a folder with the runs of several seeds in ``seed-*``. Runs
-            whose settings differ in nothing but the seed are taken together as one method, unless all are.
+        runs: two or more, each a run or its folder, or those of several seeds or the folder that has them in
+            ``seed-*``. Runs whose settings differ in nothing but the seed are taken together as one method, unless all
+            are.
         metrics: names of figures of the evaluations; empty for all.
         features: names of features; empty for all.
         evaluation: name of a file in the runs' ``evaluations/``; empty for the evaluation of their own samples.
@@ -88,8 +89,10 @@ class _Evaluated:
     record: EvaluationRecord
 
 
-def _runs_of(run: Run | str | Path) -> list[Run]:
+def _runs_of(run: Run | SeedRuns | str | Path) -> list[Run]:
     """The runs that are meant: one, or those of its seeds."""
+    if isinstance(run, SeedRuns):
+        return list(run.runs)
     folders = seed_folders(Path(run)) if isinstance(run, str | Path) else []
     return [as_run(folder) for folder in folders] or [as_run(run)]
 

@@ -31,6 +31,7 @@ class Given:
         encoder: the user's own module.
         loss: the user's own loss.
         views: the user's own views.
+        source: the data, opened already, where several runs share them.
         origins: where parts came from that the user named, and the hashes of these files, by the part; for the record.
     """
 
@@ -39,6 +40,7 @@ class Given:
     encoder: nn.Module | None = None
     loss: Loss | None = None
     views: OwnViews | None = None
+    source: Source | None = None
     origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @staticmethod
@@ -90,6 +92,8 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, *, sid
         UsageError: the run needs an array that was not passed.
         DataError: the data cannot be used.
     """
+    if given.source is not None:
+        return given.source
     if settings.data == ARRAY and given.data is None:
         raise UsageError("this run was trained on an array in memory; pass it as data=")
     data = settings.data if given.data is None else given.data

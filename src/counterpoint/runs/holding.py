@@ -4,8 +4,9 @@ import contextlib
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import remove_leftovers
-from counterpoint.core.run_contents import create_run, foreign_names
+from counterpoint.core.run_contents import create_run, create_seeds, foreign_names
 from counterpoint.core.run_lock import lock_run
+from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
 from counterpoint.engine.checkpoint import remove_unfinished
 from counterpoint.engine.progress import Reporter
@@ -37,19 +38,29 @@ class Hold(contextlib.ExitStack):
             self._reporter.say(note)
         self._is_taken = True
         if folder.is_ours:
-            remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker)])
+            remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker, folder.seeds)])
             remove_unfinished(folder.checkpoints)
 
     def create(self, *, overwrite: bool) -> None:
         """Make the folder; see ``create_run``. What stays of it that is not ours is named."""
         folder = self._folder
-        try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise RunError(f"{folder.path} is a file; choose another --out") from None
-        except OSError as error:
-            raise RunError(f"cannot create the run folder {folder.path}: {error.strerror or error}") from None
-        self.take()
+        self._take_new()
         create_run(folder.path, overwrite=overwrite)
         if names := foreign_names(folder):
             self._reporter.say(f"{folder.path} keeps what Counterpoint did not write: {', '.join(names)}")
+
+    def create_seeds(self, record: SeedsRecord, *, overwrite: bool) -> None:
+        """Make a folder for the runs of several seeds; see ``run_contents.create_seeds``."""
+        self._take_new()
+        create_seeds(self._folder.path, record, overwrite=overwrite)
+
+    def _take_new(self) -> None:
+        """Lock the folder, which may not exist yet."""
+        path = self._folder.path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise RunError(f"{path} is a file; choose another --out") from None
+        except OSError as error:
+            raise RunError(f"cannot create the run folder {path}: {error.strerror or error}") from None
+        self.take()

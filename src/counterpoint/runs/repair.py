@@ -1,13 +1,13 @@
 """What a run folder goes on with where a file of it was changed or damaged: what verifies, or a refusal by name."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import is_unchanged
-from counterpoint.core.run_records import RunStatus
+from counterpoint.core.run_records import Continuation, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.sealed_lines import keep_lines, read_lines
 from counterpoint.core.settings import TrainSettings
@@ -16,6 +16,7 @@ from counterpoint.engine.checkpoint import Memory, newest_memory
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, settings_of
 from counterpoint.runs.changes import HARMLESS, differing_settings, former_settings, settings_hash
+from counterpoint.runs.continuation import continuations_of
 
 
 def readable_status(folder: RunFolder) -> RunStatus | None:
@@ -42,22 +43,27 @@ def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> Trai
     """
     memory, text = newest_memory(folder.checkpoints), _settings_text(folder)
     facts: Mapping[str, Any] = {} if memory is None else memory.facts
+    known = continuations_of(folder)
     if text is None:
         if memory is None or "resolved" not in facts:
             raise RunError(
                 f"{folder.resolved} is missing or damaged, and no checkpoint holds the settings; start again with "
                 "--overwrite"
             )
-        return settings_of(facts["resolved"], str(memory.path))
+        return _continued(settings_of(facts["resolved"], str(memory.path)), known)
+    is_as_written = is_unchanged(text, must_be_sealed=folder.marker.is_file())
     if memory is None or "resolved" not in facts:
-        return read_resolved(folder)  # checkpoints of 0.1.0 hold no settings, only their hash: see `check_inputs`
+        # Checkpoints of 0.1.0 hold no settings, only their hash: see `check_inputs`.
+        return _continued(read_resolved(folder), known)
     values = read_yaml_mapping(folder.resolved)
     values.pop("reasons", None)  # resolved.yaml also says why each setting is what it is
     now, then = settings_of(values, str(folder.resolved)), settings_of(facts["resolved"], str(memory.path))
+    # The checkpoint may be of before the last continuation; and a run that was killed as it went on has not written it.
+    then, now = _continued(then, known), _continued(now, known) if is_as_written else now
     differing = differing_settings(then.model_dump(mode="json"), now.model_dump(mode="json"))
     # What had no effect in the run was "auto" to it; 0.1.0 recorded a value. One with effect differs in the hash, too.
     differing = {name: pair for name, pair in differing.items() if pair[0] != "auto"}
-    if is_unchanged(text, must_be_sealed=folder.marker.is_file()):  # we wrote it: what is harmless was allowed before
+    if is_as_written:  # by us: what is harmless was allowed before
         differing = {name: pair for name, pair in differing.items() if name not in HARMLESS}
     if differing:
         named = ", ".join(f"{name} {new!r} ({memory.path.name} has {old!r})" for name, (old, new) in differing.items())
@@ -70,13 +76,16 @@ def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> Trai
     return now
 
 
-def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -> None:
+def check_inputs(
+    folder: RunFolder, settings: TrainSettings, fingerprint: str, further: Continuation | None = None
+) -> None:
     """Require that a run goes on with the settings and the samples that it began with.
 
     Args:
         folder: the run.
         settings: with every ``auto`` filled in.
         fingerprint: of the data.
+        further: the continuation that begins now.
 
     Raises:
         RunError: they are others, or nothing sound is left that says so.
@@ -88,8 +97,21 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
         raise RunError(f"{folder.status} is damaged, and no checkpoint is left to go on from; start with --overwrite")
     if fingerprint != began:
         raise RunError(f"the data changed since {folder.path} began (fingerprint {fingerprint}, then {began})")
-    if memory is not None and facts.get("settings") not in (None, settings_hash(settings, former_settings(folder))):
+    if memory is not None and facts.get("settings") not in (None, *hashes_so_far(folder, settings, further)):
         raise RunError(f"the settings changed since {folder.path} began: they are not those of {memory.path.name}")
+
+
+def hashes_so_far(folder: RunFolder, settings: TrainSettings, further: Continuation | None = None) -> list[str]:
+    """Hashes of a run's settings, with the epochs that it has and with all that it was to have before.
+
+    Args:
+        folder: the run.
+        settings: with every ``auto`` filled in.
+        further: the continuation that begins now.
+    """
+    former, known = former_settings(folder), (*continuations_of(folder), *([further] if further else []))
+    totals = [settings.epochs, *(each.planned for each in known)]
+    return [settings_hash(settings.model_copy(update={"epochs": total}), former) for total in totals]
 
 
 def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter, *, allow_changed: bool) -> None:
@@ -137,6 +159,12 @@ def _problem(path: Path, memory: Memory | None) -> str:
     if num_epochs < position.epoch:
         return f"it holds {num_epochs} of the {position.epoch} epochs before {memory.path.name}"
     return ""
+
+
+def _continued(settings: TrainSettings, known: Sequence[Continuation]) -> TrainSettings:
+    """Settings of a run with the epochs that it goes on to, where they are those of before."""
+    is_before = settings.epochs in [each.planned for each in known]
+    return settings.model_copy(update={"epochs": known[-1].to_epoch}) if is_before else settings
 
 
 def _settings_text(folder: RunFolder) -> str | None:

@@ -29,6 +29,7 @@ from counterpoint.methods.queue import QueueContrast
 from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.trained import Encoder, part_of, save_encoder
 from counterpoint.runs.assembly import Assembled
+from counterpoint.runs.continuation import keep_earlier
 from counterpoint.runs.given import Given
 from counterpoint.runs.warm_start import RECORD
 
@@ -73,9 +74,7 @@ def first_status(assembled: Assembled, given: Given) -> RunStatus:
         version=__version__,
         torch=torch.__version__.split("+")[0],
         python=platform.python_version(),
-        command=" ".join(
-            ["counterpoint", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])]
-        ),
+        command=command_line(),
         data_fingerprint=source.fingerprint,
         num_samples=len(source),
         num_train=assembled.num_train,
@@ -98,6 +97,11 @@ def first_status(assembled: Assembled, given: Given) -> RunStatus:
     )
 
 
+def command_line() -> str:
+    """What was typed, without the folders of absolute paths."""
+    return " ".join(["counterpoint", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
+
+
 def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_resumed: bool) -> float:
     """Train and keep the record; returns the seconds that the run has taken so far."""
     folder = job.folder
@@ -110,6 +114,8 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
     on_first_rank(lambda: folder.update_status(status="running", loader=dict(job.loader.notes)))
     try:
         weights = run_training(job, reporter, resume=is_resumed)
+        if before.continuations:
+            on_first_rank(lambda: _keep_earlier(job, reporter))
         on_first_rank(lambda: _save_encoders(folder, assembled, weights))
         status, is_done = "finished", True  # only now: a finished run has its encoder
     except (InterruptedRunError, KeyboardInterrupt):
@@ -135,6 +141,13 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
             folder, reporter, is_done=is_done, **changes, **({"num_epochs": job.num_epochs} if is_done else {})
         )
     return seconds
+
+
+def _keep_earlier(job: TrainingJob, reporter: Reporter) -> None:
+    """Make room for the encoder of more epochs: what was found out about the earlier one is not about it."""
+    aside = keep_earlier(job.folder, job.folder.read_status().num_epochs, job.num_epochs)
+    if aside is not None:
+        reporter.say(f"the earlier encoder, with what was found out about it, is now in {aside}")
 
 
 def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, Tensor]) -> None:

@@ -1,25 +1,23 @@
 """Train a run, and go on with one: from settings to a run folder with an encoder in it."""
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from torch import nn
 
 from counterpoint.core.dist import broadcast_text, ranks_that_differ
-from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
-from counterpoint.core.files import sealed_text, write_text
+from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.ranks import Ranks
 from counterpoint.core.run_contents import check_free, is_beginning
-from counterpoint.core.rundir import Run, RunFolder, as_run, open_run
+from counterpoint.core.rundir import Run, RunFolder, SeedRuns, as_run, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, require_float32, usual_modes
 from counterpoint.core.user_files import shown_name
-from counterpoint.core.validation import as_yaml, build, dump_yaml, nest, read_yaml_mapping
+from counterpoint.core.validation import build, nest
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.job import TrainingJob
@@ -30,17 +28,60 @@ from counterpoint.losses.own_loss import as_loss
 from counterpoint.nn.trained import is_saved
 from counterpoint.runs.assembly import Assembled, assemble, training_job
 from counterpoint.runs.changes import continued_settings
-from counterpoint.runs.effects import check_choices, refuse_idle, without_idle
+from counterpoint.runs.continuation import (
+    CONTINUATIONS,
+    continuations_of,
+    continue_run,
+    further_epochs,
+    told,
+)
+from counterpoint.runs.effects import check_choices, refuse_idle
 from counterpoint.runs.given import Given, open_given, with_named_parts
 from counterpoint.runs.holding import Hold
 from counterpoint.runs.repair import check_inputs, readable_status, recorded_settings, repair
-from counterpoint.runs.resolve import Resolution, resolve_holdout
+from counterpoint.runs.resolve import resolve_holdout
 from counterpoint.runs.running import execute, first_status
+from counterpoint.runs.settings_files import describe, keep_changes
 from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
 
 GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
 
 
+@dataclass(frozen=True)
+class Start:
+    """What a training begins with beside its settings.
+
+    Attributes:
+        given: what is in memory.
+        placement: device and ranks.
+        reporter: shows progress, on the first rank.
+        resume: go on if there is a run.
+        overwrite: replace a run that is there.
+        allow_changed: when going on, take over what changes no weight.
+        epochs: when going on, how many there shall be in all; None leaves that as it is.
+    """
+
+    given: Given
+    placement: Placement
+    reporter: Reporter
+    _: KW_ONLY
+    resume: bool = False
+    overwrite: bool = False
+    allow_changed: bool = False
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself, and let the first rank alone speak."""
+        if self.resume and self.overwrite:
+            raise UsageError("--resume and --overwrite exclude each other")
+        if self.placement.ranks.rank > 0:
+            object.__setattr__(self, "reporter", Reporter(quiet=True))  # the way into a frozen record
+
+
+@overload
+def train(data: Any = None, *, seeds: int, **settings: Any) -> SeedRuns: ...
+@overload
+def train(data: Any = None, *, seeds: None = None, **settings: Any) -> Run: ...
 def train(
     data: Any = None,
     *,
@@ -50,7 +91,7 @@ def train(
     overwrite: bool = False,
     quiet: bool = False,
     **settings: Any,
-) -> Run:
+) -> Run | SeedRuns:
     """Train an encoder by contrast and write a run folder.
 
     Args:
@@ -58,16 +99,18 @@ def train(
         labels: one per sample, for arrays; evaluation and supervised methods use them.
         encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module, which stays as it is:
             a copy is trained.
-        resume: go on if the run folder holds a run already.
+        resume: go on if the run folder holds a run already; of several seeds, with those that are not finished.
         overwrite: replace the run folder if it holds a run already.
         quiet: show no progress.
         settings: any field of ``TrainSettings``: ``method="ncl"``, ``out="runs/ncl"``, ``epochs=30``,
             ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``loss`` may also be a loss of your own, of which
             a copy is trained with: one of ``counterpoint.losses``, or any module called as ``loss(z0, z1)``; and
-            ``views`` a function of your own, called as ``views(samples, draws)`` (see ``OwnViews``).
+            ``views`` a function of your own, called as ``views(samples, draws)`` (see ``OwnViews``). And ``seeds``: how
+            many runs to train, of ``seed``, ``seed + 1``, ..., each in a folder ``seed-<number>`` of ``out``, on the
+            same samples.
 
     Returns:
-        The run.
+        The run; with ``seeds`` the runs.
 
     Raises:
         UsageError: a setting is wrong.
@@ -78,6 +121,7 @@ def train(
     """
     # What has a name is recorded in the settings; an array, module or function is not, and must be given again.
     is_named = data is None or isinstance(data, str | Path)
+    seeds = settings.pop("seeds", None)
     asked = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     if data is not None:
         asked["data"] = str(data) if is_named else ARRAY
@@ -90,7 +134,12 @@ def train(
         own_views, asked["views"] = as_views(asked["views"]), {"preset": CUSTOM}
     module = encoder if isinstance(encoder, nn.Module) else None
     given = Given(None if is_named else data, labels, module, own_loss, own_views)
-    return train_from(nest(asked), given, resume=resume, overwrite=overwrite, reporter=Reporter(quiet=quiet))
+    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "reporter": Reporter(quiet=quiet)}
+    if seeds is None:
+        return train_from(nest(asked), given, **how)
+    from counterpoint.runs.seeds import train_seeds  # deferred: it trains each run by this module
+
+    return train_seeds(nest(asked), given, seeds, **how)
 
 
 @usual_modes()
@@ -116,48 +165,72 @@ def train_from(
     """
     asked, given = with_named_parts(asked, given)
     settings = build(TrainSettings, asked, "settings")
-    out = settings.out or default_out(settings)
-    if shown_name(out) != out:
-        raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
-    folder = RunFolder(Path(out))
-    if resume and overwrite:
-        raise UsageError("--resume and --overwrite exclude each other")
+    folder = out_folder(settings)
     placement = place(settings.engine.device, settings.engine.precision)
-    reporter = reporter if placement.ranks.rank == 0 else Reporter(quiet=True)
-    with ranks_joined(placement), Hold(folder, reporter) as hold:
+    start = Start(given, placement, reporter, resume=resume, overwrite=overwrite, allow_changed=allow_changed)
+    with ranks_joined(placement):
+        return train_one(folder, settings, start)
+
+
+def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
+    """Train one run; the ranks are joined.
+
+    Args:
+        folder: of the run.
+        settings: as they were asked for.
+        start: what else it begins with.
+    """
+    with Hold(folder, start.reporter) as hold:
         on_first_rank(lambda: hold.take() if folder.is_ours else None)  # what it says is read under the lock
         # Rank 0 decides for all: it will soon change what the others would find in the folder.
-        way = from_first_rank(lambda: _way(folder, placement.ranks, resume=resume, overwrite=overwrite))
+        way = from_first_rank(lambda: _way(folder, start))
         if way == GO_ON:
-            known = continued_settings(folder, recorded_settings(folder), settings, allow_changed=allow_changed)
-            return _continue(folder, given, known, placement, reporter, allow_changed=allow_changed)
-        check_choices(settings)  # before any data are read
-        assembled, job = on_all_ranks(
-            lambda: _assemble(folder, settings, given, placement, reporter, initial_weights(settings))
-        )
-        # Again, as which views have an effect depends on the data.
-        refuse_idle(settings, assembled.resolution.idle)
-        _check_alike(job, assembled)
+            return _continue(folder, continued(folder, settings, start), start)
+        assembled, job = try_assembly(folder, settings, start)
         # Only now is an old run replaced: no mistake in settings or data has cost it.
         on_first_rank(lambda: hold.create(overwrite=way == REPLACE))
-        on_first_rank(lambda: _describe(folder, settings, assembled, given))
-        return execute(job, given, assembled, reporter)
+        status = first_status(assembled, start.given)
+        on_first_rank(lambda: describe(folder, settings, assembled.resolution, status))
+        return execute(job, start.given, assembled, start.reporter)
+
+
+def continued(folder: RunFolder, settings: TrainSettings, start: Start) -> TrainSettings:
+    """Settings with which a run goes on that was asked for again; see ``continued_settings``."""
+    recorded = recorded_settings(folder)
+    if start.epochs is not None:  # they are asked for by their number in all: see `further_epochs`
+        settings = settings.model_copy(update={"epochs": recorded.epochs})
+    return continued_settings(folder, recorded, settings, allow_changed=start.allow_changed)
+
+
+def try_assembly(folder: RunFolder, settings: TrainSettings, start: Start) -> tuple[Assembled, TrainingJob]:
+    """Every part of a run that is to begin, so that all mistakes show before anything is written."""
+    check_choices(settings)  # before any data are read
+    assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, initial_weights(settings)))
+    # Again, as which views have an effect depends on the data.
+    refuse_idle(settings, assembled.resolution.idle)
+    _check_alike(job, assembled)
+    return assembled, job
 
 
 @usual_modes()
 @only_training()
-def resume(run: Run | str | Path, *, allow_changed: bool = False, quiet: bool = False) -> Run:
-    """Go on with an interrupted run from its newest valid checkpoint.
+def resume(
+    run: Run | str | Path, *, epochs: int | None = None, allow_changed: bool = False, quiet: bool = False
+) -> Run:
+    """Go on with an interrupted run from its newest valid checkpoint, or with any run to more epochs.
 
     Args:
         run: the run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with
             your own module.
+        epochs: how many there shall be in all; None leaves that as it is. Weights and optimiser go on as they are; the
+            learning rate follows its schedule over all of these epochs from there on, so that a finished run's rate
+            rises again. The run is not the one that so many epochs at once would have given, and says so.
         allow_changed: go on where settings or lines of figures were changed that no weight depends on.
         quiet: show no progress.
 
     Raises:
         RunError: not a run, in use, no usable checkpoint, or the data changed since the run began.
-        UsageError: its settings were changed.
+        UsageError: its settings were changed, or it has more epochs than are asked for.
     """
     known = as_run(run, needs_status=False)
     folder = known.folder
@@ -165,11 +238,11 @@ def resume(run: Run | str | Path, *, allow_changed: bool = False, quiet: bool = 
     # Where the ranks meet depends on the device: read before they do, and again under the lock.
     settings = recorded_settings(folder, allow_changed=allow_changed)
     placement = place(settings.engine.device, settings.engine.precision)
-    reporter = Reporter(quiet=quiet or placement.ranks.rank > 0)
-    with ranks_joined(placement), Hold(folder, reporter) as hold:
+    start = Start(Given.of(known), placement, Reporter(quiet=quiet), allow_changed=allow_changed, epochs=epochs)
+    with ranks_joined(placement), Hold(folder, start.reporter) as hold:
         on_first_rank(hold.take)
         settings = on_all_ranks(lambda: recorded_settings(folder, allow_changed=allow_changed))
-        return _continue(folder, Given.of(known), settings, placement, reporter, allow_changed=allow_changed)
+        return _continue(folder, settings, start)
 
 
 def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
@@ -185,11 +258,22 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     known = as_run(run)
     folder, settings = known.folder, read_resolved(known.folder)
     placement = place(settings.engine.device, settings.engine.precision)
-    given = Given.of(known)
-    start = weights_of_begun(folder, settings)
-    assembled, job = _assemble(folder, settings, given, placement, reporter, start)
+    start = Start(Given.of(known), placement, reporter)
+    assembled, job = _assemble(folder, settings, start, weights_of_begun(folder, settings))
     check_inputs(folder, assembled.settings, assembled.source.fingerprint)
     return job
+
+
+def out_folder(settings: TrainSettings) -> RunFolder:
+    """The folder that is asked for.
+
+    Raises:
+        UsageError: safetensors could not write there.
+    """
+    out = settings.out or default_out(settings)
+    if shown_name(out) != out:
+        raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
+    return RunFolder(Path(out))
 
 
 def default_out(settings: TrainSettings) -> str:
@@ -201,26 +285,28 @@ def default_out(settings: TrainSettings) -> str:
     return f"runs/{shown_name(stem)}-{settings.method}"
 
 
-def _continue(
-    folder: RunFolder,
-    given: Given,
-    settings: TrainSettings,
-    placement: Placement,
-    reporter: Reporter,
-    *,
-    allow_changed: bool,
-) -> Run:
+def _continue(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
     """Go on with a run, which the first rank holds."""
-    if from_first_rank(lambda: "done" if _is_done(folder) else "") == "done":
+    given, reporter = start.given, start.reporter
+    further = on_all_ranks(lambda: further_epochs(folder, settings, start.epochs))
+    if from_first_rank(lambda: "done" if further is None and _is_done(folder) else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return given.run_at(folder.path)
-    assembled, job = on_all_ranks(
-        lambda: _assemble(folder, settings, given, placement, reporter, weights_of_begun(folder, settings))
-    )
+    if further is not None:
+        settings = settings.model_copy(update={"epochs": further.to_epoch})
+    assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings)))
     _check_alike(job, assembled)
-    on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint))
-    on_first_rank(lambda: repair(folder, first_status(assembled, given), reporter, allow_changed=allow_changed))
-    on_first_rank(lambda: _keep_changes(folder, settings, assembled.resolution))
+    on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint, further))
+    known = on_all_ranks(lambda: continuations_of(folder))
+    status = first_status(assembled, given).model_copy(update={"continuations": known} if known else {})
+    on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
+    if further is not None:
+        reporter.say(told(further, job.schedule))
+        on_first_rank(lambda: continue_run(folder, further))
+        known = (*known, further)
+    if known:
+        job = replace(job, facts={**job.facts, CONTINUATIONS: [each.written() for each in known]})
+    on_first_rank(lambda: keep_changes(folder, settings, assembled.resolution, known))
     return execute(job, given, assembled, reporter, is_resumed=True)
 
 
@@ -231,33 +317,36 @@ def _is_done(folder: RunFolder) -> bool:
 
 
 def _assemble(
-    folder: RunFolder,
-    settings: TrainSettings,
-    given: Given,
-    placement: Placement,
-    reporter: Reporter,
-    start: WarmStart | None,
+    folder: RunFolder, settings: TrainSettings, start: Start, weights: WarmStart | None
 ) -> tuple[Assembled, TrainingJob]:
     """Open the data and build every part, before anything is written."""
     require_float32()
-    source = open_given(settings, given, reporter, side=None if start is None else start.side)
-    assembled = assemble(resolve_holdout(settings, source), source, placement, given, start)
+    source = open_given(settings, start.given, start.reporter, side=None if weights is None else weights.side)
+    assembled = assemble(resolve_holdout(settings, source), source, start.placement, start.given, weights)
     return assembled, training_job(assembled, folder)
 
 
-def _way(folder: RunFolder, ranks: Ranks, *, resume: bool, overwrite: bool) -> str:
+def _way(folder: RunFolder, start: Start) -> str:
     """Whether to go on with what stands in the folder, to replace it, or to begin; raises before the data are read."""
     if is_beginning(folder) or not folder.path.exists():
         return BEGIN
     status = readable_status(folder) if folder.is_ours else None
-    launch = None if status is None else status.launch
-    # None: the start before this one was killed before it had written who it was.
-    is_own = ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)
-    if folder.is_ours and (resume or is_own):
+    if folder.is_ours and (start.resume or is_restart(start.placement, None if status is None else status.launch)):
         open_run(folder.path)  # damage is told, and what repairs it
         return GO_ON
-    check_free(folder, overwrite=overwrite)
+    check_free(folder, overwrite=start.overwrite)
     return REPLACE
+
+
+def is_restart(placement: Placement, launch: str | None) -> bool:
+    """Whether the launcher has started these ranks again to go on with what they began.
+
+    Args:
+        placement: the ranks.
+        launch: who began it; None if the start before this one was killed before it had written that.
+    """
+    ranks = placement.ranks
+    return ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)
 
 
 def check_has_begun(folder: RunFolder) -> None:
@@ -273,23 +362,6 @@ def check_has_begun(folder: RunFolder) -> None:
         )
 
 
-def _describe(folder: RunFolder, settings: TrainSettings, assembled: Assembled, given: Given) -> None:
-    """Write what is known of a run before the first step."""
-    write_text(folder.config, sealed_text(as_yaml(settings, only_set=True)))
-    _write_resolved(folder, assembled.resolution)
-    folder.write_status(first_status(assembled, given))
-
-
-def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
-    """Write every setting that has an effect; reasons that are known from before are kept."""
-    resolved = without_idle(resolution.settings, resolution.idle)
-    reasons = resolution.reasons
-    with contextlib.suppress(UsageError):  # there is none yet, or none that can be read
-        # A setting that is filled in already gives no reason when the run goes on.
-        reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
-    write_text(folder.resolved, sealed_text(dump_yaml({**resolved, "reasons": reasons})))
-
-
 def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
     """All ranks must have the same settings, samples and preparation: machines may hold copies of different age."""
     facts, card = {**job.facts, "num_threads": None}, assembled.encoder.card  # machines may have other numbers of cores
@@ -301,13 +373,3 @@ def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
             f"{broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device and "
             "engine.precision where machines are unlike"
         )
-
-
-def _keep_changes(folder: RunFolder, settings: TrainSettings, resolution: Resolution) -> None:
-    """Write harmless changes, which the user has allowed, and settings that cannot be read any more."""
-    try:
-        is_kept = settings == read_resolved(folder)
-    except CounterpointError:
-        is_kept = False
-    if not is_kept:
-        _write_resolved(folder, resolution)

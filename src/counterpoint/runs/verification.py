@@ -21,8 +21,7 @@ from counterpoint.engine.replay import KeptStep, differences, read_step, this_ma
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.classifier import is_classifier_sound
 from counterpoint.nn.trained import is_saved, part_of
-from counterpoint.runs.changes import former_settings, settings_hash
-from counterpoint.runs.repair import recorded_settings
+from counterpoint.runs.repair import hashes_so_far, recorded_settings
 from counterpoint.runs.training import open_job
 
 Result = Literal["ok", "failed", "not checked"]
@@ -146,7 +145,8 @@ def _classifier(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
         yield Check(name, "failed", f"missing, or it does not match the hash in {folder.classifier_card.name}")
         return
     detail = f"matches the hash in {folder.classifier_card.name}"
-    if found:
+    # One that goes on to more epochs has the classifier of its earlier end.
+    if found and folder.read_status().status == "finished":
         last = found[0].snapshot
         weights = part_of({**last.state.model, **last.average}, "loss")
         if weights_digest(load_file(folder.classifier_weights)) != weights_digest(weights):
@@ -160,16 +160,16 @@ def _settings(folder: RunFolder, found: list[_Replayable]) -> Check:
     """``resolved.yaml`` against what the newest checkpoint was computed with."""
     name = folder.resolved.name
     try:
-        now = settings_hash(recorded_settings(folder), former_settings(folder))
+        known = hashes_so_far(folder, recorded_settings(folder))
         read_resolved(folder)  # as every other verb does
     except CounterpointError as error:
         return Check(name, "failed", first_line(error))
     if not found:
         return Check(name, "not checked", "no checkpoint says what the settings were")
     then = found[0].snapshot.facts.get("settings")
-    if then != now:
-        return Check(name, "failed", f"settings {now} are not those of {found[0].path.name} ({then})")
-    return Check(name, "ok", f"settings {now}, as the checkpoint has them")
+    if then not in known:
+        return Check(name, "failed", f"settings {known[0]} are not those of {found[0].path.name} ({then})")
+    return Check(name, "ok", f"settings {then}, as the checkpoint has them")
 
 
 def _metrics(folder: RunFolder, found: list[_Replayable]) -> Check:

@@ -2,22 +2,25 @@
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from counterpoint.cli.arguments import add_looking, look_from, subject_from
 from counterpoint.cli.parsers import Parser, add_subject
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.shown import shown_lines
 
 PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
 # Settings of `evaluate`: names that commas separate, and single values.
 LISTS = ("metrics", "protocol", "layers", "corruptions", "selection")
 SINGLE = (
-    "k", "temperature", "similarity", "weighting", "inverse_penalty", "severities", "reference", "selection_step",
-    "rank_on", "out",
+    "k", "temperature", "similarity", "weighting", "inverse_penalty", "absent_classes", "severities", "reference",
+    "selection_step", "rank_on", "out",
 )  # fmt: skip
 TEACH = """Evaluate a run, an encoder from elsewhere or a file of features on labelled samples: weighted kNN and a
 linear probe on the representation and the embedding, beside raw input (PCA) and the untrained encoder on the same
-split, with 95 % intervals.
+split, with 95 % intervals. Of a folder with several seeds (train --seeds) each run is evaluated, and mean, deviation
+and Student's interval over the seeds are printed.
 
 examples:
   counterpoint evaluate runs/ncl
@@ -56,6 +59,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--similarity", help="by which neighbours are near: cosine (default) or euclidean")
     parser.add_argument("--weighting", help="of their votes: exp (default), uniform or inverse")
     parser.add_argument("--inverse-penalty", type=float, help="C of the linear probe's squared penalty (default 0.1)")
+    parser.add_argument("--absent-classes", help="queries of classes that the bank lacks: refuse (default) or exclude")
     parser.add_argument(
         "--layers",
         metavar="NAMES",
@@ -99,18 +103,25 @@ def add_flags(parser: Parser) -> None:
 
 def run(flags: argparse.Namespace) -> int:
     """Evaluate, and print the table."""
-    subject = subject_from(flags)
-    from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
+    seeds = None if flags.subject is None or flags.encoder is not None else RunFolder(Path(flags.subject))
+    subject = None if seeds is not None and seeds.holds_seeds else subject_from(flags)
+    asked = {
+        "data": flags.data,
+        "labels": flags.labels,
+        "test_data": flags.test_data,
+        "test_labels": flags.test_labels,
+        **look_from(flags),
+        **_given(flags),
+        "quiet": flags.quiet,
+    }
+    if seeds is not None and subject is None:
+        from counterpoint.runs.seed_evaluation import evaluate_seeds  # deferred: loads torch and scikit-learn
 
-    evaluation = evaluate(
-        subject,
-        data=flags.data,
-        labels=flags.labels,
-        test_data=flags.test_data,
-        test_labels=flags.test_labels,
-        **{**look_from(flags), **_given(flags)},
-        quiet=flags.quiet,
-    )
+        evaluation = evaluate_seeds(seeds.path, **asked)
+    else:
+        from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
+
+        evaluation = evaluate(subject, **asked)
     print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else shown_lines(evaluation))
     return 0
 

@@ -4,19 +4,25 @@ import argparse
 from pathlib import Path
 
 from counterpoint.cli.parsers import Parser, add_run, print_folder
-from counterpoint.core.rundir import open_run
+from counterpoint.core.rundir import RunFolder, open_run
 
-PLACE, SUMMARY = 20, "continue an interrupted run"
+PLACE, SUMMARY = 20, "continue an interrupted run, or any run to more epochs"
 TEACH = """Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,
 as if it had never stopped (same machine, same number of threads).
 
-example:
-  counterpoint resume runs/ncl"""
+With --epochs any run goes on to so many in all, a finished one, too. Weights and optimiser go on as they are; the
+learning rate follows its schedule over the new number from there on, and the run records that it was continued.
+Of a folder with several seeds (train --seeds) all runs go on that are not finished.
+
+examples:
+  counterpoint resume runs/ncl
+  counterpoint resume runs/ncl --epochs 200"""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
     add_run(parser)
+    parser.add_argument("--epochs", type=int, metavar="X", help="how many there shall be in all (default: as planned)")
     parser.add_argument(
         "--allow-changed", action="store_true", help="go on where something was changed that touches no weight"
     )
@@ -24,8 +30,15 @@ def add_flags(parser: Parser) -> None:
 
 def run(flags: argparse.Namespace) -> int:
     """Go on, and name the run folder."""
-    open_run(Path(flags.run), needs_status=False)
+    folder = RunFolder(Path(flags.run))
+    how = {"epochs": flags.epochs, "allow_changed": flags.allow_changed, "quiet": flags.quiet}
+    if folder.holds_seeds:
+        from counterpoint.runs.seeds import resume_seeds  # deferred: loads torch
+
+        print_folder(resume_seeds(folder, **how).path)
+        return 0
+    open_run(folder.path, needs_status=False)
     from counterpoint.runs.training import resume  # deferred: loads torch
 
-    print_folder(resume(flags.run, allow_changed=flags.allow_changed, quiet=flags.quiet).path)
+    print_folder(resume(folder.path, **how).path)
     return 0

@@ -20,6 +20,7 @@ examples:
   counterpoint train --data photos/ --encoder resnet18 --epochs 100
   counterpoint train --data vectors.npy --views.noise 0.1 --seed 1
   counterpoint train --config run.yaml --seed 1
+  counterpoint train --config run.yaml --seeds 5
   torchrun --nproc-per-node 2 -m counterpoint train --config run.yaml
 
 Every setting has a flag; what is left at auto is chosen for the data and written, with its reason, to
@@ -34,6 +35,9 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--allow-changed", action="store_true", help="with --resume: take over changed settings that touch no weight"
     )
+    parser.add_argument(
+        "--seeds", type=int, metavar="N", help="train N runs, of --seed and those after it, in seed-* folders of --out"
+    )
     add_settings(parser)
 
 
@@ -42,15 +46,14 @@ def run(flags: argparse.Namespace) -> int:
     asked = settings_from(flags, flags.config)
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.runs.given import Given  # deferred: loads torch
+
+    how = {"resume": flags.resume, "overwrite": flags.overwrite, "allow_changed": flags.allow_changed}
+    if flags.seeds is not None:
+        from counterpoint.runs.seeds import train_seeds  # deferred: loads torch
+
+        print_folder(train_seeds(asked, Given(), flags.seeds, reporter=Reporter(quiet=flags.quiet), **how).path)
+        return 0
     from counterpoint.runs.training import train_from  # deferred: loads torch
 
-    made = train_from(
-        asked,
-        Given(),
-        reporter=Reporter(quiet=flags.quiet),
-        resume=flags.resume,
-        overwrite=flags.overwrite,
-        allow_changed=flags.allow_changed,
-    )
-    print_folder(made.path)
+    print_folder(train_from(asked, Given(), reporter=Reporter(quiet=flags.quiet), **how).path)
     return 0

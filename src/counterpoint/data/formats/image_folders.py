@@ -245,7 +245,9 @@ def _text(path: Path) -> str:
 
 CATALOGUE: Mapping[str, NamedSource] = {
     "tiny-imagenet": NamedSource(
-        "110,000 photographs of 64 x 64 pixels in 200 classes, and 10,000 without labels", open_tiny_imagenet
+        "110,000 photographs of 64 x 64 pixels in 200 classes, and 10,000 without labels",
+        open_tiny_imagenet,
+        test_split="val",  # the labels of its test part were never published
     ),
 }
 FORMS = (

@@ -34,6 +34,8 @@ STL10_PARTS: Mapping[str, tuple[str, ...]] = {
     "unlabeled": ("unlabeled",),
     "train+unlabeled": ("train", "unlabeled"),
 }
+NUM_FOLDS, FOLD_SIZE = 10, 1_000
+FOLDS = {f"fold-{number}": number for number in range(NUM_FOLDS)}  # labelled samples of train, the protocol's banks
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ def find_stl10(root: Path, split: str, hint: str) -> RawSet:
     """
     folder = first_folder(root, (STL10_FOLDER,), hint)
     names = names_in(folder / "class_names.txt", hint, NUM_CLASSES)
+    if split in FOLDS:
+        train = _plane_file(folder / "train_X.bin", hint)
+        labels = _stl10_labels(folder / "train_y.bin", train.num_images, hint)
+        fold = _fold(folder / "fold_indices.txt", FOLDS[split], train.num_images, hint)
+        return RawSet(PlaneStore((train,)).fetch(fold.tolist()).numpy(), labels[fold], names)
     files, numbers = [], []
     for part in STL10_PARTS[split]:
         file = _plane_file(folder / f"{part}_X.bin", hint)
@@ -102,6 +109,24 @@ def find_stl10(root: Path, split: str, hint: str) -> RawSet:
         else:
             numbers.append(_stl10_labels(folder / f"{part}_y.bin", file.num_images, hint))
     return RawSet(PlaneStore(tuple(files)), np.concatenate(numbers), names)
+
+
+def _fold(path: Path, number: int, num_images: int, hint: str) -> np.ndarray:
+    """Positions of one fold's samples in ``train``; the file has a line for each fold, and counts from 0."""
+    lines = [line.split() for line in read_bytes(path, hint).decode("ascii", errors="replace").splitlines()]
+    lines = [line for line in lines if line]
+    if len(lines) != NUM_FOLDS:
+        raise DataError(f"{path} must have a line for each of {NUM_FOLDS} folds, got {len(lines)}")
+    wrong = [word for word in lines[number] if not (word.isascii() and word.isdigit() and len(word) < 10)]
+    if wrong:
+        raise DataError(f"{path}: line {number + 1} must hold whole numbers, got {wrong[0]!r}")
+    fold = np.array(lines[number], dtype=np.int64)
+    if fold.max() >= num_images or len(np.unique(fold)) < len(fold):
+        raise DataError(
+            f"{path}: line {number + 1} must name images 0 to {num_images - 1} of train, each once; the largest of its "
+            f"{len(fold)} numbers is {fold.max()}"
+        )
+    return fold
 
 
 def _plane_file(path: Path, hint: str) -> PlaneFile:
@@ -127,11 +152,13 @@ def _stl10_labels(path: Path, num_images: int, hint: str) -> np.ndarray:
 
 CATALOGUE: Mapping[str, NamedSource] = {
     "stl10": NamedSource(
-        "13,000 photographs of 96 x 96 pixels in 10 classes, and 100,000 without labels (coates2011)",
+        "13,000 photographs of 96 x 96 pixels in 10 classes, and 100,000 without labels (coates2011); fold-0 to fold-9 "
+        "are its labelled folds",
         PublishedSet(
             "stl10",
             "STL10(ROOT, download=True)",
-            {"train": 5_000, "test": 8_000, "unlabeled": 100_000, "train+unlabeled": 105_000},
+            {"train": 5_000, "test": 8_000, "unlabeled": 100_000, "train+unlabeled": 105_000}
+            | dict.fromkeys(FOLDS, FOLD_SIZE),
             find_stl10,
         ).open,
     ),

@@ -1,0 +1,128 @@
+"""More epochs for a run: what is refused, what is recorded, and what becomes of what was known of the earlier encoder.
+
+The run's record comes first: once ``run.json`` lists a continuation, the run goes on to its epochs, wherever the
+process that wrote it was killed. Settings and checkpoints may lag behind that list, and are read with it
+(``runs.repair``).
+"""
+
+import contextlib
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+from counterpoint.core import __version__
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.run_records import Continuation, read_record
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build
+from counterpoint.engine.checkpoint import Position, newest_memory
+from counterpoint.engine.schedules import Schedule
+
+CONTINUATIONS = "continuations"  # in run.json, and in what checkpoints say of the run
+
+
+def further_epochs(folder: RunFolder, settings: TrainSettings, epochs: int | None) -> Continuation | None:
+    """What is to be recorded where a run goes on to another number of epochs; None where it is the same.
+
+    Args:
+        folder: the run, which this process holds.
+        settings: its own.
+        epochs: how many there shall be in all; None for as many as it has.
+
+    Raises:
+        UsageError: the run has more already.
+    """
+    planned = int(settings.epochs)
+    if epochs is None or epochs == planned:
+        return None
+    build(TrainSettings, {"epochs": epochs}, "resume")
+    memory = newest_memory(folder.checkpoints)
+    position = Position(0, 0, 0) if memory is None else memory.position
+    num_begun = position.epoch + (position.batch > 0)
+    if epochs < num_begun:
+        raise UsageError(
+            f"epochs must be at least {num_begun}, as many as {folder.path} has begun, got {epochs}; what was trained "
+            "cannot be taken back"
+        )
+    return Continuation(
+        from_epoch=position.epoch,
+        from_step=position.step,
+        planned=planned,
+        to_epoch=epochs,
+        version=__version__,
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def continuations_of(folder: RunFolder) -> tuple[Continuation, ...]:
+    """The continuations of a run, oldest first: from ``run.json``, or where that is damaged from a checkpoint."""
+    with contextlib.suppress(RunError):
+        return folder.read_status().continuations
+    memory = newest_memory(folder.checkpoints)
+    kept = [] if memory is None else memory.facts.get(CONTINUATIONS, [])
+    return tuple(read_record(Continuation, values, f"{folder.checkpoints}: {CONTINUATIONS}") for values in kept)
+
+
+def continue_run(folder: RunFolder, further: Continuation) -> None:
+    """Record that a run goes on; from here on it is not finished.
+
+    Args:
+        folder: the run, which this process holds, with a sound ``run.json``.
+        further: how far it goes.
+    """
+    # What they say of steps after a checkpoint was taken at rates of the earlier schedule: nothing to compare with.
+    for path in folder.checkpoints.glob("after-*.json"):
+        path.unlink()
+    known = [*folder.read_status().continuations, further]
+    folder.update_status(status="interrupted", continuations=[each.written() for each in known])
+
+
+def told(further: Continuation, schedule: Schedule) -> str:
+    """What a continuation is, in one line."""
+    rate = schedule(min(further.from_step, schedule.num_steps))
+    return (
+        f"goes on from epoch {further.from_epoch} to {further.to_epoch} (it was to have {further.planned}); the "
+        f"learning rate follows its schedule over all {further.to_epoch} from here on, and begins with {rate:.1e}"
+    )
+
+
+def reason_of(known: Sequence[Continuation]) -> str:
+    """Why a run has the epochs that it has."""
+    parts = [f"to {each.to_epoch} from epoch {each.from_epoch} on" for each in known]
+    return (
+        f"continued: {known[0].planned} at first, {', '.join(parts)}; each time the schedule is laid over all of them"
+    )
+
+
+def keep_earlier(folder: RunFolder, earlier: int | None, num_epochs: int) -> Path | None:
+    """Put the encoder of an earlier end of a run, and what was found out about it, into a folder of its own.
+
+    Args:
+        folder: the run, about to hold what belongs to other epochs.
+        earlier: epochs of what it holds; None if it has not come to an end yet.
+        num_epochs: epochs of what it will hold.
+
+    Returns:
+        The folder; None where there is nothing to put there.
+
+    Raises:
+        RunError: the disk refuses.
+    """
+    results = (folder.evaluation, folder.other_evaluations, folder.findings, folder.arrays, folder.report)
+    weights = (folder.second.path, folder.classifier_weights, folder.classifier_card, folder.weights)
+    # The card last: with it all are there.
+    found = [path for path in (*results, *weights, folder.encoder_card) if path.exists()]
+    if earlier is None or earlier == num_epochs or not found:
+        return None
+    aside = folder.of_epochs(earlier)
+    if aside.encoder_card.exists():  # killed after this was done: what stands there now is of the new encoder
+        return None
+    try:
+        aside.path.mkdir(exist_ok=True)
+        for path in found:
+            if not (aside.path / path.name).exists():
+                path.rename(aside.path / path.name)
+    except OSError as error:
+        raise RunError(f"cannot write {aside.path}: {error.strerror or error}") from None
+    return aside.path

@@ -1,0 +1,202 @@
+"""Evaluate the runs of several seeds, and say of each figure its mean, deviation and interval over the seeds."""
+
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.metric import is_apart, metric_under
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Split, read_record
+from counterpoint.core.rundir import RunFolder, SeedRuns
+from counterpoint.core.shown import shown
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
+from counterpoint.evaluation.outcome import CATALOGUE, LEAST_WIDTH
+from counterpoint.evaluation.protocol import evaluate
+from counterpoint.evaluation.scoring import t_interval
+from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.runs.changes import HARMLESS, differing_settings
+
+
+@dataclass(frozen=True)
+class SeedRow:
+    """One figure over the seeds.
+
+    Attributes:
+        features: what it is a figure of.
+        protocol: the metric.
+        settings: of the metric, those that all runs have alike.
+        values: of each run, in the order of the seeds.
+        mean: of the values.
+        deviation: theirs (divided by their number less 1); None of one value.
+        low: end of Student's 95 % interval; None where the values do not scatter, as without training.
+        high: its other end.
+    """
+
+    features: str
+    protocol: str
+    settings: Mapping[str, Any]
+    values: tuple[float, ...]
+    mean: float
+    deviation: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def mean_row(self) -> EvaluationRow:
+        """As a row of one evaluation has it."""
+        return EvaluationRow(features=self.features, protocol=self.protocol, settings=self.settings, accuracy=self.mean)
+
+    def __str__(self) -> str:
+        return self.line(LEAST_WIDTH)
+
+    def line(self, width: int) -> str:
+        """A line of a table whose protocols take so many places."""
+        metric = metric_under(CATALOGUE, self.protocol)
+        assert metric is not None
+        ends = [metric.written(end) for end in (self.low, self.high) if end is not None]
+        deviation = "" if self.deviation is None else metric.written(self.deviation)
+        figures = f"{metric.written(self.mean):>9}{deviation:>11}   {' to '.join(ends)}"
+        return f"{self.features:<22}{self.protocol:<{width}}{figures}".rstrip()
+
+
+@dataclass(frozen=True)
+class SeedEvaluation:
+    """The figures of several seeds, all on the same queries.
+
+    Attributes:
+        name: of their folder.
+        seeds: theirs.
+        rows: the figures that all runs have.
+        split: which samples they are about.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    rows: tuple[SeedRow, ...]
+    split: Split
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as in ``evaluation.json`` beside ``seeds.json``."""
+        return {"seeds": list(self.seeds), "split": self.split.written(), "rows": [asdict(row) for row in self.rows]}
+
+    def __str__(self) -> str:
+        split = self.split
+        counts = f"{split.num_queries} queries, {split.num_bank} labelled samples, {split.num_classes} classes"
+        seeds = ", ".join(map(str, self.seeds))
+        head = f"{shown(self.name)}, seeds {seeds}, on {shown(split.source)}: {counts} ({split.how})"
+        # Under corruptions and along curves: means alone, in tables of their own.
+        plain, apart = [], []
+        for row in self.rows:
+            (apart if is_apart(row.protocol) else plain).append(row)
+        width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in plain)])
+        titles = f"{'features':<22}{'protocol':<{width}}{'mean':>9}{'deviation':>11}   95 % interval over seeds"
+        means = [row.mean_row for row in apart]
+        lines = [row.line(width) for row in plain]
+        return "\n".join([head, titles, *lines, *corruption_lines(means), *curve_lines(means)])
+
+
+def evaluate_seeds(
+    runs: SeedRuns | str | Path, *, out: str | Path | None = None, quiet: bool = False, **asked: Any
+) -> SeedEvaluation:
+    """Evaluate the run of each seed, and average over them.
+
+    Args:
+        runs: what ``cp.train(..., seeds=5)`` returns, or the folder.
+        out: a JSON file to write instead of the usual one.
+        quiet: show no progress.
+        asked: as ``evaluate`` takes it: data, labels, test_data, test_labels, metrics, k, ...
+
+    Returns:
+        Mean, deviation and interval of each figure; also written beside ``seeds.json``, to the file of the name that
+        ``evaluate`` gives each run's own. Figures of earlier evaluations on the same queries stay in that file.
+
+    Raises:
+        RunError: no such folder, a run that is not finished, or runs that differ in more than the seed.
+        DataError: as ``evaluate`` raises it, and where the runs were asked about other queries.
+        UsageError: as ``evaluate`` raises it.
+    """
+    folder = RunFolder(runs.path if isinstance(runs, SeedRuns) else Path(runs))
+    if not folder.holds_seeds:
+        raise RunError(f"{folder.path} does not hold runs of several seeds; `counterpoint train --seeds 5` makes them")
+    if out is not None and Path(out).suffix != ".json":
+        raise UsageError(f"out must end in .json, got {out}")
+    seeds = folder.read_seeds().seeds
+    known = {seed: folder.of_seed(seed) for seed in seeds}
+    _check_finished(folder, known)
+    _check_alike(known)
+    handed = {run.path: run for run in runs.runs} if isinstance(runs, SeedRuns) else {}
+    reporter, found = Reporter(quiet=quiet), []
+    for number, run in enumerate(known.values(), start=1):
+        reporter.say(f"{run.path}, {number} of {len(seeds)}")
+        found.append(evaluate(handed.get(run.path, run.path), quiet=quiet, **asked))
+    if len({evaluation.split["query_fingerprint"] for evaluation in found}) > 1:
+        raise UsageError(
+            f"the runs in {folder.path} were asked about different queries; evaluate again on data that stay"
+        )
+    paths = [evaluation.path for evaluation in found if evaluation.path is not None]
+    target = folder.path / paths[0].relative_to(known[seeds[0]].path) if out is None else Path(out)
+    target.parent.mkdir(exist_ok=True)
+    written = [read_record(EvaluationRecord, read_sealed(path), str(path)) for path in paths]
+    write_sealed(target, _over_seeds(folder, seeds, written).to_dict())
+    told = [read_record(EvaluationRecord, evaluation.to_dict(), str(evaluation.path)) for evaluation in found]
+    return _over_seeds(folder, seeds, told)
+
+
+def _check_finished(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
+    """Require that every seed has its encoder."""
+    states = {seed: run.read_status().status if run.path.exists() else "not begun" for seed, run in runs.items()}
+    open_ones = [f"seed {seed} {state}" for seed, state in states.items() if state != "finished"]
+    if open_ones:
+        raise RunError(
+            f"{folder.path} is not finished ({', '.join(open_ones[:5])}); go on with: counterpoint resume "
+            f"{shlex.quote(str(folder.path))}"
+        )
+
+
+def _check_alike(runs: Mapping[int, RunFolder]) -> None:
+    """Require that nothing but the seed tells the runs apart that a weight depends on."""
+    first, *others = runs.values()
+    own = read_resolved(first).model_dump(mode="json")
+    for other in others:
+        differing = differing_settings(own, read_resolved(other).model_dump(mode="json")).keys() - HARMLESS - {"seed"}
+        if differing:
+            raise RunError(
+                f"{first.path} and {other.path} differ in {', '.join(sorted(differing))}, so that no mean tells "
+                "anything; compare them one by one (counterpoint compare)"
+            )
+
+
+def _over_seeds(folder: RunFolder, seeds: Sequence[int], records: Sequence[EvaluationRecord]) -> SeedEvaluation:
+    """Average the figures that all runs have."""
+    rows = []
+    for first in records[0].rows:
+        alike = [row for record in records if (row := record.row(first.features, first.protocol))]
+        if len(alike) == len(records) and all(row.figure is not None for row in alike):
+            rows.append(_row(alike))
+    return SeedEvaluation(folder.path.resolve().name, tuple(seeds), tuple(rows), records[0].split)
+
+
+def _row(alike: Sequence[EvaluationRow]) -> SeedRow:
+    """One figure over the seeds."""
+    values, first = tuple(float(row.figure or 0.0) for row in alike), alike[0]
+    found = t_interval(values)
+    has_scatter = len(set(values)) > 1
+    return SeedRow(
+        features=first.features,
+        protocol=first.protocol,
+        settings={
+            name: value
+            for name, value in first.settings.items()
+            if all(row.settings.get(name) == value for row in alike)
+        },
+        values=values,
+        mean=found.value,
+        deviation=statistics.stdev(values) if len(values) > 1 else None,
+        low=found.low if has_scatter else None,
+        high=found.high if has_scatter else None,
+    )

@@ -1,0 +1,58 @@
+"""The settings of a run as files: what was asked for, and what has an effect; written when it begins or is changed."""
+
+import contextlib
+from collections.abc import Sequence
+
+from counterpoint.core.errors import CounterpointError, UsageError
+from counterpoint.core.files import sealed_text, write_text
+from counterpoint.core.run_records import Continuation, RunStatus
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import as_yaml, dump_yaml, read_yaml_mapping
+from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.runs.continuation import reason_of
+from counterpoint.runs.effects import without_idle
+from counterpoint.runs.resolve import Resolution
+
+
+def describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution, status: RunStatus) -> None:
+    """Write what is known of a run before the first step."""
+    write_text(folder.config, sealed_text(as_yaml(settings, only_set=True)))
+    _write_resolved(folder, resolution)
+    folder.write_status(status)
+
+
+def keep_changes(
+    folder: RunFolder, settings: TrainSettings, resolution: Resolution, known: Sequence[Continuation]
+) -> None:
+    """Write what the user has asked for or allowed since the run began, and settings that cannot be read any more.
+
+    Args:
+        folder: the run, which goes on.
+        settings: with which it does.
+        resolution: of these settings.
+        known: its continuations.
+    """
+    if known:
+        resolution.reasons["epochs"] = reason_of(known)
+    try:
+        is_kept = settings == read_resolved(folder)
+    except CounterpointError:
+        is_kept = False
+    if not is_kept:
+        _write_resolved(folder, resolution)
+    with contextlib.suppress(UsageError):  # config.yaml is missing or damaged, and nothing depends on it
+        asked = read_yaml_mapping(folder.config)
+        if known and asked.get("epochs") != settings.epochs:
+            text = dump_yaml({**asked, "epochs": settings.epochs})
+            write_text(folder.config, sealed_text(f"# epochs: {reason_of(known)}\n{text}"))
+
+
+def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
+    """Write every setting that has an effect; reasons that are known from before are kept."""
+    resolved = without_idle(resolution.settings, resolution.idle)
+    reasons = resolution.reasons
+    with contextlib.suppress(UsageError):  # there is none yet, or none that can be read
+        # A setting that is filled in already gives no reason when the run goes on.
+        reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
+    write_text(folder.resolved, sealed_text(dump_yaml({**resolved, "reasons": reasons})))
