@@ -38,15 +38,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--metrics", metavar="NAMES", default="", help="of `counterpoint list metrics`, separated by commas; or all"
     )
-    parser.add_argument("--k", type=int, default=20, help="neighbours that vote in kNN (default 20)")
-    parser.add_argument(
-        "--temperature", type=float, default=0.1, help="of the kNN vote: small trusts only the nearest (default 0.1)"
-    )
-    parser.add_argument("--similarity", default="cosine", help="by which neighbours are near: cosine or euclidean")
-    parser.add_argument("--weighting", default="exp", help="of their votes: exp (default), uniform or inverse")
-    parser.add_argument(
-        "--inverse-penalty", type=float, default=0.1, help="C of the linear probe's squared penalty (default 0.1)"
-    )
+    _add_votes(parser)
     parser.add_argument(
         "--absent-classes", default="refuse", help="queries of classes that the bank lacks: refuse (default) or exclude"
     )
@@ -91,6 +83,19 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--out", metavar="FILE", help="JSON file to write (default: by what is evaluated)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
+
+
+def _add_votes(parser: Parser) -> None:
+    """Add the settings of votes and probes."""
+    parser.add_argument("--k", type=int, default=20, help="neighbours that vote in kNN (default 20)")
+    parser.add_argument(
+        "--temperature", type=float, default=0.1, help="of the kNN vote: small trusts only the nearest (default 0.1)"
+    )
+    parser.add_argument("--similarity", default="cosine", help="by which neighbours are near: cosine or euclidean")
+    parser.add_argument("--weighting", default="exp", help="of their votes: exp (default), uniform or inverse")
+    parser.add_argument(
+        "--inverse-penalty", type=float, default=0.1, help="C of the linear probe's squared penalty (default 0.1)"
+    )
 
 
 def run(flags: argparse.Namespace) -> int:
