@@ -52,14 +52,7 @@ def add_flags(parser: Parser) -> None:
         default="",
         help="of `counterpoint list protocols`, as published tables were measured; or all that apply",
     )
-    parser.add_argument("--k", type=int, help="neighbours that vote in kNN (default 20)")
-    parser.add_argument(
-        "--temperature", type=float, help="of the kNN vote: small trusts only the nearest (default 0.1)"
-    )
-    parser.add_argument("--similarity", help="by which neighbours are near: cosine (default) or euclidean")
-    parser.add_argument("--weighting", help="of their votes: exp (default), uniform or inverse")
-    parser.add_argument("--inverse-penalty", type=float, help="C of the linear probe's squared penalty (default 0.1)")
-    parser.add_argument("--absent-classes", help="queries of classes that the bank lacks: refuse (default) or exclude")
+    _add_votes(parser)
     parser.add_argument(
         "--layers",
         metavar="NAMES",
@@ -99,6 +92,18 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--out", metavar="FILE", help="JSON file to write (default: by what is evaluated)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
+
+
+def _add_votes(parser: Parser) -> None:
+    """Add the settings of votes and probes, and who is asked."""
+    parser.add_argument("--k", type=int, help="neighbours that vote in kNN (default 20)")
+    parser.add_argument(
+        "--temperature", type=float, help="of the kNN vote: small trusts only the nearest (default 0.1)"
+    )
+    parser.add_argument("--similarity", help="by which neighbours are near: cosine (default) or euclidean")
+    parser.add_argument("--weighting", help="of their votes: exp (default), uniform or inverse")
+    parser.add_argument("--inverse-penalty", type=float, help="C of the linear probe's squared penalty (default 0.1)")
+    parser.add_argument("--absent-classes", help="queries of classes that the bank lacks: refuse (default) or exclude")
 
 
 def run(flags: argparse.Namespace) -> int:
