@@ -169,7 +169,7 @@ def _is_sound(folder: Path, name: str) -> bool:
     """Whether an array is there, as it was written."""
     try:
         return read_sealed(_seal(folder, name), must_be_sealed=True).get("hash") == _content_hash(_file(folder, name))
-    except (RunError, OSError, ValueError):
+    except (RunError, OSError, ValueError, EOFError):  # of an empty file NumPy raises the last
         return False
 
 
@@ -185,10 +185,9 @@ def _content_hash(path: Path) -> str:
 
 
 def _opened(path: Path) -> Tensor | StoredRows | np.ndarray:
-    """An array, in memory if it is small."""
-    if path.stat().st_size > IN_MEMORY:
-        return StoredRows(path)
-    return _as_rows(np.load(path))
+    """An array; features stay on disk if they are large."""
+    array = np.load(path, mmap_mode="r")
+    return StoredRows(path) if array.dtype == np.float32 and array.nbytes > IN_MEMORY else _as_rows(np.array(array))
 
 
 def _as_rows(array: np.ndarray) -> Tensor | np.ndarray:

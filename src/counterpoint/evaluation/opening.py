@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, to_samples
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.own_parts import CUSTOM, is_origin
 from counterpoint.core.settings import LookSettings, SourceSettings
@@ -237,8 +237,9 @@ def _checked(path: Path) -> StoredRows:
     try:
         rows = StoredRows(path)
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
+        raise DataError(f"{path} cannot be read: {first_line(error)}") from None
     for part in row_slices(len(rows), 1 << 14):
         if not bool((is_finite := torch.isfinite(rows[part]).all(dim=1)).all()):
-            raise DataError(f"{path} must be finite, but row {part.start + int(is_finite.int().argmin())} is not")
+            row = part.start + int(is_finite.int().argmin())
+            raise DataError(f"{path} must be finite and of a size that float32 holds, but row {row} is not")
     return rows
