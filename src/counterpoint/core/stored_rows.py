@@ -82,7 +82,7 @@ class StoredRows:
 
     def _read(self, values: np.ndarray, place: int) -> None:
         """Fill an array with rows of the file, from a place on."""
-        content, offset = values.reshape(-1).view(np.uint8), self._start + place * self._width * self._dtype.itemsize
+        content, offset = _bytes(values), self._start + place * self._width * self._dtype.itemsize
         while len(content):
             done = os.preadv(self._handle, [content.data], offset)
             if done == 0:
@@ -113,6 +113,11 @@ class ChangedRows:
 
 Rows = Tensor | StoredRows
 ReadRows = Rows | ChangedRows
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array in C order."""
+    return array.reshape(-1).view(np.uint8)
 
 
 def whole(rows: ReadRows) -> Tensor:
@@ -153,9 +158,9 @@ def new_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Iterator[Callab
         stream.flush()
 
         def write(first: int, part: np.ndarray) -> None:
-            content, offset = np.ascontiguousarray(part, dtype).data.cast("B"), start + first * row_bytes
-            while content:
-                done = os.pwrite(stream.fileno(), content, offset)
+            content, offset = _bytes(np.ascontiguousarray(part, dtype)), start + first * row_bytes
+            while len(content):
+                done = os.pwrite(stream.fileno(), content.data, offset)
                 content, offset = content[done:], offset + done
 
         yield write

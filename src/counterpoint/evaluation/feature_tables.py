@@ -115,7 +115,8 @@ def stored_or_computed(
     if missing:
         _compute_into(target, missing, num_rows, compute)
         _prune(base, keep=target)
-    os.utime(target)  # used now
+    with contextlib.suppress(OSError):  # another user's
+        os.utime(target)  # used now
     return {name: _opened(_file(target, name)) for name in names}
 
 
@@ -136,9 +137,12 @@ def _compute_into(
             seal = {"hash": _content_hash(_file(made, name))}
             os.replace(_file(made, name), _file(target, name))
             write_sealed(_seal(target, name), seal)
-    except OSError as error:
+    except (OSError, RunError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
         raise RunError(
-            f"cannot keep features in {target.parent}: {error.strerror or error}; set COUNTERPOINT_CACHE to a folder "
+            f"cannot keep features in {target.parent}: {cause.strerror or cause}; set COUNTERPOINT_CACHE to a folder "
             "with room, or give --no-cache"
         ) from None
     finally:
