@@ -23,9 +23,8 @@ def averaged(clusters: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFold
     engine = {"keep": 9, "average": 0.5, "checkpoint_every": 1}
     path = tmp_path_factory.mktemp("kept") / "run"
     shape = {"epochs": 3, "batch_size": 16, "projector": {"features": 8}, "source": {"holdout": 0.1}}
-    return cp.train(
-        data=clusters.data, labels=clusters.labels, **shape, engine=engine, quiet=True, out=str(path)
-    ).folder
+    known = {"data": clusters.data, "labels": clusters.labels, "quiet": True}
+    return cp.train(**known, **shape, engine=engine, out=str(path)).folder
 
 
 def test_all_steps_or_one(averaged: RunFolder) -> None:
@@ -68,8 +67,9 @@ def test_weights_are_the_average_and_the_given_encoder_stays(averaged: RunFolder
     assert not torch.equal(states[8], states[12])
 
 
-def test_each_checkpoint_is_evaluated_and_the_run_keeps_its_record(averaged: RunFolder) -> None:
-    found = cp.evaluate(averaged.path, checkpoint="all", layers=("representation",), metrics=("knn",), quiet=True)
+def test_each_checkpoint_is_evaluated_and_the_run_keeps_its_record(averaged: RunFolder, clusters: Any) -> None:
+    known = {"data": clusters.data, "labels": clusters.labels, "quiet": True, "k": 5}
+    found = cp.evaluate(averaged.path, checkpoint="all", layers=("representation",), metrics=("knn",), **known)
     names = [row.features for row in found.rows]
     assert names[:4] == [f"representation at step {step}" for step in STEPS]
     assert not averaged.evaluation.exists()
@@ -77,11 +77,11 @@ def test_each_checkpoint_is_evaluated_and_the_run_keeps_its_record(averaged: Run
 
 @pytest.mark.parametrize("ask", [cp.diagnose, lambda run, **known: cp.embed(run, out="t.csv", **known)])
 def test_where_one_is_meant_all_are_refused(
-    ask: Callable[..., Any], averaged: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[..., Any], averaged: RunFolder, clusters: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="checkpoint must be one here; steps that are kept: 0, 4, 8, 12"):
-        ask(averaged.path, checkpoint="all", quiet=True)
+        ask(averaged.path, data=clusters.data, checkpoint="all", quiet=True)
     assert list(tmp_path.iterdir()) == []
 
 

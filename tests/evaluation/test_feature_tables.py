@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,18 +141,26 @@ def test_without_a_folder_that_can_be_written_it_works_all_the_same(
     assert list(tmp_path.rglob("*.npy")) == []
 
 
+REMOVE = shutil.rmtree
+
+
+def on_a_good_disk(disk: FailingDisk, path: Path, **known: Any) -> None:
+    disk.first = 0
+    REMOVE(path, **known)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_disk_that_refuses_is_told_in_one_line_and_leaves_nothing(
     fault: str, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work.tables("a", "xy")
-    number, remove = 1, shutil.rmtree
+    number = 1
     while True:
         disk = FailingDisk(FAULTS[fault], first=number, is_lasting=False)
         with monkeypatch.context() as patch:
             disk.install(patch)
             # What removes folders closes them twice where the system reports an error.
-            patch.setattr(shutil, "rmtree", lambda path, **known: (setattr(disk, "first", 0), remove(path, **known)))
+            patch.setattr(shutil, "rmtree", partial(on_a_good_disk, disk))
             try:
                 stored_or_computed(f"new {number}", ["xyz"], NUM_ROWS, work)
             except RunError as error:

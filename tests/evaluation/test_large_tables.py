@@ -135,7 +135,7 @@ def test_features_too_large_for_the_memory_are_read_from_the_cache(
             "float32 holds, but row 9 is not",
         ),
         (lambda array: array[:, 0], r"big\.npy .*\(n, d\)"),
-        (lambda array: np.asfortranarray(array), r"big\.npy .* in C order"),
+        (np.asfortranarray, r"big\.npy .* in C order"),
     ],
     ids=["nan", "beyond float32", "one axis", "columns first"],
 )

@@ -153,7 +153,7 @@ BAD: dict[str, tuple[Any, Mapping[str, Any], list[str]]] = {
     "no labels": (draw()[0], {}, ["features has no labels", "--labels"]),
     "nan": (with_value(np.nan), {"labels": draw()[1]}, ["sample 7 holds NaN"]),
     "beyond float32": (with_value(1e300), {"labels": draw()[1]}, ["sample 7 holds 1e+300"]),
-    "one axis": (np.ones(5), {"labels": [0] * 5}, ["vectors of shape (samples, features)", "(5,)"]),
+    "one axis": (np.ones(5), {"labels": [0] * 5}, ["features must hold samples: (n, d)", "(5,)"]),
     "text": (np.array([["a"]]), {"labels": [0]}, ["features"]),
     "too few labels": (draw()[0], {"labels": [0, 1]}, ["60 samples", "(2,)"]),
     "one class": (draw()[0], {"labels": [3] * 60}, ["1 classes", "at least 2"]),
@@ -233,7 +233,7 @@ def test_a_module_by_the_name_of_what_makes_it(tmp_path: Path, monkeypatch: pyte
 def test_a_name_of_ours_has_its_untrained_self_beside_it() -> None:
     vectors, labels = draw()
     found = evaluated("mlp", data=vectors, labels=labels, k=5, metrics=("knn",))
-    assert [row.features for row in found.rows] == ["representation", "untrained encoder", "input PCA"]
+    assert [row.features for row in found.rows] == ["representation", "untrained encoder", "input (PCA)"]
     assert Path("evaluations").is_dir()
 
 
