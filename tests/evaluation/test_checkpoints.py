@@ -22,7 +22,7 @@ def averaged(clusters: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFold
     """Three epochs of four steps, each kept."""
     engine = {"keep": 9, "average": 0.5, "checkpoint_every": 1}
     path = tmp_path_factory.mktemp("kept") / "run"
-    shape = {"epochs": 3, "batch_size": 16, "projector": {"features": 8}, "source": {"holdout": 0.1}}
+    shape = {"epochs": 3, "batch_size": 15, "projector": {"features": 8}, "source": {"holdout": 0.2}}
     known = {"data": clusters.data, "labels": clusters.labels, "quiet": True}
     return cp.train(**known, **shape, engine=engine, out=str(path)).folder
 

@@ -119,7 +119,7 @@ def _open_foreign(encoder: str | nn.Module, samples: Samples, look: LookSettings
     """An encoder from elsewhere with its samples, a share of which is held out."""
     labels = samples.labels
     if samples.data is None:
-        raise UsageError("an encoder from elsewhere has no samples of its own; give --data")
+        raise UsageError("an encoder from elsewhere has no samples of its own; give --data (of embed: SAMPLES)")
     asked = {**SourceSettings().model_dump(), **look.part}
     # Random weights are of no size; those of a file were trained at some.
     if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:
