@@ -107,7 +107,7 @@ def features_beside_pass(*, is_quick: bool) -> bool:
     pictures = np.random.default_rng(0).integers(0, 256, (num_pictures, 3, side, side), dtype=np.uint8)
     subject = open_subject(network, Samples(pictures), EvaluationSettings(device="cpu"), Reporter(quiet=True))
     encoder, found = subject.encoder, {}
-    prepared = encoder.prepare(torch.from_numpy(pictures))
+    prepared = encoder.prepare(subject.source.store.fetch(range(len(subject.source))))
 
     def bare() -> None:
         found["bare pass"] = torch.cat([encoder.backbone(part) for part in prepared.split(PIECE)])
