@@ -209,7 +209,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "embed another kind of data": ("-q embed run vectors.npy --out new.csv", ["images", "(60, 5)"]),
     "embed missing data": ("embed run nowhere --out new.csv", ["no such file or folder", "nowhere"]),
     # encoders from elsewhere, and features
-    **{f"{line}: {fault}": (line, complaints) for fault, (lines, complaints) in LOOKING.items() for line in each(lines)},
+    **{f"{line}: {fault}": (line, said) for fault, (lines, said) in LOOKING.items() for line in each(lines)},
     "evaluate a run and an encoder": ("evaluate run --encoder mlp", ["one of them only"]),
     "evaluate features without labels": ("-q evaluate vectors.npy", ["vectors.npy has no labels"]),
     "evaluate features of another kind": ("-q evaluate notes.md", ["notes.md is neither a run"]),

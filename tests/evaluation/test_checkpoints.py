@@ -49,7 +49,7 @@ def test_of_a_run_without_checkpoints_none_is_named(tmp_path: Path) -> None:
 def test_weights_are_the_average_and_the_given_encoder_stays(averaged: RunFolder) -> None:
     last = load_encoder(averaged)
     before = {name: value.clone() for name, value in last.state_dict().items()}
-    states = {}
+    states, names = {}, list[str]()
     for step in STEPS:
         found = encoder_at(averaged, last, step).state_dict()
         path = averaged.checkpoints / f"step-{step:08d}"

@@ -135,7 +135,8 @@ def test_a_layer_that_no_sample_passes_is_named() -> None:
     encoder = vectors(nn.Identity())
     unused = nn.Module()
     unused.add_module("head", nn.Linear(6, 2))
-    encoder.backbone[0].add_module("unused", unused)
+    first = encoder.backbone.get_submodule("0")
+    first.add_module("unused", unused)
     with pytest.raises(UsageError, match=r"layer 0\.unused\.head is not used"):
         read(encoder, draw(3, 6), ["0.unused.head"])
 

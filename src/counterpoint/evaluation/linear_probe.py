@@ -35,9 +35,7 @@ class Scaling:
     def __call__(self, x_ND: Tensor) -> Tensor:
         """Features with the mean subtracted, divided by the deviation."""
         # In place: rows on disk pass here at every step of a search, and new memory costs as much as the division.
-        return rowwise(
-            lambda rows_ND: (rows_ND.double() - self.mean_D).div_(self.deviation_D).to(rows_ND.dtype), x_ND
-        )
+        return rowwise(lambda rows_ND: (rows_ND.double() - self.mean_D).div_(self.deviation_D).to(rows_ND.dtype), x_ND)
 
     def of_rows(self, rows_ND: Rows) -> ReadRows:
         """The same of rows that may lie on disk, which are then scaled each time that they are read."""
