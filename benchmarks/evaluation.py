@@ -4,6 +4,8 @@
     python benchmarks/evaluation.py --beside-load  # also beside a busy process and beside a two-thread torch program
     python benchmarks/evaluation.py --classifiers  # instead: kNN and linear probe, beside faiss, lightly and others
     python benchmarks/evaluation.py --tables       # instead: retrieval, MIG, SEPIN of large tables; about 10 minutes
+    python benchmarks/evaluation.py --large        # instead: a table of 1,000,000 x 512 on disk, within 2 GiB
+    python benchmarks/evaluation.py --features     # instead: features of 10,000 pictures beside the bare pass
     python benchmarks/evaluation.py --quick        # seconds; shows that everything runs, not how fast
 
 The encoder is a small network of our own whose representation has 256 or 1024 dimensions, trained for one epoch. Each
@@ -19,6 +21,7 @@ from pathlib import Path
 
 from beside_load import IDLE, LOADS, calls_of, compare
 from classifier_peers import FULL, QUICK, compare_classifiers
+from large_features import features_beside_pass, large_table
 from loaded_evaluation import HOLDOUT, LABELS, OURS, PEER, Pictures, pictures, small_network
 from result_tables import heading
 from table_metrics import cases, measured
@@ -38,6 +41,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--beside-load", action="store_true", help="first call and median beside other work")
     parser.add_argument("--classifiers", action="store_true", help="kNN and linear probe alone, on drawn features")
     parser.add_argument("--tables", action="store_true", help="instead metrics of large tables beside other libraries")
+    parser.add_argument("--large", action="store_true", help="instead a table on disk, with its peak memory")
+    parser.add_argument("--features", action="store_true", help="instead features of pictures beside the bare pass")
     parser.add_argument("--quick", action="store_true", help="few pictures, dimensions and calls, as a smoke test")
     return parser.parse_args(words)
 
@@ -80,6 +85,10 @@ def main(words: Sequence[str]) -> int:
         return int(not compare_classifiers(QUICK if arguments.quick else FULL))
     if arguments.tables:
         return int(tables(is_quick=arguments.quick))
+    if arguments.large:
+        return int(large_table(is_quick=arguments.quick))
+    if arguments.features:
+        return int(features_beside_pass(is_quick=arguments.quick))
     has_failed = False
     for width in widths:
         with tempfile.TemporaryDirectory() as folder:

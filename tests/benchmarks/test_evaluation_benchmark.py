@@ -4,10 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import large_features
 import pytest
 import torch
 from beside_load import Calls
 from classifier_peers import QUICK, Drawn, difference, draw, installed
+from large_features import Used
 from loaded_evaluation import OURS, PEER
 from table_metrics import OURS as TABLES_OURS
 from table_metrics import Case, measured
@@ -41,6 +43,41 @@ def test_the_quick_run_of_tables_agrees_with_its_peers() -> None:
     timed = [row[0] for row in rows if row[1][0].isdigit()]
     assert timed.count(TABLES_OURS) == len(titles)
     assert "scikit-learn, pair by pair" in timed
+
+
+@pytest.mark.thorough
+def test_the_quick_run_of_a_large_table_tells_its_memory() -> None:
+    words = [sys.executable, str(COMMAND), "--large", "--quick"]
+    finished = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "### evaluate 5,000 x 32 on disk (1 MiB), 2,000 queries" in finished.stdout
+    assert "linear probe" in finished.stdout
+    assert "At most 2,048 MiB: met." in finished.stdout
+    row = finished.stdout.split("| --- | --- |")[1].split("|")
+    assert 50 < float(row[2].replace(",", "")) < 2048
+
+
+@pytest.mark.thorough
+def test_the_quick_run_of_features_agrees_with_the_bare_pass() -> None:
+    words = [sys.executable, str(COMMAND), "--features", "--quick"]
+    finished = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "### features of 300 pictures of 8 px through convnet" in finished.stdout
+    assert "| bare pass |" in finished.stdout
+
+
+def test_a_table_that_takes_too_much_memory_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(large_features, "write_table", lambda folder, *_: (folder / "bank.npy").touch())
+    for used, is_met in (
+        (Used(0, 1.0, 2048.0, ""), True),
+        (Used(0, 1.0, 2049.0, ""), False),
+        (Used(2, 1, 9, ""), False),
+    ):
+        monkeypatch.setattr(large_features, "evaluate_table", lambda folder, used=used: used)
+        assert evaluation.main(["--large", "--quick"]) == int(not is_met)
+        assert f"At most 2,048 MiB: {'met' if is_met else 'missed'}." in capsys.readouterr().out
 
 
 def test_a_figure_that_differs_is_named_and_not_timed() -> None:

@@ -26,7 +26,9 @@ def write_world(folder: Path) -> None:
     np.save(folder / "huge.npy", np.where(np.arange(60) == 7, 1e300, 0.5)[:, None] * np.ones(5))
     np.save(folder / "vanishing.npy", np.full((60, 5), 1e-300))
     np.save(folder / "bright.npy", np.full((60, 8, 8), 3.0))
+    np.save(folder / "wide.npy", rng.normal(size=(60, 6)))
     np.save(folder / "labels59.npy", labels[:59])
+    np.save(folder / "labels60.npy", labels)
     np.save(folder / "pickled.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
     np.savez(folder / "short.npz", images=images, labels=labels[:59])
     np.savez(folder / "odd.npz", pictures=images)
@@ -73,6 +75,24 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+VERBS = {"evaluate": ("--data", ""), "diagnose": ("--data", ""), "embed": ("", "--out new.csv")}  # data, and the rest
+LOOKING: dict[str, tuple[str, list[str]]] = {
+    "neither run nor encoder": ("VERB OUT", ["give a run folder, a file of features, or --encoder NAME"]),
+    "no samples": ("VERB --encoder mlp OUT", ["has no samples of its own", "--data", "SAMPLES"]),
+    "samples of another kind": ("-q VERB --encoder convnet DATA vectors.npy OUT", ["takes images"]),
+    "a checkpoint of no run": ("-q VERB --encoder mlp DATA vectors.npy --checkpoint 3 OUT", ["goes with a run"]),
+    "a mean too long": ("-q VERB --encoder mlp DATA vectors.npy --mean 0,1 OUT", ["mean must be 5 numbers, got 2"]),
+    "weights of a run": ("-q VERB run --weights x.pth OUT", ["weights goes with an encoder from elsewhere"]),
+    "a checkpoint that is not kept": ("-q VERB run --checkpoint 77 OUT", ["checkpoint 77 is not kept"]),
+}
+
+
+def each(line: str) -> list[str]:
+    """A line for each of the verbs that look at samples."""
+    return [line.replace("VERB", verb).replace("DATA", data).replace("OUT", out) for verb, (data, out) in VERBS.items()]
+
+
+ENCODER, LABELS = ["--encoder", "mlp"], ["--labels", "labels60.npy", "-q", "--out"]
 OPENERS = ("resume RUN", "evaluate RUN", "diagnose RUN", "embed RUN --out new.csv", "report RUN")
 TRAIN = "train --data images.npz --out new --epochs 1 --batch-size 16"
 CASES: dict[str, tuple[str, list[str]]] = {
@@ -188,6 +208,17 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "embed another layer": ("embed run --out new.csv --layer embeding", ["unknown layer", "did you mean 'embedding'"]),
     "embed another kind of data": ("-q embed run vectors.npy --out new.csv", ["images", "(60, 5)"]),
     "embed missing data": ("embed run nowhere --out new.csv", ["no such file or folder", "nowhere"]),
+    # encoders from elsewhere, and features
+    **{f"{line}: {fault}": (line, said) for fault, (lines, said) in LOOKING.items() for line in each(lines)},
+    "evaluate a run and an encoder": ("evaluate run --encoder mlp", ["one of them only"]),
+    "evaluate features without labels": ("-q evaluate vectors.npy", ["vectors.npy has no labels"]),
+    "evaluate features of another kind": ("-q evaluate notes.md", ["notes.md is neither a run"]),
+    "evaluate features of pictures": ("-q evaluate plain.npy", ["plain.npy must hold vectors (n, d)"]),
+    "evaluate features and data": ("-q evaluate vectors.npy --data digits", ["data goes with an encoder"]),
+    "evaluate features beside others": (
+        "-q evaluate vectors.npy --labels labels60.npy --test-data wide.npy --test-labels labels60.npy",
+        ["wide.npy has 6 features and vectors.npy 5"],
+    ),
     "preview without data": ("preview --out new.png", ["no data"]),
     "preview of vectors": ("preview --data vectors.npy --out new.png", ["preview draws images"]),
     "preview into another format": ("preview --data images.npz --out new.jpg", ["must end in .png"]),
@@ -258,6 +289,17 @@ def test_the_world_is_sound(world: Path, monkeypatch: pytest.MonkeyPatch, capsys
         "train": lambda out: [*TRAIN.replace("new", str(out / "new")).split(), "-q"],
         "folder": lambda out: ["train", "--data", "photos", "--out", str(out / "other"), "--epochs", "1", "-q"],
         "evaluate": lambda out: ["evaluate", "run", "-q"],
+        "evaluate features": lambda out: ["evaluate", "vectors.npy", *LABELS, str(out / "features.json")],
+        "evaluate an encoder": lambda out: [
+            "evaluate",
+            *ENCODER,
+            "--data",
+            "vectors.npy",
+            *LABELS,
+            str(out / "e.json"),
+        ],
+        "diagnose an encoder": lambda out: ["diagnose", *ENCODER, "--data", "vectors.npy", "-q"],
+        "embed by an encoder": lambda out: ["embed", *ENCODER, "vectors.npy", "-q", "--out", str(out / "e.csv")],
         "diagnose": lambda out: ["diagnose", "vectors.npy", "-q"],
         "embed": lambda out: ["embed", "run", "--out", str(out / "new.csv"), "-q"],
         "preview": lambda out: ["preview", "--data", "images.npz", "--out", str(out / "new.png"), "-q"],

@@ -3,8 +3,9 @@
 # N rows, D columns
 
 import io
-import mmap
+import itertools
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoint.core.errors import DataError
+
 
 class StoredRows:
     """Float32 rows of a ``.npy`` file; what was read stays in no memory but the system's own cache of files.
@@ -21,6 +24,10 @@ class StoredRows:
     Args:
         path: an array (n, d) of numbers in C order.
         positions: rows to take, in this order; None takes all.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds something else.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "rows.npy"
@@ -33,31 +40,54 @@ class StoredRows:
 
     def __init__(self, path: Path, positions: Tensor | None = None) -> None:
         self.path = path
-        self._array: np.memmap = np.load(path, mmap_mode="r")  # a mapping: nothing is read yet
+        # A mapping: the header is read, and no row. Rows are not read through it, as pages of a mapping count as memory
+        # of this process: every 200th row of a table would bring in nearly all of it.
+        array = np.load(path, mmap_mode="r")
+        is_table = isinstance(array, np.memmap) and array.ndim == 2 and array.dtype.kind in "fiu" and array.size > 0
+        if not is_table or not array.flags.c_contiguous:
+            raise ValueError("it must hold numbers of shape (n, d) in C order, as numpy.save writes them")
+        self._dtype, self._start, self._num_rows, self._width = array.dtype, array.offset, *array.shape
         self._positions = None if positions is None else positions.numpy()
+        self._handle = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._handle)
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
-        return (len(self), self._array.shape[1])
+        return (len(self), self._width)
 
     def __len__(self) -> int:
         """N."""
-        return len(self._array) if self._positions is None else len(self._positions)
+        return self._num_rows if self._positions is None else len(self._positions)
 
     def __getitem__(self, rows: slice) -> Tensor:
-        """Some rows, in memory."""
-        chosen = rows if self._positions is None else self._positions[rows]
-        values = np.array(self._array[chosen], dtype=np.float32)
-        # Else every page that was read would count as this process's memory.
-        mapping: mmap.mmap = self._array._mmap  # pyright: ignore[reportAttributeAccessIssue]
-        mapping.madvise(mmap.MADV_DONTNEED)
-        return torch.from_numpy(values)
+        """Some rows, in memory; any number of threads may read.
+
+        Raises:
+            DataError: the file ends before they do.
+        """
+        places = np.arange(*rows.indices(len(self))) if self._positions is None else self._positions[rows]
+        values = np.empty((len(places), self._width), self._dtype)
+        # Rows that follow each other in the file are read at once.
+        begins = np.flatnonzero(np.diff(places, prepend=places[:1] - 2) != 1)
+        for first, end in itertools.pairwise([*begins.tolist(), len(places)]):
+            self._read(values[first:end], int(places[first]))
+        with np.errstate(over="ignore"):  # of float64: what float32 does not hold is infinite
+            return torch.from_numpy(values.astype(np.float32, copy=False))
 
     def take(self, positions: Tensor) -> "StoredRows":
         """The rows at some positions; nothing is read."""
         of_file = positions if self._positions is None else torch.from_numpy(self._positions)[positions]
         return StoredRows(self.path, of_file)
+
+    def _read(self, values: np.ndarray, place: int) -> None:
+        """Fill an array with rows of the file, from a place on."""
+        content, offset = _bytes(values), self._start + place * self._width * self._dtype.itemsize
+        while len(content):
+            done = os.preadv(self._handle, [content.data], offset)
+            if done == 0:
+                raise DataError(f"{self.path} ends early: it was changed while it was read")
+            content, offset = content[done:], offset + done
 
 
 class ChangedRows:
@@ -83,6 +113,11 @@ class ChangedRows:
 
 Rows = Tensor | StoredRows
 ReadRows = Rows | ChangedRows
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array in C order."""
+    return array.reshape(-1).view(np.uint8)
 
 
 def whole(rows: ReadRows) -> Tensor:
@@ -123,9 +158,9 @@ def new_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Iterator[Callab
         stream.flush()
 
         def write(first: int, part: np.ndarray) -> None:
-            content, offset = np.ascontiguousarray(part, dtype).data.cast("B"), start + first * row_bytes
-            while content:
-                done = os.pwrite(stream.fileno(), content, offset)
+            content, offset = _bytes(np.ascontiguousarray(part, dtype)), start + first * row_bytes
+            while len(content):
+                done = os.pwrite(stream.fileno(), content.data, offset)
                 content, offset = content[done:], offset + done
 
         yield write

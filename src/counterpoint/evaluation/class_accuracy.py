@@ -83,6 +83,7 @@ METRICS = (
         is_higher_better=True,
         wording="the mean over [{classes} ]classes of what the vote of the nearest samples gets right",
         leads="is ahead",
+        in_parts=True,
         on_request=True,
     ),
     Metric(
@@ -100,6 +101,7 @@ METRICS = (
         is_higher_better=True,
         wording="the mean over [{classes} ]classes of what a linear classifier gets right",
         leads="is ahead",
+        in_parts=True,
         on_request=True,
     ),
     Metric(
@@ -118,6 +120,7 @@ METRICS = (
         wording="the mean over[ {classes}] classes with more than 100 labelled samples of what a linear classifier "
         "gets right",
         leads="is ahead",
+        in_parts=True,
         on_request=True,
     ),
     Metric(
@@ -136,6 +139,7 @@ METRICS = (
         wording="the mean over[ {classes}] classes with 20 to 100 labelled samples of what a linear classifier "
         "gets right",
         leads="is ahead",
+        in_parts=True,
         on_request=True,
     ),
     Metric(
@@ -154,6 +158,7 @@ METRICS = (
         wording="the mean over[ {classes}] classes with fewer than 20 labelled samples of what a linear classifier "
         "gets right",
         leads="is ahead",
+        in_parts=True,
         on_request=True,
     ),
 )

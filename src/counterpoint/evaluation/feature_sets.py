@@ -163,9 +163,8 @@ def _with_classes(
 
 def _as_they_are(source: Source) -> Features:
     """Features that need no encoder, on disk if they lie there."""
-    store = source.store
-    rows = store.rows if isinstance(store, RowsStore) else store.fetch(range(len(source)))
-    return Features({REPRESENTATION: rows}, content_hashes(rows))
+    assert isinstance(source.store, RowsStore)
+    return Features({REPRESENTATION: source.store.rows}, content_hashes(source.store.rows))
 
 
 def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[FeatureSet]:

@@ -115,7 +115,8 @@ def stored_or_computed(
     if missing:
         _compute_into(target, missing, num_rows, compute)
         _prune(base, keep=target)
-    os.utime(target)  # used now
+    with contextlib.suppress(OSError):  # another user's
+        os.utime(target)  # used now
     return {name: _opened(_file(target, name)) for name in names}
 
 
@@ -136,9 +137,12 @@ def _compute_into(
             seal = {"hash": _content_hash(_file(made, name))}
             os.replace(_file(made, name), _file(target, name))
             write_sealed(_seal(target, name), seal)
-    except OSError as error:
+    except (OSError, RunError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
         raise RunError(
-            f"cannot keep features in {target.parent}: {error.strerror or error}; set COUNTERPOINT_CACHE to a folder "
+            f"cannot keep features in {target.parent}: {cause.strerror or cause}; set COUNTERPOINT_CACHE to a folder "
             "with room, or give --no-cache"
         ) from None
     finally:
@@ -169,7 +173,7 @@ def _is_sound(folder: Path, name: str) -> bool:
     """Whether an array is there, as it was written."""
     try:
         return read_sealed(_seal(folder, name), must_be_sealed=True).get("hash") == _content_hash(_file(folder, name))
-    except (RunError, OSError, ValueError):
+    except (RunError, OSError, ValueError, EOFError):  # of an empty file NumPy raises the last
         return False
 
 
@@ -185,10 +189,9 @@ def _content_hash(path: Path) -> str:
 
 
 def _opened(path: Path) -> Tensor | StoredRows | np.ndarray:
-    """An array, in memory if it is small."""
-    if path.stat().st_size > IN_MEMORY:
-        return StoredRows(path)
-    return _as_rows(np.load(path))
+    """An array; features stay on disk if they are large."""
+    array = np.load(path, mmap_mode="r")
+    return StoredRows(path) if array.dtype == np.float32 and array.nbytes > IN_MEMORY else _as_rows(np.array(array))
 
 
 def _as_rows(array: np.ndarray) -> Tensor | np.ndarray:

@@ -11,6 +11,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_choice, check_positive
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric
+from counterpoint.core.stored_rows import Rows
 from counterpoint.evaluation.nearest import QUERY_CHUNK, SIMILARITIES, nearest
 from counterpoint.evaluation.scoring import Labelled, Score, accuracy, check_known
 
@@ -71,7 +72,7 @@ class Vote:
         return settings if self.weighting == "exp" else {**settings, "weighting": self.weighting}
 
 
-def knn_predict(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, vote: Vote | None = None) -> Tensor:
+def knn_predict(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor, vote: Vote | None = None) -> Tensor:
     r"""Predict a class for each query by a weighted vote of its nearest bank samples.
 
     .. math:: \hat y(q) = \arg\max_c \sum_{i \in \mathrm{kNN}(q)} [y_i = c]\, w(q, b_i)
@@ -82,7 +83,7 @@ def knn_predict(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, vote: Vot
     wins.
 
     Args:
-        bank_ND: features of labelled samples.
+        bank_ND: features of labelled samples, in memory or on disk.
         labels_N: their classes, int64, from 0.
         queries_QD: features to classify.
         vote: None for k = 20, cosine, exp(cos / 0.1).
@@ -161,6 +162,7 @@ METRICS = (
         "exp(similarity / {temperature})]",
         headline="representation",
         leads="is ahead",
+        in_parts=True,
     ),
     Metric(
         name="knn-20",
@@ -178,6 +180,7 @@ METRICS = (
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
         "exp(similarity / {temperature})]",
         leads="is ahead",
+        in_parts=True,
         on_request=True,
     ),
     Metric(
@@ -196,6 +199,7 @@ METRICS = (
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
         "exp(similarity / {temperature})]",
         leads="is ahead",
+        in_parts=True,
         on_request=True,
     ),
 )

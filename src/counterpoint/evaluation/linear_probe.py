@@ -12,6 +12,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_positive
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import rowwise
+from counterpoint.core.stored_rows import ChangedRows, ReadRows, Rows, row_slices
 from counterpoint.core.thread_parts import in_order
 from counterpoint.evaluation.scoring import INVERSE_PENALTY, Labelled, Score, accuracy, check_bank, check_queries
 from counterpoint.evaluation.softmax_regression import Fit, Problem, fit
@@ -33,7 +34,12 @@ class Scaling:
 
     def __call__(self, x_ND: Tensor) -> Tensor:
         """Features with the mean subtracted, divided by the deviation."""
-        return rowwise(lambda rows_ND: ((rows_ND.double() - self.mean_D) / self.deviation_D).to(rows_ND.dtype), x_ND)
+        # In place: rows on disk pass here at every step of a search, and new memory costs as much as the division.
+        return rowwise(lambda rows_ND: (rows_ND.double() - self.mean_D).div_(self.deviation_D).to(rows_ND.dtype), x_ND)
+
+    def of_rows(self, rows_ND: Rows) -> ReadRows:
+        """The same of rows that may lie on disk, which are then scaled each time that they are read."""
+        return self(rows_ND) if isinstance(rows_ND, Tensor) else ChangedRows(rows_ND, self)
 
 
 @dataclass(frozen=True)
@@ -41,15 +47,15 @@ class Prepared:
     """Features as a classifier takes them.
 
     Attributes:
-        bank_ND: of labelled samples.
+        bank_ND: of labelled samples; those of rows on disk are computed each time that they are read.
         queries_QD: of those that are asked about.
     """
 
-    bank_ND: Tensor
+    bank_ND: ReadRows
     queries_QD: Tensor
 
 
-def fit_scaling(bank_ND: Tensor) -> Scaling:
+def fit_scaling(bank_ND: Rows) -> Scaling:
     """Mean and standard deviation of the labelled samples.
 
     >>> fit_scaling(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))(torch.tensor([[4.0, 7.0]]))
@@ -63,20 +69,20 @@ def fit_scaling(bank_ND: Tensor) -> Scaling:
     return Scaling(mean_D, deviation_D)
 
 
-def standardise(bank_ND: Tensor, queries_QD: Tensor) -> Prepared:
+def standardise(bank_ND: Rows, queries_QD: Tensor) -> Prepared:
     """Subtract the labelled samples' mean and divide by their standard deviation; a constant feature becomes 0."""
     scaling = fit_scaling(bank_ND)
-    return Prepared(scaling(bank_ND), scaling(queries_QD))
+    return Prepared(scaling.of_rows(bank_ND), scaling(queries_QD))
 
 
-def _column_means(x_ND: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+def _column_means(x_ND: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Mean over the rows of a function of them, in float64."""
     total_D = torch.zeros(x_ND.shape[1], dtype=torch.float64)
 
-    def add(_: Tensor, part_D: Tensor) -> None:
+    def add(_: slice, part_D: Tensor) -> None:
         total_D.add_(part_D)
 
-    in_order(x_ND.split(ROWS), lambda rows_ND: function(rows_ND.double()).sum(dim=0), add)
+    in_order(row_slices(len(x_ND), ROWS), lambda own: function(x_ND[own].double()).sum(dim=0), add)
     return total_D / len(x_ND)
 
 
@@ -116,7 +122,7 @@ class Probe:
         return self.classes_C[self.found.predict(self.scaling(queries_QD))]
 
 
-def fit_probe(bank_ND: Tensor, labels_N: Tensor, *, inverse_penalty: float = INVERSE_PENALTY) -> Probe:
+def fit_probe(bank_ND: Rows, labels_N: Tensor, *, inverse_penalty: float = INVERSE_PENALTY) -> Probe:
     """Fit to labelled features.
 
     Features are standardised by the labelled samples' mean and deviation. The loss is the one of
@@ -124,7 +130,7 @@ def fit_probe(bank_ND: Tensor, labels_N: Tensor, *, inverse_penalty: float = INV
     learning rate is to be tuned.
 
     Args:
-        bank_ND: features of labelled samples.
+        bank_ND: features of labelled samples, in memory or on disk.
         labels_N: their classes, whole numbers.
         inverse_penalty: C > 0 of the squared penalty on the weights.
 
@@ -139,7 +145,7 @@ def fit_probe(bank_ND: Tensor, labels_N: Tensor, *, inverse_penalty: float = INV
     check_positive(inverse_penalty, "inverse_penalty")
     classes_C, class_N = numbered(labels_N)
     scaling = fit_scaling(bank_ND)
-    return Probe(classes_C, scaling, fit(Problem(scaling(bank_ND), class_N, inverse_penalty)))
+    return Probe(classes_C, scaling, fit(Problem(scaling.of_rows(bank_ND), class_N, inverse_penalty)))
 
 
 def probe_of(known: Labelled) -> Probe:
@@ -179,5 +185,6 @@ METRICS = (
         wording="a linear classifier fitted to the frozen vectors of the bank names each query",
         headline="representation",
         leads="is ahead",
+        in_parts=True,
     ),
 )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import rowwise, unit_rows
+from counterpoint.core.stored_rows import Rows
 from counterpoint.core.thread_parts import side_by_side
 
 SIMILARITIES = ("cosine", "euclidean")
@@ -32,7 +33,7 @@ class Neighbours:
 
 
 @torch.no_grad()
-def nearest(bank_ND: Tensor, queries_QD: Tensor, k: int, *, similarity: str = "cosine") -> Neighbours:
+def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cosine") -> Neighbours:
     r"""Find the k bank samples that are most similar to each query.
 
     .. math:: s(q, b) = \frac{\langle q, b \rangle}{|q| |b|} \text{ (cosine)}, \quad
@@ -43,7 +44,7 @@ def nearest(bank_ND: Tensor, queries_QD: Tensor, k: int, *, similarity: str = "c
     where they are so as computed; those of copies of one sample always are.
 
     Args:
-        bank_ND: finite features to choose from.
+        bank_ND: finite features to choose from, which are read a block at a time.
         queries_QD: finite features to search for, as many each.
         k: neighbours, 1 <= k <= n.
         similarity: ``cosine`` or ``euclidean``.

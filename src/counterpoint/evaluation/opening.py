@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, to_samples
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.own_parts import CUSTOM, is_origin
 from counterpoint.core.settings import LookSettings, SourceSettings
-from counterpoint.core.stored_rows import StoredRows, row_slices
+from counterpoint.core.stored_rows import StoredRows, row_slices, taken
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.order import split_source
-from counterpoint.data.parts import of_classes
-from counterpoint.data.source import Source, source_of
+from counterpoint.data.parts import ChosenStore, of_classes
+from counterpoint.data.source import Source, fingerprint, source_of
 from counterpoint.data.sources import ALL, open_source
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.placement import place
@@ -123,7 +123,7 @@ def _open_foreign(encoder: str | nn.Module, samples: Samples, look: LookSettings
     """An encoder from elsewhere with its samples, a share of which is held out."""
     labels = samples.labels
     if samples.data is None:
-        raise UsageError("an encoder from elsewhere has no samples of its own; give --data")
+        raise UsageError("an encoder from elsewhere has no samples of its own; give --data (of embed: SAMPLES)")
     asked = {**SourceSettings().model_dump(), **look.part}
     # Random weights are of no size; those of a file were trained at some.
     if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:
@@ -211,11 +211,15 @@ def _features_source(features: Any, labels: Any, classes: str | None) -> Source:
         table = features if isinstance(features, Table) else None
         vectors = to_samples(features if table is None else table.vectors, "vectors", name="features")
         rows, names, own = (vectors, (), None) if table is None else (vectors, table.names, table.labels)
-        name, digest = FEATURES, str(hash(vectors.numpy().tobytes()))
+        name, digest = FEATURES, fingerprint([vectors.numpy()], None)
     names = tuple(names) or tuple(map(str, range(len(rows))))
     found = _labels(labels, names, own)
     source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
-    return source if classes is None else of_classes(source, [each.strip() for each in classes.split(",")])
+    if classes is None:
+        return source
+    chosen = of_classes(source, [each.strip() for each in classes.split(",")])
+    assert isinstance(chosen.store, ChosenStore)
+    return replace(chosen, store=RowsStore(taken(rows, torch.tensor(chosen.store.positions))))
 
 
 def _held(table: Table) -> tuple[Tensor, tuple[str, ...], Sequence[str | None] | None]:
@@ -241,8 +245,9 @@ def _checked(path: Path) -> StoredRows:
     try:
         rows = StoredRows(path)
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
+        raise DataError(f"{path} cannot be read: {first_line(error)}") from None
     for part in row_slices(len(rows), 1 << 14):
         if not bool((is_finite := torch.isfinite(rows[part]).all(dim=1)).all()):
-            raise DataError(f"{path} must be finite, but row {part.start + int(is_finite.int().argmin())} is not")
+            row = part.start + int(is_finite.int().argmin())
+            raise DataError(f"{path} must be finite and of a size that float32 holds, but row {row} is not")
     return rows

@@ -12,6 +12,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import rowwise, unit_rows
+from counterpoint.core.stored_rows import whole
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.data.order import random_order
 from counterpoint.engine.optimisers import LARS
@@ -119,12 +120,13 @@ def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: R
     predicted = []
     with one_thread():  # steps are small: with more threads they would wait for each other
         features = recipe.prepared(bank_ND, queries_QD)
+        x_ND = whole(features.bank_ND)  # samples come in random order
         drawn = recipe.first_weights(len(classes_C), bank_ND.shape[1], seed)
         weight_CD, intercept_C = (part.to(bank_ND.dtype) for part in drawn)
         optimiser = recipe.optimiser(weight_CD, intercept_C)
 
         def descend(place_B: Tensor, rate: float) -> None:
-            x_BD = features.bank_ND[place_B]
+            x_BD = x_ND[place_B]
             logits_CB = torch.addmm(intercept_C[:, None], weight_CD, x_BD.T)
             error_CB = errors(logits_CB.softmax(dim=0), class_N[None, place_B]) / len(place_B)
             weight_CD.grad, intercept_C.grad = error_CB @ x_BD, error_CB.sum(dim=1)

@@ -16,6 +16,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.run_records import packed_hits
+from counterpoint.core.stored_rows import Rows
 
 INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
 
@@ -42,7 +43,7 @@ class Labelled:
     """Features with their classes, and the settings of votes and probes.
 
     Attributes:
-        bank_ND: features of labelled samples.
+        bank_ND: features of labelled samples; for a metric ``in_parts`` perhaps ``StoredRows``.
         labels_N: their classes, int64, from 0.
         queries_QD: features of the samples that are asked about.
         labels_Q: their classes.
@@ -76,7 +77,7 @@ class Labelled:
     once: Once = field(init=False, default_factory=Once, compare=False, repr=False)
 
 
-def check_known(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor) -> None:
+def check_known(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor) -> None:
     """Require labelled features and queries that a classifier can take.
 
     Raises:
@@ -89,9 +90,10 @@ def check_known(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor) -> None:
         raise TypeError(f"queries and bank must have the same dtype, got {queries_QD.dtype} and {bank_ND.dtype}")
 
 
-def check_bank(bank_ND: Tensor, labels_N: Tensor) -> None:
+def check_bank(bank_ND: Rows, labels_N: Tensor) -> None:
     """The part of ``check_known`` that is about the labelled samples."""
-    check_features(bank_ND, "bank", min_rows=1)
+    if isinstance(bank_ND, Tensor):  # stored rows were found finite when they were written, or their file opened
+        check_features(bank_ND, "bank", min_rows=1)
     check_labels(labels_N, len(bank_ND))
     if int(labels_N.min()) < 0:
         raise ValueError(f"labels must be >= 0, got {int(labels_N.min())}; leave samples without a label out")

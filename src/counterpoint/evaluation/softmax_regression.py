@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from counterpoint.core.stored_rows import ReadRows
 from counterpoint.core.thread_parts import in_order, one_thread
 
 OPTIMALITY = 1e-5  # Euclidean norm of the gradient at which the search ends
@@ -36,12 +37,12 @@ class Problem:
     :math:`\lambda` for the two of them.
 
     Attributes:
-        x_ND: features; sums over samples are float64, products have their precision.
+        x_ND: features, perhaps on disk; sums over samples are float64, products have their precision.
         class_N: class numbers 0 ... C-1, each of which occurs.
         inverse_penalty: C = 1 / (N lambda), as scikit-learn counts it.
     """
 
-    x_ND: Tensor
+    x_ND: ReadRows
     class_N: Tensor
     inverse_penalty: float
 

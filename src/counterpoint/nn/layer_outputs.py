@@ -79,6 +79,8 @@ class LayerReader:
             found[PROJECTED] = encoder.projector(r)
             found[SUBVECTOR] = found[PROJECTED][:, : encoder.card.d0]
             found[EMBEDDING] = encoder.output_map(found[PROJECTED])
+        if unused := [name for name in self._names if name not in found]:
+            raise UsageError(f"layer {unused[0]} is not used when samples pass the encoder; choose another one")
         return {name: found[name].float().cpu() for name in self._names}
 
     def _keep(self, name: str) -> Any:

@@ -1,0 +1,137 @@
+"""Helper of evaluation.py: a table of features too large for the memory, and what features cost beside a bare pass."""
+
+# N rows, D features
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
+from torch import Tensor
+
+from counterpoint.core.settings import EvaluationSettings
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import PIECE, extract
+from counterpoint.evaluation.opening import Samples, open_subject
+
+CLASSES, NUM_QUERIES = 10, 2000
+ROWS = 20_000  # drawn at a time
+MOST_MIB = 2048
+MOST_RATIO = 1.1
+PLAN = Plan(warm_ups=1, short_rounds=5, long_rounds=3, sample_seconds=0.0)
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a process took."""
+
+    exit_code: int
+    seconds: float
+    peak_mib: float
+    printed: str
+
+
+def write_table(folder: Path, num_rows: int, num_features: int) -> None:
+    """Classes that overlap: bank and queries with their labels; the same for the same arguments."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CLASSES, num_features)).astype(np.float32) * 0.12
+
+    def draw(labels: np.ndarray) -> np.ndarray:
+        return rng.standard_normal((len(labels), num_features), dtype=np.float32) + centres[labels]
+
+    labels, labels_Q = rng.integers(0, CLASSES, num_rows), rng.integers(0, CLASSES, NUM_QUERIES)
+    bank = np.lib.format.open_memmap(folder / "bank.npy", "w+", np.float32, (num_rows, num_features))
+    for first in range(0, num_rows, ROWS):
+        bank[first : first + ROWS] = draw(labels[first : first + ROWS])
+    bank.flush()
+    for name, array in (("labels", labels), ("queries", draw(labels_Q)), ("query-labels", labels_Q)):
+        np.save(folder / f"{name}.npy", array)
+
+
+def evaluate_table(folder: Path) -> Used:
+    """The command in a process of its own, whose greatest memory the system tells."""
+    queries = ["--test-data", "queries.npy", "--test-labels", "query-labels.npy"]
+    start, printed = time.perf_counter(), folder / "printed.txt"
+    with printed.open("w", encoding="utf-8") as stream:
+        command = [
+            sys.executable,
+            "-m",
+            "counterpoint",
+            "evaluate",
+            "bank.npy",
+            "--labels",
+            "labels.npy",
+            *queries,
+            "-q",
+        ]
+        process = subprocess.Popen(command, cwd=folder, stdout=stream, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    kib = usage.ru_maxrss / (1024 if sys.platform == "darwin" else 1)
+    return Used(process.returncode, time.perf_counter() - start, kib / 1024, printed.read_text(encoding="utf-8"))
+
+
+def large_table(*, is_quick: bool) -> bool:
+    """Print what an evaluation of a large table takes; whether it failed or took more memory than it may."""
+    num_rows, num_features = (5000, 32) if is_quick else (1_000_000, 512)
+    with tempfile.TemporaryDirectory() as name:
+        write_table(Path(name), num_rows, num_features)
+        size = (Path(name) / "bank.npy").stat().st_size / 2**20
+        used = evaluate_table(Path(name))
+    print(f"\n### evaluate {num_rows:,} x {num_features} on disk ({size:,.0f} MiB), {NUM_QUERIES:,} queries\n")
+    print("| seconds | peak MiB |\n| --- | --- |")
+    print(f"| {used.seconds:.1f} | {used.peak_mib:,.0f} |\n")
+    print(used.printed)
+    return is_missed(used.exit_code == 0 and used.peak_mib <= MOST_MIB, f"At most {MOST_MIB:,} MiB")
+
+
+def is_missed(is_met: bool, limit: str) -> bool:
+    """Print whether a limit is met."""
+    print(f"{limit}: {'met' if is_met else 'missed'}.", flush=True)
+    return not is_met
+
+
+@torch.no_grad()
+def features_beside_pass(*, is_quick: bool) -> bool:
+    """Print features of pictures beside the bare pass of the same network; whether the two differ, or it takes longer.
+
+    Pictures are drawn: no figure depends on what they show.
+    """
+    network, num_pictures, side = ("convnet", 300, 8) if is_quick else ("resnet18", 10_000, 32)
+    pictures = np.random.default_rng(0).integers(0, 256, (num_pictures, 3, side, side), dtype=np.uint8)
+    subject = open_subject(network, Samples(pictures), EvaluationSettings(device="cpu"), Reporter(quiet=True))
+    encoder, found = subject.encoder, {}
+    prepared = encoder.prepare(subject.source.store.fetch(range(len(subject.source))))
+
+    def bare() -> None:
+        found["bare pass"] = torch.cat([encoder.backbone(part) for part in prepared.split(PIECE)])
+
+    def ours() -> None:
+        found["features"] = extract(encoder, subject.source, ["representation"]).representation
+
+    seconds = take_turns({"features": ours, "bare pass": bare}, processor_seconds, PLAN)
+    ratio = paired_ratio(seconds["features"], seconds["bare pass"])
+    print(f"\n### features of {num_pictures:,} pictures of {side} px through {network}, {threads()}\n")
+    print("| | seconds | beside the bare pass |\n| --- | --- | --- |")
+    print(f"| features | {quartiles(seconds['features']).median:.2f} | {ratio.median:.2f} |")
+    print(f"| bare pass | {quartiles(seconds['bare pass']).median:.2f} | 1 |\n")
+    if not is_same(found["features"], found["bare pass"]):
+        print("both give other features", file=sys.stderr)
+        return True
+    return is_missed(ratio.median <= MOST_RATIO, f"At most {MOST_RATIO} x") and not is_quick
+
+
+def is_same(left: Tensor, right: Tensor) -> bool:
+    """Whether features are the same but for rounding."""
+    return bool(torch.allclose(left, right, rtol=1e-4, atol=1e-5))
+
+
+def threads() -> str:
+    """How many threads torch has, in words."""
+    return f"{torch.get_num_threads()} threads"

@@ -1,0 +1,159 @@
+"""A bank on disk gives the same bits as one in memory, to every metric that reads it part by part."""
+
+# N bank samples, Q queries, D features
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import counterpoint as cp
+from counterpoint.core.stored_rows import StoredRows, whole
+from counterpoint.evaluation import feature_tables, linear_probe, nearest, opening, protocol, softmax_regression
+from counterpoint.evaluation.knn import Vote
+from counterpoint.evaluation.linear_probe import fit_probe, standardise
+from counterpoint.evaluation.nearest import SIMILARITIES
+from counterpoint.evaluation.outcome import CATALOGUE
+from counterpoint.evaluation.scoring import Labelled
+
+
+def draw(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(n)
+    labels = rng.integers(0, 3, n)
+    return (rng.normal(size=(n, d)) + labels[:, None] * rng.normal(size=d)).astype(np.float32), labels
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts so small that a table of 500 rows has several."""
+    monkeypatch.setattr(nearest, "BANK_BLOCK", 96)
+    monkeypatch.setattr(linear_probe, "ROWS", 64)
+    monkeypatch.setattr(softmax_regression, "BLOCK", 64)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> StoredRows:
+    """500 rows of a file of 800, in an order of their own."""
+    np.save(tmp_path / "bank.npy", draw(800, 5)[0])
+    places = torch.randperm(800, generator=torch.Generator().manual_seed(1))[:500]
+    return StoredRows(tmp_path / "bank.npy", places)
+
+
+def test_standardised_rows_are_those_of_the_copy_in_memory(small_parts: None, table: StoredRows) -> None:
+    queries = torch.from_numpy(draw(20, 5)[0])
+    stored, held = standardise(table, queries), standardise(whole(table), queries)
+    assert isinstance(held.bank_ND, torch.Tensor)
+    assert not isinstance(stored.bank_ND, torch.Tensor)  # nothing is computed before it is read
+    assert torch.equal(whole(stored.bank_ND), held.bank_ND)
+    assert torch.equal(stored.queries_QD, held.queries_QD)
+
+
+def test_the_probes_bits_are_those_of_a_bank_in_memory(small_parts: None, table: StoredRows) -> None:
+    labels, queries = torch.from_numpy(draw(500, 5)[1]), torch.from_numpy(draw(40, 5)[0])
+    stored, held = (fit_probe(bank, labels) for bank in (table, whole(table)))
+    assert torch.equal(stored.found.weight_CD, held.found.weight_CD)
+    assert (stored.found.loss, stored.found.steps) == (held.found.loss, held.found.steps)
+    assert torch.equal(stored.predict(queries), held.predict(queries))
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_the_neighbours_bits_are_those_of_a_bank_in_memory(
+    small_parts: None, table: StoredRows, similarity: str
+) -> None:
+    queries = torch.from_numpy(draw(40, 5)[0])
+    stored, held = (nearest.nearest(bank, queries, 7, similarity=similarity) for bank in (table, whole(table)))
+    assert torch.equal(stored.similarity_QK, held.similarity_QK)
+    assert torch.equal(stored.positions_QK, held.positions_QK)
+
+
+@pytest.mark.parametrize("name", [name for name, metric in CATALOGUE.items() if metric.in_parts])
+def test_metrics_that_read_parts_never_ask_for_all(
+    name: str, small_parts: None, table: StoredRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = torch.from_numpy(draw(500, 5)[1])
+    queries, labels_Q = (torch.from_numpy(each) for each in draw(40, 5))
+    held = Labelled(whole(table), labels, queries, labels_Q, 5, 0.1)
+    expected, read = CATALOGUE[name].measure(held), StoredRows.__getitem__
+
+    def some(rows: StoredRows, part: slice) -> torch.Tensor:
+        assert len(range(*part.indices(len(rows)))) <= 96
+        return read(rows, part)
+
+    monkeypatch.setattr(StoredRows, "__getitem__", some)
+    found = CATALOGUE[name].measure(dataclasses.replace(held, bank_ND=table))
+    assert found.settings == expected.settings
+    # Of no class at all, a figure is NaN.
+    assert repr(found.outcome) == repr(expected.outcome)
+
+
+def test_those_that_read_parts_are_the_usual_ones() -> None:
+    in_parts = {name for name, metric in CATALOGUE.items() if metric.in_parts}
+    assert in_parts >= {"knn", "knn-20", "knn-200", "linear probe"}
+
+
+def test_a_file_too_large_for_the_memory_is_evaluated_as_it_would_be_there(
+    tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank, labels = draw(500, 5)
+    queries, labels_Q = draw(40, 5)
+    np.save(tmp_path / "bank.npy", bank)
+    monkeypatch.chdir(tmp_path)
+    samples = {"labels": labels, "test_data": queries, "test_labels": labels_Q, "quiet": True}
+    names = ("knn", "linear probe", "1-shot")  # the last one takes the bank as a whole
+    held = cp.evaluate("bank.npy", **samples, metrics=names)
+    monkeypatch.setattr(opening, "IN_MEMORY", 100)
+    read = []
+    monkeypatch.setattr(protocol, "whole", lambda rows: read.append(rows) or whole(rows))
+    stored = cp.evaluate("bank.npy", **samples, metrics=names)
+    assert stored.rows == held.rows
+    assert sum(isinstance(rows, StoredRows) for rows in read) == 1
+    with_classes = [cp.evaluate("bank.npy", **samples, classes="0,2").rows]
+    monkeypatch.setattr(opening, "IN_MEMORY", 1 << 20)
+    assert [cp.evaluate("bank.npy", **samples, classes="0,2").rows] == with_classes
+
+
+def test_features_too_large_for_the_memory_are_read_from_the_cache(
+    run: cp.Run, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = cp.evaluate(run, quiet=True, cache=False).rows
+    monkeypatch.setattr(feature_tables, "IN_MEMORY", 100)
+    taken = []
+    opened = feature_tables._opened
+    monkeypatch.setattr(feature_tables, "_opened", lambda path: taken.append(opened(path)) or taken[-1])
+    assert cp.evaluate(run, quiet=True).rows == held
+    assert any(isinstance(each, StoredRows) for each in taken)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda array: np.where(np.arange(len(array))[:, None] == 7, np.nan, array), "finite.* row 7 is not"),
+        (
+            lambda array: np.where(np.arange(len(array))[:, None] == 9, 1e300, array.astype(float)),
+            "float32 holds, but row 9 is not",
+        ),
+        (lambda array: array[:, 0], r"big\.npy .*\(n, d\)"),
+        (np.asfortranarray, r"big\.npy .* in C order"),
+    ],
+    ids=["nan", "beyond float32", "one axis", "columns first"],
+)
+def test_a_large_file_that_cannot_be_used_is_refused(
+    change: Callable[[np.ndarray], np.ndarray], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank, labels = draw(500, 5)
+    np.save(tmp_path / "big.npy", change(bank))
+    monkeypatch.setattr(opening, "IN_MEMORY", 100)
+    with pytest.raises(cp.DataError, match=complaint) as caught:
+        cp.evaluate(str(tmp_path / "big.npy"), labels=labels, quiet=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_votes_of_more_neighbours_than_a_block_has_rows(small_parts: None, table: StoredRows) -> None:
+    labels, queries = torch.from_numpy(draw(500, 5)[1]), torch.from_numpy(draw(10, 5)[0])
+    from_disk, held = (
+        cp.evaluation.knn.knn_predict(bank, labels, queries, Vote(k=200)) for bank in (table, whole(table))
+    )
+    assert torch.equal(from_disk, held)
