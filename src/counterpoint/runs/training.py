@@ -242,6 +242,9 @@ def _assemble(
     require_float32()
     source = open_given(settings, given, reporter, side=None if start is None else start.side)
     assembled = assemble(resolve_holdout(settings, source), source, placement, given, start)
+    if begun := assembled.start:
+        for remark in begun.remarks:
+            reporter.say(f"{begun.name}: {remark}")
     return assembled, training_job(assembled, folder)
 
 
