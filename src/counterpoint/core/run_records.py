@@ -33,6 +33,7 @@ def _figure(value: Any) -> int | float | None:
 
 
 BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")  # features that training did not make
+FEATURES = "features"  # what an evaluation calls the encoder of features that need none
 Model = TypeVar("Model", bound=BaseModel)
 Listed = Strict(False)  # of a tuple: JSON has lists only
 Figure = Annotated[float | None, PlainValidator(_figure)]
@@ -239,8 +240,9 @@ def corruption_means(rows: Iterable[EvaluationRow]) -> dict[str, dict[str, dict[
 
 
 class EvaluationRecord(Record):
-    """``evaluation.json``, and each file of ``evaluations/``."""
+    """``evaluation.json``, and each file of ``evaluations/``; ``encoder`` has the facts of one trained elsewhere."""
 
+    encoder: Mapping[str, Any] = Field(default_factory=dict)
     split: Split = Split()
     rows: Annotated[tuple[EvaluationRow, ...], Listed] = ()
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.run_records import BASELINES
+from counterpoint.core.run_records import BASELINES, FEATURES
 from counterpoint.core.settings import EvaluationSettings
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
@@ -31,7 +31,7 @@ from counterpoint.evaluation.features import (
     prepared,
     raw_chunks,
 )
-from counterpoint.evaluation.subject import FEATURES, Subject, untrained_backbone
+from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION
 from counterpoint.nn.trained import Encoder
 

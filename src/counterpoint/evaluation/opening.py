@@ -12,6 +12,7 @@ from counterpoint.core.array_layout import Kind, to_samples
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import sha256_of
 from counterpoint.core.own_parts import CUSTOM, is_origin
+from counterpoint.core.run_records import FEATURES
 from counterpoint.core.settings import LookSettings, SourceSettings
 from counterpoint.core.stored_rows import StoredRows, row_slices
 from counterpoint.core.validation import build
@@ -25,7 +26,7 @@ from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
 from counterpoint.evaluation.feature_tables import IN_MEMORY
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, FEATURES, Subject, beside, name_skipped, with_queries
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, with_queries
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.evaluation.vector_table import READERS, Table, read_table
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
@@ -136,8 +137,10 @@ def _open_foreign(encoder: str | nn.Module, samples: Samples, look: LookSettings
         reporter.say(f"{known.name}: {remark}")
     prepared = _encoder(known, source, look)
     card = prepared.card
-    facts = {"encoder": known.name, "weights_sha256": known.weights_sha256, "in_shape": list(card.in_shape)}
-    facts |= {"mean": list(card.mean), "std": list(card.std), "remarks": list(known.remarks)}
+    weights = None if look.weights is None else Path(look.weights).name
+    facts = {"encoder": known.name, "weights": weights, "weights_sha256": known.weights_sha256}
+    facts |= {"in_shape": list(card.in_shape), "mean": list(card.mean), "std": list(card.std)}
+    facts |= {"remarks": list(known.remarks)}
     split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
     name = known.name if look.weights is None else f"{known.name} {Path(look.weights).stem}"
     opens = settings.model_copy(update={"labels": "auto", "split": "auto", "classes": ALL})

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.run_records import FEATURES
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import SourceSettings, TrainSettings, ViewSettings
 from counterpoint.core.validation import build
@@ -28,7 +29,6 @@ from counterpoint.nn.trained import Encoder, EncoderCard
 
 TEST = "test"  # what a named set calls its part for tests
 DEFAULT_HOLDOUT = 0.2  # where nobody held anything out
-FEATURES = "features"  # architecture of what is no encoder: its input is the representation
 
 
 @dataclass(frozen=True)
