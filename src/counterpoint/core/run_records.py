@@ -33,6 +33,7 @@ def _figure(value: Any) -> int | float | None:
 
 
 BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")  # features that training did not make
+BASELINE = "baseline"  # in the settings of a row: features of an encoder that the user named to compare with
 FEATURES = "features"  # what an evaluation calls the encoder of features that need none
 Model = TypeVar("Model", bound=BaseModel)
 Listed = Strict(False)  # of a tuple: JSON has lists only
@@ -201,6 +202,11 @@ class EvaluationRow(Record):
             if len(packed) != size or int.from_bytes(packed).bit_count() != self.correct:
                 raise PydanticCustomError("hits", "must have a bit for each query in hits, set where it was right")
         return self
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is of features to compare with."""
+        return self.features in BASELINES or BASELINE in self.settings
 
     @property
     def figure(self) -> float | None:

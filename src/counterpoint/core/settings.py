@@ -139,6 +139,8 @@ class EvaluationSettings(LookSettings):
     selection: Annotated[tuple[str, ...], Strict(False)] = ()
     selection_step: Annotated[int, Field(ge=1)] | None = None
     rank_on: str | None = None
+    baselines: Annotated[tuple[str, ...], Strict(False)] = ()
+    baseline_weights: Annotated[tuple[str, ...], Strict(False)] = ()
 
 
 class ViewSettings(Settings):

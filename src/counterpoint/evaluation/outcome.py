@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
-from counterpoint.core.run_records import EvaluationRow, Split
+from counterpoint.core.run_records import BASELINE, EvaluationRow, Split
 from counterpoint.core.shown import shown
 from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
 from counterpoint.evaluation.scoring import Estimate, Measured, Proportion
+from counterpoint.nn.layer_outputs import REPRESENTATION
 
 CATALOGUE = loaded_metrics("evaluation")
 KNN, PROBE = "knn", "linear probe"
@@ -70,7 +71,7 @@ class Row:
         outcome = self.outcome
         ends = [metric.written(end) for end in (outcome.low, outcome.high) if end is not None]
         figure = f"{metric.written(outcome.value):>9}   {' to '.join(ends)}"
-        return f"{self.features:<22}{self.protocol:<{width}}{figure}".rstrip()
+        return f"{self.features:<21} {self.protocol:<{width}}{figure}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -113,4 +114,18 @@ class Evaluation:
             *(row.line(width) for row in plain),
         ]
         written = [EvaluationRow.model_validate(row.to_dict()) for row in self.rows if row.is_apart]
+        lines += _paired_lines([EvaluationRow.model_validate(row.to_dict()) for row in plain])
         return "\n".join([head, *lines, *corruption_lines(written), *curve_lines(written)])
+
+
+def _paired_lines(rows: Sequence[EvaluationRow]) -> list[str]:
+    """What the representation has more than each encoder that the user named, in pairs on the same queries."""
+    own = {row.protocol: row for row in rows if row.features == REPRESENTATION}
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        gain = own[row.protocol].minus(row) if BASELINE in row.settings and row.protocol in own else None
+        if gain is not None:
+            ends = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+            words = f"{row.protocol} {100 * gain.value:+.1f} points ({ends}), p {gain.p:.2g}"
+            found.setdefault(row.features, []).append(words)
+    return [f"{REPRESENTATION} minus {name}, in pairs: {'; '.join(words)}" for name, words in found.items()]

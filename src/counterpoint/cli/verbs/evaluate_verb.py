@@ -19,6 +19,7 @@ examples:
   counterpoint evaluate runs/cifar --test-data cifar10
   counterpoint evaluate runs/mine --data photos/train --test-data photos/val
   counterpoint evaluate --encoder timm:resnet18 --weights resnet18.safetensors --data photos
+  counterpoint evaluate runs/photos --baseline timm:resnet18 --baseline-weights resnet18.safetensors
   counterpoint evaluate features.npz --labels labels.npy
   counterpoint evaluate runs/cifar --test-data cifar10 --corruptions all --ood sketches
   counterpoint evaluate runs/ncl --selection all --metrics mAP@10
@@ -82,6 +83,20 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--rank-on", metavar="DATA", help="data that the orders are made from (default: the labelled samples)"
     )
+    parser.add_argument(
+        "--baseline",
+        metavar="ENCODER",
+        action="append",
+        default=[],
+        help="an encoder from elsewhere to compare with, named as for --encoder; may be repeated",
+    )
+    parser.add_argument(
+        "--baseline-weights",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="its weights (default: random ones); of several, in the order of --baseline",
+    )
     parser.add_argument("--out", metavar="FILE", help="JSON file to write (default: by what is evaluated)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
@@ -114,6 +129,8 @@ def run(flags: argparse.Namespace) -> int:
         selection=_listed(flags.selection),
         selection_step=flags.selection_step,
         rank_on=flags.rank_on,
+        baselines=tuple(flags.baseline),
+        baseline_weights=tuple(flags.baseline_weights),
         quiet=flags.quiet,
     )
     print(json.dumps(evaluation.to_dict(), indent=1) if flags.json else shown_lines(evaluation))
