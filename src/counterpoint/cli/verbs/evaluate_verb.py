@@ -83,6 +83,14 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--rank-on", metavar="DATA", help="data that the orders are made from (default: the labelled samples)"
     )
+    _add_baselines(parser)
+    parser.add_argument("--out", metavar="FILE", help="JSON file to write (default: by what is evaluated)")
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
+
+
+def _add_baselines(parser: Parser) -> None:
+    """Add the encoders to compare with."""
     parser.add_argument(
         "--baseline",
         metavar="ENCODER",
@@ -97,9 +105,6 @@ def add_flags(parser: Parser) -> None:
         default=[],
         help="its weights (default: random ones); of several, in the order of --baseline",
     )
-    parser.add_argument("--out", metavar="FILE", help="JSON file to write (default: by what is evaluated)")
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
 
 
 def run(flags: argparse.Namespace) -> int:
