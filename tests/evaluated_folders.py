@@ -38,8 +38,17 @@ def write_evaluated(
 
 
 def write_evaluation(
-    file: Path, rows: Sequence[Mapping[str, Any]], *, total: int = 100, fingerprint: str | None = FINGERPRINT
-) -> None:
-    """Write an evaluation with these rows."""
+    file: Path,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    total: int = 100,
+    fingerprint: str | None = FINGERPRINT,
+    encoder: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write an evaluation with these rows; ``encoder`` has the facts of one trained elsewhere."""
     split = {"source": "digits", "num_queries": total, "how": "20% of each class, held out of training"}
-    write_sealed(file, {"split": {**split, "query_fingerprint": fingerprint}, "rows": [dict(row) for row in rows]})
+    facts = {} if encoder is None else {"encoder": dict(encoder)}
+    write_sealed(
+        file, {**facts, "split": {**split, "query_fingerprint": fingerprint}, "rows": [dict(row) for row in rows]}
+    )
+    return file

@@ -46,7 +46,7 @@ def test_compare_prints_json_csv_or_markdown(capsys: pytest.CaptureFixture[str])
     [
         (["ncl", "other"], "ncl (100 of digits) and other (100 of digits) were evaluated on different queries;"),
         (["ncl"], "compare needs at least two runs, got 1"),
-        (["ncl", "ncl"], "compare got the same run folder twice"),
+        (["ncl", "ncl"], "compare got the same run or file twice"),
         (["ncl", "nowhere"], "run folder nowhere does not exist"),
         (["ncl", "simclr", "--metrics", "kmn"], "unknown metric 'kmn'; did you mean 'knn'?"),
         (["ncl", "simclr", "--out", "ncl/run.json"], "ncl/run.json exists and is not a page of a comparison"),

@@ -21,6 +21,7 @@ from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
+from counterpoint.nn.library_encoders import LIBRARIES
 from counterpoint.runs import resolve
 
 TRAIN = ["train", "--data", "images.npz", "--epochs", "1", "--batch-size", "16"]
@@ -158,7 +159,8 @@ def test_preview_prints_the_file(folder: Path, capsys: pytest.CaptureFixture[str
 def test_list_names_everything_that_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     everything = capsys.readouterr().out
-    for name in (*METHODS, *ENCODERS, *LOSSES, *CHECKS, "timm:NAME", "small-images"):
+    libraries = (f"{prefix}NAME" for prefix in LIBRARIES)
+    for name in (*METHODS, *ENCODERS, *LOSSES, *CHECKS, *libraries, "FILE.onnx", "package.module:name", "small-images"):
         assert f"\n  {name} " in everything
     assert main(["list", "methods"]) == 0
     methods = capsys.readouterr().out

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError
-from counterpoint.core.settings import EvaluationSettings
+from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.validation import build
 from counterpoint.data.stores import RowsStore

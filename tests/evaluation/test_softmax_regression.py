@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from counterpoint.core.stored_rows import whole
 from counterpoint.evaluation import softmax_regression as solver
 from counterpoint.evaluation.softmax_regression import OPTIMALITY, Fit, Problem, fit
 from oracles import penalised_logistic as oracle
@@ -32,7 +33,9 @@ def coefficients(found: Fit) -> NDArray[np.float64]:
 
 
 def loss(problem: Problem, rows: NDArray[np.float64]) -> float:
-    return oracle.mean_loss(problem.x_ND.double().numpy(), problem.class_N.numpy(), rows, problem.inverse_penalty)
+    return oracle.mean_loss(
+        whole(problem.x_ND).double().numpy(), problem.class_N.numpy(), rows, problem.inverse_penalty
+    )
 
 
 @pytest.mark.parametrize(("n", "num_features", "num_classes"), [(400, 6, 3), (60, 8, 4), (30, 40, 3), (500, 5, 2)])
@@ -42,7 +45,7 @@ def test_the_optimum_is_scikit_learns(n: int, num_features: int, num_classes: in
     drawn = correlated(n, num_features, num_classes)
     problem = Problem(drawn.x_ND, drawn.class_N, inverse_penalty)
     peer = LogisticRegression(C=inverse_penalty, tol=1e-10, max_iter=10_000)
-    peer.fit(problem.x_ND.double().numpy(), problem.class_N.numpy())
+    peer.fit(whole(problem.x_ND).double().numpy(), problem.class_N.numpy())
     rows = np.column_stack([peer.coef_, peer.intercept_])
     if num_classes == 2:
         rows = np.concatenate([-rows / 2, rows / 2])
@@ -50,7 +53,7 @@ def test_the_optimum_is_scikit_learns(n: int, num_features: int, num_classes: in
     best = loss(problem, rows)
     assert abs(ours.loss - loss(problem, coefficients(ours))) < 1e-6
     assert best - 1e-9 <= loss(problem, coefficients(ours)) <= best + SAMPLE_LOSS
-    assert np.array_equal(ours.predict(problem.x_ND).numpy(), peer.predict(problem.x_ND.double().numpy()))
+    assert np.array_equal(ours.predict(whole(problem.x_ND)).numpy(), peer.predict(whole(problem.x_ND).double().numpy()))
 
 
 @pytest.mark.parametrize(("n", "num_features", "num_classes"), [(400, 6, 3), (30, 40, 3), (500, 5, 2)])
@@ -97,5 +100,5 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
 def test_samples_sorted_by_class_are_no_obstacle(order: Tensor) -> None:
     problem = correlated(4000, 6, 4)
     by_class = torch.argsort(problem.class_N[order], stable=True)
-    found = fit(Problem(problem.x_ND[order][by_class], problem.class_N[order][by_class], 0.1))
+    found = fit(Problem(whole(problem.x_ND)[order][by_class], problem.class_N[order][by_class], 0.1))
     assert abs(found.loss - fit(problem).loss) < 1e-6

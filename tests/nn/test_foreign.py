@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from foreign_files import filled, prefixed, with_company
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -17,6 +16,7 @@ from counterpoint.nn.encoders import CATALOGUE
 from counterpoint.nn.foreign import build_foreign, default_side
 from counterpoint.nn.foreign_weights import CANDIDATES
 from counterpoint.nn.library_encoders import LIBRARIES
+from foreign_files import filled, prefixed, with_company
 
 SIDE = (3, 32, 32)
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from foreign_files import filled, prefixed
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
@@ -13,6 +12,7 @@ from counterpoint.nn import foreign_weights
 from counterpoint.nn.encoders import Pooled
 from counterpoint.nn.foreign_weights import fit_weights
 from counterpoint.nn.resnet import ResNet
+from foreign_files import filled, prefixed
 
 resnet = pytest.importorskip("torchvision.models.resnet", reason="torchvision is not installed (extra `vision`)")
 BLOCKS = {"basic": ((2, 1, 2, 1), 1, resnet.BasicBlock), "bottleneck": ((1, 2, 1, 1), 4, resnet.Bottleneck)}

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from foreign_files import Call, bomb, with_company
 from torch import Tensor, nn
 
 from counterpoint.core.errors import RunError
 from counterpoint.nn import torch_files
 from counterpoint.nn.foreign_weights import read_weights
+from foreign_files import Call, bomb, with_company
 from pickle_watch import run_watched
 
 WATCHED = ("pickle.", "os.", "subprocess.", "socket.", "import", "exec", "compile")

@@ -13,9 +13,10 @@ import pytest
 from scipy import stats
 
 import counterpoint as cp
-from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.files import read_sealed
+from counterpoint.core.errors import CounterpointError, RunError, UsageError
+from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.evaluation.significance import paired_bootstrap, seeds_needed
+from counterpoint.report.comparison_page import render_comparison
 from evaluated_folders import REPRESENTATION, write_evaluated, write_evaluation
 from hit_rows import hit_values
 from oracles import paired_tests as oracle
@@ -189,7 +190,7 @@ def test_records_without_hits_or_evaluation_are_refused_with_a_remedy(two: list[
 def test_what_is_no_two_runs_is_refused(two: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least two runs, got 1"):
         cp.compare(two[:1])
-    with pytest.raises(UsageError, match="the same run folder twice"):
+    with pytest.raises(UsageError, match="the same run or file twice"):
         cp.compare([two[0], str(two[0])])
     with pytest.raises(RunError, match="does not exist"):
         cp.compare([two[0], tmp_path / "nowhere"])
@@ -266,3 +267,81 @@ def test_two_methods_trained_on_the_digits_are_compared(tmp_path: Path) -> None:
     # Small: the bits are the least part of the record.
     values = read_sealed(runs[0].folder.evaluation)
     assert sum(len(row["hits"]) for row in values["rows"]) == 8 * 60
+
+
+# --- files of evaluations
+
+
+def file_of(path: Path, correct: int, **known: Any) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    return write_evaluation(path, [hit_values(*REPRESENTATION, range(correct), 100)], **known)
+
+
+def test_an_encoder_from_elsewhere_is_compared_by_its_file(two: list[Path], tmp_path: Path) -> None:
+    about = {"encoder": "timm:resnet18", "weights": "moco.pth.tar"}
+    found = cp.compare([two[0], file_of(tmp_path / "evaluations" / "a.json", 60, encoder=about)])
+    assert [side.name for side in found.sides] == ["ours", "timm:resnet18 moco.pth.tar"]
+    assert [str(side) for side in found.sides] == ["ours (seed 0)", "timm:resnet18 moco.pth.tar"]
+    (row,) = found.rows
+    assert row.over_samples is not None
+    assert_numbers(row.over_samples.p_value, float(oracle.mcnemar_p(30, 0)))
+    page = render_comparison(found)
+    assert "timm:resnet18 moco.pth.tar</strong>: a.json" in page
+    assert "None" not in page
+
+
+def test_sides_of_files_have_names_of_their_own(tmp_path: Path) -> None:
+    known = [{"encoder": "timm:resnet18", "weights": None}] * 2 + [{"encoder": "features"}, None]
+    files = [file_of(tmp_path / "all" / f"{place}.json", 60 + place, encoder=each) for place, each in enumerate(known)]
+    names = [side.name for side in cp.compare(files).sides]
+    assert names == ["all/timm:resnet18 (1)", "all/timm:resnet18 (2)", "2", "3"]
+
+
+def test_a_file_of_a_run_counts_as_the_run(two: list[Path]) -> None:
+    for path in two:
+        (path / ".counterpoint").touch()
+        write_sealed(path / "run.json", read_sealed(path / "run.json"))
+        file_of(path / "evaluations" / "pets.json", 50 + len(path.name))
+    found = cp.compare([path / "evaluations" / "pets.json" for path in two])
+    assert [(side.name, side.seeds) for side in found.sides] == [("ours", (0,)), ("theirs", (0,))]
+    assert found.rows == cp.compare(two, evaluation="pets").rows
+
+
+@pytest.mark.parametrize(
+    ("known", "sentence"),
+    [
+        (
+            {"fingerprint": "other"},
+            r"ours \(100 of digits\) and .*a.json \(100 of digits\) were evaluated on different",
+        ),
+        ({"fingerprint": None}, "a.json does not keep which queries were right.*counterpoint evaluate --encoder NAME"),
+    ],
+)
+def test_a_file_that_cannot_be_compared_is_refused(
+    two: list[Path], tmp_path: Path, known: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(CounterpointError, match=sentence):
+        cp.compare([two[0], file_of(tmp_path / "a.json", 60, encoder={"encoder": "timm:resnet18"}, **known)])
+
+
+def test_a_file_that_is_no_evaluation_is_refused(two: list[Path]) -> None:
+    with pytest.raises(RunError, match=r"findings\.json is no evaluation; make one with: counterpoint evaluate"):
+        cp.compare([two[0], write_evaluation(two[1].parent / "findings.json", [])])
+
+
+@pytest.mark.thorough
+def test_a_run_and_an_encoder_evaluated_on_the_same_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(4, 6))[np.arange(200) % 4] + rng.normal(size=(200, 6))).astype(np.float32)
+    np.savez("data.npz", x=vectors, labels=np.arange(200) % 4)
+    run = cp.train("data.npz", out="run", epochs=2, batch_size=32, quiet=True)
+    ours = cp.evaluate(run, quiet=True, cache=False)
+    theirs = cp.evaluate("mlp", data="data.npz", quiet=True, cache=False)
+    (file,) = Path("evaluations").glob("*.json")
+    found = cp.compare([run, file], features=["representation"])
+    assert [side.name for side in found.sides] == ["run", "mlp"]
+    for row in found.rows:
+        figures = (ours.accuracy(row.features, row.metric), theirs.accuracy(row.features, row.metric))
+        assert (row.first_figure, row.second_figure) == pytest.approx(figures)
+        assert row.over_samples is not None

@@ -104,7 +104,7 @@ def test_a_module_of_the_callers_is_copied_and_never_changed(tmp_path: Path) -> 
         ({"data": VECTORS, "labels": ["cat"] * 90}, "num_classes must be >= 2, got 1"),
         ({"test_data": VECTORS, "test_labels": ["cow"] * 90}, "1 of 1 classes of array are not in array: cow"),
         ({"test_data": VECTORS[:, :3], "test_labels": LABELS}, r"have the shape \(3,\), those of array \(6,\)"),
-        ({"data": VECTORS[:, :3], "labels": LABELS}, r"does not fit the encoder mlp: 0.weight is \(256, 6\) and not"),
+        ({"data": VECTORS[:, :3], "labels": LABELS}, r"does not fit the encoder mlp: .*; 0.weight is 256 x 6 and not"),
         ({"source.label_share": 0.0}, "source.label_share must be .*got 0"),
     ],
 )
@@ -145,3 +145,32 @@ def test_the_command_prints_the_table_and_the_folder(
     )
     assert main([*words, "-q", "--overwrite", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run"] == "run-fine-tuned"
+
+
+@pytest.mark.thorough
+def test_the_command_takes_an_encoder_and_its_weights_as_evaluate_does(
+    first: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("data.npz", x=VECTORS, labels=LABELS)
+    torch.save({"state_dict": {f"net.{k}": v for k, v in cp.load(first).backbone.state_dict().items()}}, "net.ckpt")
+    words = ["fine-tune", "--encoder", "mlp", "--weights", "net.ckpt", "--data", "data.npz"]
+    assert main([*words, "--epochs", "1", "--batch-size", "16", "--out", "run"]) == 0
+    assert "net.ckpt: took 10 tensors under state_dict.net" in capsys.readouterr().err
+    assert cp.Run(Path("run")).folder.read_status().init["name"] == "net.ckpt"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--encoder", "mlp"], "give a run folder, or --encoder NAME --weights FILE, and one of them only"),
+        (["runs/ncl", "--weights", "net.ckpt"], "give a run folder, or --encoder NAME --weights FILE, and one of them"),
+        (
+            ["--encoder", "mlp", "--weights", "no.pth", "--data", "digits"],
+            "init no.pth does not exist; give a run folder",
+        ),
+    ],
+)
+def test_what_is_fine_tuned_is_named_once(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fine-tune", *words]) == 2
+    assert complaint in capsys.readouterr().err

@@ -13,7 +13,9 @@ import counterpoint as cp
 from counterpoint.core.errors import CounterpointError, RunError, UsageError
 from counterpoint.engine.checkpoint import list_checkpoints
 from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.nn.encoders import build_encoder
 from counterpoint.runs.changes import settings_hash
+from foreign_files import bomb, filled, prefixed, with_company
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 16, "quiet": True, "engine": {"keep": 99}}
 VECTORS = np.random.default_rng(0).normal(size=(48, 5)).astype(np.float32)
@@ -75,9 +77,68 @@ def test_the_encoder_is_that_of_the_run_unless_named(tmp_path: Path) -> None:
     run = begun(tmp_path / "run", narrow.path, images, epochs=1)
     assert read_resolved(run.folder).encoder == "resnet9-narrow"
     assert "encoder: as narrow has it" in run.folder.resolved.read_text()
-    with pytest.raises(UsageError, match=r"narrow does not fit the encoder convnet: \d+ of \d+ tensors are missing"):
+    with pytest.raises(UsageError, match=r"narrow does not fit the encoder convnet: it has \d+ of the encoder's 20"):
         begun(tmp_path / "other", narrow.path, images, encoder="convnet")
     assert not (tmp_path / "other").exists()
+
+
+# --- weights of other programs
+
+
+@pytest.fixture
+def framework_file(tmp_path: Path, first: cp.Run) -> Path:
+    """The encoder of a run as another program saves it: a checkpoint with a prefix, a head and an optimiser."""
+    path = tmp_path / "moco.pth.tar"
+    weights = prefixed("module.encoder_q.", {**cp.load(first).backbone.state_dict(), "fc.weight": torch.ones(2, 256)})
+    torch.save(with_company(weights), path)
+    return path
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["of the catalogue", "own module"])
+def test_a_checkpoint_of_any_framework_begins_an_encoder(
+    tmp_path: Path, first: cp.Run, framework_file: Path, is_own: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = {"encoder": build_encoder("mlp", (5,))} if is_own else {}
+    run = begun(tmp_path / "run", framework_file, 3 * VECTORS + 1, **own, quiet=False)
+    start = at_step_0(run)
+    assert all(torch.equal(start[f"backbone.{name}"], value) for name, value in encoder_of(first).items())
+    init = run.folder.read_status().init
+    assert (init["parts"], init["name"]) == (["backbone"], "moco.pth.tar")
+    assert init["remarks"] == [
+        "took 10 tensors under state_dict.module.encoder_q",
+        "left aside: scale, state_dict.module.encoder_q.fc.weight",
+    ]
+    assert all(f"moco.pth.tar: {remark}\n" in capsys.readouterr().err for remark in init["remarks"][:1])
+    # Nothing says how their input was prepared: it is as the samples are.
+    assert cp.load(cp.Run(run.path, **own)).card.mean == pytest.approx((3 * VECTORS + 1)[:38].mean(axis=0), abs=0.5)
+
+
+def encoder_of(run: cp.Run) -> dict[str, torch.Tensor]:
+    return cp.load(run).backbone.state_dict()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("encoder", ["resnet18", "timm:resnet18"])
+def test_weights_choose_stem_and_input_of_an_encoder(tmp_path: Path, encoder: str) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    theirs = filled(torchvision.models.resnet18())
+    torch.save(with_company(prefixed("module.encoder_q.", theirs.state_dict())), tmp_path / "moco.pth.tar")
+    images = np.random.default_rng(0).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
+    run = begun(tmp_path / "run", tmp_path / "moco.pth.tar", images, encoder=encoder, epochs=1, batch_size=8)
+    card = cp.load(run).card
+    if encoder == "resnet18":  # pictures of 32 px would get the small one
+        assert card.stem == "large"
+        assert "stem: as moco.pth.tar has it" in run.folder.resolved.read_text()
+        assert card.mean == pytest.approx(images.mean(axis=(0, 1, 2)) / 255)
+    else:
+        assert card.mean == pytest.approx((0.485, 0.456, 0.406))
+    # Every layer is theirs, whatever its name.
+    own = [value.sum() for value in at_step_0(run).values() if value.ndim == 4]
+    assert torch.equal(torch.stack(own).sort()[0], stacked(theirs.state_dict()).sort()[0])
+
+
+def stacked(state: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.stack([value.sum() for value in state.values() if value.ndim == 4])
 
 
 def stopped(run: cp.Run, out: Path, *, num_checkpoints: int) -> cp.Run:
@@ -135,12 +196,13 @@ def test_before_the_first_checkpoint_the_same_weights_are_needed(tmp_path: Path,
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"init": "nowhere"}, "init nowhere does not exist; give a run folder, FILE.safetensors, or timm:NAME"),
-        ({"init": "notes.md"}, "init notes.md is not what it takes: a run folder, FILE.safetensors, or timm:NAME"),
-        ({"init": "broken.safetensors"}, "init broken.safetensors cannot be read: "),
+        ({"init": "nowhere"}, "init nowhere does not exist; give a run folder, a file of weights"),
+        ({"init": "notes.md"}, "no weights can be read from notes.md: neither safetensors nor a file of torch.save"),
+        ({"init": "broken.safetensors"}, "no weights can be read from broken.safetensors: "),
+        ({"init": "call.pth"}, "call.pth asks to call posix.system, and nothing in a file is ever run"),
         ({"init": "empty"}, "empty is not a run folder"),
-        ({"init": "wide.safetensors"}, r"does not fit the encoder mlp: .*missing \(0.weight, .*unknown \(weight\)"),
-        ({"init": "timm:resnet18"}, "init timm:resnet18 needs --pretrained-weights FILE.safetensors: nothing is"),
+        ({"init": "wide.safetensors"}, "init wide.safetensors does not fit the encoder mlp: it has weight, "),
+        ({"init": "timm:resnet18"}, "init timm:resnet18 needs --pretrained-weights FILE: nothing is"),
         ({"init": "timm:resnet18", "encoder": "mlp"}, "init timm:resnet18 needs --encoder timm:resnet18, got mlp"),
         ({"pretrained_weights": "f"}, "pretrained_weights has no effect .* init is none; it is for timm:NAME"),
     ],
@@ -153,10 +215,12 @@ def test_what_cannot_be_begun_with_is_refused_in_one_line(
     Path("broken.safetensors").write_bytes(b"no weights")
     Path("empty").mkdir()
     save_file({"weight": torch.ones(2)}, "wide.safetensors")
+    torch.save({"state_dict": {"weight": bomb(tmp_path / "fired")}}, "call.pth")
     with pytest.raises(CounterpointError, match=sentence) as refusal:
         cp.train(VECTORS, out="run", **{**SMALL, **asked})
     assert "\n" not in str(refusal.value)
     assert not Path("run").exists()
+    assert not Path("fired").exists()
 
 
 def test_runs_without_new_settings_keep_their_hash(first: cp.Run) -> None:

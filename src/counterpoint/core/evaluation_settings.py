@@ -29,6 +29,8 @@ class EvaluationSettings(LookSettings):
         ood: other sources that the frozen classifier is asked about.
         selection: orders of the features for curves.
         selection_step: curves keep multiples of it; None for 1, 2, 4, ...
+        baselines: encoders from elsewhere to compare with.
+        baseline_weights: their files, in that order; encoders without a file have random weights.
         rank_on: data that the orders are made from; None for the bank.
     """
 
@@ -49,3 +51,5 @@ class EvaluationSettings(LookSettings):
     selection: Names = ()
     selection_step: Annotated[int, Field(ge=1)] | None = None
     rank_on: str | None = None
+    baselines: Names = ()
+    baseline_weights: Names = ()

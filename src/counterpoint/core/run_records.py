@@ -33,6 +33,8 @@ def _figure(value: Any) -> int | float | None:
 
 
 BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")  # features that training did not make
+BASELINE = "baseline"  # in the settings of a row: features of an encoder that the user named to compare with
+FEATURES = "features"  # what an evaluation calls the encoder of features that need none
 Model = TypeVar("Model", bound=BaseModel)
 Listed = Strict(False)  # of a tuple: JSON has lists only
 Figure = Annotated[float | None, PlainValidator(_figure)]
@@ -244,6 +246,11 @@ class EvaluationRow(Record):
         return self
 
     @property
+    def is_baseline(self) -> bool:
+        """Whether it is of features to compare with."""
+        return self.features in BASELINES or BASELINE in self.settings
+
+    @property
     def figure(self) -> float | None:
         """The accuracy, or the other value."""
         return self.value if self.accuracy is None else self.accuracy
@@ -281,8 +288,9 @@ def corruption_means(rows: Iterable[EvaluationRow]) -> dict[str, dict[str, dict[
 
 
 class EvaluationRecord(Record):
-    """``evaluation.json``, and each file of ``evaluations/``."""
+    """``evaluation.json``, and each file of ``evaluations/``; ``encoder`` has the facts of one trained elsewhere."""
 
+    encoder: Mapping[str, Any] = Field(default_factory=dict)
     split: Split = Split()
     rows: Annotated[tuple[EvaluationRow, ...], Listed] = ()
 

@@ -356,7 +356,8 @@ class TrainSettings(Settings):
     )
     init: str | None = Field(
         default=None,
-        description="weights to begin with: a run folder, FILE.safetensors, or timm:NAME with --pretrained-weights",
+        description="weights to begin with: a run folder, a file of any framework (.safetensors, .pth, .ckpt) for "
+        "--encoder, or timm:NAME with --pretrained-weights",
     )
     pretrained_weights: str | None = Field(
         default=None, description="file with the weights of --init timm:NAME; nothing is ever downloaded"

@@ -9,7 +9,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import Metric
-from counterpoint.core.run_records import BASELINES
+from counterpoint.core.run_records import BASELINE, BASELINES
 from counterpoint.core.stored_rows import whole
 from counterpoint.data.corrupted import check_pictures, chosen_corruptions, chosen_severities
 from counterpoint.data.source import Source
@@ -49,7 +49,7 @@ class Clean:
     @property
     def own(self) -> list[FeatureSet]:
         """The features that were learned."""
-        return [each for each in self.sets if each.name not in (*BASELINES, INITIAL)]
+        return [each for each in self.sets if each.name not in (*BASELINES, INITIAL) and BASELINE not in each.about]
 
     def labelled(self, name: str) -> Labelled:
         """Some features, with their bank in memory: probes and curves take all of it."""

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.errors import UsageError
 from counterpoint.core.evaluation_settings import EvaluationSettings
-from counterpoint.core.run_records import BASELINES
+from counterpoint.core.run_records import BASELINE, BASELINES, FEATURES
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
 from counterpoint.data.stores import RowsStore, Store
@@ -31,7 +32,8 @@ from counterpoint.evaluation.features import (
     prepared,
     raw_chunks,
 )
-from counterpoint.evaluation.subject import FEATURES, Subject, untrained_backbone
+from counterpoint.evaluation.opening import open_baseline
+from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION
 from counterpoint.nn.trained import Encoder
 
@@ -97,12 +99,13 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> G
 
     Args:
         subject: what is judged.
-        asked: ``layers`` (empty for representation and embedding), ``checkpoint`` and ``cache``.
+        asked: ``layers`` (empty for representation and embedding), ``checkpoint``, ``baselines`` and ``cache``.
         reporter: shows progress.
 
     Raises:
-        UsageError: no such layer or checkpoint.
+        UsageError: no such layer, checkpoint or baseline.
     """
+    named = _named(subject, asked, reporter)  # first: what cannot be built is said before anything is encoded
     layers = asked.layers or (REPRESENTATION, EMBEDDING)
     if subject.encoder.card.projector == "none" and subject.folder is None and not asked.layers:
         layers = (REPRESENTATION,)  # what comes from elsewhere has no embedding of its own
@@ -125,6 +128,10 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> G
         origin = Origin(partial(_itself, subject.initial), REPRESENTATION)
         sets.append(FeatureSet(INITIAL, _parts(found, REPRESENTATION), {}, origin=origin))
     sets += _untrained(subject, reporter, cache=asked.cache)
+    for name, encoder in named.items():
+        found = _passed(encoder, subject, [REPRESENTATION], f"features of {name}", reporter, cache=asked.cache)
+        about, origin = {BASELINE: True}, Origin(partial(_itself, encoder), REPRESENTATION)
+        sets.append(FeatureSet(name, _parts(found, REPRESENTATION), about, origin=origin))
     components = input_components(subject.sources, subject.split.train, cache=asked.cache)
     name, origin = PIXELS if subject.source.kind == "images" else INPUT, Origin(function=components.project)
     sets.append(FeatureSet(name, components.scores, components.about, origin=origin))
@@ -165,6 +172,26 @@ def _as_they_are(source: Source) -> Features:
     """Features that need no encoder, on disk if they lie there."""
     assert isinstance(source.store, RowsStore)
     return Features({REPRESENTATION: source.store.rows}, content_hashes(source.store.rows))
+
+
+def _named(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> dict[str, Encoder]:
+    """The encoders that the user named as baselines, by the names of their features."""
+    names, files = asked.baselines, asked.baseline_weights
+    if names and subject.is_features:
+        raise UsageError(
+            "baselines encode samples, and features are all there is here; evaluate an encoder with --data"
+        )
+    if len(files) > len(names):
+        raise UsageError(
+            f"baseline_weights has {len(files)} files for {len(names)} baselines; name an encoder for each"
+        )
+    known = [
+        open_baseline(name, weights, subject, reporter)
+        for name, weights in zip(names, [*files, *[None] * (len(names) - len(files))], strict=True)
+    ]
+    if len(dict(known)) < len(known):
+        raise UsageError(f"baselines has the same encoder twice: {', '.join(name for name, _ in known)}")
+    return dict(known)
 
 
 def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[FeatureSet]:

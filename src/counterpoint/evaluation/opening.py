@@ -12,6 +12,7 @@ from counterpoint.core.array_layout import Kind, to_samples
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.own_parts import CUSTOM, is_origin
+from counterpoint.core.run_records import FEATURES
 from counterpoint.core.settings import LookSettings, SourceSettings
 from counterpoint.core.stored_rows import StoredRows, row_slices, taken
 from counterpoint.core.validation import build
@@ -25,7 +26,7 @@ from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
 from counterpoint.evaluation.feature_tables import IN_MEMORY
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, FEATURES, Subject, beside, name_skipped, with_queries
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, with_queries
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.evaluation.vector_table import READERS, Table, read_table
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
@@ -138,19 +139,45 @@ def _open_foreign(encoder: str | nn.Module, samples: Samples, look: LookSettings
     known = build_foreign(encoder, source.shape, weights=look.weights)
     for remark in known.remarks:
         reporter.say(f"{known.name}: {remark}")
-    prepared = _encoder(known, source, look)
+    prepared = _encoder(known, source.kind, source.shape, look)
     card = prepared.card
-    facts = {"encoder": known.name, "weights_sha256": known.weights_sha256, "in_shape": list(card.in_shape)}
-    facts |= {"mean": list(card.mean), "std": list(card.std), "remarks": list(known.remarks)}
+    weights = None if look.weights is None else Path(look.weights).name
+    facts = {"encoder": known.name, "weights": weights, "weights_sha256": known.weights_sha256}
+    facts |= {"in_shape": list(card.in_shape), "mean": list(card.mean), "std": list(card.std)}
+    facts |= {"remarks": list(known.remarks)}
     split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
     name = known.name if look.weights is None else f"{known.name} {Path(look.weights).stem}"
     opens = settings.model_copy(update={"labels": "auto", "split": "auto", "classes": ALL})
     return Subject(name, prepared, source, split, (source,), opens=opens, facts=facts)
 
 
-def _encoder(known: ForeignEncoder, source: Source, look: LookSettings) -> Encoder:
+def open_baseline(name: str, weights: str | None, subject: Subject, reporter: Reporter) -> tuple[str, Encoder]:
+    """An encoder from elsewhere for the samples of a subject, which it sees at the size that it was made for.
+
+    Args:
+        name: as ``nn.foreign.build_foreign`` takes it.
+        weights: file of its weights; None for random ones.
+        subject: whose samples are encoded, on the device of its encoder.
+        reporter: says what was taken of the file, and whether images are resized.
+
+    Returns:
+        What its features are called, and the encoder.
+    """
+    source, in_shape = subject.source, subject.source.shape
+    has_weights = weights is not None or name.endswith(SUFFIX_OF_GRAPH)
+    if source.kind == "images" and has_weights and (side := default_side(name)) is not None:
+        in_shape = (source.shape[0], side, side)
+    known = build_foreign(name, in_shape, weights=weights)
+    called = Path(name).name if weights is None else f"{name} {Path(weights).stem}"
+    resized = f"images of {source.shape[1]} px are brought to {in_shape[1]} px" if in_shape != source.shape else ""
+    for remark in filter(None, (*known.remarks, resized)):
+        reporter.say(f"{called}: {remark}")
+    return called, _encoder(known, source.kind, in_shape, LookSettings()).to(subject.encoder.device)
+
+
+def _encoder(known: ForeignEncoder, kind: Kind, in_shape: tuple[int, ...], look: LookSettings) -> Encoder:
     """With the preparation of its input: as asked, as its library has it, or none."""
-    channels = source.shape[0]
+    channels = in_shape[0]
     scale: dict[str, tuple[float, ...]] = {}
     for name, asked, usual, neutral in (("mean", look.mean, known.mean, 0.0), ("std", look.std, known.std, 1.0)):
         values = asked or usual or (neutral,) * channels
@@ -162,10 +189,10 @@ def _encoder(known: ForeignEncoder, source: Source, look: LookSettings) -> Encod
             )
         scale[name] = values
     with torch.no_grad():
-        width = known.backbone(torch.zeros(2, *source.shape)).shape[1]
+        width = known.backbone(torch.zeros(2, *in_shape)).shape[1]
     # What a name of a library or of ours builds is known; the user's own code may change.
     is_known = known.name in ENCODERS or any(map(known.name.startswith, LIBRARIES))
-    card = _card(known.name if is_known else CUSTOM, source.kind, source.shape, width, **scale)
+    card = _card(known.name if is_known else CUSTOM, kind, in_shape, width, **scale)
     return Encoder(card, known.backbone, nn.Identity())
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
-from counterpoint.core.run_records import EvaluationRow, Split
+from counterpoint.core.run_records import BASELINE, EvaluationRow, Split
 from counterpoint.core.shown import shown
 from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
 from counterpoint.evaluation.named_protocols import chosen_protocols
 from counterpoint.evaluation.scoring import Estimate, Measured, Proportion
+from counterpoint.nn.layer_outputs import REPRESENTATION
 
 CATALOGUE = loaded_metrics("evaluation")
 KNN, PROBE = "knn", "linear probe"
@@ -86,7 +87,7 @@ class Row:
         outcome = self.outcome
         ends = [metric.written(end) for end in (outcome.low, outcome.high) if end is not None]
         figure = f"{metric.written(outcome.value):>9}   {' to '.join(ends)}"
-        return f"{self.features:<22}{self.protocol:<{width}}{figure}".rstrip()
+        return f"{self.features:<21} {self.protocol:<{width}}{figure}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,9 @@ class Evaluation:
         plain = [row for row in self.rows if not row.is_apart]
         lines = _listed(plain) if len({row.protocol for row in plain}) <= MOST_LISTED else _in_columns(plain)
         written = [EvaluationRow.model_validate(row.to_dict()) for row in self.rows if row.is_apart]
-        return "\n".join(
-            [*textwrap.wrap(head, WIDTH), *lines, *corruption_lines(written), *curve_lines(written), *self._tables()]
-        )
+        lines += _paired_lines([EvaluationRow.model_validate(row.to_dict()) for row in plain])
+        conditions = [*corruption_lines(written), *curve_lines(written)]
+        return "\n".join([*textwrap.wrap(head, WIDTH), *lines, *conditions, *self._tables()])
 
     def _tables(self) -> list[str]:
         """What published tables the figures can be held against, and what is not alike."""
@@ -184,3 +185,17 @@ def _two_lines(name: str) -> tuple[str, str]:
         return "", name
     upper, lower = ["", "", *textwrap.wrap(name, CELL - 2)][-2:]
     return upper, lower
+
+
+def _paired_lines(rows: Sequence[EvaluationRow]) -> list[str]:
+    """What the representation has more than each encoder that the user named, in pairs on the same queries."""
+    own = {row.protocol: row for row in rows if row.features == REPRESENTATION}
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        gain = own[row.protocol].minus(row) if BASELINE in row.settings and row.protocol in own else None
+        if gain is not None:
+            ends = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+            words = f"{row.protocol} {100 * gain.value:+.1f} points ({ends}), p {gain.p:.2g}"
+            found.setdefault(row.features, []).append(words)
+    texts = (f"{REPRESENTATION} minus {name}, in pairs: {'; '.join(words)}" for name, words in found.items())
+    return [line for text in texts for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]

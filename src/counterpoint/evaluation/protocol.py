@@ -95,7 +95,8 @@ def evaluate(
             inverse: ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty`` (0.1); ``absent_classes``
             (refuse, or exclude queries whose class the bank lacks); what of the data is taken: ``split``,
             ``classes``, ``root`` and ``image_size``, as those of ``source``; ``device``; ``cache``, whether features
-            are kept; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names or kinds of
+            are kept; ``baselines``, names of encoders from elsewhere to compare with, and ``baseline_weights``, their
+            files; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names or kinds of
             ``data.corrupted``, or ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE (pixels,
             untrained or none); ``ood`` (names or paths of sources of the same classes); ``selection`` (orders of
             features, or ``all``), ``selection_step`` and ``rank_on``, the data that the orders are made from.

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.run_records import FEATURES
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import SourceSettings, TrainSettings, ViewSettings
 from counterpoint.core.validation import build
@@ -27,7 +28,6 @@ from counterpoint.nn.foreign import build_foreign
 from counterpoint.nn.trained import Encoder, EncoderCard
 
 DEFAULT_HOLDOUT = 0.2  # where nobody held anything out
-FEATURES = "features"  # architecture of what is no encoder: its input is the representation
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.array_layout import fit_images, to_unit_float
 from counterpoint.evaluation.features import PIECE, VIEW_EPOCH, with_encoder
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import LayerReader
-from counterpoint.nn.trained import Encoder, fit_images
+from counterpoint.nn.trained import Encoder
 
 
 def view_pairs(

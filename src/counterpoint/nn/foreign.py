@@ -13,7 +13,7 @@ from counterpoint.core.files import sha256_of
 from counterpoint.core.own_parts import is_origin, load_part
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.nn.encoders import CATALOGUE, TIMM_PREFIX, check_kind, has_stem, own_copy, with_pooling
-from counterpoint.nn.foreign_weights import FittedWeights, fit_weights, read_weights, share_of
+from counterpoint.nn.foreign_weights import fit_weights, read_weights, share_of
 from counterpoint.nn.library_encoders import LIBRARIES, Habit
 from counterpoint.nn.onnx_encoder import OnnxEncoder
 from counterpoint.nn.resnet import STEMS, stem_for
@@ -114,7 +114,53 @@ def default_side(encoder: str | nn.Module) -> int | None:
         return None
     if encoder.endswith(ONNX_SUFFIX):
         return OnnxEncoder(encoder).side
-    return _habit(encoder).side
+    return habit_of(encoder).side
+
+
+def habit_of(name: str) -> Habit:
+    """What a library says of the input of one of its models; nothing of any other encoder.
+
+    Raises:
+        UsageError: a library that is not installed, or a model that it does not know.
+    """
+    library = _library_of(name)
+    return LIBRARIES[library].habit(name.removeprefix(library)) if library else Habit()
+
+
+def stem_of_weights(name: str, in_shape: Shape, tensors: Mapping[str, Tensor]) -> str:
+    """The stem, of one of our ResNets, that a file's weights are of; that of the size of the images where both fit."""
+    return _best_plan(name, _plans(name, in_shape, has_weights=True), tensors).stem
+
+
+def fill_known(
+    module: nn.Module, name: str, tensors: Mapping[str, Tensor], origin: str, stem: str = ""
+) -> tuple[str, ...]:
+    """Load a file's weights into an encoder that was built by its name; see ``foreign_weights.fit_weights``.
+
+    Args:
+        module: the encoder.
+        name: by which it was built.
+        tensors: of the file.
+        origin: what errors call the file.
+        stem: that it was built with; empty where there is no choice.
+
+    Returns:
+        Remarks: what was taken and left aside, and what a file does not say and was decided here.
+
+    Raises:
+        UsageError: they are not its weights.
+    """
+    fitted = fit_weights(module, tensors, origin, name)
+    remarks = [*fitted.remarks, *([f"{stem} stem"] if stem else [])]
+    if fitted.is_respelled and stem == "small" and name in CATALOGUE:
+        remarks.append("its first convolution pads by 1, which no file says; solo-learn's by 2: solo-learn:resnet18")
+    mean = habit_of(name).mean
+    if name.startswith(TIMM_PREFIX) and "." not in name and mean:
+        remarks.append(
+            f"input as timm's own weights of this name take it (mean {', '.join(f'{each:g}' for each in mean)}); "
+            "for others give their tag, as in timm:vit_small_patch16_224.dino"
+        )
+    return tuple(remarks)
 
 
 def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) -> ForeignEncoder:
@@ -125,14 +171,15 @@ def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) 
     plans, tensors = _plans(name, in_shape, weights is not None), read_weights(weights) if weights else None
     plan = _best_plan(name, plans, tensors)
     module = _built(name, seed, plan)
-    fitted = fit_weights(module, tensors, str(weights)) if tensors is not None else None
+    remarks = [f"random weights (seed {seed})"]
+    if tensors is not None:
+        remarks = list(fill_known(module, name, tensors, str(weights), plan.stem))
     is_colour = plan.shape != in_shape
     backbone = with_pooling(GreyAsColour(module) if is_colour else module, in_shape)
-    habit = _habit(name)
+    habit = habit_of(name)
     # A mean of three colours says nothing of an encoder that was built for grey images.
     is_known = habit.mean is not None and len(habit.mean) == plan.shape[0]
-    remarks = [*(fitted.remarks if fitted else [f"random weights (seed {seed})"])]
-    remarks += _of_plan(name, plan, habit, fitted) + (["grey images as three equal channels"] if is_colour else [])
+    remarks += ["grey images as three equal channels"] if is_colour else []
     return ForeignEncoder(
         name,
         backbone,
@@ -174,21 +221,6 @@ def _built(name: str, seed: int, plan: Plan) -> nn.Module:
         if library:
             return LIBRARIES[library].build(name.removeprefix(library), plan.shape, plan.stem)
         return CATALOGUE[name].build(plan.shape, plan.stem)
-
-
-def _of_plan(name: str, plan: Plan, habit: Habit, fitted: FittedWeights | None) -> list[str]:
-    """What a file does not say, and was decided here."""
-    remarks = []
-    if fitted and plan.stem:
-        remarks.append(f"{plan.stem} stem")
-    if fitted and fitted.is_respelled and plan.stem == "small" and name in CATALOGUE:
-        remarks.append("its first convolution pads by 1, which no file says; solo-learn's by 2: solo-learn:resnet18")
-    if fitted and name.startswith(TIMM_PREFIX) and "." not in name and habit.mean:
-        remarks.append(
-            f"input as timm's own weights of this name take it (mean {', '.join(f'{each:g}' for each in habit.mean)}); "
-            "for others give their tag, as in timm:vit_small_patch16_224.dino"
-        )
-    return remarks
 
 
 def _from_onnx(path: str, in_shape: Shape, weights: str | Path | None) -> ForeignEncoder:
@@ -239,12 +271,6 @@ def _as_module(part: Any) -> nn.Module:
 def _library_of(name: str) -> str | None:
     """The prefix of a library that a name begins with."""
     return next((prefix for prefix in LIBRARIES if name.startswith(prefix)), None)
-
-
-def _habit(name: str) -> Habit:
-    """What a library says of the input of one of its models."""
-    library = _library_of(name)
-    return LIBRARIES[library].habit(name.removeprefix(library)) if library else Habit()
 
 
 def _unknown(name: str) -> UsageError:

@@ -102,13 +102,14 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         raise RunError(f"no weights can be read from {path}: {first_line(error)}") from None
 
 
-def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> FittedWeights:
+def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, encoder: str = "") -> FittedWeights:
     """Load a file's weights into a module, all of the module's or none.
 
     Args:
         module: gets the weights in place; its own numbers decide on dtype and device.
         tensors: as ``read_weights`` returns them.
         origin: what errors call the file.
+        encoder: what they call the module.
 
     Raises:
         UsageError: the file lacks weights of the module, or has others, or more blocks; or a weight is not finite.
@@ -120,7 +121,9 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -
     matches = _matches(bare, wanted, tensors)
     whole = [match for match in matches if len(match.keys) == len(wanted)]
     if not whole:
-        raise UsageError(f"{origin} does not fit the encoder: {_misfit(matches, wanted, tensors)}")
+        raise UsageError(
+            f"{origin} does not fit the encoder{encoder and f' {encoder}'}: {_misfit(matches, wanted, tensors)}"
+        )
     chosen = whole[0]
     left = _left_aside(whole, tensors)
     other = _part_of_another(chosen, left)
@@ -131,7 +134,7 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -
         )
     _check_finite(chosen, tensors, origin)
     # Without strict, as counts of batches may be missing; everything else was checked.
-    bare.load_state_dict({own: tensors[key] for own, key in chosen.keys.items()}, strict=False)
+    bare.load_state_dict({own: tensors[key] for own, key in _all_keys(chosen, bare, tensors).items()}, strict=False)
     return FittedWeights(chosen.prefix, len(wanted), chosen.is_respelled, _remarks(whole, left, len(wanted)))
 
 
@@ -161,6 +164,14 @@ def _matches(module: nn.Module, wanted: Mapping[str, Tensor], tensors: Mapping[s
 def _wanted(module: nn.Module) -> dict[str, Tensor]:
     """What a file must have: parameters and buffers, but no counts of batches."""
     return {name: value for name, value in module.state_dict().items() if not name.endswith(BOOKKEEPING)}
+
+
+def _all_keys(match: Match, module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Names of the file for a module's weights, and for what it keeps beside them where the file has that, too."""
+    state = module.state_dict()
+    beside = {own: match.prefix + own for own in state if own.endswith(BOOKKEEPING)}
+    known = {own: key for own, key in beside.items() if key in tensors and _is_alike(tensors[key], state[own])}
+    return {**match.keys, **known}
 
 
 def _is_alike(value: Tensor, own: Tensor) -> bool:
@@ -293,9 +304,9 @@ def _sizes(value: Tensor) -> str:
     return " x ".join(map(str, value.shape)) or "one number"
 
 
-RESNETS = (
-    *(f"torchvision:resnet{depth}" for depth in (18, 34, 50, 101, 152)),
-    *("torchvision:wide_resnet50_2", "lightly:resnet-18", "lightly:resnet-50"),
+RESNETS = (  # timm's have the layout of torchvision's, and can be trained further
+    *(f"timm:resnet{depth}" for depth in (18, 34, 50, 101, 152)),
+    *("timm:wide_resnet50_2", "lightly:resnet-18", "lightly:resnet-50"),
 )
 # What the weights of an unknown network are compared with, by a name that all of a kind have.
 CANDIDATES: Mapping[str, tuple[str, ...]] = {

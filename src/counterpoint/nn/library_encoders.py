@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from counterpoint.core.errors import UsageError, nearest, unknown_name
-from counterpoint.nn.encoders import TIMM_PREFIX, build_timm, check_timm_name
+from counterpoint.nn.encoders import build_timm, check_timm_name
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LIGHTLY_NAMES = tuple(f"resnet-{depth}" for depth in (9, 18, 34, 50, 101, 152))
@@ -38,11 +38,13 @@ class Library:
     """A library whose models are known by ``prefix:NAME``.
 
     Attributes:
+        summary: what it has, and which extra or package it needs.
         build: a model without its head, from its name, the shape of an image and a stem (``small`` or ``large``).
         habit: what its models take, from a name that ``build`` has taken.
         has_stem: whether ``build`` heeds the stem.
     """
 
+    summary: str
     build: Callable[[str, tuple[int, ...], str], nn.Module]
     habit: Callable[[str], Habit]
     has_stem: bool = False
@@ -113,9 +115,26 @@ def _torchvision_models(name: str) -> Any:
 
 
 LIBRARIES: Mapping[str, Library] = {
-    TIMM_PREFIX: Library(lambda name, shape, _: build_timm(name, shape), _timm_habit),
-    "torchvision:": Library(lambda name, shape, _: _torchvision(name), _torchvision_habit),
+    "timm:": Library(
+        "any model of timm; NAME.TAG for the input of published weights (extra `vision`)",
+        lambda name, shape, _: build_timm(name, shape),
+        _timm_habit,
+    ),
+    "torchvision:": Library(
+        "any classifier of torchvision, without its last layer (extra `vision`)",
+        lambda name, shape, _: _torchvision(name),
+        _torchvision_habit,
+    ),
     # Its transforms subtract ImageNet's mean whatever the data.
-    "lightly:": Library(lambda name, shape, _: _lightly(name), lambda _: Habit(IMAGENET_MEAN, IMAGENET_STD)),
-    "solo-learn:": Library(lambda name, shape, stem: _solo(name, stem), lambda _: Habit(), has_stem=True),
+    "lightly:": Library(
+        "resnet-9 to resnet-152, as lightly's CIFAR benchmarks build them (package `lightly`)",
+        lambda name, shape, _: _lightly(name),
+        lambda _: Habit(IMAGENET_MEAN, IMAGENET_STD),
+    ),
+    "solo-learn:": Library(
+        "resnet18 and resnet50 with solo-learn's stem for small images (extra `vision`)",
+        lambda name, shape, stem: _solo(name, stem),
+        lambda _: Habit(),
+        has_stem=True,
+    ),
 }

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import Kind, Layout, to_samples, to_unit_float
+from counterpoint.core.array_layout import Kind, Layout, fit_images, to_samples, to_unit_float
 from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
@@ -207,32 +206,6 @@ class Encoder(nn.Module):
 def _like(output: Tensor, samples: Any) -> Any:
     """Answer tensors with a tensor and anything else with a NumPy array."""
     return output if isinstance(samples, Tensor) else output.numpy()
-
-
-def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:
-    """Centre-crop to a square, resize and match the number of channels.
-
-    Raises:
-        DataError: colour images for a grey-level encoder.
-    """
-    channels, height, width = in_shape
-    if images_NCHW.shape[1] != channels:
-        if images_NCHW.shape[1] != 1:
-            raise DataError(
-                f"this encoder takes {channels} channel(s), got {images_NCHW.shape[1]}; convert the images to "
-                f"grey levels"
-            )
-        # A view: grey levels take no more memory in several channels.
-        images_NCHW = images_NCHW.expand(-1, channels, -1, -1)
-    if images_NCHW.shape[2:] == (height, width):
-        return images_NCHW
-    # A network for pictures that are not square gets the whole picture, scaled along each axis.
-    if height == width:
-        side = min(images_NCHW.shape[2:])
-        top, left = (images_NCHW.shape[2] - side) // 2, (images_NCHW.shape[3] - side) // 2
-        images_NCHW = images_NCHW[:, :, top : top + side, left : left + side]
-    # antialias: without it, shrinking would skip pixels.
-    return F.interpolate(images_NCHW, (height, width), mode="bilinear", antialias=True, align_corners=False)
 
 
 def load(run: Run | str | Path, *, encoder: nn.Module | None = None, second: bool = False) -> Encoder:

@@ -166,6 +166,7 @@ def _method(comparison: Comparison) -> Markup:
 
 
 def _runs_words(side: Side) -> str:
-    """The runs of a side with their seeds."""
-    runs = zip(side.folders, side.seeds, strict=True)
-    return listing([f"{hide_folders(Path(folder).name)} (seed {seed})" for folder, seed in runs])
+    """The runs of a side with their seeds, or the file."""
+    names = [hide_folders(Path(folder).name) for folder in side.folders]
+    seeds = ["" if seed is None else f" (seed {seed})" for seed in side.seeds]
+    return listing([f"{name}{seed}" for name, seed in zip(names, seeds, strict=True)])

@@ -124,7 +124,7 @@ def assemble(
     # After the split: what is held out keeps the classes as the data have them.
     thinned = thin(split.train, source.labels, settings.source, source.class_names)
     if start is not None:
-        start.choose_encoder(resolution)
+        start.choose_encoder(resolution, source.shape)
     # Batch and epochs go by the samples that are left.
     settings = resolve(resolution, source, len(thinned.positions), placement, given.views).settings
     _check_engine(settings, placement, len(thinned.positions))
@@ -135,7 +135,7 @@ def assemble(
     width = feature_width(backbone, source.shape)
     # Only the built encoder says how wide it is: projector, predictor and d0 follow from that.
     settings = resolve_widths(resolution, width).settings
-    statistics = None if start is None else start.statistics_for(source, backbone)
+    statistics = None if start is None else start.statistics_for(source, settings.encoder)
     card = _card(settings, source, width, statistics or channel_statistics(source, thinned.positions))
     encoder = Encoder(card, backbone, _projector(settings, card))
     if start is not None:  # before the method, which may copy the encoder

@@ -20,7 +20,7 @@ NO_TEST = "-"
 
 @dataclass(frozen=True)
 class Side:
-    """One run, or several runs of one method with other seeds."""
+    """One run, several runs of one method with other seeds, or the file of an evaluation, which knows no seed."""
 
     name: str
     folders: tuple[str, ...]
@@ -32,6 +32,8 @@ class Side:
         return None not in self.seeds and len(set(self.seeds)) == len(self.seeds)
 
     def __str__(self) -> str:
+        if self.seeds == (None,):
+            return self.name
         kind = "seed" if len(self.seeds) == 1 else "seeds"
         known = ", ".join("unknown" if seed is None else str(seed) for seed in self.seeds)
         return f"{self.name} ({kind} {known})"

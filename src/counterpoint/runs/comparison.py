@@ -1,4 +1,4 @@
-"""Compare evaluated runs, or methods of several seeds, in pairs: over the same queries and over seeds. No torch."""
+"""Compare evaluations of runs, methods of several seeds and other encoders: over queries and over seeds. No torch."""
 
 # Q queries
 
@@ -18,8 +18,8 @@ from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed
 from counterpoint.core.metric import described_metrics, is_apart, metric_under
 from counterpoint.core.paired_shares import Difference, corrected
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
-from counterpoint.core.rundir import Run, SeedRuns, as_run, display_names, seed_folders
+from counterpoint.core.run_records import FEATURES, EvaluationRecord, EvaluationRow, read_record
+from counterpoint.core.rundir import Run, RunFolder, SeedRuns, as_run, display_names, seed_folders
 from counterpoint.core.validation import read_yaml_mapping
 from counterpoint.evaluation.significance import over_seeds, paired_bootstrap, seeds_needed
 from counterpoint.runs.compared import Compared, Comparison, Side
@@ -35,16 +35,16 @@ def compare(
     features: Sequence[str] = (),
     evaluation: str = "",
 ) -> Comparison:
-    """Say which differences between runs are real, from their evaluations of the same queries.
+    """Say which differences between encoders are real, from their evaluations of the same queries.
 
     Over samples two runs are compared by the exact McNemar test and Tango's score interval, methods of several seeds
     by a paired bootstrap over queries; over seeds by a paired t test where both have the same seeds, else by Welch's.
     p of all comparisons over samples, and of all over seeds, is corrected by Holm.
 
     Args:
-        runs: two or more, each a run or its folder, or those of several seeds or the folder that has them in
-            ``seed-*``. Runs whose settings differ in nothing but the seed are taken together as one method, unless all
-            are.
+        runs: two or more, each a run or its folder, those of several seeds or the folder that has them in ``seed-*``,
+            or a file that ``evaluate`` wrote, of a run or of an encoder or features from elsewhere. Runs whose settings
+            differ in nothing but the seed are taken together as one method, unless all are.
         metrics: names of figures of the evaluations; empty for all.
         features: names of features; empty for all.
         evaluation: name of a file in the runs' ``evaluations/``; empty for the evaluation of their own samples.
@@ -53,7 +53,7 @@ def compare(
         UsageError: fewer than two runs, one twice, other queries, or a name that is not known.
         RunError: not a run, without an evaluation, or one that does not keep which queries were right.
     """
-    members = [[_opened(each, evaluation) for each in _runs_of(run)] for run in runs]
+    members = [_members(run, evaluation) for run in runs]
     known = [each for group in members for each in group]
     _check(known)
     groups = _by_method(members)
@@ -81,7 +81,10 @@ def compare(
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """A run with its evaluation; ``method`` is what runs of other seeds have in common."""
+    """An evaluation with what it is of: a run's folder, or the file.
+
+    ``method`` is what runs of other seeds have in common.
+    """
 
     path: Path
     seed: int | None
@@ -89,31 +92,63 @@ class _Evaluated:
     record: EvaluationRecord
 
 
-def _runs_of(run: Run | SeedRuns | str | Path) -> list[Run]:
-    """The runs that are meant: one, or those of its seeds."""
+def _members(run: Run | SeedRuns | str | Path, evaluation: str) -> list[_Evaluated]:
+    """What is meant: a file, one run, or those of its seeds."""
     if isinstance(run, SeedRuns):
-        return list(run.runs)
-    folders = seed_folders(Path(run)) if isinstance(run, str | Path) else []
-    return [as_run(folder) for folder in folders] or [as_run(run)]
+        return [_of_run(each, _file_of(each, evaluation)) for each in run.runs]
+    path = Path(run) if isinstance(run, str | Path) else None
+    if path is not None and path.is_file():
+        # A run's own is known by the run, whose seed and method count.
+        folders = (RunFolder(path.parent), RunFolder(path.parent.parent))
+        own = [
+            each for each in folders if each.is_ours and path in (each.evaluation, each.other_evaluations / path.name)
+        ]
+        return [_of_run(as_run(own[0].path), path) if own else _of_file(path)]
+    known = [as_run(folder) for folder in (seed_folders(path) if path is not None else [])] or [as_run(run)]
+    return [_of_run(each, _file_of(each, evaluation)) for each in known]
 
 
-def _opened(run: Run, evaluation: str) -> _Evaluated:
-    """A run with its evaluation, or with that of a name."""
-    folder, status, name = run.folder, run.folder.read_status(), evaluation.removesuffix(".json")
-    file = folder.other_evaluations / f"{name}.json" if name else folder.evaluation
-    command = f"counterpoint evaluate {shlex.quote(str(run.path))}"
+def _file_of(run: Run, evaluation: str) -> Path:
+    """The evaluation of a run, or that of a name."""
+    name = evaluation.removesuffix(".json")
+    file = run.folder.other_evaluations / f"{name}.json" if name else run.folder.evaluation
     if not file.exists():
         what, more = (f"no evaluation called {name}", " --data DATA") if name else ("no evaluation", "")
-        raise RunError(f"{run.path} has {what}; make it with: {command}{more}")
+        raise RunError(f"{run.path} has {what}; make it with: {_command(run)}{more}")
+    return file
+
+
+def _of_run(run: Run, file: Path) -> _Evaluated:
+    """A run with an evaluation of it."""
+    folder = run.folder
+    settings = read_yaml_mapping(folder.resolved) if folder.resolved.exists() else {"path": str(run.path)}
+    method = {setting: value for setting, value in settings.items() if setting not in NOT_THE_METHODS}
+    return _Evaluated(run.path, folder.read_status().seed, method, _record(file, _command(run)))
+
+
+def _of_file(file: Path) -> _Evaluated:
+    """An evaluation of an encoder that no run of ours has trained."""
+    return _Evaluated(
+        file, None, {"path": str(file)}, _record(file, "counterpoint evaluate --encoder NAME --data DATA")
+    )
+
+
+def _record(file: Path, command: str) -> EvaluationRecord:
+    """What an evaluation found; ``command`` makes it again."""
     record = read_record(EvaluationRecord, read_sealed(file), str(file))
+    if not record.rows:
+        raise RunError(f"{file} is no evaluation; make one with: {command}")
     if record.split.query_fingerprint is None:
         raise RunError(
             f"{file} does not keep which queries were right, so it cannot be compared in pairs; evaluate again with: "
             f"{command}"
         )
-    settings = read_yaml_mapping(folder.resolved) if folder.resolved.exists() else {"path": str(run.path)}
-    method = {setting: value for setting, value in settings.items() if setting not in NOT_THE_METHODS}
-    return _Evaluated(run.path, status.seed, method, record)
+    return record
+
+
+def _command(run: Run) -> str:
+    """What evaluates a run."""
+    return f"counterpoint evaluate {shlex.quote(str(run.path))}"
 
 
 def _check(runs: Sequence[_Evaluated]) -> None:
@@ -121,7 +156,7 @@ def _check(runs: Sequence[_Evaluated]) -> None:
     if len(runs) < 2:
         raise UsageError(f"compare needs at least two runs, got {len(runs)}")
     if len({run.path.resolve() for run in runs}) < len(runs):
-        raise UsageError("compare got the same run folder twice; name each run once")
+        raise UsageError("compare got the same run or file twice; name each once")
     first = runs[0]
     for run in runs[1:]:
         if run.record.split.query_fingerprint != first.record.split.query_fingerprint:
@@ -157,14 +192,23 @@ def _by_method(members: Sequence[list[_Evaluated]]) -> list[list[_Evaluated]]:
 
 
 def _folder_of(group: Sequence[_Evaluated]) -> Path:
-    """A folder to name a side by: of seeds, the one above, or what the names of theirs have in common."""
+    """A path to name a side by: of seeds, the one above, or what the names of theirs have in common."""
     paths = [run.path.resolve() for run in group]
     if len(paths) == 1:
-        return paths[0]
+        return _named(group[0]) if paths[0].is_file() else paths[0]
     letters = zip(*(path.name for path in paths), strict=False)
     alike = itertools.takewhile(lambda column: len(set(column)) == 1, letters)
     stem = _SEED_ENDING.sub("", "".join(column[0] for column in alike))
     return paths[0].with_name(stem) if stem else paths[0].parent
+
+
+def _named(evaluated: _Evaluated) -> Path:
+    """A path to name a file's side by: the encoder and its weights, or for features the file."""
+    about, path = evaluated.record.encoder, evaluated.path.resolve()
+    if about.get("encoder", FEATURES) == FEATURES:
+        return path.with_suffix("")
+    known = [Path(str(about[part])).name for part in ("encoder", "weights") if about.get(part)]
+    return path.with_name(" ".join(known))
 
 
 def _chosen(

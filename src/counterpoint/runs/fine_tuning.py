@@ -32,6 +32,7 @@ from counterpoint.evaluation.protocol import evaluate_opened
 from counterpoint.evaluation.subject import open_queries, with_queries
 from counterpoint.evaluation.trained_run import for_other_data, open_trained, read_resolved
 from counterpoint.nn.encoders import TIMM_PREFIX
+from counterpoint.nn.foreign import WEIGHT_SUFFIXES
 from counterpoint.nn.trained import Encoder, load
 from counterpoint.runs.assembly import initial_backbone
 from counterpoint.runs.given import Given, open_given
@@ -182,7 +183,8 @@ def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) ->
 
 def _names_weights(name: str) -> bool:
     """Whether it is weights and not a run folder."""
-    return name.startswith(TIMM_PREFIX) or Path(name).is_file()
+    path = Path(name)
+    return name.startswith(TIMM_PREFIX) or path.is_file() or (path.suffix in WEIGHT_SUFFIXES and not path.is_dir())
 
 
 @dataclass(frozen=True)

@@ -323,6 +323,9 @@ def _assemble(
     require_float32()
     source = open_given(settings, start.given, start.reporter, side=None if weights is None else weights.side)
     assembled = assemble(resolve_holdout(settings, source), source, start.placement, start.given, weights)
+    if begun := assembled.start:
+        for remark in begun.remarks:
+            start.reporter.say(f"{begun.name}: {remark}")
     return assembled, training_job(assembled, folder)
 
 

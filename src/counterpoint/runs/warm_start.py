@@ -5,25 +5,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from counterpoint.core.errors import RunError, UsageError, first_line
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import sha256_of
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.source import Source, source_side
 from counterpoint.engine.checkpoint import newest_memory
-from counterpoint.nn.encoders import TIMM_PREFIX, Pooled, has_stem
+from counterpoint.nn.encoders import TIMM_PREFIX, has_stem
+from counterpoint.nn.foreign import fill_known, habit_of, stem_of_weights
+from counterpoint.nn.foreign_weights import fit_weights, read_weights
 from counterpoint.nn.trained import Encoder, EncoderCard, part_of, read_saved
 from counterpoint.runs.repair import readable_status
 from counterpoint.runs.resolve import Resolution
 
 RECORD = "init"  # key in run.json and in the facts of a checkpoint
-OWN_PARTS = ("backbone.", "projector.")  # what every name in a run's encoder.safetensors begins with
-MOST_NAMED = 3  # tensors that a sentence lists
-FORMS = "a run folder, FILE.safetensors, or timm:NAME"
+FORMS = "a run folder, a file of weights (.safetensors, .pth, .ckpt), or timm:NAME"
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -39,6 +37,7 @@ class WarmStart:
         card: of the run they come from; None for other files.
         statistics: mean and deviation of the input that the weights are used to; None where nobody knows.
         parts: of the encoder, that began with these weights.
+        remarks: one line each: what was taken of another program's file, and what was left aside.
     """
 
     name: str
@@ -47,29 +46,34 @@ class WarmStart:
     card: EncoderCard | None = None
     statistics: Statistics | None = None
     parts: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def side(self) -> int | None:
         """Side in pixels of the images that the weights are used to, where that is known."""
         return None if self.card is None or self.card.kind == "vectors" else source_side(self.card.in_shape)
 
-    def choose_encoder(self, resolution: Resolution) -> None:
-        """Fill in the encoder that these weights belong to, where that is known."""
+    def choose_encoder(self, resolution: Resolution, in_shape: tuple[int, ...]) -> None:
+        """Fill in the encoder that these weights belong to, where that is known, and its stem."""
         reason = f"as {Path(self.name).name} has it"
         if self.card is not None:
-            card = self.card
-            resolution.fill("encoder", lambda: (card.architecture, reason))
-            if has_stem(resolution.settings.encoder):
-                resolution.fill("stem", lambda: (card.stem, reason))
+            architecture = self.card.architecture
+            resolution.fill("encoder", lambda: (architecture, reason))
         elif self.name.startswith(TIMM_PREFIX):
             resolution.fill("encoder", lambda: (self.name, reason))
+        encoder = resolution.settings.encoder
+        if has_stem(encoder) and self.tensors is not None:
+            card, tensors = self.card, self.tensors
+            resolution.fill(
+                "stem", lambda: (card.stem if card else stem_of_weights(encoder, in_shape, tensors), reason)
+            )
 
-    def statistics_for(self, source: Source, backbone: nn.Module) -> Statistics | None:
+    def statistics_for(self, source: Source, encoder: str) -> Statistics | None:
         """Mean and deviation with which to prepare samples; None takes those of the samples themselves."""
         known = self.statistics
-        if known is None and self.name.startswith(TIMM_PREFIX):
-            about: Any = getattr(_body(backbone), "pretrained_cfg", {})
-            known = (tuple(about.get("mean", ())), tuple(about.get("std", ())))
+        if known is None:
+            habit = habit_of(encoder)
+            known = (habit.mean or (), habit.std or ())
         return known if known is not None and len(known[0]) == source.shape[0] else None
 
     def load_into(self, encoder: Encoder) -> "WarmStart":
@@ -83,29 +87,18 @@ class WarmStart:
         """
         if self.tensors is None:  # a checkpoint follows
             return self
-        backbone, found = self._backbone(encoder.backbone)
-        if problem := misfit(found, backbone):
-            raise UsageError(f"init {self.name} does not fit the encoder {encoder.card.architecture}: {problem}")
-        backbone.load_state_dict(found)
-        head = part_of(self.tensors, "projector")
-        takes_head = bool(head) and not misfit(head, encoder.projector)
-        if takes_head:
-            encoder.projector.load_state_dict(head)
-        card = encoder.card
-        parts = ("backbone", "projector") if takes_head else ("backbone",)
-        return replace(self, tensors=None, parts=parts, statistics=(card.mean, card.std))
-
-    def _backbone(self, backbone: nn.Module) -> tuple[nn.Module, Mapping[str, Tensor]]:
-        """The module whose names the weights have, and those that are its own."""
-        tensors = self.tensors or {}
-        if all(name.startswith(OWN_PARTS) for name in tensors):
-            return backbone, part_of(tensors, "backbone")
-        body = _body(backbone)
-        # The classifier in a file of timm's; an encoder has none.
-        about: Any = getattr(body, "pretrained_cfg", {}) if self.name.startswith(TIMM_PREFIX) else {}
-        heads = about.get("classifier") or ()
-        starts = tuple(f"{head}." for head in ([heads] if isinstance(heads, str) else heads))
-        return body, {name: value for name, value in tensors.items() if not name.startswith(starts)}
+        card, origin = encoder.card, f"init {self.name}"
+        known = replace(self, tensors=None, parts=("backbone",), statistics=(card.mean, card.std))
+        if self.card is None:
+            stem = card.stem if has_stem(card.architecture) else ""
+            remarks = fill_known(encoder.backbone, card.architecture, self.tensors, origin, stem)
+            return replace(known, remarks=remarks)
+        fit_weights(encoder.backbone, part_of(self.tensors, "backbone"), origin, card.architecture)
+        try:
+            fit_weights(encoder.projector, part_of(self.tensors, "projector"), origin)
+        except UsageError:  # of another shape, or none: it begins anew
+            return known
+        return replace(known, parts=("backbone", "projector"))
 
     def record(self) -> dict[str, Any]:
         """Plain values for ``run.json`` and the facts of a checkpoint: enough to go on without the weights."""
@@ -118,6 +111,7 @@ class WarmStart:
             "parts": list(self.parts),
             "mean": mean,
             "std": std,
+            **({"remarks": list(self.remarks)} if self.remarks else {}),
         }
 
 
@@ -125,8 +119,8 @@ def initial_weights(settings: TrainSettings) -> WarmStart | None:
     """Read the weights that the settings name; None where they name none.
 
     Raises:
-        UsageError: a name of another kind, another encoder than that of the weights, or a file that cannot be read.
-        RunError: a run without an encoder, or a damaged one.
+        UsageError: a name of another kind, or another encoder than that of the weights.
+        RunError: a run without an encoder, or a damaged one; a file that cannot be read.
     """
     name = settings.init
     if name is None:
@@ -135,8 +129,8 @@ def initial_weights(settings: TrainSettings) -> WarmStart | None:
         if settings.encoder not in ("auto", name):
             raise UsageError(f"init {name} needs --encoder {name}, got {settings.encoder}")
         if settings.pretrained_weights is None:
-            raise UsageError(f"init {name} needs --pretrained-weights FILE.safetensors: nothing is downloaded")
-        return _of_file(name, "pretrained_weights", Path(settings.pretrained_weights).expanduser())
+            raise UsageError(f"init {name} needs --pretrained-weights FILE: nothing is downloaded")
+        return _of_file(name, Path(settings.pretrained_weights).expanduser())
     path = Path(name).expanduser()
     if path.is_dir():
         return _of_run(name, open_run(path))
@@ -145,7 +139,7 @@ def initial_weights(settings: TrainSettings) -> WarmStart | None:
         return _of_run(name, beside)
     if not path.exists():
         raise UsageError(f"init {name} does not exist; give {FORMS}")
-    return _of_file(name, "init", path)
+    return _of_file(name, path)
 
 
 def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | None:
@@ -177,39 +171,8 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
 def _recorded(name: str, record: Mapping[str, Any]) -> WarmStart:
     """A warm start from its record."""
     statistics = tuple(record["mean"]), tuple(record["std"])
-    return WarmStart(name, record["sha256"], None, statistics=statistics, parts=tuple(record["parts"]))
-
-
-def misfit(tensors: Mapping[str, Tensor], module: nn.Module) -> str:
-    """Why tensors are not the state of a module: names or shapes that differ, the first of each; empty if they are.
-
-    >>> misfit({"weight": nn.Linear(2, 3).weight}, nn.Linear(2, 3))
-    '1 of 2 tensors is missing (bias)'
-    """
-    state = module.state_dict()
-    missing = [name for name in state if name not in tensors]
-    unknown = [name for name in tensors if name not in state]
-    shapes = [
-        f"{name} is {tuple(tensors[name].shape)} and not {tuple(value.shape)}"
-        for name, value in state.items()
-        if name in tensors and tensors[name].shape != value.shape
-    ]
-    parts = []
-    if missing:
-        parts.append(f"{_counted(missing, len(state))} missing ({_first(missing)})")
-    if unknown:
-        parts.append(f"{_counted(unknown, len(tensors))} unknown ({_first(unknown)})")
-    return "; ".join([*parts, *([_first(shapes)] if shapes else [])])
-
-
-def _counted(names: list[str], total: int) -> str:
-    """How many tensors, of how many."""
-    return f"{len(names)} of {total} tensors {'is' if len(names) == 1 else 'are'}"
-
-
-def _first(names: list[str]) -> str:
-    """The first of them."""
-    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+    parts, remarks = tuple(record["parts"]), tuple(record.get("remarks", ()))
+    return WarmStart(name, record["sha256"], None, statistics=statistics, parts=parts, remarks=remarks)
 
 
 def _of_run(name: str, folder: RunFolder) -> WarmStart:
@@ -218,17 +181,6 @@ def _of_run(name: str, folder: RunFolder) -> WarmStart:
     return WarmStart(name, saved.sha256, saved.tensors, saved.card, (saved.card.mean, saved.card.std))
 
 
-def _of_file(name: str, setting: str, path: Path) -> WarmStart:
-    """Tensors by name in a file that holds nothing else."""
-    if path.suffix != ".safetensors":
-        taken = FORMS if setting == RECORD else "FILE.safetensors"
-        raise UsageError(f"{setting} {path} is not what it takes: {taken}")
-    try:
-        return WarmStart(name, sha256_of(path), load_file(path))
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"{setting} {path} cannot be read: {first_line(error)}") from None
-
-
-def _body(backbone: nn.Module) -> nn.Module:
-    """The network itself, without the layer that averages its maps."""
-    return backbone.body if isinstance(backbone, Pooled) else backbone
+def _of_file(name: str, path: Path) -> WarmStart:
+    """Weights that some program wrote."""
+    return WarmStart(name, sha256_of(path), read_weights(path))

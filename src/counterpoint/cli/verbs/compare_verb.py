@@ -11,21 +11,26 @@ from counterpoint.core.rundir import open_run, seed_folders
 from counterpoint.core.shown import shown, shown_lines
 
 PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over seeds"
-TEACH = """Compare evaluated runs in pairs: figure by figure on the same queries, with the 95 % interval of each
-difference, its p (corrected by Holm) and whether it is real. Runs whose settings differ in the seed alone are taken
-together as one method, and so are the seed-* folders of one folder; their differences are also compared over seeds,
-with how many seeds would be needed to tell. Whether the intervals of two figures overlap is no such test.
+TEACH = """Compare evaluated runs, and files that `counterpoint evaluate` wrote of encoders or features from elsewhere:
+figure by figure on the same queries, in pairs, with the 95 % interval of each difference, its p (corrected by Holm) and
+whether it is real. Runs whose settings differ in the seed alone are taken together as one method, and so are the seed-*
+folders of one folder; their differences are also compared over seeds, with how many seeds would be needed to tell.
+Whether the intervals of two figures overlap is no such test.
 
 examples:
   counterpoint compare runs/simclr runs/ncl
   counterpoint compare simclr-0 simclr-1 ncl-0 ncl-1 --out comparison.html
-  counterpoint compare runs/simclr runs/ncl --metrics knn --markdown"""
+  counterpoint compare runs/simclr runs/ncl --metrics knn --markdown
+  counterpoint compare runs/ncl evaluations/timm-resnet18-moco-digits-1b2c3d4e.json"""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "runs", metavar="RUN", nargs="+", help="evaluated run folders, or folders with the seeds of one in seed-*"
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="evaluated run folders, folders with the seeds of one in seed-*, or files that evaluate wrote",
     )
     parser.add_argument("--metrics", metavar="NAMES", default="", help="of the evaluations, separated by commas")
     parser.add_argument("--features", metavar="NAMES", default="", help="such as representation,embedding")
@@ -41,7 +46,7 @@ def add_flags(parser: Parser) -> None:
 
 def run(flags: argparse.Namespace) -> int:
     """Compare, print, and write the page."""
-    for path in map(Path, flags.runs):
+    for path in (Path(run) for run in flags.runs if not Path(run).is_file()):
         for folder in seed_folders(path) or [path]:
             open_run(folder)
     target = Path(flags.out) if flags.out else None

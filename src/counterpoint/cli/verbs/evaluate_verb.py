@@ -30,6 +30,7 @@ examples:
   counterpoint evaluate runs/cifar --test-data cifar10 --protocol all
   counterpoint evaluate runs/mine --data photos/train --test-data photos/val
   counterpoint evaluate --encoder timm:resnet18 --weights resnet18.safetensors --data photos
+  counterpoint evaluate runs/photos --baseline timm:resnet18 --baseline-weights resnet18.safetensors
   counterpoint evaluate features.npz --labels labels.npy
   counterpoint evaluate runs/cifar --test-data cifar10 --corruptions all --ood sketches
   counterpoint evaluate runs/ncl --selection all --metrics mAP@10
@@ -89,6 +90,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--rank-on", metavar="DATA", help="data that the orders are made from (default: the labelled samples)"
     )
+    _add_baselines(parser)
     parser.add_argument("--out", metavar="FILE", help="JSON file to write (default: by what is evaluated)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
@@ -104,6 +106,24 @@ def _add_votes(parser: Parser) -> None:
     parser.add_argument("--weighting", help="of their votes: exp (default), uniform or inverse")
     parser.add_argument("--inverse-penalty", type=float, help="C of the linear probe's squared penalty (default 0.1)")
     parser.add_argument("--absent-classes", help="queries of classes that the bank lacks: refuse (default) or exclude")
+
+
+def _add_baselines(parser: Parser) -> None:
+    """Add the encoders to compare with."""
+    parser.add_argument(
+        "--baseline",
+        metavar="ENCODER",
+        action="append",
+        default=[],
+        help="an encoder from elsewhere to compare with, named as for --encoder; may be repeated",
+    )
+    parser.add_argument(
+        "--baseline-weights",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="its weights (default: random ones); of several, in the order of --baseline",
+    )
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -134,5 +154,10 @@ def run(flags: argparse.Namespace) -> int:
 def _given(flags: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given; what was not is left to `evaluate`."""
     lists = {name: tuple(filter(None, map(str.strip, getattr(flags, name).split(",")))) for name in LISTS}
-    known = {**lists, "ood": tuple(flags.ood), **{name: getattr(flags, name) for name in SINGLE}}
+    repeated = {"ood": flags.ood, "baselines": flags.baseline, "baseline_weights": flags.baseline_weights}
+    known = {
+        **lists,
+        **{name: tuple(values) for name, values in repeated.items()},
+        **{name: getattr(flags, name) for name in SINGLE},
+    }
     return {name: value for name, value in known.items() if value not in (None, ())}

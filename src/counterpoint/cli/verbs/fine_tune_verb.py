@@ -5,11 +5,13 @@ import json
 
 from counterpoint.cli.arguments import add_settings, settings_from
 from counterpoint.cli.parsers import Parser, print_folder
+from counterpoint.core.errors import UsageError
 from counterpoint.core.shown import shown_lines
 
 PLACE, SUMMARY = 25, "train a run's encoder further, with labels"
-TEACH = """Fine-tune: train the whole encoder of a run on labelled samples, with a classifier on top, and set the
-classifier's accuracy beside that of a linear probe on the frozen encoder, on the same queries.
+TEACH = """Fine-tune: train the whole encoder of a run, or one trained elsewhere, on labelled samples, with a
+classifier on top, and set the classifier's accuracy beside that of a linear probe on the frozen encoder, on the same
+queries.
 
 Where nothing else is asked for, 30 epochs with LARS (learning rate 0.4 x batch / 256, a third of warm-up, then a
 cosine, weight decay 1e-4), on crops and flips. The new run is like any other: `counterpoint resume` goes on with it
@@ -20,7 +22,7 @@ examples:
   counterpoint fine-tune runs/ncl --label-share 0.1 --seed 1
   counterpoint fine-tune runs/photos --data pets/train --test-data pets/val --optim.layer-decay 0.8
   counterpoint fine-tune runs/ncl --method nonnegative-supervised
-  counterpoint fine-tune timm:resnet18 --pretrained-weights resnet18.safetensors --data pets/"""
+  counterpoint fine-tune --encoder timm:resnet18 --weights moco.pth.tar --data pets/"""
 
 SECTIONS = ("method", "out", "encoder", "stem", "pretrained_weights", "epochs", "batch_size", "seed", "source", "views")
 SECTIONS += ("projector", "optim", "engine")
@@ -28,7 +30,12 @@ SECTIONS += ("projector", "optim", "engine")
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
-    parser.add_argument("run", metavar="RUN", help="run folder; or FILE.safetensors or timm:NAME, as --init of train")
+    parser.add_argument("run", metavar="RUN", nargs="?", help="run folder; or what else --init of train takes")
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="instead of a run, with --encoder: weights of any framework, as evaluate takes",
+    )
     parser.add_argument("--data", help="labelled data (default: the run's own)")
     parser.add_argument("--test-data", metavar="DATA", help="queries of their own; then all of --data is trained on")
     parser.add_argument("--test-labels", metavar="FILE", help="labels for them: .csv (file,label) or .npy")
@@ -43,11 +50,13 @@ def add_flags(parser: Parser) -> None:
 
 def run(flags: argparse.Namespace) -> int:
     """Fine-tune, print the table, and name the run folder."""
+    if (flags.run is None) == (flags.weights is None):
+        raise UsageError("give a run folder, or --encoder NAME --weights FILE, and one of them only")
     asked = settings_from(flags, flags.config)
     from counterpoint.runs.fine_tuning import fine_tune  # deferred: loads torch and scikit-learn
 
     done = fine_tune(
-        flags.run,
+        flags.run or flags.weights,
         test_data=flags.test_data,
         test_labels=flags.test_labels,
         overwrite=flags.overwrite,

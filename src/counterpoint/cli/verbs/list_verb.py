@@ -38,8 +38,16 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _encoders() -> Mapping[str, str]:
-    """Those of the catalogue, and the form of a name of timm's."""
-    return {**catalogue_sentences("nn/encoders.py"), "timm:NAME": "any timm model by its name (extra `vision`)"}
+    """Those of the catalogue, those of libraries, and the forms of others."""
+    libraries = catalogue_sentences("nn/library_encoders.py", "LIBRARIES")
+    return {
+        **catalogue_sentences("nn/encoders.py"),
+        **{f"{prefix}NAME": sentence for prefix, sentence in libraries.items()},
+        "FILE.onnx": "a network with its weights, to be evaluated (extra `onnx`)",
+        "package.module:name": "what makes a module of your own; in Python, the module itself: encoder=module",
+        "(train)": "takes the names down to timm:NAME; evaluate, diagnose and embed take all as --encoder",
+        "(weights)": "evaluate --weights FILE, train --init FILE: of any framework, docs/foreign-encoders.md",
+    }
 
 
 def _changes(plan: ViewPlan) -> str:
@@ -49,16 +57,17 @@ def _changes(plan: ViewPlan) -> str:
     return ", ".join(changed).replace("_", "-") or "views equal the sample"
 
 
-def catalogue_sentences(place: str) -> Mapping[str, str]:
+def catalogue_sentences(place: str, name: str = "CATALOGUE") -> Mapping[str, str]:
     """A sentence for each name of a catalogue.
 
     Args:
         place: of the module inside the package, or of a folder of such modules.
+        name: of the catalogue there.
 
     >>> catalogue_sentences("nn/encoders.py")["mlp"]
     'two hidden layers for vectors, width 256'
     """
-    return {name: sentence for each in held(place, "CATALOGUE") for name, sentence in _entries(each)}
+    return {entry: sentence for each in held(place, name) for entry, sentence in _entries(each)}
 
 
 def _entries(catalogue: Held) -> Iterator[tuple[str, str]]:

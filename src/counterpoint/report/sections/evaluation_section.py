@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from counterpoint.core.metric import Metric, is_apart
 from counterpoint.core.paired_shares import written_p
-from counterpoint.core.run_records import BASELINES, EvaluationRow, corruption_means
+from counterpoint.core.run_records import EvaluationRow, corruption_means
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, readings
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
@@ -175,7 +175,7 @@ def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float,
     # Without an interval the whisker has length 0.
     low = value if row.low is None else row.low
     high = value if row.high is None else row.high
-    is_baseline = row.features in BASELINES
+    is_baseline = row.is_baseline
     style = run_style(run.order)
     # One run: colour tells the features. Several: it tells the run, in every chart alike.
     if num_runs == 1 and row.features != REPRESENTATION:
