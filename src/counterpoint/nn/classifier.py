@@ -31,6 +31,7 @@ def class_logits(
         biases_C: of the classes, or None.
         is_nonnegative: apply ReLU to both first (ncl2024, section 6).
 
+    >>> import torch
     >>> class_logits(torch.ones(1, 2), torch.tensor([[1.0, -1.0], [2.0, 1.0]]), is_nonnegative=True)
     tensor([[1., 3.]])
     """

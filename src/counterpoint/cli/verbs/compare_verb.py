@@ -21,7 +21,7 @@ examples:
   counterpoint compare runs/simclr runs/ncl
   counterpoint compare simclr-0 simclr-1 ncl-0 ncl-1 --out comparison.html
   counterpoint compare runs/simclr runs/ncl --metrics knn --markdown
-  counterpoint compare runs/ncl evaluations/timm-resnet18-moco-digits-1b2c3d4e.json"""
+  counterpoint compare runs/ncl evaluations/timm-resnet18-digits.json"""
 
 
 def add_flags(parser: Parser) -> None:

@@ -13,7 +13,7 @@ TEACH = """Embed samples with a trained encoder and write one row per sample, wi
 examples:
   counterpoint embed runs/ncl --out digits.npz
   counterpoint embed runs/mine new_photos/ --out new.parquet
-  counterpoint embed --encoder timm:resnet18 --weights resnet18.safetensors photos/ --out photos.npz"""
+  counterpoint embed --encoder resnet18 --weights r18.pth photos/ --out p.npz"""
 
 
 def add_flags(parser: Parser) -> None:

@@ -29,12 +29,12 @@ examples:
   counterpoint evaluate runs/cifar --test-data cifar10
   counterpoint evaluate runs/cifar --test-data cifar10 --protocol all
   counterpoint evaluate runs/mine --data photos/train --test-data photos/val
-  counterpoint evaluate --encoder timm:resnet18 --weights resnet18.safetensors --data photos
-  counterpoint evaluate runs/photos --baseline timm:resnet18 --baseline-weights resnet18.safetensors
+  counterpoint evaluate --encoder timm:resnet18 --weights r18.pth --data photos
+  counterpoint evaluate runs/photos --baseline timm:resnet18
   counterpoint evaluate features.npz --labels labels.npy
-  counterpoint evaluate runs/cifar --test-data cifar10 --corruptions all --ood sketches
+  counterpoint evaluate runs/cifar --corruptions all --ood sketches
   counterpoint evaluate runs/ncl --selection all --metrics mAP@10
-  counterpoint evaluate runs/ncl --checkpoint all --layers representation,projected,embedding"""
+  counterpoint evaluate runs/ncl --checkpoint all --layers projected,embedding"""
 
 
 def add_flags(parser: Parser) -> None:

@@ -20,9 +20,9 @@ after a stop, and `counterpoint evaluate` has its classifier in the table.
 examples:
   counterpoint fine-tune runs/ncl
   counterpoint fine-tune runs/ncl --label-share 0.1 --seed 1
-  counterpoint fine-tune runs/photos --data pets/train --test-data pets/val --optim.layer-decay 0.8
+  counterpoint fine-tune runs/photos --data pets/ --optim.layer-decay 0.8
   counterpoint fine-tune runs/ncl --method nonnegative-supervised
-  counterpoint fine-tune --encoder timm:resnet18 --weights moco.pth.tar --data pets/"""
+  counterpoint fine-tune --encoder timm:resnet18 --weights m.pth --data pets/"""
 
 SECTIONS = ("method", "out", "encoder", "stem", "pretrained_weights", "epochs", "batch_size", "seed", "source", "views")
 SECTIONS += ("projector", "optim", "engine")
