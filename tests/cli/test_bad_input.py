@@ -159,7 +159,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "wrong type in YAML": ("train --config type.yaml", ["type.yaml: epochs must be a whole number", "'many'"]),
     "wrong range in YAML": ("train --config range.yaml --out new", ["range.yaml: temperature", "> 0", "-1"]),
     # output folders
-    "run exists": (TRAIN.replace("new", "run"), ["run exists", "--resume", "--overwrite"]),
+    "run exists": (TRAIN.replace("new", "run"), ["run exists", "counterpoint resume", "--overwrite"]),
     "folder exists": (TRAIN.replace("new", "thesis"), ["thesis exists", "not a run folder", "--out"]),
     "file exists": (TRAIN.replace("new", "notes.md"), ["notes.md exists"]),
     "overwrite what is no run": (f"{TRAIN.replace('new', 'thesis')} --overwrite", ["thesis exists and is not"]),

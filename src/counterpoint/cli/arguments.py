@@ -78,7 +78,7 @@ def subject_from(namespace: argparse.Namespace) -> str:
         UsageError: none, two of them, or a path that is neither.
     """
     if (namespace.subject is None) == (namespace.encoder is None):
-        raise UsageError("give a run folder, a file of features, or --encoder NAME, and one of them only")
+        raise UsageError("give RUN (a run folder), a file of features, or --encoder NAME, and one of them only")
     if namespace.encoder is not None:
         return namespace.encoder
     if not Path(namespace.subject).is_file():

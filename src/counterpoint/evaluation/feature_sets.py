@@ -34,7 +34,7 @@ from counterpoint.evaluation.features import (
 )
 from counterpoint.evaluation.opening import open_baseline
 from counterpoint.evaluation.subject import Subject, untrained_backbone
-from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION
+from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION, check_layers
 from counterpoint.nn.trained import Encoder
 
 PIXELS, INPUT, UNTRAINED = BASELINES
@@ -152,6 +152,7 @@ def _passed(
     """Features of the samples of each source."""
     if subject.is_features:
         return [_as_they_are(source) for source in subject.sources]
+    check_layers(encoder, layers)
     total = sum(map(num_pieces, subject.sources))
     with reporter.bar(f"{title} of {len(subject.source):,} samples", total) as advance:
         key = key_of(encoder) if cache else None

@@ -15,6 +15,20 @@ OUTPUTS = (REPRESENTATION, EMBEDDING, PROJECTED, SUBVECTOR)
 POOLED_AXES = {2: (), 3: (1,), 4: (2, 3)}  # by the number of axes: vectors, tokens (n, t, c), maps (n, c, h, w)
 
 
+def check_layers(encoder: Encoder, names: Sequence[str]) -> None:
+    """Require layers that an encoder has.
+
+    Raises:
+        UsageError: there is no such layer, or it would be another one.
+    """
+    modules = [name for name, _ in encoder.backbone.named_modules() if name]
+    for name in names:
+        if name not in OUTPUTS and name not in modules:
+            raise unknown_name("layer", name, [*OUTPUTS, *modules])
+    if SUBVECTOR in names and encoder.card.d0 is None:
+        raise UsageError("the encoder has no sub-vector: its loss saw all dimensions; use projected")
+
+
 class LayerReader:
     """Passes samples through an encoder once and reads several of its layers.
 
@@ -37,13 +51,9 @@ class LayerReader:
     def __init__(self, encoder: Encoder, names: Sequence[str]) -> None:
         self._encoder, self._names = encoder, tuple(names)
         self._seen = threading.local()  # several threads may pass samples at a time
+        check_layers(encoder, names)
         modules = dict(encoder.backbone.named_modules())
         inner = [name for name in names if name not in OUTPUTS]
-        for name in inner:
-            if name not in modules or not name:
-                raise unknown_name("layer", name, [*OUTPUTS, *filter(None, modules)])
-        if SUBVECTOR in names and encoder.card.d0 is None:
-            raise UsageError("the encoder has no sub-vector: its loss saw all dimensions; use projected")
         self._handles = [modules[name].register_forward_hook(self._keep(name)) for name in inner]
 
     def __enter__(self) -> "LayerReader":

@@ -18,7 +18,7 @@ from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.vector_table import WRITERS, Table
-from counterpoint.nn.layer_outputs import REPRESENTATION
+from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
 
 
 @usual_modes()
@@ -57,6 +57,7 @@ def embed(
     reporter = Reporter(quiet=quiet)
     subject = one_checkpoint(open_subject(run, Samples(data), asked, reporter), asked.checkpoint)
     source, encoder = subject.source, subject.encoder
+    check_layers(encoder, [layer])
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
         key = key_of(encoder) if asked.cache else None
         vectors_ND = whole(extract(encoder, source, [layer], key=key, advance=advance).layers[layer])
