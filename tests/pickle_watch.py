@@ -1,8 +1,11 @@
-"""Runs code in a process in which nothing may be unpickled, and proves that the watch works."""
+"""Watches what reading a file does: in this process, or in one in which nothing may be unpickled."""
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 WATCH = """
 import pickle, sys
@@ -51,3 +54,20 @@ def run_watched(code: str, folder: Path, *words: str) -> list[str]:
     *lines, first, second = finished.stdout.splitlines()
     assert (first, second) == ("the watch works", "the watch works")
     return lines
+
+
+@contextmanager
+def audit_events(beginnings: tuple[str, ...]) -> Iterator[list[str]]:
+    """Names of the audit events of this process that begin so; hooks cannot be removed: this one sleeps afterwards."""
+    seen: list[str] = []
+    awake = [True]
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if awake[0] and event.startswith(beginnings):
+            seen.append(event)
+
+    sys.addaudithook(hook)
+    try:
+        yield seen
+    finally:
+        awake[0] = False

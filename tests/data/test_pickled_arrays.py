@@ -4,7 +4,6 @@ import collections
 import io
 import os
 import pickle
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from counterpoint.core.errors import DataError
 from counterpoint.data.formats import pickled_arrays
 from counterpoint.data.formats.pickled_arrays import read_pickled
 from data import published_files as published
+from pickle_watch import audit_events
 
 FORMS = {"python 2": published.as_python2, **{f"protocol {p}": published.as_python3(p) for p in (2, 3, 4, 5)}}
 WATCHED = ("pickle.", "exec", "compile", "import", "os.", "subprocess.", "shutil.", "socket.", "ctypes.", "open")
@@ -222,17 +222,9 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def watch() -> Iterator[list[str]]:
-    """Audit events while reading; hooks cannot be removed, so this one sleeps after the test."""
-    seen: list[str] = []
-    awake = [True]
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if awake[0] and event.startswith(WATCHED):
-            seen.append(event)
-
-    sys.addaudithook(hook)
-    yield seen
-    awake[0] = False
+    """Audit events while reading."""
+    with audit_events(WATCHED) as seen:
+        yield seen
 
 
 def mutate(content: bytes, rng: np.random.Generator, insertions: list[bytes]) -> bytes:

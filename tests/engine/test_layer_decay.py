@@ -62,7 +62,7 @@ def test_layers_of_our_encoders_are_in_order_and_complete(name: str, shape: tupl
 
 @pytest.mark.thorough
 def test_layers_of_timm_are_its_own() -> None:
-    pytest.importorskip("timm")
+    pytest.importorskip("timm", reason="timm is not installed (extra `vision`)")
     layers = names_by_layer(build_encoder("timm:vit_tiny_patch16_224", (3, 32, 32)))
     assert len(layers) == 13
     assert {"cls_token", "pos_embed", "patch_embed.proj.weight"} <= set(layers[0])

@@ -95,7 +95,7 @@ def test_features_have_no_samples_for_a_baseline() -> None:
 def test_images_are_brought_to_the_size_that_weights_are_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    timm = pytest.importorskip("timm")
+    timm = pytest.importorskip("timm", reason="timm is not installed (extra `vision`)")
     monkeypatch.chdir(tmp_path)
     torch.save(timm.create_model("resnet10t").state_dict(), "w.pth")
     images = RNG.integers(0, 256, (60, 8, 8), dtype=np.uint8)

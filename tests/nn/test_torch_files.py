@@ -5,7 +5,6 @@ import io
 import os
 import pickle
 import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from counterpoint.core.errors import RunError
 from counterpoint.nn import torch_files
 from counterpoint.nn.foreign_weights import read_weights
 from foreign_files import Call, bomb, with_company
-from pickle_watch import run_watched
+from pickle_watch import audit_events, run_watched
 
 WATCHED = ("pickle.", "os.", "subprocess.", "socket.", "import", "exec", "compile")
 
@@ -50,17 +49,9 @@ def expected(value: Any, prefix: str = "") -> dict[str, Tensor]:
 
 @pytest.fixture
 def watch() -> Iterator[list[str]]:
-    """Audit events of what a file could do; hooks cannot be removed, so this one sleeps after the test."""
-    seen: list[str] = []
-    awake = [True]
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if awake[0] and event.startswith(WATCHED):
-            seen.append(event)
-
-    sys.addaudithook(hook)
-    yield seen
-    awake[0] = False
+    """Audit events of what a file could do."""
+    with audit_events(WATCHED) as seen:
+        yield seen
 
 
 # --- what torch reads

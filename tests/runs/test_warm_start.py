@@ -120,7 +120,7 @@ def encoder_of(run: cp.Run) -> dict[str, torch.Tensor]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("encoder", ["resnet18", "timm:resnet18"])
 def test_weights_choose_stem_and_input_of_an_encoder(tmp_path: Path, encoder: str) -> None:
-    torchvision = pytest.importorskip("torchvision")
+    torchvision = pytest.importorskip("torchvision", reason="torchvision is not installed (extra `vision`)")
     theirs = filled(torchvision.models.resnet18())
     torch.save(with_company(prefixed("module.encoder_q.", theirs.state_dict())), tmp_path / "moco.pth.tar")
     images = np.random.default_rng(0).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
@@ -235,7 +235,7 @@ def test_runs_without_new_settings_keep_their_hash(first: cp.Run) -> None:
 
 @pytest.mark.thorough
 def test_a_timm_model_begins_with_a_file_of_timms(tmp_path: Path) -> None:
-    timm = pytest.importorskip("timm")
+    timm = pytest.importorskip("timm", reason="timm is not installed (extra `vision`)")
     torch.manual_seed(0)
     pretrained = timm.create_model("resnet10t", num_classes=7)
     save_file(pretrained.state_dict(), tmp_path / "timm.safetensors")
