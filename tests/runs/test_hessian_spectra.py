@@ -18,7 +18,7 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.progress import Reporter
-from counterpoint.runs.run_loss import run_loss
+from counterpoint.runs.run_loss import exact_products, run_loss
 from counterpoint.runs.training import open_job
 
 NUM, DIMS = 60, 5
@@ -283,3 +283,15 @@ def test_a_run_that_is_made_anew_has_no_spectrum(tmp_path: Path) -> None:
     spectrum(run)
     train(tmp_path / "run", overwrite=True)
     assert not run.folder.spectrum.exists()
+
+
+def test_products_have_all_digits_inside_and_the_callers_choice_after() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        with exact_products():
+            assert torch.get_float32_matmul_precision() == "highest"
+            assert not torch.backends.cudnn.allow_tf32
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.backends.cudnn.allow_tf32
+    finally:
+        torch.set_float32_matmul_precision("highest")

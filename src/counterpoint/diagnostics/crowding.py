@@ -20,20 +20,23 @@ APART = 0.3  # of it: no other sample is as near as that to a clump
 LARGE = 0.01  # of the samples, that a clump has at least
 
 
-def spread(z_ND: Tensor) -> float:
+def spread(spectrum_D: Tensor, num_samples: int) -> float:
     r"""Root mean square distance of unit-length samples from their mean, in [0, 1]; 0 if all point the same way.
 
     .. math:: \sqrt{\frac1N \sum_i |\hat z_i - m|^2}, \qquad m = \frac1N \sum_i \hat z_i
 
     1 of features without a common part. 0.01 means that samples point the same way to within 0.6 degrees.
 
-    >>> spread(torch.tensor([[3.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -1.0]]))
+    Args:
+        spectrum_D: of the unit-length features, from ``spectra.covariance_spectrum``, whose sum it is.
+        num_samples: that they were estimated from.
+
+    >>> from counterpoint.diagnostics.spectra import covariance_spectrum
+    >>> z = torch.tensor([[3.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -1.0]])
+    >>> spread(covariance_spectrum(z, normalize=True), 4)
     1.0
     """
-    check_features(z_ND, "z")
-    unit_ND = unit_rows(z_ND.double())
-    # From the centred rows, as the difference of two squares would be lost in rounding.
-    return math.sqrt(float((unit_ND - unit_ND.mean(dim=0)).square().sum(dim=1).mean()))
+    return math.sqrt(float(spectrum_D.sum()) * (num_samples - 1) / num_samples)
 
 
 def duplicate_share(z_ND: Tensor) -> float:
@@ -89,7 +92,7 @@ METRICS = (
         definition="Root mean square distance of unit-length samples from their mean. Near 0 all samples point the "
         "same way; 1 where they have no common part.",
         source="wang2020",
-        measure=lambda subject: spread(subject.z_ND),
+        measure=lambda subject: spread(subject.spectrum_D, len(subject.z_ND)),
         low=0.0,
         high=1.0,
         is_shown=False,

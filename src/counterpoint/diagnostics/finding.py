@@ -1,9 +1,9 @@
 """One thing that a check found, with its level, its figure beside a reference, and what to try."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from counterpoint.core.run_records import Figure, Record
 from counterpoint.diagnostics.evidence import Evidence, Lever
@@ -22,16 +22,39 @@ def known_level(level: Any) -> Any:
 
 
 class Finding(Record):
-    """One thing that was found."""
+    """One thing that was found.
+
+    Attributes:
+        name: its code, as in ``findings.CATALOGUE``.
+        level: how bad it is.
+        title: what was found, in one sentence.
+        measured: the figure that decides.
+        low: lower end of its 95 % interval; None where it has none.
+        high: upper end.
+        reference: what it is compared with.
+        reference_name: what that is, in words.
+        text: the mechanism, in two sentences.
+        confirm: one cheap test that would confirm it, with its command.
+        remedy: what to change.
+        changes: the settings that the first remedy changes, for ``diagnose --fix``: path to value, as in a config.
+        expect: which figure this improves, and how.
+        cannot_tell: what this finding leaves open.
+    """
 
     name: str = ""
     level: Annotated[Level, BeforeValidator(known_level)] = "note"
     title: str = ""
     measured: Figure = None
+    low: Figure = None
+    high: Figure = None
     reference: Figure = None
     reference_name: str = ""
     text: str = ""
+    confirm: str = ""
     remedy: str = ""
+    changes: Mapping[str, Any] = Field(default_factory=dict)
+    expect: str = ""
+    cannot_tell: str = ""
 
 
 Check = Callable[[Evidence], Finding | None]

@@ -26,8 +26,8 @@ def lidar(*views_ND: Tensor, normalize: bool = False, delta: float = DELTA, eps:
         \lambda = \lambda(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2})
 
     Source: thilak2024. Each sample is a class, its views are the members. The paper takes expectations; here they are
-    the unbiased means, as in other programs, which matters with two views: without, Sigma_w would be half. delta is
-    the paper's; eps is that of stable-pretraining. The paper has many views of each sample (tens), of which Sigma_w is
+    the unbiased means, as in other programs, which matters with two views: without, Sigma_w would be half. delta and
+    eps are those of stable-pretraining. The paper has many views of each sample (tens), of which Sigma_w is
     known far better than of two.
 
     Args:

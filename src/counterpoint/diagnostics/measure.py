@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from counterpoint.core.metric import loaded_metrics
+from counterpoint.core.numerics import unit_rows
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
 from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometry
@@ -73,9 +74,10 @@ def measure_place(
         labels: class numbers, -1 where a sample has none, for class consistency and class means.
         threshold: above which a feature is active.
     """
+    unit_ND = unit_rows(z_ND.double())
     arrays: list[Callable[[], Any]] = [
-        lambda: covariance_spectrum(z_ND, normalize=True),
-        lambda: singular_values(z_ND, normalize=True),
+        lambda: covariance_spectrum(unit_ND),
+        lambda: singular_values(unit_ND),
         lambda: cosine_histogram(*views) if views is not None else None,
         lambda: class_geometry(z_ND, labels) if labels is not None else None,
     ]

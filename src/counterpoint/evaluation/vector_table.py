@@ -13,9 +13,9 @@ import numpy as np
 
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, write_vectors
-from counterpoint.core.csv_cells import as_cell, from_cell
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.user_files import open_regular
+from counterpoint.core.written_tables import as_cell, from_cell
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 
 

@@ -24,7 +24,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import steps_asked
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.curvature_record import HessianSpectrum, StepSpectrum
-from counterpoint.runs.run_loss import RunLoss, run_loss
+from counterpoint.runs.run_loss import RunLoss, exact_products, run_loss
 from counterpoint.runs.training import open_job
 
 MIB = 2**20
@@ -77,8 +77,8 @@ def hessian_spectrum(
     starts = [_probe(fixed.num_parameters, asked.seed + number) for number in range(asked.probes)]
     states: list[StepSpectrum] = []
     route, weights = None, ""
-    with reporter.bar("Lanczos", len(snapshots) * asked.probes * asked.steps) as advance:
-        for snapshot in map(_snapshot, snapshots):
+    with exact_products(), reporter.bar("Lanczos", len(snapshots) * asked.probes * asked.steps) as advance:
+        for snapshot in map(load_checkpoint, snapshots):  # one at a time is in memory
             values, weights = _weights(snapshot)
             operator = _operator(fixed, values, asked)
             route = operator.route
@@ -130,11 +130,6 @@ def _paths(folder: RunFolder, checkpoint: str | None) -> Iterator[Path]:
         return
     known = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
     yield from (known[step] for step in steps_asked(folder, checkpoint))
-
-
-def _snapshot(path: Path) -> Snapshot:
-    """One checkpoint at a time is in memory."""
-    return load_checkpoint(path)
 
 
 def _weights(snapshot: Snapshot) -> tuple[Mapping[str, Tensor], str]:

@@ -3,12 +3,13 @@
 # N samples, D features
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError
@@ -186,12 +187,15 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
             "the run's views are your own and not at hand: no alignment is measured; pass Run(path, views=...)"
         )
     with reporter.bar("diagnosing", 3) as advance:
-        places, embedding_ND = _measure(judged, threshold, cache=asked.cache)
+        # Before it is measured, which sets the statistics of its norms.
+        backbone = untrained_backbone(judged)
+        moved = _weight_change(judged, backbone)
+        places, embedding_ND = _measure(judged, backbone, threshold, cache=asked.cache)
         advance()
         concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
         advance()
         figures = {name: place.figures for name, place in places.items()}
-        evidence = _evidence(judged, figures, embedding_ND)
+        evidence = replace(_evidence(judged, figures, embedding_ND), weight_change=moved)
         findings = Findings(
             findings=find(evidence),
             places=figures,
@@ -211,13 +215,14 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
     return findings
 
 
-def _measure(judged: Subject, threshold: float, *, cache: bool) -> tuple[dict[str, Place], Tensor]:
+def _measure(
+    judged: Subject, backbone: nn.Module | None, threshold: float, *, cache: bool
+) -> tuple[dict[str, Place], Tensor]:
     """Places of an encoder, and the embedding of all samples."""
     source, labels, encoder = judged.source, judged.source.labels, judged.encoder
     features = extract(encoder, source, key=key_of(encoder) if cache else None)
     views = _view_pairs(judged, encoder, (REPRESENTATION, EMBEDDING))
     seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
-    backbone = untrained_backbone(judged)
     if backbone is not None:
         untrained = untrained_encoder(backbone, encoder, source, judged.split.train)
         # Its embedding is none: the baseline is a representation.
@@ -241,9 +246,8 @@ def _view_pairs(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dic
 
 def _evidence(judged: Subject, figures: Mapping[str, Any], embedding_ND: Tensor) -> Evidence:
     """Add what the run folder knows: the loss, and accuracies if it was evaluated."""
-    moved = _weight_change(judged)
     if judged.folder is None or judged.settings is None:
-        return Evidence(figures, is_nonnegative=_is_rectified(embedding_ND), weight_change=moved)
+        return Evidence(figures, is_nonnegative=_is_rectified(embedding_ND))
     metrics = judged.folder.read_metrics()
     last = metrics[-1] if metrics else {}
     file = judged.folder.evaluation
@@ -259,16 +263,14 @@ def _evidence(judged: Subject, figures: Mapping[str, Any], embedding_ND: Tensor)
         baseline=baseline,
         is_nonnegative=judged.encoder.card.nonnegative != "none",
         is_supervised=METHODS[judged.settings.method].needs_labels,
-        weight_change=moved,
         levers=levers_of(judged.settings, judged.source.kind),
     )
 
 
-def _weight_change(judged: Subject) -> float | None:
+def _weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
     """How far training has moved the encoder's weights, over their length before; None where that is not known."""
     is_known = judged.settings.init is None if judged.settings else not (judged.facts or {}).get("weights")
-    backbone = untrained_backbone(judged) if is_known else None
-    if backbone is None:
+    if backbone is None or not is_known:
         return None
     before = {name: value.detach().double() for name, value in backbone.named_parameters()}
     now = {name: value.detach().double().cpu() for name, value in judged.encoder.backbone.named_parameters()}

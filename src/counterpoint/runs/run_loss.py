@@ -3,8 +3,8 @@
 # N pairs of views, D features
 
 import itertools
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -117,9 +117,16 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> RunLoss:
     )
 
 
-def exact_products(device: torch.device) -> AbstractContextManager[object]:
-    """Without the shorter products of TF32, whose rounding is larger than most eigenvalues."""
-    return torch.backends.cudnn.flags(allow_tf32=False) if device.type == "cuda" else nullcontext()
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Without products of fewer digits (TF32, bfloat16), whose rounding is larger than most eigenvalues."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.backends.cudnn.flags(allow_tf32=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 class _Encoding(nn.Module):

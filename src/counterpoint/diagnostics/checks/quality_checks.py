@@ -51,8 +51,9 @@ def check_classes(evidence: Evidence) -> Finding | None:
         measured=learned.accuracy,
         reference=commonest,
         reference_name="naming the commonest class",
-        text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries get their class from the 20 nearest of the other "
-        f"samples; 95 % interval {learned.low:.1%} to {learned.high or 0:.1%}.",
+        text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries get their class from the "
+        f"{learned.settings.get('k', '')} nearest of the other samples; 95 % interval {learned.low:.1%} to "
+        f"{learned.high or 0:.1%}.",
         remedy="check that labels and samples are in one order; if they are, these features do not hold what the "
         "classes differ in",
     )
