@@ -8,13 +8,15 @@ from pydantic import ConfigDict, Field
 
 from counterpoint.core.errors import nearest
 from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Record
+from counterpoint.diagnostics.class_record import ClassRecord
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
     "learning rate", "temperature", "views", "preview", "epochs", "representation", "projector", "features",
-    "relu-gelu", "directclr",
+    "relu-gelu", "directclr", "sampling",
 ]  # fmt: skip
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
+TRAINING, HELD_OUT = "training", "held out"  # parts of a run's samples
 
 
 class Measurements(Record):
@@ -52,6 +54,34 @@ class Measurements(Record):
         return self.model_dump()
 
 
+class HeldOutRecord(Record):
+    """Training samples beside those that were held out of training.
+
+    Attributes:
+        parts: figures of the embedding of as many samples of either part, evenly spaced: ``TRAINING`` and ``HELD_OUT``.
+        gap: mean cosine of two views of a sample, of training samples less that of held-out ones; None without views.
+        low: lower end of its 95 % interval (Welch).
+        high: upper end.
+        num_held_out: samples that were held out.
+        num_copies: of these, samples whose content is that of a training sample, by its hash.
+        num_same_features: samples whose representation equals that of a training sample to the last bit.
+        copies_low: lower end of the 95 % interval (Wilson) of the share of samples that are either.
+        copies_high: upper end.
+        num_either: samples that are either.
+    """
+
+    parts: Mapping[str, Measurements] = Field(default_factory=dict)
+    gap: Figure = None
+    low: Figure = None
+    high: Figure = None
+    num_held_out: Figure = None
+    num_copies: Figure = None
+    num_same_features: Figure = None
+    num_either: Figure = None
+    copies_low: Figure = None
+    copies_high: Figure = None
+
+
 @dataclass(frozen=True)
 class Evidence:
     """All that findings may draw on; None where it is not known.
@@ -69,6 +99,8 @@ class Evidence:
         weight_change: how far training has moved the encoder's weights, over their length before; None where that is
             not known.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
+        classes: how the classes of the embedding lie; None without labels.
+        held_out: training samples beside held-out ones; None but for a run's own samples.
     """
 
     places: Mapping[str, Measurements]
@@ -81,6 +113,8 @@ class Evidence:
     is_supervised: bool = False
     weight_change: float | None = None
     levers: frozenset[Lever] = frozenset()
+    classes: ClassRecord | None = None
+    held_out: HeldOutRecord | None = None
 
 
 def gain_accuracies(rows: Sequence[EvaluationRow]) -> tuple[EvaluationRow | None, EvaluationRow | None]:

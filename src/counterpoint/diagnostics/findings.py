@@ -7,15 +7,30 @@ from pydantic import Field
 
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
+from counterpoint.diagnostics.checks.feature_checks import CATALOGUE as FEATURES
 from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
 from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, check_evidence, is_refusal
 from counterpoint.diagnostics.checks.training_checks import CATALOGUE as TRAINING
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements, gain_accuracies, unjudged
+from counterpoint.diagnostics.class_record import ClassRecord
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    Evidence,
+    HeldOutRecord,
+    Measurements,
+    gain_accuracies,
+    unjudged,
+)
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 
 MEASURED = ("gain", "classes")  # checks of accuracies
-CATALOGUE: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **QUALITY}  # causes before what follows from them
+CATALOGUE: Mapping[str, Check] = {
+    **TRAINING,
+    **COLLAPSE,
+    **PAIRS,
+    **FEATURES,
+    **QUALITY,
+}  # causes before what follows from them
 
 
 class DescribedConcept(Record):
@@ -51,6 +66,8 @@ class Findings(Record):
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
         unjudged: what could not be judged, and why (see ``evidence.unjudged``).
+        classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
+        held_out: training samples beside held-out ones; None but for a run's own samples.
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -58,6 +75,8 @@ class Findings(Record):
     concepts: Annotated[tuple[DescribedConcept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
     unjudged: Annotated[tuple[Text, ...], Listed] = ()
+    classes: ClassRecord | None = None
+    held_out: HeldOutRecord | None = None
 
     @property
     def level(self) -> Level:
@@ -86,6 +105,8 @@ class Findings(Record):
             "concepts": [concept.written() for concept in self.concepts],
             "settings": dict(self.settings),
             "unjudged": list(self.unjudged),
+            "classes": None if self.classes is None else self.classes.model_dump(),
+            "held_out": None if self.held_out is None else self.held_out.model_dump(),
         }
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 # N samples, D features, K = min(N, D) singular values
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,7 @@ def measure_place(
     views: tuple[Tensor, Tensor] | None = None,
     labels: Tensor | None = None,
     threshold: float = SPARSITY_THRESHOLD,
+    only: Collection[str] = CATALOGUE,
 ) -> Place:
     """Measure features, scaled to unit length first (losses see directions only).
 
@@ -73,6 +74,7 @@ def measure_place(
         views: features of two views of some samples, for alignment.
         labels: class numbers, -1 where a sample has none, for class consistency and class means.
         threshold: above which a feature is active.
+        only: names of the metrics that are measured; all by default.
     """
     unit_ND = unit_rows(z_ND.double())
     arrays: list[Callable[[], Any]] = [
@@ -85,8 +87,9 @@ def measure_place(
     spectrum_D, sigma_K, cosines, classes = side_by_side(lambda measure: measure(), arrays)
     vanished = vanished_directions(spectrum_D, len(z_ND))
     subject = Subject(z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes)
-    values = side_by_side(lambda metric: metric.measure(subject), CATALOGUE.values())
+    chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
+    values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
-    figures = {name: value if math.isfinite(value) else None for name, value in zip(CATALOGUE, values, strict=True)}
+    figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
     counts = {"num_samples": len(z_ND), "num_dims": z_ND.shape[1]}
     return Place(Measurements.model_validate({**counts, **figures}), spectrum_D, cosines)

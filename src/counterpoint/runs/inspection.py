@@ -32,11 +32,12 @@ from counterpoint.diagnostics.evidence import (
     gain_accuracies,
     unjudged,
 )
+from counterpoint.diagnostics.feature_roles import DrawnCorrelation, drawn_correlation
 from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import extract, untrained_encoder
+from counterpoint.evaluation.features import Features, extract, untrained_encoder
 from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.outcome import CATALOGUE as METRICS
 from counterpoint.evaluation.outcome import KNN, Row
@@ -47,10 +48,11 @@ from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_t
 from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
+from counterpoint.runs.class_comparison import class_record, judged_classes
 from counterpoint.runs.effects import levers_of
+from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
 
 Pair = tuple[Tensor, Tensor]
-NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 UNLABELLED = "how good the features are (no labels)"
 THUMBNAIL_SIDE = 48
 
@@ -152,13 +154,17 @@ def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) 
         z_ND, numbered.numbers if numbered else None, numbered.class_names if numbered else (), table.names, threshold
     )
     learned = _knn_row(z_ND, numbered) if numbered else None
-    evidence = Evidence({EMBEDDING: place.figures}, learned=learned, is_nonnegative=_is_rectified(z_ND))
+    classes = class_record(z_ND, numbered.numbers, numbered.class_names) if numbered else None
+    evidence = Evidence(
+        {EMBEDDING: place.figures}, learned=learned, is_nonnegative=_is_rectified(z_ND), classes=classes
+    )
     return Findings(
         findings=find(evidence),
         places=evidence.places,
         concepts=concepts,
         settings=_settings(z_ND, threshold),
         unjudged=() if learned else (UNLABELLED,),
+        classes=classes,
     )
 
 
@@ -190,22 +196,30 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
         # Before it is measured, which sets the statistics of its norms.
         backbone = untrained_backbone(judged)
         moved = _weight_change(judged, backbone)
-        places, embedding_ND = _measure(judged, backbone, threshold, cache=asked.cache)
+        places, features, views = _measure(judged, backbone, threshold, cache=asked.cache)
+        embedding_ND = features.embedding
         advance()
         concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
         advance()
         figures = {name: place.figures for name, place in places.items()}
-        evidence = replace(_evidence(judged, figures, embedding_ND), weight_change=moved)
+        evidence = replace(
+            _evidence(judged, figures, embedding_ND),
+            weight_change=moved,
+            classes=judged_classes(judged, embedding_ND),
+            held_out=held_out_record(judged, features, views, threshold),
+        )
         findings = Findings(
             findings=find(evidence),
             places=figures,
             concepts=concepts,
             settings=_settings(embedding_ND, threshold),
             unjudged=unjudged(evidence.learned, evidence.baseline),
+            classes=evidence.classes,
+            held_out=evidence.held_out,
         )
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:
-            _write_arrays(judged.folder, places, source, shown)
+            _write_arrays(judged.folder, places, source, shown, drawn_correlation(embedding_ND))
             seal = {"arrays": {"sha256": sha256_of(judged.folder.arrays)}}
             write_sealed(judged.folder.findings, {**findings.to_dict(), **seal})
         advance()
@@ -217,8 +231,8 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
 
 def _measure(
     judged: Subject, backbone: nn.Module | None, threshold: float, *, cache: bool
-) -> tuple[dict[str, Place], Tensor]:
-    """Places of an encoder, and the embedding of all samples."""
+) -> tuple[dict[str, Place], Features, Pair | None]:
+    """Places of an encoder, features of all samples, and the embedding of two views of some."""
     source, labels, encoder = judged.source, judged.source.labels, judged.encoder
     features = extract(encoder, source, key=key_of(encoder) if cache else None)
     views = _view_pairs(judged, encoder, (REPRESENTATION, EMBEDDING))
@@ -233,7 +247,7 @@ def _measure(
         name: measure_place(all_ND, views=views.get(name), labels=labels, threshold=threshold)
         for name, all_ND in seen.items()
     }
-    return places, features.embedding
+    return places, features, views.get(EMBEDDING)
 
 
 def _view_pairs(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str, Pair | None]:
@@ -310,9 +324,12 @@ def _concepts(
     return tuple(records), shown
 
 
-def _write_arrays(folder: RunFolder, places: Mapping[str, Place], source: Source, shown: list[int]) -> None:
-    """Write spectra, histograms and thumbnails to ``arrays.npz``."""
+def _write_arrays(
+    folder: RunFolder, places: Mapping[str, Place], source: Source, shown: list[int], correlation: DrawnCorrelation
+) -> None:
+    """Write spectra, histograms, correlations and thumbnails to ``arrays.npz``."""
     arrays: dict[str, np.ndarray] = {f"spectrum/{name}": place.spectrum.numpy() for name, place in places.items()}
+    arrays |= {"correlation/dims": np.array(correlation.dims), "correlation/matrix": correlation.matrix_LL.numpy()}
     cosines = places[EMBEDDING].cosines
     if cosines is not None:
         arrays |= {
