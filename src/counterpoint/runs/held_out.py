@@ -1,4 +1,4 @@
-"""Samples that a run trained on beside those that were held out: the same figures, and copies that are in both parts."""
+"""Samples that a run trained on beside those that were held out: the same figures, and copies in both parts."""
 
 # N samples, D features
 

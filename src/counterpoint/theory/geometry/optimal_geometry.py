@@ -127,7 +127,7 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
     Args:
         proportions: share of each class, > 0, of sum 1; at least 2.
         loss: one of ``counterpoint.losses``, taken as it trains (InfoNCE sums over its negatives, at its temperature),
-            or the record that its ``class_level`` returns; None is the paper's: the mean over k negatives, temperature 1.
+            or what its ``class_level`` returns; None is the paper's: the mean over k negatives, temperature 1.
         num_negatives: k >= 1 negatives per anchor, or ``math.inf``; None is the loss's own number, or infinity.
         supervised: negatives are of other classes (SCL); else of all, the anchor's own included (UCL).
         dimension: of the features; None leaves it free.
