@@ -7,6 +7,7 @@ from pydantic import Field
 
 from counterpoint.core.run_records import Figure, Listed, Record, Text
 
+IMBALANCED = 2.0  # mean count of the frequent classes over that of the rare ones
 Matrix = Annotated[tuple[Annotated[tuple[Figure, ...], Listed], ...], Listed]
 
 
@@ -51,8 +52,10 @@ class OptimumRecord(Record):
     """
 
     question: Mapping[str, Text] = Field(default_factory=dict)
-    measured: Matrix = ()
-    optimum: Matrix = ()
+    measured: IMBALANCED = 2.0  # mean count of the frequent classes over that of the rare ones
+Matrix = ()
+    optimum: IMBALANCED = 2.0  # mean count of the frequent classes over that of the rare ones
+Matrix = ()
     distance: Figure = None
     low: Figure = None
     high: Figure = None
@@ -105,6 +108,11 @@ class ClassRecord(Record):
         """
         rare, frequent = (_mean_count(self.rows, is_rare=is_rare) for is_rare in (True, False))
         return frequent / rare if rare and frequent else 1.0
+
+    @property
+    def is_imbalanced(self) -> bool:
+        """Whether frequent classes have at least twice as many samples, so that rare ones are worth a word."""
+        return self.imbalance >= IMBALANCED
 
 
 def _mean_count(rows: Sequence[ClassRow], *, is_rare: bool) -> float:

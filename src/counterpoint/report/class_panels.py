@@ -47,10 +47,10 @@ def class_rows(record: ClassRecord) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the table of classes: samples, spread, and mean cosine with the other classes."""
     head = ["class", "samples", "spread", "mean cosine", "at the optimum", "largest difference"]
     if record.optimum is None:
-        return head[:3], [_cells(row) for row in record.rows]
+        return head[:3], [_cells(record, row) for row in record.rows]
     compared = zip(record.rows, record.optimum.measured, record.optimum.optimum, strict=False)
     return head, [
-        [*_cells(row), number(_mean_but(a, place), 3), number(_mean_but(b, place), 3), _largest(record, a, b)]
+        [*_cells(record, row), number(_mean_but(a, place), 3), number(_mean_but(b, place), 3), _largest(record, a, b)]
         for place, (row, a, b) in enumerate(compared)
     ]
 
@@ -85,7 +85,7 @@ def _distance_words(optimum: OptimumRecord) -> list[str]:
 def _rare_words(record: ClassRecord) -> list[str]:
     """Whether rare classes have fallen together, beside what theory has."""
     rare = [row.name for row in record.rows if row.is_rare]
-    if record.rare_cosine is None or record.imbalance <= 1.0 + 1.0 or not rare:
+    if record.rare_cosine is None or not record.is_imbalanced:
         return []
     ends = "" if record.low is None else f" (95 % interval {number(record.low)} to {number(record.high)})"
     beside = [
@@ -136,8 +136,12 @@ def _numbers(rows: Sequence[Sequence[float | None]]) -> list[list[float]]:
     return [[math.nan if value is None else value for value in row] for row in rows]
 
 
-def _cells(row: ClassRow) -> list[str]:
-    return [f"{row.name}{' (rare)' if row.is_rare else ''}", number(row.count), number(row.spread)]
+def _cells(record: ClassRecord, row: ClassRow) -> list[str]:
+    return [
+        f"{row.name}{' (rare)' if row.is_rare and record.is_imbalanced else ''}",
+        number(row.count),
+        number(row.spread),
+    ]
 
 
 def _mean_but(row: Sequence[float | None], place: int) -> float | None:
