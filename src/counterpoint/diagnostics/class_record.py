@@ -52,10 +52,8 @@ class OptimumRecord(Record):
     """
 
     question: Mapping[str, Text] = Field(default_factory=dict)
-    measured: IMBALANCED = 2.0  # mean count of the frequent classes over that of the rare ones
-Matrix = ()
-    optimum: IMBALANCED = 2.0  # mean count of the frequent classes over that of the rare ones
-Matrix = ()
+    measured: Matrix = ()
+    optimum: Matrix = ()
     distance: Figure = None
     low: Figure = None
     high: Figure = None

@@ -15,8 +15,8 @@ from counterpoint.report.run_record import RunRecord
 from counterpoint.report.wording import count, number
 
 HOW_TO_READ = (
-    "Correlations between dimensions over all samples: blue is positive, orange negative, the deeper the closer to 1. A "
-    "pixel off the diagonal as deep as the diagonal is a dimension that repeats another."
+    "Correlations between dimensions over all samples: blue is positive, orange negative, the deeper the closer to 1. "
+    "A pixel off the diagonal as deep as the diagonal is a dimension that repeats another."
 )
 POSITIVE, NEGATIVE = np.array([37.0, 99.0, 176.0]), np.array([200.0, 96.0, 10.0])  # at 1 and -1; white at 0
 LEAST_SIDE = 320  # pixels on the page
