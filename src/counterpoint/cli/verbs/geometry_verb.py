@@ -114,7 +114,7 @@ def check_asked(flags: argparse.Namespace) -> None:
         UsageError: both, neither, or a flag that goes with the other.
     """
     if (flags.run is None) == (not flags.proportions):
-        raise UsageError("give shares of the classes, such as 0.5 0.25 0.25, or --run RUN, and one of them only")
+        raise UsageError("give a SHARE for each class, such as 0.5 0.25 0.25, or --run RUN, and one of them only")
     known, others = (OF_RUN, OF_SHARES) if flags.run is not None else (OF_SHARES, OF_RUN)
     for flag in others:
         value = getattr(flags, flag.removeprefix("--").replace("-", "_"))
