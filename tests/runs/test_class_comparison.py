@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import counterpoint as cp
 from counterpoint.core.errors import UsageError
@@ -36,7 +37,7 @@ def trained(folder: Path, *, sizes: list[int] | None = None, **asked: Any) -> tu
     x, labels = vectors(sizes or [40, 20, 20])
     labels = asked.pop("labels", labels)
     settings = {"epochs": 1, "batch_size": 16, "quiet": True, "projector": {"features": 8}, **asked}
-    if settings.get("method") in ("directclr",):
+    if settings.get("method") in ("directclr", "supervised"):
         settings.pop("projector")
     return cp.train(x, labels=labels, out=str(folder / "run"), **settings), x, labels
 
@@ -140,13 +141,21 @@ def test_balanced_sampling_has_equal_proportions(tmp_path: Path) -> None:
 
 
 def test_samples_without_a_class_are_left_out_and_counted(tmp_path: Path) -> None:
-    x, labels = vectors([40, 20, 20])
-    given = [None if place % 4 == 0 else f"class {label}" for place, label in enumerate(labels)]
-    run = cp.train(x, labels=given, epochs=1, batch_size=16, out=str(tmp_path / "run"), quiet=True)
-    found = compare_classes(run, quiet=True)
-    assert found.record.num_unlabelled is not None
-    assert found.record.num_unlabelled + sum(row.count or 0 for row in found.record.rows) == 64
-    assert [row.name for row in found.record.rows] == ["class 0", "class 1", "class 2"]
+    data = tmp_path / "data"
+    data.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 255, (60, 8, 8), dtype=np.uint8)
+    for place, picture in enumerate(pixels):
+        Image.fromarray(picture).save(data / f"{place:02d}.png")
+    rows = [f"{place:02d}.png,class {place % 3}" for place in range(60) if place % 4]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows]))
+    source = {"labels": str(tmp_path / "labels.csv")}
+    run = cp.train(str(data), source=source, epochs=1, batch_size=16, out=str(tmp_path / "run"), quiet=True)
+    record = compare_classes(run, quiet=True).record
+    assert [row.name for row in record.rows] == ["class 0", "class 1", "class 2"]
+    assert record.num_unlabelled is not None
+    assert 0 < record.num_unlabelled <= 15
+    num_train = run.folder.read_status().num_train
+    assert record.num_unlabelled + sum(row.count or 0 for row in record.rows) == num_train
 
 
 def test_labels_may_come_later(tmp_path: Path) -> None:

@@ -168,7 +168,8 @@ def _draws(subject: Subject) -> _Draws:
             f"{subject.name} has two encoders, whose class means may differ; the comparison is of one: method "
             f"{settings.method} is not covered"
         )
-    loss = catalogue_loss(settings, entry)
+    sizes = {"num_classes": len(subject.source.class_names), "num_features": subject.encoder.embedding_dims}
+    loss = catalogue_loss(settings, entry, sizes if entry.wiring == "classification" else None)
     notes = () if entry.needs_labels or loss.uses_labels else (OWN_POSITIVES,)
     record = _with_learned(loss, subject).class_level()
     if entry.wiring == "queue":
