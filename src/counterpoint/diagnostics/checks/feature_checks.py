@@ -4,7 +4,17 @@ from collections.abc import Mapping
 
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
-from counterpoint.diagnostics.finding import Check, Finding, advice, plain
+from counterpoint.diagnostics.finding import Check, Finding, plain
+from counterpoint.diagnostics.remedies import (
+    BALANCED_SAMPLING,
+    FEWER_EPOCHS,
+    LOWER_TEMPERATURE,
+    MORE_EPOCHS,
+    REPRESENTATION_INSTEAD,
+    STRONGER_VIEWS,
+    Step,
+    advice,
+)
 
 # Provisional: chosen on drawn features and on runs on digits.
 MANY_REPEATED = 0.25  # of the dimensions repeat an earlier one
@@ -28,18 +38,22 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
         level="note" if is_few else "warning",
         title=f"{count:.0f} of {num_dims} embedding dimensions repeat an earlier one",
         measured=count,
+        better="lower",
         reference=0.0,
         reference_name="no correlation above 0.99",
         text="Their correlation with another dimension is above 0.99 by size, so that they add nothing to it but its "
         "weight in every distance. Few classes or samples leave few directions, which many dimensions then share.",
         confirm="counterpoint evaluate RUN --selection (accuracy must stay the same with fewer features kept)",
-        remedy=advice(
+        **advice(
             evidence,
-            ("features", f"fewer dimensions (--projector.features {left})"),
-            ("representation", "the representation instead of the embedding"),
+            Step(
+                "features",
+                f"fewer dimensions (--projector.features {left})",
+                lambda _: {"projector.features": left},
+            ),
+            REPRESENTATION_INSTEAD,
             otherwise="leave the repeated dimensions out",
         ),
-        changes={"projector.features": left} if "features" in evidence.levers else {},
         expect="duplicate_dims falls towards 0, accuracies stay",
         cannot_tell="whether the dimensions that are left carry what a task needs",
     )
@@ -63,6 +77,7 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
         measured=classes.rare_cosine,
         low=classes.low,
         high=classes.high,
+        better="lower",
         reference=expected,
         reference_name=whose,
         text=f"Frequent classes have {classes.imbalance:.0f} times as many samples, and as negatives push rare classes "
@@ -70,14 +85,13 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
         "mean, and a classifier cannot tell them apart by it.",
         confirm="counterpoint evaluate RUN --metrics 'balanced knn' (accuracy by class: rare ones are named after each "
         "other)",
-        remedy=advice(
+        **advice(
             evidence,
-            ("sampling", "drawing every class equally often (--source.sampling balanced)"),
-            ("temperature", "a lower temperature (--temperature)"),
-            ("epochs", "more epochs (--epochs)"),
+            BALANCED_SAMPLING,
+            LOWER_TEMPERATURE,
+            MORE_EPOCHS,
             otherwise="features that were learned with every class drawn equally often",
         ),
-        changes={"source.sampling": "balanced"} if "sampling" in evidence.levers else {},
         expect="rare_cosine falls towards that of the frequent classes",
         cannot_tell="whether rare classes look alike by nature: two breeds among vehicles have one mean, too",
     )
@@ -111,19 +125,14 @@ def check_held_out(evidence: Evidence) -> Finding | None:
         measured=held_out.gap,
         low=held_out.low,
         high=held_out.high,
+        better="lower",
         reference=0.0,
         reference_name="no difference",
         text="The encoder knows samples that it was trained on by heart, and brings their views together by what only "
         "they have. Figures on training samples then flatter it.",
         confirm="counterpoint evaluate RUN --checkpoint all (held-out accuracy stops rising before the loss stops "
         "falling)",
-        remedy=advice(
-            evidence,
-            ("epochs", "fewer epochs (--epochs)"),
-            ("views", "stronger views"),
-            otherwise="more training samples",
-        )
-        + ", or more data",
+        **advice(evidence, FEWER_EPOCHS, STRONGER_VIEWS, otherwise="more training samples"),
         expect="the gap between training and held-out samples falls towards 0",
         cannot_tell="whether held-out samples differ in kind: a held-out part from elsewhere has such a gap, too",
     )
@@ -147,6 +156,7 @@ def check_leakage(evidence: Evidence) -> Finding | None:
         measured=share,
         low=None if is_collapsed else held_out.copies_low,
         high=None if is_collapsed else held_out.copies_high,
+        better="lower",
         reference=0.0,
         reference_name="no sample in both parts",
         text=f"{held_out.num_copies or 0:,.0f} hold the same as a training sample, byte by byte; "
