@@ -44,8 +44,9 @@ def test_dimensions_of_several_classes_are_those_of_the_loop(n: int, d: int, num
         (torch.cat([draw(500, 4), torch.zeros(500, 4)], dim=1), 0),
         (draw(500, 1) * torch.linspace(1, 2, 16), 15),
         (draw(500, 8) + 1e3, 0),
+        (torch.cat([draw(500, 4), draw(500, 4) + 0.25 * draw(500, 4, 1)], dim=1), 0),  # correlations of 0.97
     ],
-    ids=["isotropic", "each twice", "constant", "silent", "rank 1", "offset"],
+    ids=["isotropic", "each twice", "constant", "silent", "rank 1", "offset", "much alike"],
 )
 def test_repeated_dimensions_of_plain_cases(z: Tensor, expected: int) -> None:
     assert duplicate_dims(z) == expected

@@ -63,12 +63,9 @@ def duplicate_dims(z: Matrix, fewest: int = 10) -> int:
     return repeats
 
 
-def upper_tail(total: int, marked: int, drawn: int, found: int) -> float:
-    """P(X >= found) of the hypergeometric distribution, by counting."""
-    ways = math.fsum(
-        math.comb(marked, x) * math.comb(total - marked, drawn - x) for x in range(found, min(marked, drawn) + 1)
-    )
-    return ways / math.comb(total, drawn)
+def upper_tail(drawn: int, share: float, found: int) -> float:
+    """P(X >= found) of the binomial distribution, by counting."""
+    return math.fsum(math.comb(drawn, x) * share**x * (1 - share) ** (drawn - x) for x in range(found, drawn + 1))
 
 
 def polysemantic_dims(z: Matrix, labels: list[int], threshold: float) -> int:
@@ -84,7 +81,7 @@ def polysemantic_dims(z: Matrix, labels: list[int], threshold: float) -> int:
             number
             for number, size in sizes.items()
             if hits[number]
-            and upper_tail(len(known), size, int(column.sum()), hits[number]) * num_live * len(sizes) < 0.05
+            and upper_tail(int(column.sum()), size / len(known), hits[number]) * num_live * len(sizes) < 0.05
         ]
         found += len(beyond) >= 2
     return found

@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy.stats import hypergeom
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
-from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, expected_activation, is_active
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, chance_of_at_least, expected_activation, is_active
 
 REPEATED = 0.99  # correlation from which on two dimensions say the same
 FEWEST_ACTIVE = 10  # samples on which a dimension must differ from its commonest value
@@ -68,17 +67,16 @@ def duplicate_dims(z_ND: Tensor) -> int:
 def polysemantic_dims(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> int:
     r"""Number of dimensions that are active on the samples of two or more classes beyond chance.
 
-    Of N labelled samples, n_c of class c, a dimension is active on a, x_c of these of class c. If activity knew no
-    class, x_c would be hypergeometric. The class counts where
+    Of N labelled samples, n_c of class c, a dimension is active on a, x_c of these of class c. The class counts where
 
-    .. math:: L\,C \cdot P(X \ge x_c) < 0.05, \qquad X \sim \mathrm{Hypergeometric}(N, n_c, a)
+    .. math:: L\,C \cdot P(X \ge x_c) < 0.05, \qquad X \sim \mathrm{Binomial}(a, n_c / N)
 
     with L live dimensions and C classes (Bonferroni: in a code that knows no class, any dimension stands for a class
     with at most this chance). A dimension that is active on every sample stands for no class, so that a dense code has
     none; classes in unequal numbers make no difference.
 
-    Source: elhage2022 for the term; activity as in ncl2024, section 3.1; the test is Fisher's exact one, one-sided
-    (agresti2002, section 3.5).
+    Source: elhage2022 for the term; activity as in ncl2024, section 3.1; the test is that of ``class_purity``
+    (clopper1934), for every class. Differs from drawing without replacement, whose tails are shorter.
 
     Args:
         z_ND: features.
@@ -107,12 +105,10 @@ def classes_per_dim(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSI
     one_hot_MC = torch.nn.functional.one_hot(place_M).double()
     counts_DC = active_MD.double().T @ one_hot_MC
     total_D1, size_C = counts_DC.sum(dim=1, keepdim=True), one_hot_MC.sum(dim=0)
-    # P(X >= x), by parameters: all samples, those of the class, those drawn.
-    chance_DC = torch.from_numpy(
-        hypergeom.sf(counts_DC.numpy() - 1, len(place_M), size_C.numpy()[None, :], total_D1.numpy())
-    )
+    rate_DC = (size_C / len(place_M)).expand_as(counts_DC)
+    chance_DC = chance_of_at_least(counts_DC, total_D1, rate_DC)
     num_live = max(int((total_D1 > 0).sum()), 1)
-    return ((chance_DC * num_live * len(size_C) < CLASS_LEVEL) & (counts_DC > 0)).sum(dim=1)
+    return (chance_DC * num_live * len(size_C) < CLASS_LEVEL).sum(dim=1)
 
 
 def drawn_correlation(z_ND: Tensor) -> DrawnCorrelation:
@@ -155,9 +151,9 @@ METRICS = (
         title="Dimensions of several classes",
         short="dimensions of several classes",
         definition="Dimensions that are active on the samples of two or more classes more often than chance allows "
-        "(hypergeometric, at 5 % for all dimensions and classes together). One that is active on every sample stands "
+        "(binomial, at 5 % for all dimensions and classes together). One that is active on every sample stands "
         "for no class.",
-        source="elhage2022; agresti2002",
+        source="elhage2022; clopper1934",
         measure=lambda subject: (
             math.nan
             if subject.labels_N is None
