@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.run_records import ClassShare, EvaluationRow, read_record
+from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
     UNTRAINED,
     Evidence,
+    HeldOutRecord,
     Lever,
     Measurements,
     Shortcut,
@@ -104,8 +106,21 @@ def accuracy(value: float) -> EvaluationRow:
 HIDING = (accuracy(0.90), hit_row("embedding", range(100, 400), 1000), PIXELS)
 SILENT = {  # these say nothing where all is well
     "untrained", "unrelated-views", "duplicates", "offset", "uneven-spectrum", "cluster-collapse", "dead-dimensions",
-    "little-evidence", "shortcut", "non-uniformity", "not-finite", "projector-hides",
+    "little-evidence", "duplicate-dimensions", "minority-collapse", "held-out", "leakage", "shortcut",
+    "non-uniformity", "not-finite", "projector-hides",
 }  # fmt: skip
+
+
+def rare(**changes: Any) -> ClassRecord:
+    """Three classes, the two rare ones with one mean."""
+    rows = tuple(ClassRow(name=name, count=n, is_rare=n < 50) for name, n in (("a", 90), ("b", 5), ("c", 5)))
+    return ClassRecord(**{"rows": rows, "rare_cosine": 0.97, "low": 0.9, "high": 1.0, **changes})
+
+
+def leaked(count: int) -> HeldOutRecord:
+    return HeldOutRecord(num_held_out=100, num_copies=count, num_either=count, copies_low=0.01, copies_high=0.3)
+
+
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
     ("untrained", evidence(weight_change=0.0, levers=frozenset()), "warning", "its weights are random"),
@@ -137,6 +152,24 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("gain", evidence(votes=votes(accuracy(0.79))), "note", "not measurably better"),
     ("dead-dimensions", embedding(dead_dims=3), "note", "3 of 64"),
     ("dead-dimensions", embedding(dead_dims=40), "warning", "40 of 64"),
+    ("duplicate-dimensions", embedding(duplicate_dims=3), "note", "3 of 64 embedding dimensions repeat"),
+    ("duplicate-dimensions", embedding(duplicate_dims=32), "warning", "32 of 64 embedding dimensions repeat"),
+    ("minority-collapse", evidence(classes=rare()), "warning", "b, c; the cosine between their means is 0.97, -0.50"),
+    (
+        "minority-collapse",
+        evidence(classes=rare(optimum=OptimumRecord(rare_cosine=-0.2))),
+        "warning",
+        "-0.20 at the optimum of this loss",
+    ),
+    (
+        "minority-collapse",
+        evidence(classes=rare(frequent_cosine=-0.1, optimum=OptimumRecord(rare_cosine=1.0))),
+        "warning",
+        "-0.10 between frequent classes",
+    ),
+    ("held-out", evidence(held_out=HeldOutRecord(gap=0.3, low=0.2, high=0.4)), "warning", "by 0.30 in cosine"),
+    ("leakage", evidence(held_out=leaked(3)), "note", "3 of 100 held-out samples"),
+    ("leakage", evidence(held_out=leaked(20)), "warning", "20 of 100 held-out samples"),
     ("little-evidence", embedding(num_samples=50), "note", "50 samples in 64 dimensions"),
     ("little-evidence", embedding(num_samples=400, num_dims=512), "note", "400 samples in 512 dimensions"),
 ]
@@ -275,7 +308,15 @@ def features(kind: str) -> Tensor:
         ("constant", {"full-collapse": "severe"}),
         ("silent", {"full-collapse": "severe", "dead-dimensions": "warning"}),
         ("offset", {"offset": "warning", "alignment": "warning"}),
-        ("a line", {"dimensional-collapse": "severe", "uneven-spectrum": "warning", "unrelated-views": "severe"}),
+        (
+            "a line",
+            {
+                "dimensional-collapse": "severe",
+                "uneven-spectrum": "warning",
+                "unrelated-views": "severe",
+                "duplicate-dimensions": "warning",
+            },
+        ),
         ("half dead", {"dimensional-collapse": "severe", "dead-dimensions": "warning"}),
     ],
 )
@@ -383,7 +424,7 @@ def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> 
         settings={"num_samples": 9},
     )
     written = json.loads(json.dumps(findings.to_dict(), allow_nan=False))
-    assert set(written) == {"verdict", "findings", "places", "concepts", "settings", "unjudged"}
+    assert set(written) == {"verdict", "findings", "places", "concepts", "settings", "unjudged", "classes", "held_out"}
     assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
     assert read_record(Findings, written, "findings.json") == findings
     assert set(written["places"]) == {EMBEDDING, REPRESENTATION, UNTRAINED} == set(run_record.PLACES)

@@ -15,6 +15,7 @@ from torch import Tensor
 from counterpoint.diagnostics.crowding import clump_share
 from counterpoint.diagnostics.measure import CATALOGUE, measure_place
 from counterpoint.diagnostics.spectra import isotropic_rank
+from oracles import class_directions_oracle as directions
 from oracles import class_geometry_oracle as class_oracle
 from oracles import feature_measures as oracle
 from oracles import rank_oracle
@@ -71,6 +72,10 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
         "nc2_angles": class_oracle.nc2_angles(z.numpy(), labels),
         "nc4": class_oracle.nc4(z.numpy(), labels),
         "minority_cosine": None,  # three classes
+        "within_share": directions.within_share(z.numpy(), labels),
+        "rare_cosine": directions.rare_cosine(z.numpy(), labels),
+        "duplicate_dims": directions.duplicate_dims(z.numpy(), fewest=8),
+        "polysemantic_dims": directions.polysemantic_dims(z.numpy(), labels, 1e-5),
     }
     actual = place.figures.to_dict()
     assert actual.keys() == expected.keys()

@@ -14,7 +14,16 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, leaf_fields, nest
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Measurements, Shortcut
+from counterpoint.diagnostics.class_record import ClassRecord, ClassRow
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    REPRESENTATION,
+    UNTRAINED,
+    Evidence,
+    HeldOutRecord,
+    Measurements,
+    Shortcut,
+)
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import find
@@ -30,7 +39,7 @@ CPU = Placement("cpu", "fp32", {"engine.device": "test", "engine.precision": "te
 NUM_SAMPLES = 48
 # A value other than the default for each setting that a remedy names without one.
 VALUES = {"temperature": 0.03, "projector.features": 12, "optim.learning_rate": 0.0123, "epochs": 7}
-LAST_EPOCH = {"optim.learning_rate", "epochs"}  # of the training as a whole: they act on no single step
+LAST_EPOCH = {"optim.learning_rate", "epochs", "source.sampling"}  # of the whole training: they act on no single step
 FIGURES = {
     "effective_rank": 1.0,
     "rank_ceiling": 30.0,
@@ -45,7 +54,11 @@ FIGURES = {
     "clumps": 1.0,
     "vanished": 20,
     "resolved": 30,
+    "duplicate_dims": 30,
 }
+RARE = tuple(ClassRow(name=name, count=count, is_rare=count < 50) for name, count in (("a", 90), ("b", 5), ("c", 5)))
+CLASSES = ClassRecord(rows=RARE, rare_cosine=0.99, low=0.95, high=1.0)
+HELD_OUT = HeldOutRecord(gap=0.4, low=0.3, high=0.5, num_held_out=100, num_copies=20, num_either=20)
 ILL = Measurements.model_validate({"num_samples": 40, "num_dims": 64, **FIGURES})
 COINCIDENT = ILL.model_copy(update={"spread": 0.001})
 
@@ -63,6 +76,8 @@ def everything_wrong(settings: TrainSettings) -> list[Finding]:
         "floor": 1.0,
         "weight_change": 1e-9,
         "not_finite": ("1",),
+        "classes": CLASSES,
+        "held_out": HELD_OUT,
         "shortcut": Shortcut(overlap=1.0, followed=1.0),
     }
     findings: list[Finding] = []

@@ -8,34 +8,40 @@ from pydantic import Field
 
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
+from counterpoint.diagnostics.checks.feature_checks import CATALOGUE as FEATURES
 from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
 from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, check_evidence, is_refusal
 from counterpoint.diagnostics.checks.training_checks import CATALOGUE as TRAINING
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements
+from counterpoint.diagnostics.class_record import ClassRecord
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Measurements
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 
 MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-CHECKS: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **QUALITY}
+CHECKS: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **FEATURES, **QUALITY}
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
 ORDER = (
     "not-finite",
     "duplicates",
+    "leakage",
     "untrained",
     "full-collapse",
     "projector-hides",
     "shortcut",
     "dimensional-collapse",
     "cluster-collapse",
+    "minority-collapse",
     "unrelated-views",
     "loss-at-chance",
     "non-uniformity",
     "offset",
     "representation-rank",
+    "held-out",
     "dead-dimensions",
+    "duplicate-dimensions",
     "alignment",
     "gain",
     "classes",
@@ -78,6 +84,8 @@ class Findings(Record):
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
         unjudged: what could not be judged, and why (see ``Evidence.unjudged``).
+        classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
+        held_out: training samples beside held-out ones; None but for a run's own samples.
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -85,6 +93,8 @@ class Findings(Record):
     concepts: Annotated[tuple[DescribedConcept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
     unjudged: Annotated[tuple[Text, ...], Listed] = ()
+    classes: ClassRecord | None = None
+    held_out: HeldOutRecord | None = None
 
     @property
     def level(self) -> Level:
@@ -113,6 +123,8 @@ class Findings(Record):
             "concepts": [concept.written() for concept in self.concepts],
             "settings": dict(self.settings),
             "unjudged": list(self.unjudged),
+            "classes": None if self.classes is None else self.classes.model_dump(),
+            "held_out": None if self.held_out is None else self.held_out.model_dump(),
         }
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 # N samples, D features, K = min(N, D) singular values
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,7 @@ def measure_place(
     views: tuple[Tensor, Tensor] | None = None,
     labels: Tensor | None = None,
     threshold: float = SPARSITY_THRESHOLD,
+    only: Collection[str] = CATALOGUE,
 ) -> Place:
     """Measure features, scaled to unit length first (losses see directions only).
 
@@ -74,6 +75,7 @@ def measure_place(
         views: features of two views of some samples, for alignment.
         labels: class numbers, -1 where a sample has none, for class consistency and class means.
         threshold: above which a feature is active.
+        only: names of the metrics that are measured; all by default.
     """
     unit_ND = unit_rows(z_ND.double())
     arrays: list[Callable[[], Any]] = [
@@ -86,9 +88,10 @@ def measure_place(
     spectrum_D, sigma_K, cosines, classes = side_by_side(lambda measure: measure(), arrays)
     vanished = vanished_directions(spectrum_D, len(z_ND))
     subject = Subject(z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes)
-    values = side_by_side(lambda metric: metric.measure(subject), CATALOGUE.values())
+    chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
+    values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
-    figures = {name: value if math.isfinite(value) else None for name, value in zip(CATALOGUE, values, strict=True)}
+    figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
     counts = {"num_samples": len(z_ND), "num_dims": z_ND.shape[1]}
     known = {**counts, **figures, "intervals": figure_intervals(unit_ND, views)}
     return Place(Measurements.model_validate(known), spectrum_D, cosines)

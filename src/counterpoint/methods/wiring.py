@@ -146,15 +146,16 @@ def check_loss(method: str, entry: Entry, name: str) -> None:
         raise UsageError(f"loss.name {name}: method {method} cannot use it; use --method {ONLY_THERE[name]}")
 
 
-def _loss(settings: TrainSettings, entry: Entry, parts: MethodParts, further: Mapping[str, Any] | None = None) -> Loss:
-    """The loss of the settings; the method's own options hold for its own loss."""
+def catalogue_loss(settings: TrainSettings, entry: Entry, further: Mapping[str, Any] | None = None) -> Loss:
+    """The loss of the catalogue that the settings name; the method's own options hold for its own loss.
+
+    Args:
+        settings: what is still ``auto`` is as the method has it.
+        entry: the method.
+        further: arguments that the wiring knows.
+    """
     asked = settings.loss
     name = entry.loss if asked.name == "auto" else asked.name
-    if name == CUSTOM:
-        if parts.loss is None:
-            raise ValueError("this run was trained with a loss of your own; pass it as loss=, or name it again")
-        # The user's own loss stays as it is.
-        return copy.deepcopy(parts.loss)
     common = {
         "temperature": entry.temperature if settings.temperature == "auto" else float(settings.temperature),
         "epsilon": asked.epsilon,
@@ -162,7 +163,17 @@ def _loss(settings: TrainSettings, entry: Entry, parts: MethodParts, further: Ma
     }
     # Later ones win: the method's options, the user's, what the wiring knows.
     options = (dict(entry.options) if name == entry.loss else {}) | asked.options | dict(further or {})
-    loss = build_loss(name, common, options)
+    return build_loss(name, common, options)
+
+
+def _loss(settings: TrainSettings, entry: Entry, parts: MethodParts, further: Mapping[str, Any] | None = None) -> Loss:
+    """The loss of the settings, or the user's own."""
+    if settings.loss.name == CUSTOM:
+        if parts.loss is None:
+            raise ValueError("this run was trained with a loss of your own; pass it as loss=, or name it again")
+        # The user's own loss stays as it is.
+        return copy.deepcopy(parts.loss)
+    loss = catalogue_loss(settings, entry, further)
     if loss.uses_labels and not parts.num_classes:
         raise ValueError("it learns from labels, and the data have none; name them with --source.labels")
     return loss

@@ -23,6 +23,7 @@ from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAIN
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.report.markup import printable
 
+MOST_CORRELATED = 1024  # dimensions of a picture
 PLACES = (REPRESENTATION, EMBEDDING, UNTRAINED)
 
 
@@ -42,6 +43,7 @@ class Arrays:
     spectra: Mapping[str, NDArray[np.float64]]
     thumbnails: NDArray[np.uint8] | None
     cosines: Histogram | None
+    correlation: NDArray[np.float64] | None = None  # between dimensions of the embedding
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +235,8 @@ def _read_arrays(folder: RunFolder) -> Arrays:
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}") from None
     spectra = {place: _spectrum(arrays[f"spectrum/{place}"]) for place in PLACES if f"spectrum/{place}" in arrays}
-    return Arrays(spectra, _thumbnails(arrays.get("thumbnails")), _histogram(arrays))
+    correlation = _correlation(arrays.get("correlation/matrix"))
+    return Arrays(spectra, _thumbnails(arrays.get("thumbnails")), _histogram(arrays), correlation)
 
 
 def _spectrum(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -254,6 +257,15 @@ def _thumbnails(images: NDArray[Any] | None) -> NDArray[np.uint8] | None:
         expected = "uint8 of shape (m, h, w) or (m, h, w, 3)"
         raise RunError(f"arrays.npz: thumbnails must be {expected}, got {images.dtype} {images.shape}")
     return images
+
+
+def _correlation(matrix: NDArray[Any] | None) -> NDArray[np.float64] | None:
+    """Check correlations: a square of numbers; what is no finite number counts as 0."""
+    if matrix is None or matrix.size == 0:
+        return None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiu":
+        raise RunError(f"arrays.npz: correlations must be a square of numbers, got {matrix.dtype} {matrix.shape}")
+    return np.nan_to_num(matrix[:MOST_CORRELATED, :MOST_CORRELATED].astype(np.float64), posinf=0.0, neginf=0.0)
 
 
 def _histogram(arrays: Mapping[str, NDArray[Any]]) -> Histogram | None:

@@ -27,13 +27,16 @@ from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     Evidence,
 )
+from counterpoint.diagnostics.feature_roles import DrawnCorrelation, drawn_correlation
 from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
-from counterpoint.runs.run_evidence import NUM_VIEW_SAMPLES, gather_evidence, is_rectified
+from counterpoint.runs.class_comparison import class_record
+from counterpoint.runs.held_out import NUM_VIEW_SAMPLES
+from counterpoint.runs.run_evidence import gather_evidence, is_rectified
 from counterpoint.runs.votes import votes_of_features
 
 UNLABELLED = "how good the features are (no labels)"
@@ -139,6 +142,7 @@ def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) 
         concepts=concepts,
         settings=_settings(z_ND, threshold),
         unjudged=() if evidence.votes else (UNLABELLED,),
+        classes=evidence.classes,
     )
 
 
@@ -157,7 +161,8 @@ def evidence_of_features(
     place = measure_place(z_ND, views=pair, labels=labels_N, threshold=threshold)
     split = split_source(len(z_ND), labels_N, DEFAULT_HOLDOUT)
     votes = votes_of_features(z_ND, labels.numbers, labels.class_names, split) if labels else ()
-    return Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND))
+    classes = class_record(z_ND, labels.numbers, labels.class_names) if labels else None
+    return Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND), classes=classes)
 
 
 def _pair(z_ND: Tensor, views: Any, kept: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
@@ -188,10 +193,12 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
             concepts=concepts,
             settings=_settings(embedding_ND, threshold),
             unjudged=evidence.unjudged,
+            classes=evidence.classes,
+            held_out=evidence.held_out,
         )
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:
-            _write_arrays(judged.folder, known.places, source, shown)
+            _write_arrays(judged.folder, known.places, source, shown, drawn_correlation(embedding_ND))
             seal = {"arrays": {"sha256": sha256_of(judged.folder.arrays)}}
             write_sealed(judged.folder.findings, {**findings.to_dict(), **seal})
         advance()
@@ -230,9 +237,12 @@ def _concepts(
     return tuple(records), shown
 
 
-def _write_arrays(folder: RunFolder, places: Mapping[str, Place], source: Source, shown: list[int]) -> None:
-    """Write spectra, histograms and thumbnails to ``arrays.npz``."""
+def _write_arrays(
+    folder: RunFolder, places: Mapping[str, Place], source: Source, shown: list[int], correlation: DrawnCorrelation
+) -> None:
+    """Write spectra, histograms, correlations and thumbnails to ``arrays.npz``."""
     arrays: dict[str, np.ndarray] = {f"spectrum/{name}": place.spectrum.numpy() for name, place in places.items()}
+    arrays |= {"correlation/dims": np.array(correlation.dims), "correlation/matrix": correlation.matrix_LL.numpy()}
     cosines = places[EMBEDDING].cosines
     if cosines is not None:
         arrays |= {

@@ -20,11 +20,12 @@ from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
+from counterpoint.runs.class_comparison import judged_classes
 from counterpoint.runs.effects import levers_of
+from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
 from counterpoint.runs.votes import votes_of_subject
 
 Pair = tuple[Tensor, Tensor]
-NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 COLOURS = "colours"  # of the views
 FEWEST_COLOURED = 50
 
@@ -78,6 +79,8 @@ def gather_evidence(judged: Subject, threshold: float, *, cache: bool) -> Gather
         is_nonnegative=is_nonnegative(judged, features.embedding),
         weight_change=moved,
         shortcut=told,
+        classes=judged_classes(judged, features.embedding),
+        held_out=held_out_record(judged, features, views.get(EMBEDDING), threshold),
     )
     return Gathered(evidence, places, features.embedding)
 
