@@ -13,6 +13,7 @@ from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, check
 from counterpoint.diagnostics.checks.training_checks import CATALOGUE as TRAINING
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements, gain_accuracies, unjudged
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
+from counterpoint.diagnostics.layer_record import LayersRecord
 
 MEASURED = ("gain", "classes")  # checks of accuracies
 CATALOGUE: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **QUALITY}  # causes before what follows from them
@@ -51,6 +52,7 @@ class Findings(Record):
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
         unjudged: what could not be judged, and why (see ``evidence.unjudged``).
+        layers: every layer of the encoder, where they were asked for.
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -58,6 +60,7 @@ class Findings(Record):
     concepts: Annotated[tuple[DescribedConcept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
     unjudged: Annotated[tuple[Text, ...], Listed] = ()
+    layers: LayersRecord | None = None
 
     @property
     def level(self) -> Level:
@@ -86,6 +89,7 @@ class Findings(Record):
             "concepts": [concept.written() for concept in self.concepts],
             "settings": dict(self.settings),
             "unjudged": list(self.unjudged),
+            **({"layers": self.layers.written()} if self.layers else {}),
         }
 
     def __str__(self) -> str:
@@ -94,6 +98,8 @@ class Findings(Record):
             lines.append(f"  {finding.level:<8} {finding.title}")
             if finding.remedy and finding.level != "good":
                 lines.append(f"           try: {finding.remedy}")
+        if self.layers is not None:
+            lines += ["", str(self.layers)]
         return "\n".join(lines)
 
 
