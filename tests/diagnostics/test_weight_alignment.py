@@ -39,6 +39,7 @@ def test_aligned_layers_overlap_fully_although_no_index_meets_its_own() -> None:
     assert_numbers(found.overlap, 1.0)
     assert found.chance == 6 / 20
     assert float(found.matrix_HH.diagonal()[:6].mean()) < 0.8
+    assert_numbers([found.gain, found.most], [20 / 6, 20 / 6])
 
 
 @pytest.mark.parametrize("degrees", [0.0, 30.0, 60.0, 90.0])
@@ -73,6 +74,9 @@ def test_any_shapes_are_those_of_the_oracle(inputs: int, width: int, outputs: in
     assert_numbers(found.cosines_L, expected)
     assert_numbers(live_alignment(below, above, found.live_below, found.live_above), expected)
     assert_numbers(found.overlap, sum(cosine**2 for cosine in expected) / len(expected))
+    product = float((above @ below).square().sum() / above.square().sum() / below.square().sum())
+    assert_numbers(found.gain, width * product)
+    assert found.gain <= found.most + 1e-12
 
 
 def test_the_linear_toy_aligns_its_live_subspaces() -> None:
@@ -101,7 +105,7 @@ def test_live_directions_of_weights_of_known_rank(rank: int, rest: float) -> Non
 
 def test_a_layer_without_weights_overlaps_with_nothing() -> None:
     found = layer_alignment(torch.zeros(3, 3), torch.eye(3))
-    assert (found.live_below, found.overlap, len(found.cosines_L)) == (0, 0.0, 0)
+    assert (found.live_below, found.overlap, found.gain, len(found.cosines_L)) == (0, 0.0, 0.0, 0)
 
 
 def test_layers_that_do_not_fit_are_refused() -> None:

@@ -46,13 +46,12 @@ def test_the_hidden_layer_that_loses_directions_is_named(rank: int) -> None:
     record = layers_of(stack(128, rank, 128), draw(1000))
     assert [layer.name for layer in record.layers] == ["input", "0", "1", "representation", "embedding"]
     (loss,) = record.losses
-    assert (loss.layer, loss.arriving) == ("1 (Linear)", 128)
+    assert (loss.layer, loss.arriving) == ("layer 1 (Linear)", 128)
     assert abs(loss.alive - rank) <= 1
-    assert f"first lost in 1 (Linear): of 128 that reach it {loss.alive} are alive" in record.words
+    assert f"first lost in layer 1 (Linear): of 128 that reach it {loss.alive} are alive" in record.words
     alive = [layer.alive for layer in record.layers]
     assert alive[:2] == [128, 128]
     assert all(abs(count - rank) <= 1 for count in alive[2:])
-    assert "of them" not in record.words
     assert len(record.joints) == 2
     first, second = record.joints
     assert (first.below, first.above, first.live_below) == ("0", "1", 128)
@@ -82,7 +81,7 @@ def test_fewer_samples_than_dimensions_say_what_they_can() -> None:
     assert record.layers[1].vanished == 0
     assert record.layers[1].resolved < 60
     assert abs(record.layers[2].alive - 20) <= 1
-    assert record.losses[0].layer == "1 (Linear)"
+    assert record.losses[0].layer == "layer 1 (Linear)"
 
 
 def test_widening_is_no_loss() -> None:
@@ -179,7 +178,7 @@ def test_a_run_keeps_its_layers_beside_its_findings(run: cp.Run) -> None:
             assert arrays[f"layer/{place}"][0] == layer.largest
             assert arrays[f"band/{place}"].shape == (2, min(299, layer.num_dims))
         assert [arrays[f"joint/{place}"].shape for place in range(len(record.joints))] == [
-            (min(64, joint.width),) * 2 for joint in record.joints
+            (min(32, joint.width),) * 2 for joint in record.joints
         ]
     names = [(joint.below, joint.above) for joint in record.joints]
     assert names == [("0", "3"), ("3", "projector.0"), ("projector.0", "projector.2")]

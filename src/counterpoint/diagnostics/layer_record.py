@@ -13,6 +13,15 @@ HEAD = ("layer", "dims", "resolved", "vanished", "eff. rank", "largest", "median
 SMALL = 0.02  # of the directions that may be alive: fewer than these, or one, are the scatter of the count
 
 
+def called(name: str) -> str:
+    """The name of a layer in a sentence: modules of a sequence have mere numbers.
+
+    >>> called("3"), called("projector.0")
+    ('layer 3', 'projector.0')
+    """
+    return f"layer {name}" if name[:1].isdigit() else name
+
+
 class LayerFigures(Record):
     """The spectrum of one layer, of its outputs as they are (not scaled to unit length).
 
@@ -52,7 +61,7 @@ class LayerFigures(Record):
     @property
     def words(self) -> str:
         """Its name, with the kind of its module."""
-        return f"{self.name} ({self.kind})" if self.kind else self.name
+        return f"{called(self.name)} ({self.kind})" if self.kind else called(self.name)
 
 
 class JointFigures(Record):
@@ -66,6 +75,8 @@ class JointFigures(Record):
         live_above: directions that the second reads.
         overlap: mean squared cosine between both subspaces.
         chance: what it is for subspaces in random positions.
+        gain: squared size of the product of both, over that in random positions.
+        most: the gain of full alignment.
         least_cosine: of the largest principal angle.
     """
 
@@ -76,18 +87,28 @@ class JointFigures(Record):
     live_above: int = 0
     overlap: Figure = None
     chance: Figure = None
+    gain: Figure = None
+    most: Figure = None
     least_cosine: Figure = None
 
     @property
     def words(self) -> str:
         """What it says, in a sentence."""
-        opening = f"{self.below} fills {self.live_below} of the {self.width} directions to {self.above}, which reads "
-        sizes = f"{opening}{self.live_above}"
+        opening = (
+            f"Of the {self.width} directions between {called(self.below)} and {called(self.above)} {self.live_below} "
+            f"are filled and {self.live_above} read"
+        )
         if self.overlap is None or not min(self.live_below, self.live_above):
-            return f"{sizes}: one of them has no direction left."
-        if max(self.live_below, self.live_above) == self.width:
-            return f"{sizes}: with all directions in use on one side, subspaces always overlap."
-        return f"{sizes}; their subspaces overlap by {self.overlap:.2f}, by chance {self.chance or 0:.2f}."
+            return f"{opening}: nothing passes."
+        overlap = (
+            "; "
+            if max(self.live_below, self.live_above) == self.width
+            else (f"; these subspaces overlap by {self.overlap:.2f}, by chance {self.chance or 0:.2f}; ")
+        )
+        return (
+            f"{opening}{overlap}by size the product is {self.gain or 0:.2f} times that of layers in random position "
+            f"(fully aligned: {self.most or 0:.2f})."
+        )
 
 
 class LayerState(Record):

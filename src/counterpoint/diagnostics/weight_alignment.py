@@ -84,6 +84,8 @@ class Alignment:
         cosines_L: of principal angles between both subspaces, descending; L is the smaller number of both.
         overlap: mean of their squares: 1 where one subspace holds the other.
         chance: what it is on average for subspaces in random positions, the larger number over h.
+        gain: squared size of the product W2 W1, over that of random positions on average; all sizes count.
+        most: the gain of full alignment, index by index.
     """
 
     matrix_HH: Tensor
@@ -92,12 +94,16 @@ class Alignment:
     cosines_L: Tensor
     overlap: float
     chance: float
+    gain: float
+    most: float
 
 
 def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
     r"""Compare the live directions of two adjacent layers, as subspaces.
 
-    .. math:: \frac{1}{L} \| V_{2,\mathrm{live}}^\top U_{1,\mathrm{live}} \|_F^2
+    .. math:: \frac{1}{L} \| V_{2,\mathrm{live}}^\top U_{1,\mathrm{live}} \|_F^2, \qquad
+        \mathrm{gain} = \frac{H \| W_2 W_1 \|_F^2}{\| W_2 \|_F^2 \| W_1 \|_F^2}
+        = \frac{H \sum_{ij} \sigma_{2i}^2 A_{ij}^2 \sigma_{1j}^2}{\sum_i \sigma_{2i}^2 \sum_j \sigma_{1j}^2}
 
     Index by index the matrix says less: where live singular values are nearly equal, as InfoNCE makes them, their
     vectors are arbitrary within the subspace; and where no gradient arrives, small singular directions need not align
@@ -108,7 +114,7 @@ def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
         above_KH: W2, of the layer behind it.
 
     Returns:
-        The comparison; without overlap (0) where a layer has no live direction.
+        The comparison; without overlap and gain (0) where a layer has no live direction.
 
     >>> found = layer_alignment(torch.diag(torch.tensor([3.0, 2.0, 0.0, 0.0])), torch.eye(4)[:2])
     >>> found.live_below, found.live_above, found.overlap, found.chance
@@ -118,7 +124,17 @@ def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
     below, above = live_directions(below_HD), live_directions(above_KH.T)
     cosines_L = _cosines(a_HH[:above, :below])
     overlap = float(cosines_L.square().mean()) if len(cosines_L) else 0.0
-    return Alignment(a_HH.abs(), below, above, cosines_L, overlap, max(below, above) / len(a_HH))
+    chance = max(below, above) / len(a_HH)
+    first_H, second_H = _shares(below_HD), _shares(above_KH.T)
+    gain = len(a_HH) * float(second_H @ a_HH.square() @ first_H)
+    return Alignment(a_HH.abs(), below, above, cosines_L, overlap, chance, gain, len(a_HH) * float(first_H @ second_H))
+
+
+def _shares(weight_HD: Tensor) -> Tensor:
+    """Squared singular values (h,) over their sum; 0 of a matrix of zeros."""
+    squares_K = torch.linalg.svdvals(weight_HD.double()).square()
+    squares_H = torch.cat([squares_K, squares_K.new_zeros(len(weight_HD))])[: len(weight_HD)]
+    return squares_H / squares_H.sum().clamp(min=1e-300)
 
 
 def live_directions(weight_HD: Tensor) -> int:

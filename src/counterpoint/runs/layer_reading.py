@@ -38,7 +38,7 @@ NUM_EXACT = 256  # samples that a copy of the encoder in float64 sees
 NUM_TRIED = 8  # samples that show which layers there are
 PIECES = 8  # passed side by side before they are added
 WIDEST_JOINT = 2048  # dimensions between two layers whose singular vectors are compared
-LARGEST_MATRIX = 64  # sides of an alignment matrix in the file; larger ones are averaged over blocks
+LARGEST_MATRIX = 32  # sides of an alignment matrix in the file; larger ones are averaged over blocks
 
 Arrays = dict[str, np.ndarray]
 Advance = Callable[[], None]
@@ -193,6 +193,8 @@ def _joints(encoder: Encoder) -> tuple[tuple[JointFigures, ...], list[np.ndarray
                 live_above=found.live_above,
                 overlap=found.overlap,
                 chance=found.chance,
+                gain=found.gain,
+                most=found.most,
                 least_cosine=float(found.cosines_L[-1]) if len(found.cosines_L) else None,
             )
         )
@@ -201,7 +203,7 @@ def _joints(encoder: Encoder) -> tuple[tuple[JointFigures, ...], list[np.ndarray
 
 
 def _averaged(matrix_HH: Tensor) -> Tensor:
-    """A matrix of at most 64 x 64: root mean squares over blocks of a larger one."""
+    """A matrix of at most 32 x 32: root mean squares over blocks of a larger one."""
     if len(matrix_HH) <= LARGEST_MATRIX:
         return matrix_HH
     return torch.nn.functional.adaptive_avg_pool2d(matrix_HH.square()[None], LARGEST_MATRIX)[0].sqrt()

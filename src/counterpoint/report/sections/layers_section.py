@@ -1,18 +1,19 @@
 """Where are directions lost? The spectrum of every layer, how adjacent layers meet, and both along training."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.diagnostics.layer_record import JointFigures, LayerFigures, LayersRecord
+from counterpoint.diagnostics.layer_record import JointFigures, LayerFigures, LayersRecord, called
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import (
-    HALF,
     THIRD,
     absences,
     data_table,
     figure,
+    panel_width,
     panels,
     readings,
 )
@@ -28,22 +29,29 @@ from counterpoint.report.theory_pages.theory_panels import matrix_figure
 from counterpoint.report.wording import number
 
 MOST_DRAWN = 9  # layers with a spectrum of their own; the table has all
-MOST_JOINTS = 4
+MOST_JOINTS = 3  # alignment matrices that are drawn; all are put in words
 SPECTRA = "Spectra of single layers"
 SPECTRA_NOTE = (
     "Eigenvalues of the covariance, in descending order, as the layer gives them. The grey band is where isotropic "
     "features of the same shape lie; on the floor nothing but rounding is left."
 )
+ALIGNMENT = "Alignment of adjacent layers"
+ALIGNMENT_NOTE = (
+    "Cosines between the right singular vectors of the second layer (rows) and the left ones of the first (columns), "
+    "by the size of their singular values; means over blocks of wide layers. Where singular values are alike, a dark "
+    "block says as much as a dark diagonal."
+)
 HEAD = ("layer", "dims", "resolved", "vanished", "effective rank", "isotropic", "largest", "least alive", "floor")
 STYLES = tuple(Style(f"c{place + 1}", PLACE_DASHES[place], RUN_MARKERS[place]) for place in range(3))
 
 
-def layers_section(runs: Sequence[RunRecord]) -> Markup:
-    """Say for each run where directions are lost, and draw its layers."""
+def layers_section(runs: Sequence[RunRecord], *, is_drawn: bool = True) -> Markup:
+    """Say for each run where directions are lost, and draw its layers; without drawings a small section."""
     known = {run: run.diagnosis.layers for run in runs if run.diagnosis and run.diagnosis.layers}
     lacking = absences([run for run in runs if run not in known], "spectra of layers", "diagnose", "--layers")
     words = readings(list(known), lambda run: _words(known[run])) if known else None
-    return join(words, [_of_run(run, record, len(runs)) for run, record in known.items()], lacking)
+    shown = [_of_run(run, record, len(runs)) for run, record in known.items()] if is_drawn else None
+    return join(words, shown, [_table(run, record) for run, record in known.items()], lacking)
 
 
 def _words(record: LayersRecord) -> str:
@@ -55,18 +63,19 @@ def _words(record: LayersRecord) -> str:
 
 def _of_run(run: RunRecord, record: LayersRecord, num_runs: int) -> Markup:
     """The figures of one run, and its table."""
-    overview = [_alive_figure(run, record), *_course_figures(run, record)]
+    width = panel_width(3 if len(record.course) > 1 else 2)
+    overview = [_alive_figure(run, record, width), *_course_figures(run, record, width)]
     shown = [place for place in _chosen(record) if _is_drawable(run.arrays.layers.get(str(place)))]
     axis = _common_axis(run, record, shown)
     spectra = [_spectrum_figure(run, record.layers[place], place, axis) for place in shown]
     joints = [_joint_figure(run, joint, place) for place, joint in enumerate(record.joints[:MOST_JOINTS])]
+    joints = [each for each in joints if each is not None]
     return join(
         run_title(run.name, run.order, num_runs),
         panels(overview),
         panels(spectra, SPECTRA, SPECTRA_NOTE) if spectra else None,
-        _table(run, record),
         [element("p", joint.words, class_="reading") for joint in record.joints],
-        panels([each for each in joints if each is not None]) if any(joints) else None,
+        panels(joints, ALIGNMENT, ALIGNMENT_NOTE) if joints else None,
         [element("p", remark, class_="note") for remark in record.remarks],
     )
 
@@ -87,7 +96,7 @@ def _chosen(record: LayersRecord) -> list[int]:
     return sorted([*wanted, *(rest[at] for at in evenly_chosen(len(rest), max(MOST_DRAWN - len(wanted), 2)))])
 
 
-def _alive_figure(run: RunRecord, record: LayersRecord) -> Markup:
+def _alive_figure(run: RunRecord, record: LayersRecord, width: float) -> Markup:
     """How many directions are alive, layer by layer."""
     at = [place + 1.0 for place in range(len(record.layers))]
     lines = [
@@ -98,10 +107,10 @@ def _alive_figure(run: RunRecord, record: LayersRecord) -> Markup:
     x_axis = linear_axis("layer, in the order of the table", [1.0, max(at[-1], 2.0)], is_whole=True)
     y_axis = linear_axis("directions", [0.0, *(value for line in lines for value in line.y)])
     words = ChartText(f"Directions by layer of {run.name}", record.words)
-    return _line_figure("Directions alive, layer by layer", words, lines, (x_axis, y_axis))
+    return _line_figure("Directions alive, layer by layer", words, lines, (x_axis, y_axis), width)
 
 
-def _course_figures(run: RunRecord, record: LayersRecord) -> list[Markup]:
+def _course_figures(run: RunRecord, record: LayersRecord, width: float) -> list[Markup]:
     """Vanished directions and effective rank at each checkpoint; none without two of them."""
     if len(record.course) < 2:
         return []
@@ -116,23 +125,22 @@ def _course_figures(run: RunRecord, record: LayersRecord) -> list[Markup]:
             lines.append(Line(name, steps, values, STYLES[place]))
         y_axis = linear_axis("directions", [0.0, 1.0, *(value for line in lines for value in line.y)])
         words = ChartText(f"{title} of {run.name}", record.course_words)
-        figures.append(_line_figure(title, words, lines, (x_axis, y_axis)))
+        figures.append(_line_figure(title, words, lines, (x_axis, y_axis), width))
     return figures
 
 
-def _line_figure(title: str, words: ChartText, lines: Sequence[Line], axes: tuple[Axis, Axis]) -> Markup:
+def _line_figure(title: str, words: ChartText, lines: Sequence[Line], axes: tuple[Axis, Axis], width: float) -> Markup:
     """Lines named at their ends, with their numbers."""
     x_axis, y_axis = axes
 
-    def draw(width: float) -> Markup:
-        frame = Frame(
-            width, min(300, 150 + width / 3), x_axis, y_axis, right=label_room([each.label for each in lines])
-        )
+    def draw(room: float) -> Markup:
+        right = label_room([each.label for each in lines])
+        frame = Frame(room, min(300, 150 + room / 3), x_axis, y_axis, right=right)
         return line_chart(frame, words, lines)
 
     rows = [[number(x), *(number(line.y[at]) for line in lines)] for at, x in enumerate(lines[0].x)]
     table = data_table(title, [x_axis.title, *(line.label for line in lines)], rows, lines[0].x)
-    return figure(title, "", draw, HALF, table)
+    return figure(title, "", draw, width, table)
 
 
 def _common_axis(run: RunRecord, record: LayersRecord, shown: Sequence[int]) -> Axis:
@@ -160,7 +168,7 @@ def _spectrum_figure(run: RunRecord, layer: LayerFigures, place: int, y_axis: Ax
     def draw(width: float) -> Markup:
         return line_chart(Frame(width, 210, x_axis, y_axis), words, [line], [floor] if floor else [], bands=bands)
 
-    return figure(f"{place + 1}. {layer.words}", f"{said}.", draw, THIRD, None)
+    return figure(layer.words, f"{said}.", draw, THIRD, None)
 
 
 def _joint_figure(run: RunRecord, joint: JointFigures, place: int) -> Markup | None:
@@ -169,12 +177,8 @@ def _joint_figure(run: RunRecord, joint: JointFigures, place: int) -> Markup | N
     if matrix is None or not matrix.size:
         return None
     names = [_index_names(size, joint.width) for size in matrix.shape]
-    panel = MatrixPanel(f"{joint.above} over {joint.below}", matrix.tolist(), *names)
-    note = (
-        "Cosines of the right singular vectors of the layer behind (rows) and the left ones of the layer before "
-        "(columns), by size of the singular values. Where live values are alike, a block says more than its diagonal."
-    )
-    return matrix_figure(panel, note)
+    panel = MatrixPanel(f"{called(joint.below)} to {called(joint.above)}", matrix.tolist(), *names)
+    return matrix_figure(panel, width=THIRD)
 
 
 def _index_names(size: int, width: int) -> list[str]:
@@ -186,15 +190,17 @@ def _table(run: RunRecord, record: LayersRecord) -> Markup:
     """All layers with their figures."""
     rows = [
         [
-            f"{place}. {layer.words}",
+            layer.words,
             number(layer.num_dims),
             number(layer.resolved),
             number(layer.vanished),
             *map(number, (layer.effective_rank, layer.null_rank, layer.largest, layer.least, layer.floor)),
         ]
-        for place, layer in enumerate(record.layers, start=1)
+        for layer in record.layers
     ]
     return data_table(f"Layers of {run.name}", HEAD, rows)
 
 
-SECTION = Section(42, "layers", "Layers", "Where are directions lost?", layers_section)
+SECTION = Section(
+    42, "layers", "Layers", "Where are directions lost?", layers_section, (partial(layers_section, is_drawn=False),)
+)
