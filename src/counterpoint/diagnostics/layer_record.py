@@ -95,7 +95,7 @@ class JointFigures(Record):
     def words(self) -> str:
         """What it says, in a sentence."""
         opening = (
-            f"Of the {self.width} directions between {called(self.below)} and {called(self.above)} {self.live_below} "
+            f"Of the {self.width} directions between {called(self.below)} and {called(self.above)}, {self.live_below} "
             f"are filled and {self.live_above} read"
         )
         if self.overlap is None or not min(self.live_below, self.live_above):

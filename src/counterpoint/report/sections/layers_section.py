@@ -117,7 +117,10 @@ def _course_figures(run: RunRecord, record: LayersRecord, width: float) -> list[
     steps = [float(state.step) for state in record.course]
     x_axis = linear_axis("step", steps, is_whole=True)
     figures = []
-    for title, take in (("Vanished directions along training", "vanished"), ("Effective rank", "effective_rank")):
+    for title, take in (
+        ("Vanished directions along training", "vanished"),
+        ("Effective rank along training", "effective_rank"),
+    ):
         lines = []
         for place, name in enumerate((REPRESENTATION, EMBEDDING)):
             layers = [state.layer(name) for state in record.course]
