@@ -39,9 +39,9 @@ def test_words_come_first_and_name_the_layer(make_run) -> None:
         "between layer 0 and layer 2, 2 are filled and 2 read; these subspaces overlap by 0.90, by chance 0.50" in text
     )
     assert "Left out, as wider than 4,096 dimensions" in text
-    assert page.count('class="band"') >= 3  # a layer each, perhaps in two widths
-    assert page.count("floor: rounding") == page.count("<svg") // page.count("<svg") * page.count("floor: rounding") > 0
-    assert page.count("cell c1") == 2 * 16 or page.count("cell c1") == 16
+    assert page.count('class="band"') >= 3
+    assert "floor: rounding" in page
+    assert page.count("cell c1") == 16
 
 
 def test_a_run_without_layers_says_which_command_makes_them(make_run) -> None:
