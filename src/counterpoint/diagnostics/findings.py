@@ -16,6 +16,7 @@ from counterpoint.diagnostics.checks.training_checks import CATALOGUE as TRAININ
 from counterpoint.diagnostics.class_record import ClassRecord
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Measurements
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
+from counterpoint.diagnostics.layer_record import LayersRecord
 
 MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
@@ -86,6 +87,7 @@ class Findings(Record):
         unjudged: what could not be judged, and why (see ``Evidence.unjudged``).
         classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
         held_out: training samples beside held-out ones; None but for a run's own samples.
+        layers: every layer of the encoder, where they were asked for.
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -95,6 +97,7 @@ class Findings(Record):
     unjudged: Annotated[tuple[Text, ...], Listed] = ()
     classes: ClassRecord | None = None
     held_out: HeldOutRecord | None = None
+    layers: LayersRecord | None = None
 
     @property
     def level(self) -> Level:
@@ -125,6 +128,7 @@ class Findings(Record):
             "unjudged": list(self.unjudged),
             "classes": None if self.classes is None else self.classes.model_dump(),
             "held_out": None if self.held_out is None else self.held_out.model_dump(),
+            **({"layers": self.layers.written()} if self.layers else {}),
         }
 
     def __str__(self) -> str:
@@ -133,6 +137,8 @@ class Findings(Record):
             lines.append(f"  {finding.level:<8} {finding.title}")
             details = finding.details if finding.level != "good" else []
             lines += [fill(line, WIDTH, initial_indent=INDENT, subsequent_indent=HANGING) for line in details]
+        if self.layers is not None:
+            lines += ["", str(self.layers)]
         return "\n".join(lines)
 
 
