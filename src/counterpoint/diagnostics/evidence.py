@@ -8,11 +8,12 @@ from pydantic import ConfigDict, Field
 
 from counterpoint.core.errors import nearest
 from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Record
+from counterpoint.diagnostics.pair_look import PairLook
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
     "learning rate", "temperature", "views", "preview", "epochs", "representation", "projector", "features",
-    "relu-gelu", "directclr",
+    "relu-gelu", "directclr", "batch",
 ]  # fmt: skip
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
 
@@ -68,6 +69,7 @@ class Evidence:
         is_supervised: the encoder learned from labels, which draws the samples of a class together.
         weight_change: how far training has moved the encoder's weights, over their length before; None where that is
             not known.
+        pairs: whom the loss looks at, and which samples lie too near.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
     """
 
@@ -80,6 +82,7 @@ class Evidence:
     is_nonnegative: bool = False
     is_supervised: bool = False
     weight_change: float | None = None
+    pairs: PairLook | None = None
     levers: frozenset[Lever] = frozenset()
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
+from counterpoint.diagnostics.checks.attention_checks import CATALOGUE as ATTENTION
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
 from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
 from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
@@ -13,9 +14,10 @@ from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, check
 from counterpoint.diagnostics.checks.training_checks import CATALOGUE as TRAINING
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements, gain_accuracies, unjudged
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
+from counterpoint.diagnostics.pair_look import PairLook
 
 MEASURED = ("gain", "classes")  # checks of accuracies
-CATALOGUE: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **QUALITY}  # causes before what follows from them
+CATALOGUE: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **ATTENTION, **QUALITY}  # causes before what follows from them
 
 
 class DescribedConcept(Record):
@@ -51,6 +53,7 @@ class Findings(Record):
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
         unjudged: what could not be judged, and why (see ``evidence.unjudged``).
+        pairs: whom the loss looks at, and which samples lie too near.
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -58,6 +61,7 @@ class Findings(Record):
     concepts: Annotated[tuple[DescribedConcept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
     unjudged: Annotated[tuple[Text, ...], Listed] = ()
+    pairs: PairLook | None = None
 
     @property
     def level(self) -> Level:
@@ -86,6 +90,7 @@ class Findings(Record):
             "concepts": [concept.written() for concept in self.concepts],
             "settings": dict(self.settings),
             "unjudged": list(self.unjudged),
+            "pairs": None if self.pairs is None else self.pairs.model_dump(mode="json"),
         }
 
     def __str__(self) -> str:

@@ -308,6 +308,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "temperature": settings.loss.name != CUSTOM and "temperature" in parameters_of(settings.loss.name),
         "views": has_views,
         "preview": has_views and kind == "images",
+        "batch": True,
         "epochs": True,
         "representation": projector != "none" or settings.output.d0 != "all",
         "projector": projector != "mlp" and method.d0_share is None,  # DirectCLR has none by design

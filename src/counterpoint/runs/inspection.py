@@ -34,6 +34,7 @@ from counterpoint.diagnostics.evidence import (
 )
 from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
+from counterpoint.diagnostics.pair_look import PairLook
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, untrained_encoder
@@ -48,6 +49,7 @@ from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.effects import levers_of
+from counterpoint.runs.pair_inspection import SeenPairs, look_at_pairs, with_thumbnails
 
 Pair = tuple[Tensor, Tensor]
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
@@ -190,18 +192,20 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
         # Before it is measured, which sets the statistics of its norms.
         backbone = untrained_backbone(judged)
         moved = _weight_change(judged, backbone)
-        places, embedding_ND = _measure(judged, backbone, threshold, cache=asked.cache)
+        places, embedding_ND, views = _measure(judged, backbone, threshold, cache=asked.cache)
         advance()
         concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
+        pairs, shown = _pairs(judged, views, embedding_ND, asked.checkpoint, shown)
         advance()
         figures = {name: place.figures for name, place in places.items()}
-        evidence = replace(_evidence(judged, figures, embedding_ND), weight_change=moved)
+        evidence = replace(_evidence(judged, figures, embedding_ND), weight_change=moved, pairs=pairs)
         findings = Findings(
             findings=find(evidence),
             places=figures,
             concepts=concepts,
             settings=_settings(embedding_ND, threshold),
             unjudged=unjudged(evidence.learned, evidence.baseline),
+            pairs=pairs,
         )
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:
@@ -217,8 +221,8 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
 
 def _measure(
     judged: Subject, backbone: nn.Module | None, threshold: float, *, cache: bool
-) -> tuple[dict[str, Place], Tensor]:
-    """Places of an encoder, and the embedding of all samples."""
+) -> tuple[dict[str, Place], Tensor, Pair | None]:
+    """Places of an encoder, the embedding of all samples, and that of two views of some."""
     source, labels, encoder = judged.source, judged.source.labels, judged.encoder
     features = extract(encoder, source, key=key_of(encoder) if cache else None)
     views = _view_pairs(judged, encoder, (REPRESENTATION, EMBEDDING))
@@ -233,15 +237,30 @@ def _measure(
         name: measure_place(all_ND, views=views.get(name), labels=labels, threshold=threshold)
         for name, all_ND in seen.items()
     }
-    return places, features.embedding
+    return places, features.embedding, views.get(EMBEDDING)
 
 
 def _view_pairs(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str, Pair | None]:
     """Layers for two views of evenly spaced samples; none without the views."""
     if not judged.has_views:
         return {}
-    chosen = evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
-    return {**view_pairs(judged, encoder, layers, chosen)}
+    return {**view_pairs(judged, encoder, layers, _chosen(judged))}
+
+
+def _chosen(judged: Subject) -> Tensor:
+    """Positions of the samples whose views are looked at."""
+    return evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
+
+
+def _pairs(
+    judged: Subject, views: Pair | None, embedding_ND: Tensor, checkpoint: str | None, shown: list[int]
+) -> tuple[PairLook | None, list[int]]:
+    """What was seen of pairs, and the samples whose pictures are kept."""
+    if views is None:
+        return None, shown
+    chosen_N = _chosen(judged)
+    look = look_at_pairs(SeenPairs(judged, views, embedding_ND[chosen_N], chosen_N), checkpoint)
+    return (None, shown) if look is None else with_thumbnails(look, shown)
 
 
 def _evidence(judged: Subject, figures: Mapping[str, Any], embedding_ND: Tensor) -> Evidence:
