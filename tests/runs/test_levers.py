@@ -18,6 +18,7 @@ from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAIN
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import find
+from counterpoint.diagnostics.pair_look import PairLook
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.assembly import Assembled, assemble
@@ -29,8 +30,8 @@ from hit_rows import hit_row
 CPU = Placement("cpu", "fp32", {"engine.device": "test", "engine.precision": "test"})
 NUM_SAMPLES = 48
 # A value other than the default for each setting that a remedy names without one.
-VALUES = {"temperature": 0.03, "projector.features": 12, "optim.learning_rate": 0.0123, "epochs": 7}
-LAST_EPOCH = {"optim.learning_rate", "epochs"}  # of the training as a whole: they act on no single step
+VALUES = {"temperature": 0.03, "projector.features": 12, "optim.learning_rate": 0.0123, "epochs": 7, "batch_size": 16}
+LAST_EPOCH = {"optim.learning_rate", "epochs", "batch_size"}  # of the training as a whole: they act on no single step
 FIGURES = {
     "effective_rank": 1.0,
     "rank_ceiling": 30.0,
@@ -46,6 +47,11 @@ FIGURES = {
     "resolved": 30,
 }
 ILL = Measurements.model_validate({"num_samples": 40, "num_dims": 64, **FIGURES})
+LOOKS = (
+    PairLook(temperature=0.01, num_negatives=100, effective_negatives=2.0, copy_share=1.0, copy_mass=0.5),
+    PairLook(temperature=9.0, num_negatives=100, effective_negatives=100.0),
+    PairLook(num_negatives=4, effective_negatives=2.0),
+)
 COINCIDENT = ILL.model_copy(update={"spread": 0.001})
 
 
@@ -57,10 +63,10 @@ def everything_wrong(settings: TrainSettings) -> list[Finding]:
     worse = worse.model_copy(update={"classes": {"a": ClassShare(correct=20, total=100)}})
     known: dict[str, Any] = {"loss": 6.0, "chance": 6.0, "floor": 1.0, "weight_change": 1e-9}
     findings: list[Finding] = []
-    for place, views in ((ILL, 0.5), (ILL, 1.0), (COINCIDENT, 0.5)):
+    for place, views, look in zip((ILL, ILL, ILL, COINCIDENT), (0.5, 1.0, 0.5, 0.5), (*LOOKS, None), strict=True):
         own = place.model_copy(update={"overlap": views, "effective_rank": 1.5})
         places = {EMBEDDING: own, REPRESENTATION: own, UNTRAINED: untrained}
-        findings += find(Evidence(places, learned=worse, baseline=better, levers=levers, **known))
+        findings += find(Evidence(places, learned=worse, baseline=better, levers=levers, pairs=look, **known))
     return findings
 
 

@@ -11,6 +11,7 @@ from counterpoint.core.shown import shown_lines
 
 UNHEALTHY = 3  # exit code
 LEVELS = ("note", "warning", "severe")
+NO_PAIRS = "pairs: not looked at, as that takes a run with one kind of samples and its views at hand"
 FILES = (".npy", ".npz", ".csv", ".parquet")
 
 PLACE, SUMMARY = 40, "say whether a representation is healthy, and why not"
@@ -20,6 +21,7 @@ try.
 
 examples:
   counterpoint diagnose runs/ncl
+  counterpoint diagnose runs/ncl --pairs
   counterpoint diagnose embeddings.parquet
   counterpoint diagnose features.npy --labels labels.npy --fail-on severe"""
 
@@ -37,6 +39,9 @@ def add_flags(parser: Parser) -> None:
     )
     parser.add_argument(
         "--fail-on", choices=LEVELS, help="leave with code 3 if a finding is at least this bad (for scripts)"
+    )
+    parser.add_argument(
+        "--pairs", action="store_true", help="also print whom the loss looks at, and at other temperatures"
     )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     add_looking(parser, "step of a kept checkpoint whose encoder is looked at (default: the last state)")
@@ -56,5 +61,7 @@ def run(flags: argparse.Namespace) -> int:
     look = part_from(flags) if is_file else look_from(flags)
     findings = diagnose(subject, **given, **look, quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else shown_lines(findings))
+    if flags.pairs and not flags.json:
+        print(shown_lines(findings.pairs or NO_PAIRS))
     is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]
     return UNHEALTHY if is_unhealthy else 0
