@@ -11,7 +11,7 @@ from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Check, Finding, advice
 from counterpoint.diagnostics.pair_look import PairLook
 
-HANDFUL = 0.05  # of the negatives, that an anchor weighs at least
+HANDFUL = 0.03  # of the negatives, that an anchor weighs at least
 UNIFORM = 0.98  # of the negatives: all weigh alike
 WARM = 1.0  # temperatures from here on cannot tell cosines apart: weights differ by e^2 at most
 USUAL = 0.2  # temperature to try instead
@@ -39,7 +39,7 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
         low=look.effective_low,
         high=look.effective_high,
         reference=HANDFUL * look.num_negatives,
-        reference_name="a twentieth of the negatives",
+        reference_name="3 % of the negatives",
         text=f"The weight of a negative falls by e for each {temperature:g} of cosine, so that the gradient comes "
         f"from the closest ones: one in a hundred has {look.hardest_share or 0:.0%} of it. These are often of the "
         "anchor's own class, and the others are not pushed away.",
