@@ -18,8 +18,17 @@ from counterpoint.diagnostics.pair_attention import (
     over_batches,
     temperature_table,
 )
-from counterpoint.losses import CATALOGUE, AlphaCL, CrossModal, GeneralizedContrastive, InfoNCE, MIOv3, SigmoidPair
-from counterpoint.losses import SupCon, Triplet
+from counterpoint.losses import (
+    CATALOGUE,
+    AlphaCL,
+    CrossModal,
+    GeneralizedContrastive,
+    InfoNCE,
+    MIOv3,
+    SigmoidPair,
+    SupCon,
+    Triplet,
+)
 from counterpoint.losses.build import build_loss, parameters_of
 from oracles import pair_oracle as oracle
 from oracles.number_checks import assert_numbers
@@ -29,7 +38,9 @@ LABELS = torch.tensor([0, 0, 1, 1, 2, -1])
 
 def batch(z0: Tensor, z1: Tensor, labels: Tensor | None = None, is_copy: Tensor | None = None) -> PairBatch:
     n = len(z0)
-    return PairBatch(z0.double(), z1.double(), labels, torch.zeros(n, n, dtype=torch.bool) if is_copy is None else is_copy)
+    return PairBatch(
+        z0.double(), z1.double(), labels, torch.zeros(n, n, dtype=torch.bool) if is_copy is None else is_copy
+    )
 
 
 def drawn(n: int = 6, width: int = 4, seed: int = 0, **others: Any) -> PairBatch:
@@ -144,8 +155,9 @@ def test_the_gradient_is_that_of_differences_at_unit_length() -> None:
         for sample in range(3):
             slopes = []
             for axis in range(2):
-                moved = [oracle.infonce(*_nudged(unit, view, sample, axis, h), temperature) for h in (1e-5, -1e-5)]
-                slopes.append((moved[0] - moved[1]) / 2e-5)
+                up, down = (_nudged(unit, (view, sample, axis), h) for h in (1e-5, -1e-5))
+                moved = oracle.infonce(up[0], up[1], temperature) - oracle.infonce(down[0], down[1], temperature)
+                slopes.append(moved / 2e-5)
             lengths.append(math.hypot(*slopes))
     (row,) = (
         row
@@ -155,9 +167,9 @@ def test_the_gradient_is_that_of_differences_at_unit_length() -> None:
     assert row.gradient == pytest.approx(sum(lengths), rel=1e-6)  # mean over six, times six anchors
 
 
-def _nudged(unit: list[Any], view: int, sample: int, axis: int, by: float) -> list[Any]:
+def _nudged(unit: list[Any], place: tuple[int, int, int], by: float) -> list[Any]:
     return [
-        [[x + by * ((v, s, a) == (view, sample, axis)) for a, x in enumerate(row)] for s, row in enumerate(rows)]
+        [[x + by * ((v, s, a) == place) for a, x in enumerate(row)] for s, row in enumerate(rows)]
         for v, rows in enumerate(unit)
     ]
 

@@ -41,9 +41,7 @@ def infonce_shares(first: Sequence[Vector], second: Sequence[Vector], temperatur
     n, both = len(first), [*first, *second]
     rows = []
     for i, anchor in enumerate(both):
-        weights = [
-            math.exp(cosine(anchor, key) / temperature) if j % n != i % n else 0.0 for j, key in enumerate(both)
-        ]
+        weights = [math.exp(cosine(anchor, key) / temperature) if j % n != i % n else 0.0 for j, key in enumerate(both)]
         rows.append([weight / math.fsum(weights) for weight in weights])
     return rows
 

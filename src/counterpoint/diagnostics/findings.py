@@ -17,7 +17,13 @@ from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 from counterpoint.diagnostics.pair_look import PairLook
 
 MEASURED = ("gain", "classes")  # checks of accuracies
-CATALOGUE: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **ATTENTION, **QUALITY}  # causes before what follows from them
+CATALOGUE: Mapping[str, Check] = {
+    **TRAINING,
+    **COLLAPSE,
+    **PAIRS,
+    **ATTENTION,
+    **QUALITY,
+}  # causes before what follows from them
 
 
 class DescribedConcept(Record):

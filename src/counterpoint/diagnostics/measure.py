@@ -88,9 +88,7 @@ def measure_place(
     # What several metrics look at is computed once, and before them.
     spectrum_D, sigma_K, cosines, classes, neighbours_N = side_by_side(lambda measure: measure(), arrays)
     vanished = vanished_directions(spectrum_D, len(z_ND))
-    subject = Subject(
-        z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N
-    )
+    subject = Subject(z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N)
     values = side_by_side(lambda metric: metric.measure(subject), CATALOGUE.values())
     # JSON has no NaN, and None is what a reader checks for.
     figures = {name: value if math.isfinite(value) else None for name, value in zip(CATALOGUE, values, strict=True)}

@@ -30,10 +30,21 @@ class WeighingLoss(Protocol):
 
     uses_labels: bool
 
-    def __call__(self, *views: Any) -> Tensor: ...
-    def importance(self, *views: Any) -> Tensor: ...
-    def chance(self, n: int) -> float: ...
-    def floor(self, n: int, *, nonnegative: bool = False) -> float: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Its value."""
+        ...
+
+    def importance(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Weights of negatives (2n, 2n)."""
+        ...
+
+    def chance(self, n: int) -> float:
+        """Its value when all pairs look alike."""
+        ...
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """A value that no embedding can go below."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -236,5 +247,3 @@ def temperature_table(
         at = temperature * factor
         rows.append(temperature_row(loss_at(at), at, batches, nonnegative=nonnegative))
     return tuple(rows)
-
-

@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from counterpoint.diagnostics.pair_attention import (
     BatchAttention,
     PairBatch,
     Spread,
+    WeighingLoss,
     batch_attention,
     drawn_batches,
     over_batches,
@@ -93,8 +95,8 @@ def look_at_pairs(seen: SeenPairs, checkpoint: str | None = None) -> PairLook | 
     if at_temperature is not None:
         is_nonnegative = seen.judged.encoder.card.nonnegative != "none"
 
-        def loss_at(temperature: float) -> Loss:
-            return _inner(_built(seen.judged, settings.model_copy(update={"temperature": temperature})))
+        def loss_at(temperature: float) -> WeighingLoss:
+            return _weighing(_built(seen.judged, settings.model_copy(update={"temperature": temperature})))
 
         table = temperature_table(loss_at, at_temperature, batches, nonnegative=is_nonnegative)
     return PairLook(
@@ -104,7 +106,7 @@ def look_at_pairs(seen: SeenPairs, checkpoint: str | None = None) -> PairLook | 
         batch_size=len(batches[0].z0_ND),
         num_batches=len(batches),
         temperatures=table,
-        **_figures([batch_attention(loss, batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
+        **_figures([batch_attention(_weighing(loss), batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
         **known,
     )
 
@@ -119,7 +121,9 @@ def with_thumbnails(look: PairLook, shown: Sequence[int]) -> tuple[PairLook, lis
     Returns:
         The record, and all samples whose pictures are kept.
     """
-    kept = list(dict.fromkeys([*shown, *(int(at) for pair in look.nearest for at in pair.thumbnails if at is not None)]))
+    kept = list(
+        dict.fromkeys([*shown, *(int(at) for pair in look.nearest for at in pair.thumbnails if at is not None)])
+    )
     place_of = {position: place for place, position in enumerate(kept)}
     nearest = tuple(
         pair.model_copy(update={"thumbnails": tuple(place_of[int(at)] for at in pair.thumbnails if at is not None)})
@@ -156,8 +160,13 @@ def _built(judged: Subject, settings: TrainSettings) -> Loss:
 
 
 def _inner(loss: Loss) -> Loss:
-    """The loss that weighs pairs: a penalty on top does not."""
+    """The loss within a penalty, which weighs no pairs."""
     return loss.loss if isinstance(loss, SparsityPenalty) else loss
+
+
+def _weighing(loss: Loss) -> WeighingLoss:
+    """A loss, within a penalty or not, that is known to weigh pairs."""
+    return cast(WeighingLoss, _inner(loss))
 
 
 def _learned(judged: Subject, checkpoint: str | None) -> dict[str, Tensor]:

@@ -18,8 +18,8 @@ from counterpoint.report.wording import cosine, number, percent
 
 TITLE = "Negatives that count, by temperature"
 HOW_TO_READ = (
-    "The same embeddings at other temperatures: training at one of them would change the embeddings, too. All negatives "
-    "alike is 100 %; near 0 the gradient comes from a few."
+    "The same embeddings at other temperatures; training at one of them would change the embeddings, too. At 100 % all "
+    "negatives weigh alike; near 0 the gradient comes from a few."
 )
 PAIRS_TITLE = "Closest pairs of different samples"
 MAX_SIDE = 48
@@ -29,7 +29,7 @@ NUM_PAIRS = 12
 def temperature_section(runs: Sequence[RunRecord], num_pairs: int = NUM_PAIRS) -> Markup:
     """Say whom each run's loss looks at, draw what another temperature would do, and show the closest samples."""
     absent = absences([run for run in runs if run.diagnosis is None], "look at pairs", "diagnose")
-    tabled = [(run, look.temperatures) for run in runs if (look := _look(run)) and look.temperatures]
+    tabled = [(run, rows) for run in runs if (look := _look(run)) and (rows := _rows(look))]
     axis = decade_axis("temperature", [math.log10(row.temperature) for _, rows in tabled for row in rows])
     figures = [_figure(run, rows, axis, len(runs)) for run, rows in tabled]
     drawn = panels(figures, TITLE, HOW_TO_READ) if len(runs) > 1 and figures else join(figures)
@@ -39,6 +39,11 @@ def temperature_section(runs: Sequence[RunRecord], num_pairs: int = NUM_PAIRS) -
 
 def _look(run: RunRecord) -> PairLook | None:
     return run.diagnosis.pairs if run.diagnosis else None
+
+
+def _rows(look: PairLook) -> list[TemperatureRow]:
+    """The table; a file may hold what is no temperature."""
+    return [row for row in look.temperatures if row.temperature > 0]
 
 
 def _words(run: RunRecord) -> str:
@@ -56,11 +61,11 @@ def _temperature_words(look: PairLook) -> str:
     if look.effective_negatives is None:
         return ""
     count = f"an anchor looks at {number(look.effective_negatives)} of {number(look.num_negatives)} negatives"
-    if look.temperature is None:
+    if not look.temperature or look.temperature < 0:
         return f"{count[0].upper()}{count[1:]}."
     beside = [
         f"at {number(row.temperature)} at {number(row.effective_negatives)}"
-        for row in look.temperatures
+        for row in _rows(look)
         if row.effective_negatives is not None and abs(abs(math.log2(row.temperature / look.temperature)) - 1) < 1e-6
     ]
     return f"At temperature {number(look.temperature)} {count}{'; ' if beside else ''}{', '.join(beside)}."
