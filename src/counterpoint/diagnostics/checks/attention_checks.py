@@ -8,15 +8,14 @@ from collections.abc import Mapping
 
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
-from counterpoint.diagnostics.finding import Check, Finding, advice
+from counterpoint.diagnostics.finding import Check, Finding
 from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.remedies import HIGHER_TEMPERATURE, LARGER_BATCH, LOWER_TEMPERATURE, USUAL_BATCH, advice
 
 HANDFUL = 0.03  # of the negatives, that an anchor weighs at least
 UNIFORM = 0.98  # of the negatives: all weigh alike
 WARM = 1.0  # temperatures from here on cannot tell cosines apart: weights differ by e^2 at most
-USUAL = 0.2  # temperature to try instead
 FEW_NEGATIVES = 16
-USUAL_BATCH = 256
 COPIED = 0.3  # of the samples, that have a near-copy
 SOME_COPIES, MANY_COPIES = 0.01, 0.05  # of the weight of negatives
 OTHER = "train with another scale of similarities"
@@ -44,8 +43,8 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
         f"from the closest ones: one in a hundred has {look.hardest_share or 0:.0%} of it. These are often of the "
         "anchor's own class, and the others are not pushed away.",
         confirm=f"the table of {SHOW} says how many negatives count at a higher temperature",
-        remedy=advice(evidence, ("temperature", "a higher temperature (--temperature)"), otherwise=OTHER),
-        changes=_temperature(evidence, max(USUAL, 2 * temperature)),
+        better="higher",
+        **advice(evidence, HIGHER_TEMPERATURE, otherwise=OTHER),
         expect=f"effective negatives rise above {HANDFUL:.0%} of the negatives",
         cannot_tell="whether so sharp a weighting suits data whose classes are single samples",
     )
@@ -72,8 +71,8 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
         text=f"A cosine of 1 instead of -1 makes a negative weigh {_factor(temperature)} times as much, so the loss "
         "pushes close and far samples alike and never separates the close ones. Its value can hardly leave chance.",
         confirm=f"the table of {SHOW} has the way from chance to floor at lower temperatures",
-        remedy=advice(evidence, ("temperature", "a lower temperature (--temperature)"), otherwise=OTHER),
-        changes=_temperature(evidence, min(USUAL, temperature / 2)),
+        better="lower",
+        **advice(evidence, LOWER_TEMPERATURE, otherwise=OTHER),
         expect="effective negatives fall, and kNN accuracy rises",
         cannot_tell="whether uniform weights are wanted, as in an ablation",
     )
@@ -86,7 +85,6 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
         return None
     batch = f"{look.run_batch or look.batch_size or 0:.0f}"
     weighed = "" if look.effective_negatives is None else f", of which {look.effective_negatives:.1f} count"
-    size = min(USUAL_BATCH, max(2, evidence.places[EMBEDDING].num_samples // 2))
     return Finding(
         name="few-negatives",
         level="warning",
@@ -96,9 +94,9 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
         reference_name="at least 16",
         text=f"An anchor meets {look.num_negatives:.0f} negatives in a step{weighed}, and most samples that it could "
         "be confused with are not among them. The loss is then low although close samples are not told apart.",
-        confirm=f"train with --batch-size {size} for as many samples, and compare: counterpoint compare RUN OTHER",
-        remedy=advice(evidence, ("batch", "larger batches (--batch-size)"), otherwise="train with larger batches"),
-        changes={"batch_size": size} if "batch" in evidence.levers else {},
+        confirm=f"train with --batch-size {USUAL_BATCH}, and compare: counterpoint compare RUN OTHER",
+        better="higher",
+        **advice(evidence, LARGER_BATCH, otherwise="train with larger batches"),
         expect="kNN accuracy rises, and with it the number of negatives that count",
         cannot_tell="what a queue of keys (moco), which needs no larger batch, would give",
     )
@@ -125,10 +123,8 @@ def check_false_negatives(evidence: Evidence) -> Finding | None:
         f"views. The loss pushes these apart with {look.copy_mass:.1%} of its weight ({by_chance}), against what it "
         "learns from views.",
         confirm=f"look at the closest pairs: {SHOW}, or the report (counterpoint report RUN)",
-        remedy=_after(
-            "keep one sample of each group of near-copies",
-            advice(evidence, ("temperature", "a higher temperature (--temperature), which weighs the closest less")),
-        ),
+        better="lower",
+        remedy="keep one sample of each group of near-copies",
         expect="the share of the push against near-copies falls below 1 %",
         cannot_tell="whether samples that lie so close should be told apart after all, as frames of a film may",
     )
@@ -140,19 +136,9 @@ def _weighing(evidence: Evidence) -> PairLook | None:
     return None if look is None or look.why or is_full_collapse(evidence.places[EMBEDDING]) else look
 
 
-def _temperature(evidence: Evidence, value: float) -> dict[str, float]:
-    """The change, where the run has this setting."""
-    return {"temperature": float(f"{value:.2g}")} if "temperature" in evidence.levers else {}
-
-
 def _factor(temperature: float) -> str:
     """How much more a negative at cosine 1 weighs than one at -1."""
     return f"{math.exp(2 / temperature):.2g}"
-
-
-def _after(first: str, second: str) -> str:
-    """Two remedies, of which the second may be missing."""
-    return f"{first}, or {second}" if second else first
 
 
 CATALOGUE: Mapping[str, Check] = {
