@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from counterpoint.core.errors import nearest
 from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record
 from counterpoint.diagnostics.class_record import ClassRecord
+from counterpoint.diagnostics.pair_look import PairLook
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
@@ -120,6 +121,7 @@ class Evidence:
             not known.
         not_finite: names of the samples that were left out, as their features hold NaN or infinity.
         shortcut: what colours alone tell of which views belong together.
+        pairs: whom the loss looks at, and which samples lie too near.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
         values: of the run's settings, by path, with every ``auto`` filled in.
         classes: how the classes of the embedding lie; None without labels.
@@ -136,6 +138,7 @@ class Evidence:
     weight_change: float | None = None
     not_finite: tuple[str, ...] = ()
     shortcut: Shortcut | None = None
+    pairs: PairLook | None = None
     levers: frozenset[Lever] = frozenset()
     values: Mapping[str, Any] = field(default_factory=dict)
     classes: ClassRecord | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
+from counterpoint.diagnostics.checks.attention_checks import CATALOGUE as ATTENTION
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
 from counterpoint.diagnostics.checks.feature_checks import CATALOGUE as FEATURES
 from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
@@ -17,19 +18,24 @@ from counterpoint.diagnostics.class_record import ClassRecord
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Measurements
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 from counterpoint.diagnostics.layer_record import LayersRecord
+from counterpoint.diagnostics.pair_look import PairLook
 
 MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-CHECKS: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **FEATURES, **QUALITY}
+CHECKS: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **ATTENTION, **FEATURES, **QUALITY}
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
 ORDER = (
     "not-finite",
     "duplicates",
+    "false-negatives",
     "leakage",
     "untrained",
     "full-collapse",
+    "few-negatives",
+    "temperature-low",
+    "temperature-high",
     "projector-hides",
     "shortcut",
     "dimensional-collapse",
@@ -88,6 +94,7 @@ class Findings(Record):
         classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
         held_out: training samples beside held-out ones; None but for a run's own samples.
         layers: every layer of the encoder, where they were asked for.
+        pairs: whom the loss looks at, and which samples lie too near.
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -98,6 +105,7 @@ class Findings(Record):
     classes: ClassRecord | None = None
     held_out: HeldOutRecord | None = None
     layers: LayersRecord | None = None
+    pairs: PairLook | None = None
 
     @property
     def level(self) -> Level:
@@ -129,6 +137,7 @@ class Findings(Record):
             "classes": None if self.classes is None else self.classes.model_dump(),
             "held_out": None if self.held_out is None else self.held_out.model_dump(),
             **({"layers": self.layers.written()} if self.layers else {}),
+            "pairs": None if self.pairs is None else self.pairs.model_dump(mode="json"),
         }
 
     def __str__(self) -> str:

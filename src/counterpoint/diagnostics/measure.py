@@ -17,6 +17,7 @@ from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometr
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.figure_intervals import figure_intervals
+from counterpoint.diagnostics.hubness import neighbour_counts
 from counterpoint.diagnostics.rank_measures import singular_values
 from counterpoint.diagnostics.spectra import covariance_spectrum
 from counterpoint.diagnostics.vanished import Vanished, vanished_directions
@@ -38,6 +39,7 @@ class Subject:
         cosines: of the views, and of different samples among them.
         vanished: directions that carry nothing.
         classes: class means and samples around them; None without labels.
+        neighbours_N: how often each of some samples is among the nearest of others.
     """
 
     z_ND: Tensor
@@ -49,6 +51,7 @@ class Subject:
     cosines: CosineHistogram | None
     vanished: Vanished
     classes: ClassGeometry | None
+    neighbours_N: Tensor
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,12 @@ def measure_place(
         lambda: singular_values(unit_ND),
         lambda: cosine_histogram(*views) if views is not None else None,
         lambda: class_geometry(z_ND, labels) if labels is not None else None,
+        lambda: neighbour_counts(z_ND),
     ]
     # What several metrics look at is computed once, and before them.
-    spectrum_D, sigma_K, cosines, classes = side_by_side(lambda measure: measure(), arrays)
+    spectrum_D, sigma_K, cosines, classes, neighbours_N = side_by_side(lambda measure: measure(), arrays)
     vanished = vanished_directions(spectrum_D, len(z_ND))
-    subject = Subject(z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes)
+    subject = Subject(z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N)
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.

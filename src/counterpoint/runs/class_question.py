@@ -19,7 +19,7 @@ from counterpoint.losses.class_level import COVERED, ClassLevel, LogOfSum
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.methods.catalogue import method_named
-from counterpoint.methods.wiring import catalogue_loss
+from counterpoint.methods.wiring import loss_of
 
 OWN_POSITIVES = (
     "The optimum holds for positives drawn from the anchor's class; a sample's only positive here is its own second "
@@ -169,7 +169,8 @@ def _draws(subject: Subject) -> _Draws:
             f"{settings.method} is not covered"
         )
     sizes = {"num_classes": len(subject.source.class_names), "num_features": subject.encoder.embedding_dims}
-    loss = catalogue_loss(settings, entry, sizes if entry.wiring == "classification" else None)
+    further = sizes if entry.wiring == "classification" else None
+    loss = loss_of(settings, num_classes=sizes["num_classes"], further=further)
     notes = () if entry.needs_labels or loss.uses_labels else (OWN_POSITIVES,)
     record = _with_learned(loss, subject).class_level()
     if entry.wiring == "queue":

@@ -38,6 +38,7 @@ from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_t
 from counterpoint.runs.class_comparison import class_record
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES
 from counterpoint.runs.layer_reading import null_band, read_layers
+from counterpoint.runs.pair_inspection import with_thumbnails
 from counterpoint.runs.run_evidence import gather_evidence, is_rectified
 from counterpoint.runs.votes import votes_of_features
 
@@ -188,10 +189,14 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         )
     layers, arrays = read_layers(judged, asked.checkpoint, reporter) if asked.layers else (None, {})
     with reporter.bar("diagnosing", 3) as advance:
-        known = gather_evidence(judged, threshold, cache=asked.cache)
-        evidence, embedding_ND = known.evidence, known.embedding_ND
+        known = gather_evidence(judged, threshold, checkpoint=asked.checkpoint, cache=asked.cache)
+        embedding_ND = known.embedding_ND
         advance()
         concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
+        evidence = known.evidence
+        pairs = evidence.pairs
+        if pairs is not None:
+            pairs, shown = with_thumbnails(pairs, shown)
         advance()
         findings = Findings(
             findings=find(evidence),
@@ -202,6 +207,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
             classes=evidence.classes,
             held_out=evidence.held_out,
             layers=layers,
+            pairs=pairs,
         )
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 UNHEALTHY = 3  # exit code
 LEVELS = ("note", "warning", "severe")
+NO_PAIRS = "pairs: not looked at, as that takes a run with one kind of samples and its views at hand"
 FILES = (".npy", ".npz", ".csv", ".parquet")
 
 PLACE, SUMMARY = 40, "say whether a representation is healthy, and why not"
@@ -27,6 +28,7 @@ try.
 examples:
   counterpoint diagnose runs/ncl
   counterpoint diagnose runs/ncl --layers --checkpoint all
+  counterpoint diagnose runs/ncl --pairs
   counterpoint diagnose embeddings.parquet
   counterpoint diagnose features.npy --labels labels.npy --fail-on severe
   counterpoint diagnose runs/ncl --fix"""
@@ -50,6 +52,9 @@ def add_flags(parser: Parser) -> None:
     )
     parser.add_argument(
         "--fail-on", choices=LEVELS, help="leave with code 3 if a finding is at least this bad (for scripts)"
+    )
+    parser.add_argument(
+        "--pairs", action="store_true", help="also print whom the loss looks at, and at other temperatures"
     )
     parser.add_argument(
         "--fix",
@@ -82,6 +87,8 @@ def run(flags: argparse.Namespace) -> int:
     look = {**look, "layers": True} if flags.layers else look
     findings = diagnose(subject, **given, **look, quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else shown_lines(findings))
+    if flags.pairs and not flags.json:
+        print(shown_lines(findings.pairs or NO_PAIRS))
     if flags.fix is not None:
         _fix(Path(subject), flags.fix, findings)
     is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]
