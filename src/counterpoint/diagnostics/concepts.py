@@ -114,9 +114,8 @@ def chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Ten
 
     Of any shapes that broadcast, float64.
 
-    >>> half = torch.tensor(0.5).double()
-    >>> round(float(chance_of_at_least(torch.tensor(2.0).double(), torch.tensor(2.0).double(), half)), 6)
-    0.25
+    >>> chance_of_at_least(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 2.0]), torch.tensor([0.5, 0.5])).tolist()
+    [0.25, 1.0]
     """
     # P(X >= x) of a binomial is the regularised incomplete beta function I_p(x, n - x + 1).
     chance_D = torch.from_numpy(betainc(counts_D.numpy(), (total_D - counts_D + 1).numpy(), rate_D.numpy()))

@@ -83,8 +83,8 @@ def polysemantic_dims(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPAR
         labels_N: class numbers; samples with a negative one are left out.
         threshold: above which a feature of a unit-length vector is active.
 
-    >>> z, labels = torch.eye(3).repeat_interleave(20, dim=0), torch.arange(3).repeat_interleave(20)
-    >>> merged = z @ torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # one dimension for two classes
+    >>> z, labels = torch.eye(6).repeat_interleave(20, dim=0), torch.arange(6).repeat_interleave(20)
+    >>> merged = torch.cat([z[:, :1] + z[:, 1:2], z[:, 2:]], dim=1)  # one dimension for two classes
     >>> polysemantic_dims(z, labels), polysemantic_dims(merged, labels)
     (0, 1)
     """
