@@ -113,3 +113,9 @@ def test_what_mixes_dimensions_parts_layers(between: nn.Module) -> None:
 def test_a_backbone_that_is_no_sequence_has_pairs_in_its_projector_only() -> None:
     known = encoder(Backwards(), build_projector("mlp", 6, hidden=7, features=4))
     assert [(pair.below, pair.above) for pair in linear_pairs(known)] == [("projector.0", "projector.2")]
+
+
+def test_a_layer_is_read_before_the_next_one_works_in_place() -> None:
+    torch.manual_seed(0)
+    known = encoder(nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True)), nn.Identity())
+    assert names(known, draw(9, 6)) == ["0", "representation", "embedding"]
