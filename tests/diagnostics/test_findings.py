@@ -128,7 +128,7 @@ SILENT = {  # these say nothing where all is well
     "untrained", "unrelated-views", "duplicates", "offset", "uneven-spectrum", "cluster-collapse", "dead-dimensions",
     "few-negatives", "temperature-low", "temperature-high", "false-negatives",
     "little-evidence", "duplicate-dimensions", "minority-collapse", "held-out", "leakage", "shortcut",
-    "non-uniformity", "not-finite", "projector-hides",
+    "non-uniformity", "not-finite", "projector-hides", "rate-too-high",
 }  # fmt: skip
 
 
@@ -145,6 +145,7 @@ def leaked(count: int) -> HeldOutRecord:
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
     ("untrained", evidence(weight_change=0.0, levers=frozenset()), "warning", "its weights are random"),
+    ("rate-too-high", evidence(weight_change=300.0), "severe", "moved by 300 times their length"),
     ("full-collapse", embedding(spread=0.004), "severe", "coincide"),
     ("full-collapse", embedding(spread=0.99, effective_rank=0.0), "severe", "coincide"),
     ("offset", embedding(spread=0.16), "warning", "an offset 6.2 times as long as what tells them apart"),
@@ -167,6 +168,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("shortcut", evidence(shortcut=Shortcut(overlap=0.99, followed=0.8, num_samples=500)), "warning", "80%"),
     ("not-finite", evidence(not_finite=("7", "9")), "warning", "2 of 1,002 rows hold NaN or infinity"),
     ("projector-hides", evidence(votes=HIDING), "warning", "30.0% beside 90.0%"),
+    ("projector-hides", embedding(num_dims=4, resolved=4), "warning", "has 4 dimensions of the representation's 100"),
     ("classes", evidence(votes=votes(accuracy(0.11), None)), "warning", "kNN is at chance (11.0%, where the"),
     ("gain", evidence(votes=votes(accuracy(0.70))), "warning", "worse than"),
     ("gain", evidence(votes=votes(accuracy(0.81))), "note", "not measurably better"),
@@ -192,6 +194,12 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("leakage", evidence(held_out=leaked(3)), "note", "3 of 100 held-out samples"),
     ("leakage", evidence(held_out=leaked(20)), "warning", "20 of 100 held-out samples"),
     ("temperature-low", weighed(temperature=0.005, effective_negatives=12.2), "warning", "looks at 12.2 of 510"),
+    (
+        "temperature-low",
+        evidence(pairs=weighed(temperature=0.01).pairs, places={EMBEDDING: healthy(uniformity=-0.1)}),
+        "warning",
+        "samples have crowded: uniformity -0.10",
+    ),
     ("temperature-high", weighed(temperature=10.0, effective_negatives=508.9), "warning", "all negatives weigh alike"),
     ("few-negatives", weighed(num_negatives=6, run_batch=4, effective_negatives=3.1), "warning", "6 negatives only"),
     ("false-negatives", weighed(copy_share=1.0, copy_mass=0.14), "warning", "14% of the push goes against near-copies"),
@@ -301,6 +309,21 @@ def test_changes_name_a_setting_only_where_the_run_has_it() -> None:
     small = CATALOGUE["few-negatives"](few)
     assert small is not None
     assert small.changes == {"batch_size": 256}
+
+
+def test_classes_of_very_unequal_size_are_judged_by_the_mean_over_classes() -> None:
+    """90 % name the commonest class; 87 % with half of each rare class right is worse by that, and not by chance."""
+    shares = {
+        "a": ClassShare(correct=820, total=900), "b": ClassShare(correct=25, total=50),
+        "c": ClassShare(correct=25, total=50),
+    }  # fmt: skip
+    uneven = accuracy(0.87).model_copy(update={"classes": shares})
+    (finding,) = (each for each in find(evidence(votes=votes(uneven, None))) if each.name == "classes")
+    assert finding.level == "good"
+    assert "63.7% in the mean over 3 classes" in finding.title
+    blind = {"a": ClassShare(correct=870, total=900), **{name: ClassShare(correct=0, total=50) for name in "bc"}}
+    none = accuracy(0.87).model_copy(update={"classes": blind})
+    assert levels(evidence(votes=votes(none, None)))["classes"] == "warning"
 
 
 def test_an_embedding_alone_is_enough() -> None:

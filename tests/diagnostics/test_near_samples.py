@@ -67,3 +67,13 @@ def test_equal_views_have_no_near_copies() -> None:
 def test_other_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="one shape and at most 2048 rows"):
         near_samples(draw(4, 3), draw(4, 3), draw(4, 2))
+
+
+def test_an_embedding_of_one_dimension_makes_no_copies_of_unlike_samples() -> None:
+    raw = draw(300, 40)
+    raw[1] = raw[0] + 0.01 * raw[1]
+    plain = torch.cat([raw[:, :1], torch.ones(300, 1, dtype=torch.float64)], dim=1)
+    first, second = plain + 0.5 * draw(300, 2, seed=1), plain + 0.5 * draw(300, 2, seed=2)
+    assert near_samples(first, second, plain).copy_share > 0.9
+    copies = near_samples(first, second, plain, raw).is_copy_NN.nonzero().tolist()
+    assert copies == [[0, 1], [1, 0]]

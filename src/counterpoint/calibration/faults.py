@@ -26,6 +26,7 @@ from counterpoint.calibration.spoiled_samples import (
     shaded,
     tinted,
     with_classes,
+    with_rare_alike,
 )
 
 HEALTHY = "healthy"
@@ -145,9 +146,9 @@ CATALOGUE: Mapping[str, Fault] = {
     ),
     "rate too high": Fault(
         "a learning rate at which nothing is learned",
-        ("loss-at-chance", "full-collapse"),
+        ("rate-too-high",),
         Form({"optim.learning_rate": 10.0}),
-        Form({"optim.learning_rate": 1000.0, "optim.name": "sgd"}),
+        Form({"optim.learning_rate": 30.0, "optim.name": "sgd"}),
     ),
     "copies": Fault(
         "exact copies among the samples",
@@ -159,7 +160,7 @@ CATALOGUE: Mapping[str, Fault] = {
         "near copies, which the loss pushes apart",
         ("false-negatives", "leakage"),
         Form(samples=nearly_copied(8, noise=2)),
-        Form(samples=nearly_copied(6, noise=1, shift=1)),
+        Form(samples=nearly_copied(6, noise=6)),
     ),
     "leakage": Fault(
         "held-out samples that occur in training, too",
@@ -186,10 +187,10 @@ CATALOGUE: Mapping[str, Fault] = {
         Form(NO_PROJECTOR, encoder=lambda: Spoiled(Repeated((1.0, -0.7, 1.3)), width=48)),
     ),
     "minority collapse": Fault(
-        "small classes driven together by a large one",
+        "small classes that one mean stands for",
         ("minority-collapse",),
-        Form({"method": "supcon", "epochs": 20, "views.preset": "none"}, with_classes((560, 14, 14, 14))),
-        Form({"method": "supcon", "epochs": 20, "views.preset": "none"}, with_classes((600, 12, 12, 12, 12))),
+        Form({"method": "supcon"}, with_rare_alike((220, 220), (40, 40, 40))),
+        Form({"method": "supcon"}, with_rare_alike((160, 160, 160), (30, 30))),
     ),
     "shortcut": Fault(
         "a tint or a light of its own in each picture, which both views keep",

@@ -38,14 +38,13 @@ def copied(share: float) -> Spoil:
     return spoil
 
 
-def nearly_copied(times: int, noise: int, shift: int = 0) -> Spoil:
-    """Each sample occurs several times, apart by a little noise and a shift by pixels; the number of samples stays."""
+def nearly_copied(times: int, noise: int) -> Spoil:
+    """Each sample occurs several times, apart by a little noise; the number of samples stays."""
 
     def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
         num = len(sample.classes)
         found = sample.at(np.resize(draws.permutation(num)[: max(num // times, 1)], num))
-        moved = np.stack([np.roll(each, draws.integers(-shift, shift + 1, 2), (0, 1)) for each in found.pictures])
-        noisy = moved.astype(np.int64) + draws.integers(-noise, noise + 1, moved.shape)
+        noisy = found.pictures.astype(np.int64) + draws.integers(-noise, noise + 1, found.pictures.shape)
         return Sample(noisy.clip(0, 255).astype(np.uint8), found.classes)
 
     return spoil
@@ -93,5 +92,21 @@ def with_classes(counts: tuple[int, ...]) -> Spoil:
         chosen = [draws.permutation(np.flatnonzero(merged == label))[:size] for label, size in enumerate(counts)]
         places = draws.permutation(np.concatenate(chosen))
         return Sample(sample.pictures[places], merged[places])
+
+    return spoil
+
+
+def with_rare_alike(frequent: tuple[int, ...], rare: tuple[int, ...]) -> Spoil:
+    """Frequent classes, and rare ones that are all random parts of one other class, so that one mean stands for all."""
+
+    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
+        merged = sample.classes % (len(frequent) + 1)
+        sizes = (*frequent, sum(rare))
+        places = [draws.permutation(np.flatnonzero(merged == label))[:size] for label, size in enumerate(sizes)]
+        classes = [np.full(len(part), label) for label, part in enumerate(places[:-1])]
+        classes += [np.full(size, len(frequent) + number) for number, size in enumerate(rare)]
+        chosen, labels = np.concatenate(places), np.concatenate(classes)[: sum(map(len, places))]
+        order = draws.permutation(len(chosen))
+        return Sample(sample.pictures[chosen[order]], labels[order])
 
     return spoil

@@ -32,6 +32,7 @@ ORDER = (
     "false-negatives",
     "leakage",
     "untrained",
+    "rate-too-high",
     "full-collapse",
     "few-negatives",
     "temperature-low",

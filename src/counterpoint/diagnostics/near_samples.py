@@ -11,7 +11,8 @@ from counterpoint.core.checks import check_features
 from counterpoint.core.numerics import unit_rows
 
 MOST_COMPARED = 2048  # samples of which all pairs are looked at
-COPY = 0.03  # of the median distance of two views: nearer samples are near-copies (provisional)
+COPY = 0.03  # of the median distance of two views: nearer samples are near-copies
+ALIKE = 0.3  # of the median distance of two samples as they came: what is farther is no copy, however it is encoded
 SAME = 1e-7  # distance at unit length of samples that are the same but for rounding
 NUM_PAIRS = 12
 
@@ -40,19 +41,24 @@ class NearSamples:
         return float(self.is_copy_NN.any(1).double().mean())
 
 
-def near_samples(z0_ND: Tensor, z1_ND: Tensor, plain_ND: Tensor, num_pairs: int = NUM_PAIRS) -> NearSamples:
+def near_samples(
+    z0_ND: Tensor, z1_ND: Tensor, plain_ND: Tensor, raw_NF: Tensor | None = None, num_pairs: int = NUM_PAIRS
+) -> NearSamples:
     r"""Find samples that lie as near to each other as the views of one sample.
 
     .. math:: c_{ij} = \tfrac14 \langle \hat z_i + \hat z_i', \hat z_j + \hat z_j' \rangle > \tfrac12 (c_i + c_j),
         \qquad c_i = \langle \hat z_i, \hat z_i' \rangle
 
     counts as closer than the views. Two samples are near-copies where, without augmentation, their distance
-    :math:`1 - \cos` is below 3 % of the median of that between two views of one sample.
+    :math:`1 - \cos` is below 3 % of the median of that between two views of one sample. An embedding that has lost its
+    dimensions puts unlike samples together; so the samples themselves must be near, too: below three tenths of the
+    median Euclidean distance between two of them.
 
     Args:
         z0_ND: embeddings of the first view, N <= ``MOST_COMPARED``.
         z1_ND: of the second view.
         plain_ND: of the samples themselves, without augmentation.
+        raw_NF: the samples, as numbers that can be compared (small pictures); None where they are not at hand.
         num_pairs: at most so many of the closest pairs are kept.
 
     Raises:
@@ -77,6 +83,9 @@ def near_samples(z0_ND: Tensor, z1_ND: Tensor, plain_ND: Tensor, num_pairs: int 
     typical = float((1 - own_N).median())
     # Of views that are equal nothing is nearer than they are.
     is_copy_NN = distance_NN < (COPY * typical if typical > SAME else -torch.inf)
+    if raw_NF is not None:
+        apart_NN = torch.cdist(raw_NF.double(), raw_NF.double())
+        is_copy_NN &= apart_NN < ALIKE * apart_NN[torch.ones_like(apart_NN, dtype=torch.bool).triu(1)].median()
     # Each pair once, and none of exact copies.
     shown_NN = cosine_NN.masked_fill(distance_NN <= SAME, -torch.inf)
     shown_NN[torch.ones_like(shown_NN, dtype=torch.bool).tril()] = -torch.inf

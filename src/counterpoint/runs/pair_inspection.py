@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
 from counterpoint.diagnostics.near_samples import NearSamples, near_samples
@@ -33,6 +34,8 @@ from counterpoint.losses.wrappers import SparsityPenalty
 from counterpoint.methods.catalogue import method_named
 from counterpoint.methods.wiring import loss_of
 
+SMALL_SIDE = 8  # pixels of pictures that are compared as they came
+PIECE = 256  # samples that are read at once
 LOSS = "loss."  # before the names of what a loss learns, within a method
 FEWEST_BATCHES, MOST_BATCHES = 8, 64  # that are looked at, where there are enough samples
 SOME_SAMPLES = 512  # of small batches so many samples are taken
@@ -83,7 +86,7 @@ def look_at_pairs(seen: SeenPairs, checkpoint: str | None = None) -> PairLook | 
     settings = seen.judged.settings
     if settings is None or method_named(settings.method).wiring == "cross-modal":
         return None
-    near = near_samples(*seen.views, seen.plain_ND)
+    near = near_samples(*seen.views, seen.plain_ND, _small(seen))
     known = {"closer_share": near.closer_share, "copy_share": near.copy_share, "nearest": _named(seen, near)}
     loss, why = _weighing_loss(seen.judged, checkpoint)
     if loss is None:
@@ -109,6 +112,18 @@ def look_at_pairs(seen: SeenPairs, checkpoint: str | None = None) -> PairLook | 
         **_figures([batch_attention(_weighing(loss), batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
         **known,
     )
+
+
+def _small(seen: SeenPairs) -> Tensor:
+    """Samples as numbers that can be compared: pictures of 8 x 8 pixels, or vectors in deviations of each feature."""
+    parts = []
+    for positions in seen.positions_N.split(PIECE):
+        samples = seen.judged.source.store.fetch(positions.tolist())
+        if samples.ndim == 4:
+            samples = torch.nn.functional.adaptive_avg_pool2d(to_unit_float(samples), SMALL_SIDE)
+        parts.append(samples.flatten(1).float())
+    raw_NF = torch.cat(parts)
+    return raw_NF if seen.judged.source.kind == "images" else raw_NF / raw_NF.std(dim=0).clamp(min=1e-12)
 
 
 def with_thumbnails(look: PairLook, shown: Sequence[int]) -> tuple[PairLook, list[int]]:

@@ -6,9 +6,9 @@ The limits are provisional: chosen on runs on digits, not yet calibrated by inje
 import math
 from collections.abc import Mapping
 
-from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
+from counterpoint.diagnostics.checks.collapse_checks import COLD, UNEVEN, is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
-from counterpoint.diagnostics.finding import Check, Finding
+from counterpoint.diagnostics.finding import Check, Finding, plain
 from counterpoint.diagnostics.pair_look import PairLook
 from counterpoint.diagnostics.remedies import HIGHER_TEMPERATURE, LARGER_BATCH, LOWER_TEMPERATURE, USUAL_BATCH, advice
 
@@ -17,7 +17,7 @@ UNIFORM = 0.98  # of the negatives: all weigh alike
 WARM = 1.0  # temperatures from here on cannot tell cosines apart: weights differ by e^2 at most
 FEW_NEGATIVES = 16
 COPIED = 0.3  # of the samples, that have a near-copy
-SOME_COPIES, MANY_COPIES = 0.01, 0.05  # of the weight of negatives
+SOME_COPIES, MANY_COPIES = 0.01, 0.02  # of the weight of negatives
 OTHER = "train with another scale of similarities"
 SHOW = "counterpoint diagnose RUN --pairs"
 
@@ -27,8 +27,10 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
     look = _weighing(evidence)
     if look is None or look.temperature is None or not look.effective_negatives or not look.num_negatives:
         return None
-    if look.num_negatives < FEW_NEGATIVES or look.effective_negatives >= HANDFUL * look.num_negatives:
+    if look.num_negatives < FEW_NEGATIVES:
         return None
+    if look.effective_negatives >= HANDFUL * look.num_negatives:
+        return _shrunk(evidence, look.temperature)
     weighed, temperature = look.effective_negatives, look.temperature
     return Finding(
         name="temperature-low",
@@ -47,6 +49,29 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
         **advice(evidence, HIGHER_TEMPERATURE, otherwise=OTHER),
         expect=f"effective negatives rise above {HANDFUL:.0%} of the negatives",
         cannot_tell="whether so sharp a weighting suits data whose classes are single samples",
+    )
+
+
+def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
+    """The other effect of a low temperature: samples crowd until their cosines differ by no more than it."""
+    embedding = evidence.places[EMBEDDING]
+    if temperature > COLD or embedding.uniformity <= UNEVEN:
+        return None
+    return Finding(
+        name="temperature-low",
+        level="warning",
+        title=f"At temperature {temperature:g} the samples have crowded: uniformity {embedding.uniformity:.2f}",
+        measured=embedding.uniformity,
+        better="lower",
+        reference=-4 + 8 / embedding.num_dims,
+        reference_name="directions spread evenly",
+        text=f"Cosines that differ by a few times {temperature:g} are all that the loss asks for, so that samples stay "
+        f"together: two have cosine {plain(embedding.negative_cosine)} in the mean. What tells them apart is then "
+        "small beside rounding and beside what views change.",
+        confirm=f"the table of {SHOW} says how many negatives count at a higher temperature",
+        **advice(evidence, HIGHER_TEMPERATURE, otherwise=OTHER),
+        expect="uniformity falls",
+        cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
 

@@ -25,6 +25,7 @@ from counterpoint.diagnostics.remedies import (
 
 COINCIDENT = 0.005  # spread around the mean: samples point the same way to within 0.3 degrees
 OFFSET = 0.45  # spread around the mean: the mean is longer than twice what tells samples apart
+COLD = 0.03  # temperatures up to here shrink the embedding until cosines fit them: a check of its own says that
 UNEVEN = -0.8  # uniformity: as of samples whose mean squared distance is 0.4 instead of 2
 FEW, MANY = 0.02, 0.5  # of the resolved directions that have vanished
 LOW_RANK_SHARE, VERY_LOW_RANK_SHARE = 0.25, 0.05
@@ -100,6 +101,8 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
     """Has a training on cosines spread the samples over the sphere?"""
     embedding = evidence.places[EMBEDDING]
     if not evidence.levers or embedding.uniformity <= UNEVEN or is_full_collapse(embedding):
+        return None
+    if evidence.pairs is not None and (evidence.pairs.temperature or COLD + 1) <= COLD:
         return None
     return Finding(
         name="non-uniformity",

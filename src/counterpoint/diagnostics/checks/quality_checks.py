@@ -1,13 +1,16 @@
 """Is it good for anything: accuracies beside chance and beside baselines, and whether there is enough to judge by."""
 
+import math
 from collections.abc import Mapping
 
-from counterpoint.core.paired_shares import written_p
+from counterpoint.core.paired_shares import Z_95, written_p
 from counterpoint.core.run_records import EvaluationRow
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
+from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Evidence
 from counterpoint.diagnostics.finding import Check, Finding, Level
-from counterpoint.diagnostics.remedies import MORE_EPOCHS, REPRESENTATION_INSTEAD, WIDER_PROJECTOR, advice
+from counterpoint.diagnostics.remedies import MORE_EPOCHS, REPRESENTATION_INSTEAD, WEAKER_VIEWS, WIDER_PROJECTOR, advice
 
+NARROW = 0.1  # of the representation's effective rank, that the embedding has dimensions
 HIDDEN = 0.5  # of what the representation's accuracy has over the commonest class, that the embedding lacks
 MOST_NAMED = 5  # rows
 FEW_SAMPLES = 200
@@ -39,6 +42,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         confirm="compare by other protocols: counterpoint evaluate RUN --protocol linear",
         **advice(
             evidence,
+            WEAKER_VIEWS,
             MORE_EPOCHS,
             otherwise="more data, or an encoder whose training keeps what the classes differ in",
         ),
@@ -53,11 +57,14 @@ def check_classes(evidence: Evidence) -> Finding | None:
     if learned is None or learned.accuracy is None or learned.low is None or not learned.classes:
         return None
     commonest = _commonest(learned)
-    is_above = learned.low > commonest
+    balanced, low = _balanced(learned)
+    is_above = learned.low > commonest or low > 1 / len(learned.classes)
     return Finding(
         name="classes",
         level="good" if is_above else "warning",
         title=f"kNN tells the classes apart: {learned.accuracy:.1%}, where the commonest class has {commonest:.1%}"
+        if learned.low > commonest
+        else f"kNN tells the classes apart: {balanced:.1%} in the mean over {len(learned.classes)} classes"
         if is_above
         else f"Nothing says that the features are good: kNN is at chance ({learned.accuracy:.1%}, where the commonest "
         f"class has {commonest:.1%})",
@@ -84,7 +91,7 @@ def check_projector(evidence: Evidence) -> Finding | None:
     inner, outer = evidence.learned, evidence.vote_of(EMBEDDING)
     lost = inner.minus(outer) if inner and outer else None
     if inner is None or outer is None or lost is None or not lost.is_told_apart or lost.value <= 0:
-        return None
+        return _narrowed(evidence)
     above = (inner.accuracy or 0.0) - _commonest(inner)
     share = lost.value / above if above > 0 else 0.0
     return Finding(
@@ -110,6 +117,31 @@ def check_projector(evidence: Evidence) -> Finding | None:
         ),
         expect="more queries are right with the embedding",
         cannot_tell="whether anything else is lost than what these labels ask for",
+    )
+
+
+def _narrowed(evidence: Evidence) -> Finding | None:
+    """The same without accuracies that differ: far fewer dimensions behind the projector than before it."""
+    embedding, representation = evidence.places.get(EMBEDDING), evidence.places.get(REPRESENTATION)
+    if embedding is None or representation is None or is_full_collapse(embedding):
+        return None
+    alive = min(embedding.num_dims, embedding.resolved - embedding.vanished)
+    if alive >= NARROW * representation.effective_rank or evidence.is_nonnegative:
+        return None
+    return Finding(
+        name="projector-hides",
+        level="warning",
+        title=f"The embedding has {alive:.0f} dimensions of the representation's {representation.effective_rank:.0f}",
+        measured=alive,
+        better="higher",
+        reference=representation.effective_rank,
+        reference_name="effective rank of the representation",
+        text="The loss sees what passes the projector only, and shapes no more than that. What it does not see is left "
+        "as the untrained encoder had it, or decays.",
+        confirm="compare both with labels: counterpoint evaluate RUN --protocol all",
+        **advice(evidence, WIDER_PROJECTOR, REPRESENTATION_INSTEAD, otherwise="use the features before the projector"),
+        expect="the embedding has more dimensions",
+        cannot_tell="whether so few are enough for your classes",
     )
 
 
@@ -159,6 +191,17 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         expect="as many samples as dimensions, and at least 200",
         cannot_tell="anything of figures that so few samples bound",
     )
+
+
+def _balanced(row: EvaluationRow) -> tuple[float, float]:
+    """Mean over the classes of the share of right queries, and the lower end of its 95 % interval."""
+    shares = [share for share in row.classes.values() if share.total]
+    means = [(share.correct or 0) / (share.total or 1) for share in shares]
+    # One query is added to both kinds, so that a class without a right one has a variance, too.
+    smooth = [((share.correct or 0) + 1) / ((share.total or 0) + 2) for share in shares]
+    variance = sum(p * (1 - p) / (share.total or 1) for p, share in zip(smooth, shares, strict=True))
+    mean = sum(means) / max(len(means), 1)
+    return mean, mean - Z_95 * math.sqrt(variance) / max(len(means), 1)
 
 
 def _commonest(row: EvaluationRow) -> float:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from counterpoint.diagnostics.evidence import Evidence
 from counterpoint.diagnostics.finding import Check, Finding
-from counterpoint.diagnostics.remedies import HIGHER_RATE, MORE_EPOCHS, OTHER_RATE, WEAKER_VIEWS, advice
+from counterpoint.diagnostics.remedies import HIGHER_RATE, LOWER_RATE, MORE_EPOCHS, OTHER_RATE, WEAKER_VIEWS, advice
 
 CHANCE_SHARE = 0.05
+THROWN = 10.0  # the same, of a training that has thrown away what its weights were
 HARDLY_MOVED = 1e-3  # length of the change of the weights, over their length
 
 
@@ -31,6 +32,28 @@ def check_moved(evidence: Evidence) -> Finding | None:
         **advice(evidence, HIGHER_RATE, MORE_EPOCHS, otherwise="give its weights, or train it"),
         expect="the weights move by a hundredth of their length and more",
         cannot_tell="whether a longer training at this rate would learn",
+    )
+
+
+def check_thrown(evidence: Evidence) -> Finding | None:
+    """Were the weights thrown far away?"""
+    moved = evidence.weight_change
+    if moved is None or moved < THROWN:
+        return None
+    return Finding(
+        name="rate-too-high",
+        level="severe",
+        title=f"Training has thrown the weights away: they moved by {moved:.3g} times their length",
+        measured=moved,
+        better="lower",
+        reference=THROWN,
+        reference_name="ten times their length",
+        text="Usual trainings end within a few times the length that the weights began with. Weights that are far "
+        "longer come of steps that were too large; later steps are then too small beside them to learn anything.",
+        confirm="read how the loss went in the first epochs: counterpoint report RUN, section Training",
+        **advice(evidence, LOWER_RATE, otherwise="train with a lower learning rate"),
+        expect="the weights stay within ten times their length",
+        cannot_tell="whether a lower rate alone is enough, or a warm-up is needed, too",
     )
 
 
@@ -65,4 +88,4 @@ def check_loss(evidence: Evidence) -> Finding | None:
     )
 
 
-CATALOGUE: Mapping[str, Check] = {"untrained": check_moved, "loss-at-chance": check_loss}
+CATALOGUE: Mapping[str, Check] = {"untrained": check_moved, "rate-too-high": check_thrown, "loss-at-chance": check_loss}
