@@ -54,6 +54,7 @@ class OperatorSpectrum:
         value: of the loss.
         gradient_norm: of its gradient.
         masses: eigenvalues below -tau, within, and above tau.
+        signs: the same with a tau of 0: eigenvalues that rounding tells from zero, and those that it does not.
         largest: eigenvalues at the upper end, descending.
         smallest: eigenvalues at the lower end, ascending.
         trace: with its standard error.
@@ -69,6 +70,7 @@ class OperatorSpectrum:
     value: float
     gradient_norm: float
     masses: Masses
+    signs: Masses
     largest: tuple[Eigenvalue, ...]
     smallest: tuple[Eigenvalue, ...]
     trace: Estimate
@@ -120,6 +122,7 @@ def operator_spectrum(
         value=operator.value,
         gradient_norm=float(operator.gradient_P.norm()),
         masses=masses(found, threshold, noise=noise),
+        signs=masses(found, 0.0, noise=noise),
         largest=tuple(reversed(_eigenvalues(highest, slice(-NUM_EXTREME, None)))),
         smallest=_eigenvalues(lowest, slice(None, NUM_EXTREME)),
         trace=trace_estimate(found),
