@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import counterpoint as cp
-from counterpoint.diagnostics.curvature.mass_brackets import Mass
-from counterpoint.diagnostics.curvature.operator_spectrum import OperatorSpectrum
+from counterpoint.diagnostics.curvature.spectrum_records import Mass, OperatorSpectrum
 
 FLAT = 1.0  # mio2021, section 2.4: eigenvalues below it are called flat
 CASES: Mapping[str, Mapping[str, Any]] = {
@@ -90,9 +89,7 @@ ORDERS = (
     Order(
         "flat Ritz values (0 to 1): fewer with v3 than v1, fewer with v1 than v2",
         "Fig. 2, 3: 10, 13, 15",
-        lambda states: (
-            states["mio-v3"][-1].num_flat < states["mio-v1"][-1].num_flat < states["mio-v2"][-1].num_flat
-        ),
+        lambda states: states["mio-v3"][-1].num_flat < states["mio-v1"][-1].num_flat < states["mio-v2"][-1].num_flat,
     ),
     Order(
         "the spectrum of v3 reaches further up than those of v1 and v2",
@@ -107,7 +104,13 @@ ORDERS = (
 
 def states_of(name: str, asked: argparse.Namespace) -> tuple[State, ...]:
     """Train unless that is done, and take the spectra."""
-    optim = {"name": "sgd", "learning_rate": 0.06, "weight_decay": 5e-4, "schedule": "epoch-cosine", "warmup_epochs": 0.0}
+    optim = {
+        "name": "sgd",
+        "learning_rate": 0.06,
+        "weight_decay": 5e-4,
+        "schedule": "epoch-cosine",
+        "warmup_epochs": 0.0,
+    }
     run = cp.train(
         str(asked.data),
         encoder="resnet9-narrow",

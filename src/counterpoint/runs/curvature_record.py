@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoint.core.written_tables import csv_table, markdown_table
-from counterpoint.diagnostics.curvature.hessian_products import Route
-from counterpoint.diagnostics.curvature.mass_brackets import LEVEL, Mass
-from counterpoint.diagnostics.curvature.operator_spectrum import OperatorSpectrum
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum, Route
 
 WIDTH = 100  # columns
 HEAD = ("step", "loss", "gradient", "below -tau", "within", "above tau", "least", "largest", "trace")
@@ -35,6 +33,7 @@ class HessianSpectrum:
         name: of the run.
         num_parameters: trained weights, of which the Hessian is a square matrix.
         loss: what the loss is called.
+        floor: a value that it cannot go below; None where that is not known.
         settings: steps, probes, batch size, threshold, BatchNorm, precision, seed, weights.
         route: how the products were computed.
         remarks: what is not as in training.
@@ -44,6 +43,7 @@ class HessianSpectrum:
     name: str
     num_parameters: int
     loss: str
+    floor: float | None
     settings: Mapping[str, Any]
     route: Route
     remarks: tuple[str, ...]
@@ -60,6 +60,7 @@ class HessianSpectrum:
             "name": self.name,
             "num_parameters": self.num_parameters,
             "loss": self.loss,
+            "floor": self.floor,
             "settings": dict(self.settings),
             "route": vars(self.route),
             "remarks": list(self.remarks),
