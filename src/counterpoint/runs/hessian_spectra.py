@@ -215,11 +215,9 @@ def _probe(num_parameters: int, seed: int) -> Tensor:
 def _check_memory(fixed: RunLoss | GivenLoss, asked: CurvatureSettings) -> None:
     """Require room for the vectors of Lanczos before the first product."""
     steps = min(asked.steps, fixed.num_parameters)
-    needed = (
-        (steps + BASES + asked.probes * (1 + 2 * asked.top * asked.vectors))
-        * fixed.num_parameters
-        * fixed.inputs[0].element_size()
-    )
+    kept = 2 * min(asked.top, steps) if asked.vectors else 0
+    vectors = steps + BASES + asked.probes * (1 + kept)
+    needed = vectors * fixed.num_parameters * fixed.inputs[0].element_size()
     there = free_bytes(fixed.inputs[0].device)
     if needed > there:
         raise UsageError(
