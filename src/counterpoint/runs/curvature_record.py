@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoint.core.written_tables import csv_table, markdown_table
-from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum, Route
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Eigenvalue, Mass, OperatorSpectrum, Route
 
 WIDTH = 100  # columns
 HEAD = ("step", "loss", "gradient", "below -tau", "within", "above tau", "least", "largest", "trace")
@@ -86,7 +86,7 @@ class HessianSpectrum:
         return f"## Curvature of {self.name}\n\n{table}\n\n{words}\n"
 
     def __str__(self) -> str:
-        lines = [f"Curvature of {self.name}: {self._claim()}"]
+        lines = [f"Curvature of {self.name}: {self.claim()}"]
         rows = [HEAD, *self._cells()]
         widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
         wrapped = [textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines]
@@ -94,17 +94,25 @@ class HessianSpectrum:
         sentences = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in self._sentences()]
         return "\n".join([*wrapped, "", *table, "", *sentences])
 
-    def _claim(self) -> str:
-        """What the last state says of descent, in one sentence."""
-        found, least = self.last, self.last.smallest[0]
-        if found.has_negative_curvature:
+    def claim(self) -> str:
+        """What the last state says of descent and of saddles, in words."""
+        found = self.last
+        if not found.has_negative_curvature:
             return (
-                f"the loss curves down along some direction (an eigenvalue of {least.value:.3g} or less), so these "
-                f"weights are no local minimum of it; the gradient has length {found.gradient_norm:.2g}."
+                "no direction was found along which the loss curves down; that is no proof that there is none. The "
+                f"gradient has length {found.gradient_norm:.2g}."
             )
+        down = found.signs.below
+        words = (
+            f"the loss curves down along {_at_least(down)} of {self.num_parameters:,} directions (eigenvalues down to "
+            f"{found.smallest[0].value:.3g} or less), so these weights are no local minimum of it. A strict saddle has "
+            f"such a direction and a gradient of zero: the gradient has length {found.gradient_norm:.2g}"
+        )
+        # From below: the largest eigenvalue is no smaller than the Ritz value.
+        steepest = max(found.largest[0].value, -found.smallest[0].value)
+        gain = found.gradient_norm**2 / (2 * steepest)
         return (
-            "no direction was found along which the loss curves down; that is no proof that there is none. The "
-            f"gradient has length {found.gradient_norm:.2g}."
+            f"{words}, by which one step of 1 / {steepest:.3g} could lower the loss of {found.value:.4g} by {gain:.1g}."
         )
 
     def _cells(self) -> list[tuple[str, ...]]:
@@ -135,10 +143,12 @@ class HessianSpectrum:
             f"on what {seen} saw in {steps} steps. For certain at least {below:,} lie below -tau and {above:,} above "
             "tau: as many Ritz values do."
         )
+        largest, least = (", ".join(map(_with_error, ends)) for ends in (found.largest, found.smallest))
+        yield f"Largest eigenvalues: {largest}. Least: {least}. Within each error lies an eigenvalue."
+        low, high = found.trace.interval.low, found.trace.interval.high
         yield (
-            f"Largest eigenvalue {_with_error(found.largest[0].value, found.largest[0].error)}, least "
-            f"{_with_error(found.smallest[0].value, found.smallest[0].error)}, trace "
-            f"{_with_error(found.trace.value, found.trace.error)} (standard error)."
+            f"Trace {found.trace.value:.4g}, {LEVEL:.0%} interval {low:.4g} to {high:.4g}: settled eigenvalues summed, "
+            "the rest by Hutchinson's estimate (deflated)."
         )
         checks = [
             f"{check.name} {'does not apply' if check.defect is None else f'{check.defect:.1e}'}"
@@ -163,6 +173,11 @@ def _count(mass: Mass) -> str:
     return f"{low:,}" if low == high else f"{low:,}-{high:,}"
 
 
-def _with_error(value: float, error: float) -> str:
-    """A figure with its error."""
-    return f"{value:.4g} +- {error:.1g}"
+def _at_least(mass: Mass) -> str:
+    """A certain lower bound beside an interval of counts."""
+    return f"at least {mass.at_least:,} ({LEVEL:.0%}: {_count(mass)})"
+
+
+def _with_error(one: Eigenvalue) -> str:
+    """An eigenvalue with its error."""
+    return f"{one.value:.4g} +- {one.error:.1g}"
