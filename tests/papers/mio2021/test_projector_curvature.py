@@ -1,4 +1,4 @@
-"""MIO's closed-form projector gradient and Hessian: by autograd, by the paper's sums in loops, and what they are not."""
+"""MIO's closed-form projector gradient and Hessian: by autograd, by the paper's sums in loops; what they are not."""
 
 import numpy as np
 import pytest
