@@ -17,7 +17,7 @@ from counterpoint.diagnostics.evidence import (
     Evidence,
     Lever,
     Measurements,
-    unjudged,
+    Shortcut,
 )
 from counterpoint.diagnostics.finding import LEVELS, Finding, Level
 from counterpoint.diagnostics.findings import (
@@ -64,8 +64,9 @@ def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) ->
         "loss": 2.5,
         "chance": 6.2,
         "floor": 1.0,
-        "learned": accuracy(0.90),
-        "baseline": hit_row("pixels (PCA)", range(800), 1000),
+        "votes": votes(accuracy(0.90)),
+        "shortcut": Shortcut(overlap=0.7, explained=0.2, num_samples=1000),
+        "values": {},
         "levers": frozenset(get_args(Lever)),
         "weight_change": 0.3,
     }
@@ -73,6 +74,15 @@ def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) ->
     untrained = healthy(num_dims=256, effective_rank=150.0, rank_ceiling=230.0)
     known = {EMBEDDING: healthy(), REPRESENTATION: representation, UNTRAINED: untrained, **(places or {})}
     return Evidence(known, **{**good, **others})
+
+
+PIXELS = hit_row("pixels (PCA)", range(800), 1000)
+
+
+def votes(learned: EvaluationRow | None, baseline: EvaluationRow | None = PIXELS) -> tuple[EvaluationRow, ...]:
+    """kNN accuracies of the representation and of a baseline; the embedding's are those of the representation."""
+    same = [learned, learned.model_copy(update={"features": "embedding"})] if learned else []
+    return tuple(filter(None, [*same, baseline]))
 
 
 def embedding(**changes: Any) -> Evidence:
@@ -91,9 +101,10 @@ def accuracy(value: float) -> EvaluationRow:
     return row.model_copy(update={"classes": shares})
 
 
+HIDING = (accuracy(0.90), hit_row("embedding", range(100, 400), 1000), PIXELS)
 SILENT = {  # these say nothing where all is well
     "untrained", "unrelated-views", "duplicates", "offset", "uneven-spectrum", "cluster-collapse", "dead-dimensions",
-    "little-evidence",
+    "little-evidence", "shortcut", "non-uniformity", "not-finite", "projector-hides",
 }  # fmt: skip
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
@@ -116,10 +127,14 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("representation-rank", evidence(places={REPRESENTATION: healthy(effective_rank=20.0)}), "warning", "20"),
     ("alignment", embedding(positive_cosine=0.20), "warning", "0.20, different samples 0.02"),
     ("alignment", embedding(negative_cosine=0.80), "warning", "0.85, different samples 0.80"),
-    ("classes", evidence(learned=accuracy(0.11), baseline=None), "warning", "kNN is at chance (11.0%, where the"),
-    ("gain", evidence(learned=accuracy(0.70)), "warning", "worse than"),
-    ("gain", evidence(learned=accuracy(0.81)), "note", "not measurably better"),
-    ("gain", evidence(learned=accuracy(0.79)), "note", "not measurably better"),
+    ("non-uniformity", embedding(uniformity=-0.5), "warning", "crowded on the sphere: uniformity -0.50"),
+    ("shortcut", evidence(shortcut=Shortcut(overlap=0.99, explained=0.8, num_samples=500)), "warning", "80%"),
+    ("not-finite", evidence(not_finite=("7", "9")), "warning", "2 of 1,002 rows hold NaN or infinity"),
+    ("projector-hides", evidence(votes=HIDING), "warning", "30.0% beside 90.0%"),
+    ("classes", evidence(votes=votes(accuracy(0.11), None)), "warning", "kNN is at chance (11.0%, where the"),
+    ("gain", evidence(votes=votes(accuracy(0.70))), "warning", "worse than"),
+    ("gain", evidence(votes=votes(accuracy(0.81))), "note", "not measurably better"),
+    ("gain", evidence(votes=votes(accuracy(0.79))), "note", "not measurably better"),
     ("dead-dimensions", embedding(dead_dims=3), "note", "3 of 64"),
     ("dead-dimensions", embedding(dead_dims=40), "warning", "40 of 64"),
     ("little-evidence", embedding(num_samples=50), "note", "50 samples in 64 dimensions"),
@@ -177,8 +192,8 @@ def test_a_fault_leaves_unrelated_checks_alone(fault: tuple[str, Evidence, Level
         ("loss-at-chance", evidence(loss=None)),
         ("loss-at-chance", evidence(chance=None)),
         ("loss-at-chance", evidence(floor=None)),
-        ("gain", evidence(learned=None)),
-        ("gain", evidence(baseline=None)),
+        ("gain", evidence(votes=votes(None))),
+        ("gain", evidence(votes=votes(accuracy(0.9), None))),
         ("representation-rank", Evidence({EMBEDDING: healthy(), REPRESENTATION: healthy()})),
         ("representation-rank", Evidence({EMBEDDING: healthy(), UNTRAINED: healthy()})),
     ],
@@ -217,7 +232,7 @@ def test_a_gain_is_judged_in_pairs_where_intervals_overlap() -> None:
     assert better.low is not None
     assert worse.high is not None
     assert better.low < worse.high
-    (finding,) = (each for each in find(evidence(learned=worse, baseline=better)) if each.name == "gain")
+    (finding,) = (each for each in find(evidence(votes=votes(worse, better))) if each.name == "gain")
     assert finding.level == "warning"
     assert "the difference is -6.7 points" in finding.text
     assert "p < 0.001 (exact McNemar test)" in finding.text
@@ -226,7 +241,7 @@ def test_a_gain_is_judged_in_pairs_where_intervals_overlap() -> None:
 def test_a_gain_without_known_queries_is_not_judged() -> None:
     """Records of earlier versions: intervals that do not overlap are no reason to speak."""
     old = accuracy(0.9).model_copy(update={"hits": None})
-    assert "gain" not in levels(evidence(learned=old))
+    assert "gain" not in levels(evidence(votes=votes(old)))
 
 
 def test_the_loss_is_read_as_a_share_of_the_way_to_its_floor() -> None:
@@ -324,10 +339,10 @@ def test_the_verdict_names_the_worst_and_calls_healthy_only_what_was_measured(
 def test_the_verdict_says_what_could_not_be_judged() -> None:
     learned = accuracy(0.9)
     old = learned.model_copy(update={"hits": None})
-    assert unjudged(learned, learned) == ()
-    reasons = [((None, None), "no evaluation"), ((learned, None), "without a baseline"), ((learned, old), "again")]
+    assert Evidence({}, votes=votes(learned)).unjudged == ()
+    reasons = [((None, None), "no labels"), ((learned, None), "of a baseline"), ((old, PIXELS), "again")]
     for known, why in reasons:
-        lacking = unjudged(*known)
+        lacking = Evidence({}, votes=votes(*known)).unjudged
         verdict = Findings(places={EMBEDDING: healthy()}, unjudged=lacking).verdict
         assert verdict.startswith("Nothing wrong was found. Not judged: whether learning helped (")
         assert why in verdict
@@ -341,14 +356,23 @@ def test_an_evaluation_that_came_later_is_judged_too() -> None:
     assert [(each.name, each.level) for each in after.findings] == [("name", "note"), ("gain", "good")]
     assert (after.findings[1].measured, after.findings[1].reference) == (0.9, 0.8)
     assert judged_anew(after, rows) == after
-    assert "Not judged" in judged_anew(after, []).verdict
-    assert judged_anew(after, []).findings == before.findings
+    assert judged_anew(after, []) == after  # the diagnosis has its own
 
 
-def test_printed_findings_show_a_remedy_only_where_something_is_wrong() -> None:
-    lines = str(findings_of(finding("warning"), finding("good"))).splitlines()
-    assert lines[0] == findings_of(finding("warning")).verdict
-    assert [line for line in lines if "try: do this" in line] == [lines[2]]
+def test_printed_findings_show_why_and_what_to_try_only_where_something_is_wrong() -> None:
+    wrong = finding("warning").model_copy(
+        update={"low": 0.5, "high": 1.5, "reference": 0.0, "confirm": "look", "cannot_tell": "the rest"}
+    )
+    lines = str(findings_of(wrong, finding("good"))).splitlines()
+    assert lines[0] == findings_of(wrong).verdict
+    assert [line.strip() for line in lines[2:-1]] == [
+        "measured: 1 (95 % interval 0.5 to 1.5); nothing: 0",
+        "why: Text.",
+        "test: look",
+        "try: do this",
+        "open: the rest",
+    ]
+    assert lines[-1].split() == ["good", "Something"]
 
 
 def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> None:
@@ -363,7 +387,7 @@ def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> 
     assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
     assert read_record(Findings, written, "findings.json") == findings
     assert set(written["places"]) == {EMBEDDING, REPRESENTATION, UNTRAINED} == set(run_record.PLACES)
-    assert all({"num_samples", "num_dims", *FIGURES} == set(place) for place in written["places"].values())
+    assert all({"num_samples", "num_dims", "intervals", *FIGURES} == set(place) for place in written["places"].values())
     assert written["findings"][0]["measured"] == 6.19
     assert (written["concepts"], written["settings"]) == ([{"dim": 3}], {"num_samples": 9})
 

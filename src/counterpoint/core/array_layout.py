@@ -60,6 +60,27 @@ def to_samples(
     return samples.contiguous()
 
 
+def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
+    """Vectors as ``to_samples`` gives them, of those rows that hold neither NaN nor infinity.
+
+    Returns:
+        float32 (m, d), and bool (n,): which rows they are.
+
+    Raises:
+        DataError: as ``to_samples``; also where no row, or only one, is finite.
+
+    >>> finite_vectors([[1.0, 2.0], [float("nan"), 0.0], [3.0, 4.0]])[1].tolist()
+    [True, False, True]
+    """
+    samples = _as_tensor(array, name)
+    if samples.ndim != 2 or not samples.is_floating_point():
+        return (vectors := to_samples(samples, "vectors", name=name)), torch.ones(len(vectors), dtype=torch.bool)
+    is_finite_N = samples.isfinite().all(dim=1)
+    # Where hardly anything is left, the error of the whole names the rows.
+    kept = samples[is_finite_N] if int(is_finite_N.sum()) > 1 else samples
+    return to_samples(kept, "vectors", name=name), is_finite_N
+
+
 def to_unit_float(images_NCHW: Tensor) -> Tensor:
     """Bring images to float32 in [0, 1]."""
     return images_NCHW.to(torch.float32) / MAX_PIXEL if images_NCHW.dtype == torch.uint8 else images_NCHW

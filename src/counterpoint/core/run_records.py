@@ -32,7 +32,7 @@ def _figure(value: Any) -> int | float | None:
     raise PydanticCustomError("figure", "must be a number or null")
 
 
-BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder")  # features that training did not make
+BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder", "raw input")  # features that training did not make
 BASELINE = "baseline"  # in the settings of a row: features of an encoder that the user named to compare with
 FEATURES = "features"  # what an evaluation calls the encoder of features that need none
 Model = TypeVar("Model", bound=BaseModel)

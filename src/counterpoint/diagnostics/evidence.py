@@ -1,7 +1,7 @@
 """What findings are drawn from: plain records that load without torch, so that a report can judge anew."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -11,8 +11,8 @@ from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Reco
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
-    "learning rate", "temperature", "views", "preview", "epochs", "representation", "projector", "features",
-    "relu-gelu", "directclr",
+    "learning rate", "temperature", "views", "colour", "preview", "epochs", "batch", "representation", "projector",
+    "narrow", "features", "relu-gelu", "directclr",
 ]  # fmt: skip
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
 
@@ -25,6 +25,7 @@ class Measurements(Record):
     Attributes:
         num_samples: how many vectors.
         num_dims: of how many dimensions.
+        intervals: both ends of the 95 % interval of those figures that have one.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -32,6 +33,7 @@ class Measurements(Record):
 
     num_samples: int = 0
     num_dims: int = 0
+    intervals: Mapping[str, tuple[float, float]] = Field(default_factory=dict)
 
     @property
     def figures(self) -> Mapping[str, Any]:
@@ -47,9 +49,28 @@ class Measurements(Record):
             return self.figures[name]
         raise AttributeError(f"no metric is called {name!r}{nearest(name, self.figures)}")
 
+    def interval(self, name: str) -> dict[str, Any]:
+        """Both ends of a figure's interval as the fields of a finding; None where it has none."""
+        low, high = self.intervals.get(name, (None, None))
+        return {"low": low, "high": high}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""
         return self.model_dump()
+
+
+class Shortcut(Record):
+    """Whether two views of a picture can be told to belong together by colours alone (see ``diagnostics.shortcut``).
+
+    Attributes:
+        overlap: share of cases in which two views of one picture have more similar colours than two pictures.
+        explained: share of the embedding's variance that a linear function of the colours predicts.
+        num_samples: that were looked at.
+    """
+
+    overlap: Figure = None
+    explained: Figure = None
+    num_samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,44 +82,59 @@ class Evidence:
         loss: last training loss.
         chance: its value for an encoder that has learned nothing.
         floor: its lowest possible value.
-        learned: kNN accuracy of the representation.
-        baseline: kNN accuracy of the best baseline, on the same queries.
+        votes: kNN accuracies of representation, embedding and baselines, on the same queries.
         is_nonnegative: the embedding has no negative entries, so that silent dimensions and low ranks are part of the
             design.
         is_supervised: the encoder learned from labels, which draws the samples of a class together.
         weight_change: how far training has moved the encoder's weights, over their length before; None where that is
             not known.
+        not_finite: names of the samples that were left out, as their features hold NaN or infinity.
+        shortcut: what colours alone tell of which views belong together.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
+        values: of the run's settings, by path, with every ``auto`` filled in.
     """
 
     places: Mapping[str, Measurements]
     loss: float | None = None
     chance: float | None = None
     floor: float | None = None
-    learned: EvaluationRow | None = None
-    baseline: EvaluationRow | None = None
+    votes: tuple[EvaluationRow, ...] = ()
     is_nonnegative: bool = False
     is_supervised: bool = False
     weight_change: float | None = None
+    not_finite: tuple[str, ...] = ()
+    shortcut: Shortcut | None = None
     levers: frozenset[Lever] = frozenset()
+    values: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def learned(self) -> EvaluationRow | None:
+        """KNN accuracy of the representation, or of features from anywhere."""
+        return self.vote_of(REPRESENTATION)
 
-def gain_accuracies(rows: Sequence[EvaluationRow]) -> tuple[EvaluationRow | None, EvaluationRow | None]:
-    """Of an evaluation, the kNN accuracy of the representation and that of the best baseline."""
-    known = [row for row in rows if row.protocol == "knn" and row.accuracy is not None]
-    learned = next((row for row in known if row.features == REPRESENTATION), None)
-    others = [row for row in known if row.features in BASELINES]
-    return learned, max(others, key=lambda row: row.accuracy or 0.0, default=None)
+    @property
+    def baseline(self) -> EvaluationRow | None:
+        """KNN accuracy of the best baseline."""
+        others = [row for row in self._known if row.features in BASELINES]
+        return max(others, key=lambda row: row.accuracy or 0.0, default=None)
 
+    def vote_of(self, features: str) -> EvaluationRow | None:
+        """KNN accuracy of some features."""
+        return next((row for row in self._known if row.features == features), None)
 
-def unjudged(learned: EvaluationRow | None, baseline: EvaluationRow | None) -> tuple[str, ...]:
-    """What cannot be judged about a run without an evaluation, or with one that lacks what the check compares."""
-    if learned is None:
-        lacking = "no evaluation, which needs labels"
-    elif baseline is None:
-        lacking = "an evaluation without a baseline"
-    elif learned.minus(baseline) is None:
-        lacking = "an evaluation that does not keep which queries were right; evaluate again"
-    else:
-        return ()
-    return (f"whether learning helped ({lacking})",)
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """What cannot be judged without accuracies, or with some that lack what the check compares."""
+        if self.learned is None:
+            lacking = "no labels to measure accuracies with"
+        elif self.baseline is None:
+            lacking = "no accuracy of a baseline"
+        elif self.learned.minus(self.baseline) is None:
+            lacking = "an evaluation that does not keep which queries were right; evaluate again"
+        else:
+            return ()
+        return (f"whether learning helped ({lacking})",)
+
+    @property
+    def _known(self) -> list[EvaluationRow]:
+        return [row for row in self.votes if row.protocol == "knn" and row.accuracy is not None]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from counterpoint.core.run_records import Figure, Record
-from counterpoint.diagnostics.evidence import Evidence, Lever
+from counterpoint.diagnostics.evidence import Evidence
 
 Level = Literal["good", "note", "warning", "severe"]
 LEVELS: tuple[Level, ...] = ("good", "note", "warning", "severe")
@@ -56,14 +56,23 @@ class Finding(Record):
     expect: str = ""
     cannot_tell: str = ""
 
+    @property
+    def details(self) -> list[str]:
+        """What follows the title where it is printed, line by line."""
+        ends = f" (95 % interval {self.low:.3g} to {self.high:.3g})" if None not in (self.low, self.high) else ""
+        beside = f"; {self.reference_name}: {self.reference:.3g}" if self.reference is not None else ""
+        parts = {
+            "measured": "" if self.measured is None else f"{self.measured:.3g}{ends}{beside}",
+            "why": self.text,
+            "test": self.confirm,
+            "try": self.remedy,
+            "expect": self.expect,
+            "open": self.cannot_tell,
+        }
+        return [f"{name}: {words}" for name, words in parts.items() if words]
+
 
 Check = Callable[[Evidence], Finding | None]
-
-
-def advice(evidence: Evidence, *choices: tuple[Lever, str], otherwise: str = "") -> str:
-    """The advice that the run can follow; other advice where there is none, as for features from anywhere."""
-    usable = [words for lever, words in choices if lever in evidence.levers]
-    return " or ".join(filter(None, (", ".join(usable[:-1]), *usable[-1:]))) or otherwise
 
 
 def plain(cosine: float) -> str:

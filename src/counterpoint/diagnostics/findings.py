@@ -1,6 +1,7 @@
 """Findings: what the measurements mean, worst first, each with a reference, a mechanism and something to try."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,10 +12,13 @@ from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
 from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, check_evidence, is_refusal
 from counterpoint.diagnostics.checks.training_checks import CATALOGUE as TRAINING
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements, gain_accuracies, unjudged
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 
-MEASURED = ("gain", "classes")  # checks of accuracies
+MEASURED = ("gain", "classes")  # checks by which features are good
+ACCURACIES = (*MEASURED, "projector-hides")
+WIDTH, INDENT = 100, " " * 11  # of what is printed
+HANGING = INDENT + "  "
 CATALOGUE: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **QUALITY}  # causes before what follows from them
 
 
@@ -50,7 +54,7 @@ class Findings(Record):
         places: measurements by place.
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
-        unjudged: what could not be judged, and why (see ``evidence.unjudged``).
+        unjudged: what could not be judged, and why (see ``Evidence.unjudged``).
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -92,8 +96,8 @@ class Findings(Record):
         lines = [self.verdict]
         for finding in self.findings:
             lines.append(f"  {finding.level:<8} {finding.title}")
-            if finding.remedy and finding.level != "good":
-                lines.append(f"           try: {finding.remedy}")
+            details = finding.details if finding.level != "good" else []
+            lines += [fill(line, WIDTH, initial_indent=INDENT, subsequent_indent=HANGING) for line in details]
         return "\n".join(lines)
 
 
@@ -113,20 +117,19 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
 
     Args:
         findings: as they were written, perhaps before there was an evaluation, or from an earlier one.
-        rows: of the evaluation; none where there is none.
+        rows: of the evaluation; none where there is none, and the findings stay as they are.
     """
-    learned, baseline = gain_accuracies(rows)
-    evidence = Evidence({}, learned=learned, baseline=baseline)  # these checks look at no place
-    anew = filter(None, (CATALOGUE[name](evidence) for name in MEASURED))
-    known = [*(each for each in findings.findings if each.name not in MEASURED), *anew]
+    if not rows:  # the diagnosis has its own
+        return findings
+    evidence = Evidence({}, votes=tuple(rows))  # these checks look at no place
+    anew = filter(None, (CATALOGUE[name](evidence) for name in ACCURACIES))
+    known = [*(each for each in findings.findings if each.name not in ACCURACIES), *anew]
     order = list(CATALOGUE)
 
     def place(finding: Finding) -> tuple[int, int]:
         return -LEVELS.index(finding.level), order.index(finding.name) if finding.name in order else len(order)
 
-    return findings.model_copy(
-        update={"findings": tuple(sorted(known, key=place)), "unjudged": unjudged(learned, baseline)}
-    )
+    return findings.model_copy(update={"findings": tuple(sorted(known, key=place)), "unjudged": evidence.unjudged})
 
 
 def verdict_words(level: Level, titles: Sequence[str], unjudged: Sequence[str], *, is_measured: bool) -> str:

@@ -16,6 +16,7 @@ from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
 from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import Measurements
+from counterpoint.diagnostics.figure_intervals import figure_intervals
 from counterpoint.diagnostics.rank_measures import singular_values
 from counterpoint.diagnostics.spectra import covariance_spectrum
 from counterpoint.diagnostics.vanished import Vanished, vanished_directions
@@ -89,4 +90,5 @@ def measure_place(
     # JSON has no NaN, and None is what a reader checks for.
     figures = {name: value if math.isfinite(value) else None for name, value in zip(CATALOGUE, values, strict=True)}
     counts = {"num_samples": len(z_ND), "num_dims": z_ND.shape[1]}
-    return Place(Measurements.model_validate({**counts, **figures}), spectrum_D, cosines)
+    known = {**counts, **figures, "intervals": figure_intervals(unit_ND, views)}
+    return Place(Measurements.model_validate(known), spectrum_D, cosines)

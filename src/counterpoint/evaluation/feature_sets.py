@@ -37,7 +37,7 @@ from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION, check_layers
 from counterpoint.nn.trained import Encoder
 
-PIXELS, INPUT, UNTRAINED = BASELINES
+PIXELS, INPUT, UNTRAINED, _ = BASELINES
 INITIAL = "initial encoder"
 
 

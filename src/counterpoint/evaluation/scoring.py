@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
+from counterpoint.core.jackknife import jackknife_half_width
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.run_records import packed_hits
 from counterpoint.core.stored_rows import Rows
@@ -220,11 +221,7 @@ def mean_share(shares: Sequence[Proportion]) -> Estimate:
 
 
 def jackknife(value: float, left_out: Sequence[float]) -> Estimate:
-    r"""A figure with Student's 95 % interval from what it is without each of G groups of samples.
-
-    .. math:: s^2 = \frac{G - 1}{G} \sum_g (\hat\theta_{(g)} - \bar\theta)^2
-
-    Source: efron1993, chapter 11.
+    """A figure with its interval by ``core.jackknife``.
 
     Args:
         value: of all samples.
@@ -235,9 +232,7 @@ def jackknife(value: float, left_out: Sequence[float]) -> Estimate:
     """
     if len(left_out) < 2 or not all(map(math.isfinite, left_out)):
         return Estimate(value)
-    num = len(left_out)
-    # The sum of squares around the mean is the variance times one less than their number.
-    half = float(stdtrit(num - 1, 0.975)) * (num - 1) * statistics.stdev(left_out) / math.sqrt(num)
+    half = jackknife_half_width(left_out)
     return Estimate(value, value - half, value + half)
 
 

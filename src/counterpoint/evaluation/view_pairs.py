@@ -1,6 +1,7 @@
 """Features of two views of the same samples, as an encoder was trained to bring them together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -11,9 +12,15 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import LayerReader
 from counterpoint.nn.trained import Encoder
 
+NOTHING_ELSE: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType({})
+
 
 def view_pairs(
-    subject: Subject, encoder: Encoder, layers: Sequence[str], positions_N: Tensor
+    subject: Subject,
+    encoder: Encoder,
+    layers: Sequence[str],
+    positions_N: Tensor,
+    also: Mapping[str, Callable[[Tensor], Tensor]] = NOTHING_ELSE,
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """Layers of an encoder for the first and the second view of some samples.
 
@@ -22,6 +29,7 @@ def view_pairs(
         encoder: of the subject, or a baseline.
         layers: see ``nn.layer_outputs.LayerReader``.
         positions_N: of the samples.
+        also: what is computed of the views themselves, by name.
     """
     source, drawer = subject.source, subject.views()
     with LayerReader(encoder, layers) as reader:
@@ -32,12 +40,13 @@ def view_pairs(
             if encoder.card.kind == "images" and samples.shape[1:] != encoder.card.in_shape:
                 samples = fit_images(to_unit_float(samples), encoder.card.in_shape)
             views = drawer.two_views(samples, ids_B, VIEW_EPOCH)
-            return [reader.of_views(view) for view in views]
+            seen = [{name: measure(view) for name, measure in also.items()} for view in views]
+            return [{**reader.of_views(view), **own} for view, own in zip(views, seen, strict=True)]
 
         parts = with_encoder(encoder, outputs, positions_N.split(PIECE))
     return {
         layer: (torch.cat([first[layer] for first, _ in parts]), torch.cat([second[layer] for _, second in parts]))
-        for layer in layers
+        for layer in (*layers, *also)
     }
 
 

@@ -20,6 +20,7 @@ from counterpoint.data.formats.tar_shards import find_shards
 from counterpoint.data.sources import form_of, forms_that_read
 from counterpoint.data.views.presets import PRESETS, ViewPlan, plan_views
 from counterpoint.diagnostics.evidence import Lever
+from counterpoint.diagnostics.remedies import USUAL_BATCH, USUAL_FEATURES
 from counterpoint.losses.build import parameters_of, shared_settings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH, Method, method_named
@@ -303,14 +304,20 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
     """
     method, projector = METHODS[settings.method], settings.projector.kind
     has_views, is_joint = settings.views.preset != "none", method.wiring == "joint" and not method.needs_labels
+    widths = [width for width in (settings.projector.features, settings.projector.hidden) if isinstance(width, int)]
+    is_narrow = min(widths, default=USUAL_FEATURES) < USUAL_FEATURES
+    is_large = isinstance(settings.batch_size, int) and settings.batch_size >= USUAL_BATCH
     is_there: dict[Lever, bool] = {
         "learning rate": True,
         "temperature": settings.loss.name != CUSTOM and "temperature" in parameters_of(settings.loss.name),
         "views": has_views,
+        "colour": has_views and kind == "images" and settings.views.jitter in (0, AUTO),
         "preview": has_views and kind == "images",
         "epochs": True,
+        "batch": not is_large,
         "representation": projector != "none" or settings.output.d0 != "all",
         "projector": projector != "mlp" and method.d0_share is None,  # DirectCLR has none by design
+        "narrow": projector == "mlp" and is_narrow,
         "features": projector in ("linear", "mlp"),
         "relu-gelu": settings.output.nonnegative == "relu",
         "directclr": is_joint and method.d0_share is None and projector != "none",

@@ -3,54 +3,38 @@
 # N samples, D features
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from counterpoint.core.array_layout import to_bytes, to_samples
+from counterpoint.core.array_layout import finite_vectors, to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
+from counterpoint.core.files import sha256_of, write_atomically, write_sealed
 from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.core.settings import LookSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
-from counterpoint.data.formats.labels import Labels, number_known, number_labels
+from counterpoint.data.formats.labels import number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.order import split_source
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold, class_purity, top_concepts
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
-    REPRESENTATION,
-    UNTRAINED,
     Evidence,
-    gain_accuracies,
-    unjudged,
 )
 from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import extract, untrained_encoder
 from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
-from counterpoint.evaluation.outcome import CATALOGUE as METRICS
-from counterpoint.evaluation.outcome import KNN, Row
-from counterpoint.evaluation.protocol import MIN_QUERIES
-from counterpoint.evaluation.scoring import Labelled, Measured
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, untrained_backbone
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
-from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
-from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.nn.trained import Encoder
-from counterpoint.runs.effects import levers_of
+from counterpoint.runs.run_evidence import NUM_VIEW_SAMPLES, gather_evidence, is_rectified
+from counterpoint.runs.votes import votes_of_features
 
-Pair = tuple[Tensor, Tensor]
-NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 UNLABELLED = "how good the features are (no labels)"
 THUMBNAIL_SIDE = 48
 
@@ -126,57 +110,45 @@ def _as_table(subject: Any) -> Table:
             f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
             "encoder give the features that it returns for some samples"
         )
-    vectors_ND = to_samples(subject, "vectors", name="features").numpy()
-    return Table(tuple(map(str, range(len(vectors_ND)))), vectors_ND, None)
+    vectors = subject.detach().cpu().float().numpy() if isinstance(subject, Tensor) else np.asarray(subject)
+    return Table(tuple(map(str, range(len(vectors)))), vectors, None)
 
 
 def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) -> Findings:
-    """Measure features without a run."""
-    z_ND = to_samples(table.vectors, "vectors", name="features")
+    """Measure features without a run, without the rows that are not finite."""
+    z_ND, is_finite_N = finite_vectors(table.vectors, name="features")
     if len(z_ND) < 2:
         raise DataError(f"features must have at least 2 rows, got {len(z_ND)}")
-    pair = None
-    if views is not None:
-        other_ND = to_samples(views, "vectors", name="views")
-        if other_ND.shape != z_ND.shape:
-            raise DataError(
-                f"views must have the shape of the features, {tuple(z_ND.shape)}, got {tuple(other_ND.shape)}"
-            )
-        pair = (z_ND, other_ND)
+    kept = is_finite_N.nonzero()[:, 0]
+    names = [table.names[place] for place in kept.tolist()]
+    odd = tuple(table.names[place] for place in (~is_finite_N).nonzero()[:, 0].tolist())
+    pair = _pair(z_ND, views, kept, len(is_finite_N)) if views is not None else None
     # Labels that are given count more than those that came with the table.
-    numbered = number_labels(labels, len(z_ND)) if labels is not None else None
+    numbered = number_labels(labels, len(is_finite_N)) if labels is not None else None
     if numbered is None and table.labels is not None:
         numbered = number_known(table.labels)
-    place = measure_place(z_ND, views=pair, labels=numbered.numbers if numbered else None, threshold=threshold)
-    concepts, _ = _concepts(
-        z_ND, numbered.numbers if numbered else None, numbered.class_names if numbered else (), table.names, threshold
-    )
-    learned = _knn_row(z_ND, numbered) if numbered else None
-    evidence = Evidence({EMBEDDING: place.figures}, learned=learned, is_nonnegative=_is_rectified(z_ND))
+    labels_N, classes = (numbered.numbers[kept], numbered.class_names) if numbered else (None, ())
+    place = measure_place(z_ND, views=pair, labels=labels_N, threshold=threshold)
+    concepts, _ = _concepts(z_ND, labels_N, classes, names, threshold)
+    split = split_source(len(z_ND), labels_N, DEFAULT_HOLDOUT)
+    votes = votes_of_features(z_ND, labels_N, classes, split) if labels_N is not None else ()
+    evidence = Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND), not_finite=odd)
     return Findings(
         findings=find(evidence),
         places=evidence.places,
         concepts=concepts,
         settings=_settings(z_ND, threshold),
-        unjudged=() if learned else (UNLABELLED,),
+        unjudged=() if votes else (UNLABELLED,),
     )
 
 
-def _is_rectified(z_ND: Tensor) -> bool:
-    """Whether features of unknown origin look like those of a non-negative map: values of 0, and none below."""
-    return float(z_ND.min()) == 0
-
-
-def _knn_row(z_ND: Tensor, labels: Labels) -> EvaluationRow | None:
-    """What the vote of the nearest says of a fifth of each class; None where that is too little."""
-    split = split_source(len(z_ND), labels.numbers, DEFAULT_HOLDOUT)
-    bank, queries = (part[labels.numbers[part] >= 0] for part in (split.train, split.held_out))
-    if len(queries) < MIN_QUERIES or len(labels.numbers[bank].unique()) < 2:
-        return None
-    parts = (z_ND[bank], labels.numbers[bank], z_ND[queries], labels.numbers[queries])
-    score = METRICS[KNN].measure(Labelled(*parts, k=min(20, len(bank)), temperature=0.1))
-    row = Row.of(Measured(REPRESENTATION, KNN, score), labels.class_names)
-    return EvaluationRow.model_validate(row.to_dict())
+def _pair(z_ND: Tensor, views: Any, kept: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Features beside those of another view of the same samples."""
+    other_ND = to_samples(views, "vectors", name="views")
+    if other_ND.shape != (num_rows, z_ND.shape[1]):
+        shape = (num_rows, z_ND.shape[1])
+        raise DataError(f"views must have the shape of the features, {shape}, got {tuple(other_ND.shape)}")
+    return z_ND, other_ND[kept]
 
 
 def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, reporter: Reporter) -> Findings:
@@ -187,25 +159,21 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
             "the run's views are your own and not at hand: no alignment is measured; pass Run(path, views=...)"
         )
     with reporter.bar("diagnosing", 3) as advance:
-        # Before it is measured, which sets the statistics of its norms.
-        backbone = untrained_backbone(judged)
-        moved = _weight_change(judged, backbone)
-        places, embedding_ND = _measure(judged, backbone, threshold, cache=asked.cache)
+        known = gather_evidence(judged, threshold, cache=asked.cache)
+        evidence, embedding_ND = known.evidence, known.embedding_ND
         advance()
         concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
         advance()
-        figures = {name: place.figures for name, place in places.items()}
-        evidence = replace(_evidence(judged, figures, embedding_ND), weight_change=moved)
         findings = Findings(
             findings=find(evidence),
-            places=figures,
+            places=evidence.places,
             concepts=concepts,
             settings=_settings(embedding_ND, threshold),
-            unjudged=unjudged(evidence.learned, evidence.baseline),
+            unjudged=evidence.unjudged,
         )
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:
-            _write_arrays(judged.folder, places, source, shown)
+            _write_arrays(judged.folder, known.places, source, shown)
             seal = {"arrays": {"sha256": sha256_of(judged.folder.arrays)}}
             write_sealed(judged.folder.findings, {**findings.to_dict(), **seal})
         advance()
@@ -213,72 +181,6 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
         name, what = judged.folder.findings.name, "last state" if asked.checkpoint else "own samples and labels"
         reporter.say(f"{name} stays as it is: it is about the run's {what}, these are not")
     return findings
-
-
-def _measure(
-    judged: Subject, backbone: nn.Module | None, threshold: float, *, cache: bool
-) -> tuple[dict[str, Place], Tensor]:
-    """Places of an encoder, and the embedding of all samples."""
-    source, labels, encoder = judged.source, judged.source.labels, judged.encoder
-    features = extract(encoder, source, key=key_of(encoder) if cache else None)
-    views = _view_pairs(judged, encoder, (REPRESENTATION, EMBEDDING))
-    seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
-    if backbone is not None:
-        untrained = untrained_encoder(backbone, encoder, source, judged.split.train)
-        # Its embedding is none: the baseline is a representation.
-        own = extract(untrained, source, [REPRESENTATION], key=key_of(untrained) if cache else None)
-        seen[UNTRAINED] = own.representation
-        views[UNTRAINED] = _view_pairs(judged, untrained, [REPRESENTATION]).get(REPRESENTATION)
-    places = {
-        name: measure_place(all_ND, views=views.get(name), labels=labels, threshold=threshold)
-        for name, all_ND in seen.items()
-    }
-    return places, features.embedding
-
-
-def _view_pairs(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str, Pair | None]:
-    """Layers for two views of evenly spaced samples; none without the views."""
-    if not judged.has_views:
-        return {}
-    chosen = evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
-    return {**view_pairs(judged, encoder, layers, chosen)}
-
-
-def _evidence(judged: Subject, figures: Mapping[str, Any], embedding_ND: Tensor) -> Evidence:
-    """Add what the run folder knows: the loss, and accuracies if it was evaluated."""
-    if judged.folder is None or judged.settings is None:
-        return Evidence(figures, is_nonnegative=_is_rectified(embedding_ND))
-    metrics = judged.folder.read_metrics()
-    last = metrics[-1] if metrics else {}
-    file = judged.folder.evaluation
-    is_judged = file.exists() and judged.is_own_record  # accuracies are of the run's own samples
-    record = read_record(EvaluationRecord, read_sealed(file), str(file)) if is_judged else EvaluationRecord()
-    learned, baseline = gain_accuracies(record.rows)
-    return Evidence(
-        figures,
-        loss=last.get("loss"),
-        chance=last.get("chance"),
-        floor=last.get("floor"),
-        learned=learned,
-        baseline=baseline,
-        is_nonnegative=judged.encoder.card.nonnegative != "none",
-        is_supervised=METHODS[judged.settings.method].needs_labels,
-        levers=levers_of(judged.settings, judged.source.kind),
-    )
-
-
-def _weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
-    """How far training has moved the encoder's weights, over their length before; None where that is not known."""
-    is_known = judged.settings.init is None if judged.settings else not (judged.facts or {}).get("weights")
-    if backbone is None or not is_known:
-        return None
-    before = {name: value.detach().double() for name, value in backbone.named_parameters()}
-    now = {name: value.detach().double().cpu() for name, value in judged.encoder.backbone.named_parameters()}
-    if before.keys() != now.keys():
-        return None
-    moved = sum(float((now[name] - value).square().sum()) for name, value in before.items())
-    length = sum(float(value.square().sum()) for value in before.values())
-    return (moved / length) ** 0.5 if length else None
 
 
 def _concepts(

@@ -2,12 +2,18 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from counterpoint.cli.arguments import add_looking, look_from, part_from, subject_from
 from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.errors import UsageError
+from counterpoint.core.rundir import as_run
 from counterpoint.core.shown import shown_lines
+
+if TYPE_CHECKING:
+    from counterpoint.diagnostics.findings import Findings
 
 UNHEALTHY = 3  # exit code
 LEVELS = ("note", "warning", "severe")
@@ -21,7 +27,8 @@ try.
 examples:
   counterpoint diagnose runs/ncl
   counterpoint diagnose embeddings.parquet
-  counterpoint diagnose features.npy --labels labels.npy --fail-on severe"""
+  counterpoint diagnose features.npy --labels labels.npy --fail-on severe
+  counterpoint diagnose runs/ncl --fix"""
 
 
 def add_flags(parser: Parser) -> None:
@@ -38,6 +45,13 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--fail-on", choices=LEVELS, help="leave with code 3 if a finding is at least this bad (for scripts)"
     )
+    parser.add_argument(
+        "--fix",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="of a run: also write the config that the first finding asks for (default RUN-fixed.yaml)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     add_looking(parser, "step of a kept checkpoint whose encoder is looked at (default: the last state)")
 
@@ -48,6 +62,9 @@ def run(flags: argparse.Namespace) -> int:
     is_file = flags.encoder is None and Path(subject).is_file()
     if is_file and Path(subject).suffix not in FILES:
         raise UsageError(f"{subject} is neither a run folder nor a file of features ({', '.join(FILES)})")
+    is_run = flags.encoder is None and not is_file
+    if flags.fix is not None and not is_run:
+        raise UsageError("--fix goes with a run: features and encoders from elsewhere have no config")
     from counterpoint.data.formats.npz_files import read_npy  # deferred: loads torch
     from counterpoint.runs.inspection import diagnose  # deferred: loads torch
 
@@ -56,5 +73,18 @@ def run(flags: argparse.Namespace) -> int:
     look = part_from(flags) if is_file else look_from(flags)
     findings = diagnose(subject, **given, **look, quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else shown_lines(findings))
+    if flags.fix is not None:
+        _fix(Path(subject), flags.fix, findings)
     is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]
     return UNHEALTHY if is_unhealthy else 0
+
+
+def _fix(folder: Path, file: str, findings: "Findings") -> None:
+    """Write the config that the first finding asks for, and say what to expect."""
+    from counterpoint.runs.fixing import fix_of, write_fix  # deferred: loads torch
+
+    config = Path(file) if file else folder.resolve().with_name(f"{folder.resolve().name}-fixed.yaml")
+    fix = fix_of(as_run(folder).folder, findings)
+    write_fix(fix, config)
+    # Beside JSON on the other stream, which scripts read.
+    print(f"\n{shown_lines(fix.text(config))}", file=sys.stderr)

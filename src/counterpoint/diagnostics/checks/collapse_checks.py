@@ -3,10 +3,28 @@
 from collections.abc import Mapping
 
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Measurements
-from counterpoint.diagnostics.finding import Check, Finding, Level, advice, plain
+from counterpoint.diagnostics.finding import Check, Finding, Level, plain
+from counterpoint.diagnostics.remedies import (
+    DIRECTCLR,
+    FEWER_EPOCHS,
+    FEWER_FEATURES,
+    HIGHER_TEMPERATURE,
+    LOOK_AT_VIEWS,
+    LOWER_RATE,
+    LOWER_TEMPERATURE,
+    MORE_EPOCHS,
+    OTHER_RATE,
+    PROJECTOR,
+    RELU_GELU,
+    REPRESENTATION_INSTEAD,
+    WEAKER_VIEWS,
+    WIDER_PROJECTOR,
+    advice,
+)
 
 COINCIDENT = 0.005  # spread around the mean: samples point the same way to within 0.3 degrees
 OFFSET = 0.45  # spread around the mean: the mean is longer than twice what tells samples apart
+UNEVEN = -0.8  # uniformity: as of samples whose mean squared distance is 0.4 instead of 2
 FEW, MANY = 0.02, 0.5  # of the resolved directions that have vanished
 LOW_RANK_SHARE, VERY_LOW_RANK_SHARE = 0.25, 0.05
 LOST_RANK_SHARE = 0.25
@@ -29,25 +47,30 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         level="severe" if is_collapsed else "good",
         title="Embeddings of different samples coincide" if is_collapsed else f"No full collapse: the {mean}",
         measured=embedding.spread,
+        **embedding.interval("spread"),
         reference=COINCIDENT,
         reference_name="samples that point the same way to within 0.3 degrees",
         text=f"At unit length samples lie {embedding.spread:.2g} from their mean, and the {mean}. Below "
         f"{COINCIDENT:g} every sample looks the same to a loss of cosines.",
-        remedy=advice(
+        confirm="count the distinct rows of the embedding: counterpoint embed RUN --out z.npz, then "
+        "numpy.unique(z.round(3), axis=0)",
+        **advice(
             evidence,
-            ("learning rate", "a lower learning rate (--optim.learning-rate)"),
-            ("temperature", "a higher temperature (--temperature)"),
-            ("preview", "a look at the views, which may be blank (counterpoint preview)"),
+            LOWER_RATE,
+            HIGHER_TEMPERATURE,
+            LOOK_AT_VIEWS,
             otherwise="check that the inputs differ, and that what computed these features was trained; if a large "
             "constant was added to them, subtract the mean",
         ),
+        expect="the spread rises above a tenth",
+        cannot_tell="whether inputs, training or a constant that was added made them coincide",
     )
 
 
 def check_offset(evidence: Evidence) -> Finding | None:
     """Do samples share a large common part?"""
     embedding = evidence.places[EMBEDDING]
-    if not COINCIDENT <= embedding.spread < OFFSET:
+    if not COINCIDENT <= embedding.spread < OFFSET or check_uniformity(evidence) is not None:
         return None
     return Finding(
         name="offset",
@@ -55,12 +78,38 @@ def check_offset(evidence: Evidence) -> Finding | None:
         title=f"Samples share an offset {(1 - embedding.spread**2) ** 0.5 / embedding.spread:.2g} times as long as "
         "what tells them apart",
         measured=embedding.spread,
+        **embedding.interval("spread"),
         reference=OFFSET,
         reference_name="a mean twice as long as the spread",
         text=f"Cosines between different samples are {plain(embedding.negative_cosine)} for that reason alone. Ranks "
         "and spectra here are of centred features, which an offset does not touch. Features behind a ReLU and of "
         "untrained networks have one.",
+        confirm="subtract the mean and diagnose again: this finding goes, the ranks stay (counterpoint diagnose "
+        "CENTRED.npy)",
         remedy="subtract the mean before cosines are compared, or use Euclidean distances",
+        expect="cosines between different samples fall to about 0",
+        cannot_tell="whether the common part is noise of the network or something that all samples share",
+    )
+
+
+def check_uniformity(evidence: Evidence) -> Finding | None:
+    """Has a training on cosines spread the samples over the sphere?"""
+    embedding = evidence.places[EMBEDDING]
+    if not evidence.levers or embedding.uniformity <= UNEVEN or is_full_collapse(embedding):
+        return None
+    return Finding(
+        name="non-uniformity",
+        level="note" if evidence.is_nonnegative or evidence.is_supervised else "warning",
+        title=f"Samples are crowded on the sphere: uniformity {embedding.uniformity:.2f}",
+        measured=embedding.uniformity,
+        reference=-4 + 8 / embedding.num_dims,
+        reference_name="directions spread evenly",
+        text="The negatives of a loss push samples apart until they fill the sphere; here they have not. Different "
+        f"samples have cosine {plain(embedding.negative_cosine)} in the mean.",
+        confirm="follow both cosines over the training: counterpoint report RUN, section Similarity",
+        **advice(evidence, LOWER_TEMPERATURE, MORE_EPOCHS, OTHER_RATE),
+        expect="uniformity falls",
+        cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
 
@@ -87,19 +136,24 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         if count
         else f"All {resolved:.0f} directions of the embedding are alive",
         measured=count,
+        **(embedding.interval("vanished") if count == embedding.vanished else {}),
         reference=0.0,
         reference_name="isotropic features of the same shape",
         text="A direction has vanished where its variance falls by a decade or more below the one before, against "
         "isotropic features: no sample differs from another along it. Effective rank: "
         f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} A projector often takes a collapse "
         "upon itself (directclr2022).",
-        remedy=advice(
+        confirm="see in which layer they vanish: counterpoint diagnose RUN --layers",
+        **advice(
             evidence,
-            ("representation", "the representation instead of the embedding"),
-            ("directclr", "DirectCLR (--method directclr)"),
-            ("views", "weaker views"),
+            WIDER_PROJECTOR,
+            REPRESENTATION_INSTEAD,
+            DIRECTCLR,
+            WEAKER_VIEWS,
             otherwise="if a projector computed these features, use those before it",
         ),
+        expect="fewer directions have vanished",
+        cannot_tell="whether the lost directions would have helped: few classes need few of them",
     )
 
 
@@ -115,16 +169,20 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         title=f"A few directions carry most of the variance: effective rank {embedding.effective_rank:.1f} of "
         f"{embedding.rank_ceiling:.0f} possible",
         measured=embedding.effective_rank,
+        **embedding.interval("effective_rank"),
         reference=embedding.rank_ceiling,
         reference_name="isotropic Gaussian of the same shape",
         text="Effective rank counts dimensions by how evenly they carry variance. Distances are then decided by few "
         "of them, whether or not the others have vanished. Few classes that are told apart well look like this, too.",
-        remedy=advice(
+        confirm="whiten the features and ask the nearest neighbours again: counterpoint evaluate RUN --protocol knn",
+        **advice(
             evidence,
-            ("temperature", "a lower temperature (--temperature)"),
-            ("views", "weaker views"),
+            LOWER_TEMPERATURE,
+            WEAKER_VIEWS,
             otherwise="whiten the features, if all directions are to count in distances",
         ),
+        expect="the effective rank rises",
+        cannot_tell="whether the strong directions are those that matter",
     )
 
 
@@ -140,17 +198,16 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         title=f"The representation's effective rank is {trained.effective_rank:.0f}; untrained it was "
         f"{untrained.effective_rank:.0f}",
         measured=trained.effective_rank,
+        **trained.interval("effective_rank"),
         reference=untrained.effective_rank,
         reference_name="the same encoder before training",
         text="An untrained network spreads samples over many directions at random; training gives some up to "
         "form groups. Keeping less than "
         "a quarter of them is dimensional collapse that has reached the representation.",
-        remedy=advice(
-            evidence,
-            ("projector", "a projector (--projector.kind mlp)"),
-            ("views", "weaker views"),
-            ("epochs", "fewer epochs (--epochs)"),
-        ),
+        confirm="follow it over the training: counterpoint diagnose RUN --layers --checkpoint all",
+        **advice(evidence, PROJECTOR, WEAKER_VIEWS, FEWER_EPOCHS),
+        expect="the representation's effective rank rises",
+        cannot_tell="whether accuracy suffers: counterpoint evaluate RUN says that",
     )
 
 
@@ -168,13 +225,16 @@ def check_clumps(evidence: Evidence) -> Finding | None:
         reference_name="share of samples in clumps",
         text="Samples of a clump are nearer to each other than a tenth of the usual distance between two samples. "
         "The groups can be told apart, what is inside them cannot. Learning from labels leads there by design.",
-        remedy=advice(
+        confirm="look at what is in a clump: counterpoint report RUN, section Concepts",
+        **advice(
             evidence,
-            ("representation", "the representation instead of the embedding"),
-            ("temperature", "a higher temperature (--temperature)"),
-            ("epochs", "fewer epochs (--epochs)"),
+            REPRESENTATION_INSTEAD,
+            HIGHER_TEMPERATURE,
+            FEWER_EPOCHS,
             otherwise="use features of an earlier layer",
         ),
+        expect="a smaller share of the samples lies in clumps",
+        cannot_tell="whether the groups are the classes that are wanted",
     )
 
 
@@ -193,12 +253,10 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         reference_name="none silent",
         text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU "
         "output some fall silent early and stay so.",
-        remedy=advice(
-            evidence,
-            ("relu-gelu", "--output.nonnegative relu-gelu (silent dimensions recover)"),
-            ("features", "fewer dimensions (--projector.features)"),
-            otherwise="leave them out: no distance changes",
-        ),
+        confirm="leave them out and compare distances: they stay the same (counterpoint embed RUN --out z.npz)",
+        **advice(evidence, RELU_GELU, FEWER_FEATURES, otherwise="leave them out: no distance changes"),
+        expect="fewer silent dimensions",
+        cannot_tell="whether they would be active on other samples",
     )
 
 
@@ -207,6 +265,7 @@ CATALOGUE: Mapping[str, Check] = {
     "dimensional-collapse": check_dimensional_collapse,
     "cluster-collapse": check_clumps,
     "representation-rank": check_lost_rank,
+    "non-uniformity": check_uniformity,
     "offset": check_offset,
     "uneven-spectrum": check_uneven_spectrum,
     "dead-dimensions": check_dead_dimensions,

@@ -4,13 +4,16 @@ from collections.abc import Mapping
 
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
-from counterpoint.diagnostics.finding import Check, Finding, advice, plain
+from counterpoint.diagnostics.finding import Check, Finding, plain
+from counterpoint.diagnostics.remedies import COLOUR_CHANGES, MORE_EPOCHS, WEAKER_VIEWS, advice
 
 CLOSE_COSINES = 0.3
 CHANCE_OVERLAP = 0.5
 ERRORS = 3.0  # standard errors of the overlap of unrelated views
 MOVED = 0.9  # of the samples
 MOST_VIEWS = 2048  # samples of which two views are compared, at most
+COLOURS_TELL = 0.9  # of the cases, which views belong together
+COLOURS_EXPLAIN = 0.5  # of the embedding's variance
 SOME_COPIES, MANY_COPIES = 0.01, 0.2  # of the samples
 
 
@@ -30,17 +33,22 @@ def check_related_views(evidence: Evidence) -> Finding | None:
         level="severe",
         title=f"The two views {what}",
         measured=embedding.overlap,
+        low=max(embedding.overlap - 2 * error, 0.0),
+        high=min(embedding.overlap + 2 * error, 1.0),
         reference=CHANCE_OVERLAP,
         reference_name="unrelated views",
         text=f"Two views of one sample are closer than two samples in {embedding.overlap:.0%} of the cases; unrelated "
         f"ones are in 50 %. For {embedding.moved_views or 0:.0%} of the samples the closest view is in another row and "
         "closer than any other sample.",
-        remedy=advice(
+        confirm="look at pairs of views: counterpoint preview DATA; of features, compare the names of both tables",
+        **advice(
             evidence,
-            ("views", "weaker views"),
-            ("epochs", "more epochs (--epochs)"),
+            WEAKER_VIEWS,
+            MORE_EPOCHS,
             otherwise="put the rows of both views into one order, or compare views of the same samples",
         ),
+        expect="two views of one sample are closer than two samples in more of the cases",
+        cannot_tell="whether the views or the encoder are to blame, where the rows are in one order",
     )
 
 
@@ -58,16 +66,21 @@ def check_alignment(evidence: Evidence) -> Finding | None:
         title=f"Views of one sample have cosine {plain(embedding.positive_cosine)}, different samples "
         f"{plain(embedding.negative_cosine)}",
         measured=embedding.positive_cosine,
+        **embedding.interval("positive_cosine"),
         reference=embedding.negative_cosine,
         reference_name="different samples",
         text="The loss pulls views of one sample together and pushes samples apart; the wider this gap, the more "
         f"of that was learned.{share}",
-        remedy=advice(
+        confirm="draw weaker views and diagnose again: counterpoint train --config config.yaml --views.crop-scale "
+        "0.5,1 --epochs 5",
+        **advice(
             evidence,
-            ("views", "weaker views"),
-            ("epochs", "more epochs (--epochs)"),
+            WEAKER_VIEWS,
+            MORE_EPOCHS,
             otherwise="compare views that keep what tells samples apart",
         ),
+        expect="the gap between both cosines widens",
+        cannot_tell="whether views hide too much or training was too short",
     )
 
 
@@ -83,11 +96,45 @@ def check_duplicates(evidence: Evidence) -> Finding | None:
         level="warning" if embedding.duplicates >= MANY_COPIES else "note",
         title=f"{count:,} of {embedding.num_samples:,} samples are exact copies of others",
         measured=embedding.duplicates,
+        **embedding.interval("duplicates"),
         reference=0.0,
         reference_name="no copies",
         text="Their features are the same to the last bit. In training, a copy counts as a negative of its twin; in an "
         "evaluation, a copy in the bank answers for its twin and favours every figure.",
+        confirm="compare the raw samples: two pictures with the same features are the same file, or the encoder "
+        "cannot tell them apart (counterpoint embed RUN --out z.csv, then sort)",
         remedy="leave copies out before training and before a split is drawn",
+        expect="no copies are counted",
+        cannot_tell="whether the samples are copies or the encoder gives two samples the same features",
+    )
+
+
+def check_shortcut(evidence: Evidence) -> Finding | None:
+    """Can the task be solved by colours alone, and is it?"""
+    shortcut = evidence.shortcut
+    if shortcut is None or shortcut.overlap is None or shortcut.explained is None:
+        return None
+    if shortcut.overlap < COLOURS_TELL or shortcut.explained < COLOURS_EXPLAIN:
+        return None
+    return Finding(
+        name="shortcut",
+        level="warning",
+        title="The views share their colours, and the embedding follows them: they explain "
+        f"{shortcut.explained:.0%} of its variance",
+        measured=shortcut.explained,
+        reference=COLOURS_EXPLAIN,
+        reference_name="half of the variance",
+        text=f"By the means and deviations of their colours alone, two views of one picture are closer than two "
+        f"pictures in {shortcut.overlap:.0%} of {shortcut.num_samples:,} cases. A loss that can be lowered so teaches "
+        "colours before anything else.",
+        confirm="look at both views of some pictures: counterpoint preview DATA",
+        **advice(
+            evidence,
+            COLOUR_CHANGES,
+            otherwise="train on views whose brightness and colours change",
+        ),
+        expect="colours explain less of the embedding",
+        cannot_tell="whether colours are what your classes differ in, and which other shortcuts there are",
     )
 
 
@@ -95,4 +142,5 @@ CATALOGUE: Mapping[str, Check] = {
     "unrelated-views": check_related_views,
     "duplicates": check_duplicates,
     "alignment": check_alignment,
+    "shortcut": check_shortcut,
 }

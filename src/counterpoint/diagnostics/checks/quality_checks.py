@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 
 from counterpoint.core.paired_shares import written_p
+from counterpoint.core.run_records import EvaluationRow
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Check, Finding, Level
+from counterpoint.diagnostics.remedies import MORE_EPOCHS, REPRESENTATION_INSTEAD, WIDER_PROJECTOR, advice
 
+HIDDEN = 0.5  # of what the representation's accuracy has over the commonest class, that the embedding lacks
+MOST_NAMED = 5  # rows
 FEW_SAMPLES = 200
 FEWEST_SAMPLES = 20  # below, nothing is judged
 
@@ -24,12 +28,21 @@ def check_gain(evidence: Evidence) -> Finding | None:
         title=f"kNN on the representation, {learned.accuracy:.1%}, is {words} {baseline.features}, "
         f"{baseline.accuracy:.1%}",
         measured=learned.accuracy,
+        low=learned.low,
+        high=learned.high,
         reference=baseline.accuracy,
         reference_name=baseline.features,
         text=f"On the same {learned.total:,} queries the difference is {100 * gain.value:+.1f} points, 95 % interval "
         f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}, p {written_p(gain.p)} ({gain.test}). Where raw input "
         "already separates the classes, learning has little to add, and more labelled samples are needed to see it.",
-        remedy="if a gain is needed: more data, more epochs, views that keep what the classes differ in",
+        confirm="compare by other protocols: counterpoint evaluate RUN --protocol linear",
+        **advice(
+            evidence,
+            MORE_EPOCHS,
+            otherwise="more data, or an encoder whose training keeps what the classes differ in",
+        ),
+        expect="more queries are right than with the baseline",
+        cannot_tell="whether another task gains: these are the labels at hand",
     )
 
 
@@ -38,8 +51,7 @@ def check_classes(evidence: Evidence) -> Finding | None:
     learned = evidence.learned
     if learned is None or learned.accuracy is None or learned.low is None or not learned.classes:
         return None
-    totals = [share.total or 0 for share in learned.classes.values()]
-    commonest = max(totals) / max(sum(totals), 1)
+    commonest = _commonest(learned)
     is_above = learned.low > commonest
     return Finding(
         name="classes",
@@ -49,13 +61,74 @@ def check_classes(evidence: Evidence) -> Finding | None:
         else f"Nothing says that the features are good: kNN is at chance ({learned.accuracy:.1%}, where the commonest "
         f"class has {commonest:.1%})",
         measured=learned.accuracy,
+        low=learned.low,
+        high=learned.high,
         reference=commonest,
         reference_name="naming the commonest class",
         text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries get their class from the "
         f"{learned.settings.get('k', '')} nearest of the other samples; 95 % interval {learned.low:.1%} to "
         f"{learned.high or 0:.1%}.",
+        confirm="shuffle the labels and diagnose again: the accuracy must fall to this level (counterpoint diagnose "
+        "FILE --labels SHUFFLED.npy)",
         remedy="check that labels and samples are in one order; if they are, these features do not hold what the "
         "classes differ in",
+        expect="the share of right queries rises above the commonest class",
+        cannot_tell="whether the labels are wrong or the features",
+    )
+
+
+def check_projector(evidence: Evidence) -> Finding | None:
+    """Does the projector throw away what tells the classes apart?"""
+    inner, outer = evidence.learned, evidence.vote_of(EMBEDDING)
+    lost = inner.minus(outer) if inner and outer else None
+    if inner is None or outer is None or lost is None or not lost.is_told_apart or lost.value <= 0:
+        return None
+    above = (inner.accuracy or 0.0) - _commonest(inner)
+    share = lost.value / above if above > 0 else 0.0
+    return Finding(
+        name="projector-hides",
+        level="warning" if share > HIDDEN else "note",
+        title=f"The embedding tells classes apart worse than the representation before it: {outer.accuracy:.1%} beside "
+        f"{inner.accuracy:.1%}",
+        measured=outer.accuracy,
+        low=outer.low,
+        high=outer.high,
+        reference=inner.accuracy,
+        reference_name="kNN on the representation",
+        text=f"On the same {inner.total:,} queries the difference is {100 * lost.value:.1f} points, 95 % interval "
+        f"{100 * lost.low:.1f} to {100 * lost.high:.1f}, p {written_p(lost.p)} ({lost.test}). A projector gives up "
+        "what the loss does not ask for; some of that is usual, and the reason to take the representation.",
+        confirm="compare both by other protocols: counterpoint evaluate RUN --protocol all",
+        **advice(
+            evidence,
+            WIDER_PROJECTOR,
+            REPRESENTATION_INSTEAD,
+            otherwise="use the features before the projector",
+        ),
+        expect="more queries are right with the embedding",
+        cannot_tell="whether anything else is lost than what these labels ask for",
+    )
+
+
+def check_finite(evidence: Evidence) -> Finding | None:
+    """Were rows left out, as they are no numbers?"""
+    odd = evidence.not_finite
+    if not odd:
+        return None
+    total = len(odd) + evidence.places[EMBEDDING].num_samples
+    more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
+    return Finding(
+        name="not-finite",
+        level="warning",
+        title=f"{len(odd):,} of {total:,} rows hold NaN or infinity and were left out",
+        measured=len(odd),
+        reference=0.0,
+        reference_name="none",
+        text=f"They are {', '.join(odd[:MOST_NAMED])}{more}. All figures are of the other rows.",
+        confirm="encode these samples again, alone",
+        remedy="find out what made them: a damaged sample, or numbers too large for half precision",
+        expect="no row is left out",
+        cannot_tell="whether the other rows are right",
     )
 
 
@@ -76,8 +149,17 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         reference_name="at least 20" if is_refused else "as many as dimensions, and at least 200",
         text="Ranks and spectra of few samples are bounded by their number; the reference values account for it, "
         "single figures scatter all the same.",
+        confirm="diagnose half of them: what changes much is not known well (counterpoint diagnose HALF.npy)",
         remedy="diagnose on more samples",
+        expect="as many samples as dimensions, and at least 200",
+        cannot_tell="anything of figures that so few samples bound",
     )
+
+
+def _commonest(row: EvaluationRow) -> float:
+    """Share of the commonest class among the queries; 0 where the classes are not known."""
+    totals = [share.total or 0 for share in row.classes.values()]
+    return max(totals, default=0) / max(sum(totals), 1)
 
 
 def is_refusal(finding: Finding) -> bool:
@@ -85,4 +167,10 @@ def is_refusal(finding: Finding) -> bool:
     return finding.name == "little-evidence" and (finding.measured or 0) < FEWEST_SAMPLES
 
 
-CATALOGUE: Mapping[str, Check] = {"gain": check_gain, "classes": check_classes, "little-evidence": check_evidence}
+CATALOGUE: Mapping[str, Check] = {
+    "gain": check_gain,
+    "classes": check_classes,
+    "projector-hides": check_projector,
+    "not-finite": check_finite,
+    "little-evidence": check_evidence,
+}

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from counterpoint.diagnostics.evidence import Evidence
-from counterpoint.diagnostics.finding import Check, Finding, advice
+from counterpoint.diagnostics.finding import Check, Finding
+from counterpoint.diagnostics.remedies import HIGHER_RATE, MORE_EPOCHS, OTHER_RATE, WEAKER_VIEWS, advice
 
 CHANCE_SHARE = 0.05
 HARDLY_MOVED = 1e-3  # length of the change of the weights, over their length
@@ -25,12 +26,10 @@ def check_moved(evidence: Evidence) -> Finding | None:
         reference_name="a thousandth of their length",
         text="Whatever else was found is about the encoder that training began with. Usual trainings move weights "
         "by a hundredth of their length and more.",
-        remedy=advice(
-            evidence,
-            ("learning rate", "a higher learning rate (--optim.learning-rate)"),
-            ("epochs", "more epochs (--epochs)"),
-            otherwise="give its weights, or train it",
-        ),
+        confirm="read how far the loss fell: counterpoint report RUN, section Training",
+        **advice(evidence, HIGHER_RATE, MORE_EPOCHS, otherwise="give its weights, or train it"),
+        expect="the weights move by a hundredth of their length and more",
+        cannot_tell="whether a longer training at this rate would learn",
     )
 
 
@@ -56,15 +55,11 @@ def check_loss(evidence: Evidence) -> Finding | None:
         text="At chance the encoder cannot tell the other view of a sample from other samples. The floor is what "
         "no embedding of a batch can go below; "
         "views that hide much make it unreachable, so part of the way is normal.",
-        remedy=advice(
-            evidence,
-            (
-                "learning rate",
-                f"a {'higher' if is_untrained else 'higher or lower'} learning rate (--optim.learning-rate)",
-            ),
-            ("views", "weaker views"),
-            ("epochs", "more epochs (--epochs)"),
-        ),
+        confirm="train for a few epochs on views that hide nothing; the loss must fall: counterpoint train --config "
+        "config.yaml --views.preset none --epochs 5",
+        **advice(evidence, HIGHER_RATE if is_untrained else OTHER_RATE, WEAKER_VIEWS, MORE_EPOCHS),
+        expect="the loss falls below chance",
+        cannot_tell="whether what is learned is of use: a loss that falls says nothing about accuracy",
     )
 
 

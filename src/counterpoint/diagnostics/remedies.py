@@ -1,0 +1,121 @@
+"""What can be tried against a fault: steps in words, and the settings that each changes in a run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from counterpoint.diagnostics.evidence import Evidence, Lever
+
+Values = Mapping[str, Any]
+USUAL_TEMPERATURE, USUAL_BATCH, USUAL_FEATURES = 0.2, 256, 128
+FACTOR = 3.0
+VERY_LOW_RATE, VERY_HIGH_RATE = 1e-4, {"adam": 0.01, "adamw": 0.01, "sgd": 0.5, "lars": 5.0}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to try.
+
+    Attributes:
+        lever: what a run must have for it.
+        words: as advice, with the flag.
+        change: from the values of a run's settings, the settings to change; empty where nothing is trained anew.
+    """
+
+    lever: Lever
+    words: str
+    change: Callable[[Values], Mapping[str, Any]] = lambda _: {}
+
+
+def advice(evidence: Evidence, *steps: Step, otherwise: str = "") -> dict[str, Any]:
+    """The fields ``remedy`` and ``changes`` of a finding: the steps that the run can take, the first with its settings.
+
+    Args:
+        evidence: with the levers of the run, and the values of its settings.
+        steps: best first.
+        otherwise: where there is no such step, as for features from anywhere.
+    """
+    usable = [step for step in steps if step.lever in evidence.levers]
+    words = [step.words for step in usable]
+    changes = next(filter(None, (step.change(evidence.values) for step in usable)), {}) if evidence.values else {}
+    return {"remedy": " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:]))) or otherwise, "changes": changes}
+
+
+def _lower_rate(values: Values) -> Mapping[str, Any]:
+    rate, most = values["optim.learning_rate"], VERY_HIGH_RATE[values["optim.name"]]
+    return {"optim.learning_rate": "auto" if rate > most else rate / FACTOR}
+
+
+def _higher_rate(values: Values) -> Mapping[str, Any]:
+    rate = values["optim.learning_rate"]
+    return {"optim.learning_rate": "auto" if rate < VERY_LOW_RATE else rate * FACTOR}
+
+
+def _usual_rate(values: Values) -> Mapping[str, Any]:
+    """Towards where trainings usually are."""
+    return _lower_rate(values) if values["optim.learning_rate"] > VERY_LOW_RATE else _higher_rate(values)
+
+
+def _lower_temperature(values: Values) -> Mapping[str, Any]:
+    now = values["temperature"]
+    return {"temperature": USUAL_TEMPERATURE if now > 2 * USUAL_TEMPERATURE else now / 2}
+
+
+def _higher_temperature(values: Values) -> Mapping[str, Any]:
+    now = values["temperature"]
+    return {"temperature": USUAL_TEMPERATURE if now < USUAL_TEMPERATURE / 2 else 2 * now}
+
+
+def _weaker_views(values: Values) -> Mapping[str, Any]:
+    """Half as far from leaving a sample as it is, in all that takes content away."""
+    known = {path.removeprefix("views."): value for path, value in values.items() if path.startswith("views.")}
+    changes: dict[str, Any] = {}
+    if isinstance(crop := known.get("crop_scale"), tuple | list) and crop[0] < 1:
+        changes["views.crop_scale"] = (round((1 + float(crop[0])) / 2, 3), float(crop[1]))
+    for name in ("jitter_strength", "grayscale", "blur", "noise", "dropout", "solarize"):
+        value = known.get(name)
+        if isinstance(value, int | float) and value > 0:
+            changes[f"views.{name}"] = round(value / 2, 4)
+    return changes
+
+
+def _wider_projector(values: Values) -> Mapping[str, Any]:
+    """As wide within, and at its end, as a projector usually is."""
+    changes: dict[str, Any] = {}
+    hidden, features = values.get("projector.hidden"), values.get("projector.features")
+    if isinstance(features, int) and features < USUAL_FEATURES:
+        changes["projector.features"] = USUAL_FEATURES
+    if isinstance(hidden, int) and hidden < USUAL_FEATURES:
+        changes["projector.hidden"] = "auto"
+    return changes
+
+
+def _times(path: str, factor: float, least: int = 1) -> Callable[[Values], Mapping[str, Any]]:
+    return lambda values: {path: max(round(values[path] * factor), least)} if isinstance(values[path], int) else {}
+
+
+LOWER_RATE = Step("learning rate", "a lower learning rate (--optim.learning-rate)", _lower_rate)
+HIGHER_RATE = Step("learning rate", "a higher learning rate (--optim.learning-rate)", _higher_rate)
+OTHER_RATE = Step("learning rate", "a higher or lower learning rate (--optim.learning-rate)", _usual_rate)
+LOWER_TEMPERATURE = Step("temperature", "a lower temperature (--temperature)", _lower_temperature)
+HIGHER_TEMPERATURE = Step("temperature", "a higher temperature (--temperature)", _higher_temperature)
+WEAKER_VIEWS = Step("views", "weaker views", _weaker_views)
+LOOK_AT_VIEWS = Step("preview", "a look at the views, which may be blank (counterpoint preview)")
+MORE_EPOCHS = Step("epochs", "more epochs (--epochs)", _times("epochs", FACTOR))
+FEWER_EPOCHS = Step("epochs", "fewer epochs (--epochs)", _times("epochs", 1 / FACTOR))
+LARGER_BATCH = Step("batch", "a larger batch (--batch-size)", lambda _: {"batch_size": USUAL_BATCH})
+REPRESENTATION_INSTEAD = Step("representation", "the representation instead of the embedding")
+DIRECTCLR = Step("directclr", "DirectCLR (--method directclr)", lambda _: {"method": "directclr"})
+PROJECTOR = Step("projector", "a projector (--projector.kind mlp)", lambda _: {"projector.kind": "mlp"})
+WIDER_PROJECTOR = Step("narrow", "a projector without a narrow layer (--projector.features)", _wider_projector)
+FEWER_FEATURES = Step("features", "fewer dimensions (--projector.features)", _times("projector.features", 0.5, least=2))
+RELU_GELU = Step(
+    "relu-gelu",
+    "--output.nonnegative relu-gelu (silent dimensions recover)",
+    lambda _: {"output.nonnegative": "relu-gelu"},
+)
+COLOUR_CHANGES = Step(
+    "colour",
+    "views that change colours (--views.jitter)",
+    lambda _: {"views.jitter": 0.8, "views.jitter_strength": 0.4, "views.grayscale": 0.2},
+)

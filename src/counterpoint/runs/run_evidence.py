@@ -1,0 +1,151 @@
+"""What findings about an encoder are drawn from: measurements of its places, votes, its loss, and its settings."""
+
+# N samples, D features
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import leaf_fields
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Shortcut
+from counterpoint.diagnostics.measure import Place, measure_place
+from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
+from counterpoint.evaluation.feature_tables import key_of
+from counterpoint.evaluation.features import extract, untrained_encoder
+from counterpoint.evaluation.subject import Subject, untrained_backbone
+from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.nn.trained import Encoder
+from counterpoint.runs.effects import levers_of
+from counterpoint.runs.votes import votes_of_subject
+
+Pair = tuple[Tensor, Tensor]
+NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
+COLOURS = "colours"  # of the views
+FEWEST_COLOURED = 50
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What is known of an encoder.
+
+    Attributes:
+        evidence: what findings are drawn from.
+        places: measurements with the arrays behind them.
+        embedding_ND: of all samples.
+    """
+
+    evidence: Evidence
+    places: dict[str, Place]
+    embedding_ND: Tensor
+
+
+def gather_evidence(judged: Subject, threshold: float, *, cache: bool) -> Gathered:
+    """Measure representation and embedding beside the untrained encoder, and read what the run's folder knows.
+
+    Args:
+        judged: an encoder beside samples.
+        threshold: above which a feature of a unit-length vector counts as active.
+        cache: whether features are kept, and taken from the cache.
+    """
+    # Before it is measured, which sets the statistics of its norms.
+    backbone = untrained_backbone(judged)
+    moved = _weight_change(judged, backbone)
+    source, labels, encoder = judged.source, judged.source.labels, judged.encoder
+    features = extract(encoder, source, key=key_of(encoder) if cache else None)
+    seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
+    views = _views(judged, encoder, (REPRESENTATION, EMBEDDING))
+    told = _shortcut(views.pop(COLOURS, None), views.get(EMBEDDING))
+    if backbone is not None:
+        untrained = untrained_encoder(backbone, encoder, source, judged.split.train)
+        # Its embedding is none: the baseline is a representation.
+        own = extract(untrained, source, [REPRESENTATION], key=key_of(untrained) if cache else None)
+        seen[UNTRAINED] = own.representation
+        if views:
+            views[UNTRAINED] = _views(judged, untrained, [REPRESENTATION])[REPRESENTATION]
+    places = {
+        name: measure_place(all_ND, views=views.get(name), labels=labels, threshold=threshold)
+        for name, all_ND in seen.items()
+    }
+    evidence = replace(
+        _from_folder(judged),
+        places={name: place.figures for name, place in places.items()},
+        votes=votes_of_subject(judged, seen),
+        is_nonnegative=is_nonnegative(judged, features.embedding),
+        weight_change=moved,
+        shortcut=told,
+    )
+    return Gathered(evidence, places, features.embedding)
+
+
+def is_rectified(z_ND: Tensor) -> bool:
+    """Whether features of unknown origin look like those of a non-negative map: values of 0, and none below."""
+    return float(z_ND.min()) == 0
+
+
+def is_nonnegative(judged: Subject, embedding_ND: Tensor) -> bool:
+    """Whether an embedding has no negative entries by design, or by its looks where the design is not known."""
+    is_known = judged.folder is not None and judged.settings is not None
+    return judged.encoder.card.nonnegative != "none" if is_known else is_rectified(embedding_ND)
+
+
+def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str, Pair]:
+    """Layers for two views of evenly spaced samples, and the colours of the views; none without the views."""
+    if not judged.has_views:
+        return {}
+    chosen = evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
+    also = {COLOURS: colour_statistics} if encoder.card.kind == "images" else {}
+    return {**view_pairs(judged, encoder, layers, chosen, also)}
+
+
+def _shortcut(colours: Pair | None, embedded: Pair | None) -> Shortcut | None:
+    """What the colours of the views tell; None without pictures, or with too few."""
+    if colours is None or embedded is None or len(colours[0]) < FEWEST_COLOURED:
+        return None
+    return shortcut(colours, embedded[0])
+
+
+def _from_folder(judged: Subject) -> Evidence:
+    """What the run folder knows: the loss, and the settings that can be changed."""
+    if judged.folder is None or judged.settings is None:
+        return Evidence({})
+    metrics = judged.folder.read_metrics()
+    last = metrics[-1] if metrics else {}
+    return Evidence(
+        {},
+        loss=last.get("loss"),
+        chance=last.get("chance"),
+        floor=last.get("floor"),
+        is_supervised=METHODS[judged.settings.method].needs_labels,
+        levers=levers_of(judged.settings, judged.source.kind),
+        values=values_of(judged.settings),
+    )
+
+
+def values_of(settings: TrainSettings) -> dict[str, Any]:
+    """Every setting by its path."""
+    found: dict[str, Any] = {}
+    for path, _ in leaf_fields(TrainSettings):
+        value: Any = settings
+        for name in path.split("."):
+            value = getattr(value, name)
+        found[path] = value
+    return found
+
+
+def _weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
+    """How far training has moved the encoder's weights, over their length before; None where that is not known."""
+    is_known = judged.settings.init is None if judged.settings else not (judged.facts or {}).get("weights")
+    if backbone is None or not is_known:
+        return None
+    before = {name: value.detach().double() for name, value in backbone.named_parameters()}
+    now = {name: value.detach().double().cpu() for name, value in judged.encoder.backbone.named_parameters()}
+    if before.keys() != now.keys():
+        return None
+    moved = sum(float((now[name] - value).square().sum()) for name, value in before.items())
+    length = sum(float(value.square().sum()) for value in before.values())
+    return (moved / length) ** 0.5 if length else None
