@@ -17,6 +17,7 @@ from counterpoint.diagnostics.evidence import (
     Evidence,
     Lever,
     Measurements,
+    Sharpness,
     Shortcut,
 )
 from counterpoint.diagnostics.finding import LEVELS, Finding, Level
@@ -58,6 +59,14 @@ def healthy(*, num_samples: int = 1000, num_dims: int = 64, **changes: float | N
     return Measurements.model_validate({"num_samples": num_samples, "num_dims": num_dims, **FIGURES, **changes})
 
 
+SHARP = Sharpness(step=90, eigenvalue=20.0, learning_rate=0.06, momentum=0.9, peak=0.06)
+
+
+def sharper(eigenvalue: float) -> Sharpness:
+    """A state with more curvature."""
+    return SHARP.model_copy(update={"eigenvalue": eigenvalue})
+
+
 def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) -> Evidence:
     """Evidence of a good run, with what a test changes."""
     good: dict[str, Any] = {
@@ -67,6 +76,7 @@ def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) ->
         "votes": votes(accuracy(0.90)),
         "shortcut": Shortcut(overlap=0.7, explained=0.2, num_samples=1000),
         "values": {},
+        "sharpness": SHARP,
         "levers": frozenset(get_args(Lever)),
         "weight_change": 0.3,
     }
@@ -109,6 +119,8 @@ SILENT = {  # these say nothing where all is well
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
     ("untrained", evidence(weight_change=0.0, levers=frozenset()), "warning", "its weights are random"),
+    ("sharpness", evidence(sharpness=sharper(80.0)), "note", "is at what the curvature allows"),
+    ("sharpness", evidence(sharpness=sharper(400.0)), "warning", "learning rate 24, limit 3.8 (step 90)"),
     ("full-collapse", embedding(spread=0.004), "severe", "coincide"),
     ("full-collapse", embedding(spread=0.99, effective_rank=0.0), "severe", "coincide"),
     ("offset", embedding(spread=0.16), "warning", "an offset 6.2 times as long as what tells them apart"),
@@ -407,3 +419,24 @@ def test_collapse_is_found_without_views() -> None:
     constant = measure_place(torch.ones(300, 4) + 1e-3 * torch.arange(1200.0).reshape(300, 4) / 1200)
     found = {finding.name: finding.level for finding in find(Evidence({EMBEDDING: constant.figures}))}
     assert found["full-collapse"] == "severe"
+
+
+def test_the_remedy_for_sharpness_brings_its_state_below_the_limit() -> None:
+    values = {"optim.name": "sgd", "optim.learning_rate": 0.06}
+    found = CATALOGUE["sharpness"](evidence(sharpness=sharper(400.0), values=values))
+    assert found is not None
+    rate = found.changes["optim.learning_rate"]
+    assert rate * 400.0 < SHARP.limit < 1.2 * rate * 400.0
+    assert (found.measured, found.low, found.high, found.reference) == (24.0, 24.0, None, 3.8)
+    assert "--optim.learning-rate" in found.remedy
+    assert "counterpoint spectrum RUN" in found.confirm
+
+
+def test_without_a_spectrum_nothing_is_said_of_sharpness() -> None:
+    assert "sharpness" not in levels(evidence(sharpness=None))
+
+
+@pytest.mark.parametrize(("momentum", "level"), [(0.9, "good"), (0.0, "note"), (-0.5, "warning")])
+def test_momentum_moves_the_limit(momentum: float, level: Level) -> None:
+    sharp = Sharpness(step=1, eigenvalue=30.0, learning_rate=0.1, momentum=momentum, peak=0.1)
+    assert levels(evidence(sharpness=sharp))["sharpness"] == level

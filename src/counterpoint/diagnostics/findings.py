@@ -8,6 +8,7 @@ from pydantic import Field
 
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
+from counterpoint.diagnostics.checks.curvature_checks import CATALOGUE as CURVATURE
 from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
 from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, check_evidence, is_refusal
@@ -19,7 +20,13 @@ MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-CATALOGUE: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **QUALITY}  # causes before what follows from them
+CATALOGUE: Mapping[str, Check] = {
+    **TRAINING,
+    **CURVATURE,
+    **COLLAPSE,
+    **PAIRS,
+    **QUALITY,
+}  # causes before what follows from them
 
 
 class DescribedConcept(Record):

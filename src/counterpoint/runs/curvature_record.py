@@ -5,10 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from counterpoint.core.errors import RunError
 from counterpoint.core.written_tables import csv_table, markdown_table
 from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Eigenvalue, Mass, OperatorSpectrum, Route
 
 WIDTH = 100  # columns
+LAST_UPDATE = "weights of the last update"
 HEAD = ("step", "loss", "gradient", "below -tau", "within", "above tau", "least", "largest", "trace")
 
 
@@ -66,6 +70,25 @@ class HessianSpectrum:
             "remarks": list(self.remarks),
             "states": [{"step": state.step, **state.found.to_dict()} for state in self.states],
         }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any], name: str) -> "HessianSpectrum":
+        """Read what ``to_dict`` wrote.
+
+        Args:
+            plain: as read from JSON.
+            name: of the file, for the error.
+
+        Raises:
+            RunError: something is missing or of another type.
+        """
+        states = [{"step": each.get("step"), "found": each} for each in plain.get("states", ())]
+        try:
+            return _ADAPTER.validate_python({**plain, "states": states})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it anew") from None
 
     def to_csv(self) -> str:
         """A line for each Ritz value: its step, its probe, the value and its weight."""
@@ -165,6 +188,9 @@ class HessianSpectrum:
             f"{asked['precision']}; {asked['weights']}; products by the {self.route.name} route: {self.route.reason}."
         )
         yield from self.remarks
+
+
+_ADAPTER = TypeAdapter(HessianSpectrum)
 
 
 def _count(mass: Mass) -> str:

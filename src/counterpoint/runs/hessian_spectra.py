@@ -26,7 +26,7 @@ from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import steps_asked
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.runs.curvature_record import HessianSpectrum, StepSpectrum
+from counterpoint.runs.curvature_record import LAST_UPDATE, HessianSpectrum, StepSpectrum
 from counterpoint.runs.given_loss import Given, GivenLoss, given_loss
 from counterpoint.runs.run_loss import RunLoss, exact_products, run_loss
 from counterpoint.runs.training import open_job
@@ -196,7 +196,7 @@ def _paths(folder: RunFolder, checkpoint: str | None) -> Iterator[Path]:
 
 def _weights(snapshot: Snapshot) -> tuple[Mapping[str, Tensor], str]:
     """The weights that users get: their moving average, where the run keeps one."""
-    kind = "moving average of the weights" if snapshot.average else "weights of the last update"
+    kind = "moving average of the weights" if snapshot.average else LAST_UPDATE
     return {**snapshot.state.model, **snapshot.average}, kind
 
 

@@ -21,6 +21,7 @@ from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.effects import levers_of
+from counterpoint.runs.sharpness import run_sharpness
 from counterpoint.runs.votes import votes_of_subject
 
 Pair = tuple[Tensor, Tensor]
@@ -120,6 +121,7 @@ def _from_folder(judged: Subject) -> Evidence:
         loss=last.get("loss"),
         chance=last.get("chance"),
         floor=last.get("floor"),
+        sharpness=run_sharpness(judged.folder, judged.settings),
         is_supervised=METHODS[judged.settings.method].needs_labels,
         levers=levers_of(judged.settings, judged.source.kind),
         values=values_of(judged.settings),
