@@ -129,7 +129,7 @@ def states_of(name: str, asked: argparse.Namespace) -> tuple[State, ...]:
         run,
         checkpoint=None if name in LAST_ONLY else "all",
         steps=asked.steps,
-        batch_size=asked.batch_size,
+        batch_size=asked.pairs,
         threshold=FLAT,
         precision="float32",
         quiet=True,
@@ -159,6 +159,7 @@ def main() -> int:
     parser.add_argument("--data", required=True, help="pictures that are trained on")
     parser.add_argument("--epochs", type=int, default=9)
     parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--pairs", type=int, default=128, help="on which the spectrum is taken")
     parser.add_argument("--steps", type=int, default=30, help="of Lanczos")
     parser.add_argument("--out", type=Path, default=Path("runs/curvature-over-training"))
     asked = parser.parse_args()
