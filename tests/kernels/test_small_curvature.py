@@ -25,7 +25,7 @@ def views(seed: int = 0, *, close: float = 0.5) -> tuple[Tensor, Tensor]:
     return z0.requires_grad_(), (z0 + close * noise).detach().requires_grad_()
 
 
-def products(loss: Loss, z: tuple[Tensor, Tensor], v: tuple[Tensor, Tensor], scale: float = 1.0) -> list[Tensor]:
+def products(loss: Loss, z: tuple[Tensor, ...], v: tuple[Tensor, ...], scale: float = 1.0) -> list[Tensor]:
     """Hessian times v of a multiple of the loss."""
     gradient = torch.autograd.grad(scale * loss(*z), z, create_graph=True)
     return list(torch.autograd.grad(gradient, z, v, retain_graph=True))
@@ -54,7 +54,7 @@ def test_the_loss_and_its_products_are_scaled_by_what_comes_from_above() -> None
 
     def mixed() -> list[Tensor]:
         gradient = torch.autograd.grad(factor**2 * loss(*z), z, create_graph=True)
-        total = sum((g * t).sum() for g, t in zip(gradient, v, strict=True))
+        total = torch.stack([(g * t).sum() for g, t in zip(gradient, v, strict=True)]).sum()
         return list(torch.autograd.grad(total, [factor, *z]))
 
     ours = mixed()
