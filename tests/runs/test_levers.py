@@ -63,7 +63,7 @@ def everything_wrong(settings: TrainSettings) -> list[Finding]:
         "floor": 1.0,
         "weight_change": 1e-9,
         "not_finite": ("1",),
-        "shortcut": Shortcut(overlap=1.0, explained=1.0),
+        "shortcut": Shortcut(overlap=1.0, followed=1.0),
     }
     findings: list[Finding] = []
     for place, views in ((ILL, 0.5), (ILL, 1.0), (COINCIDENT, 0.5)):

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from counterpoint.core.errors import nearest
-from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Record
+from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
     "learning rate", "temperature", "views", "colour", "preview", "epochs", "batch", "representation", "projector",
-    "narrow", "features", "relu-gelu", "directclr",
+    "narrow", "features", "loss options", "relu-gelu", "directclr",
 ]  # fmt: skip
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
 
@@ -33,7 +33,7 @@ class Measurements(Record):
 
     num_samples: int = 0
     num_dims: int = 0
-    intervals: Mapping[str, tuple[float, float]] = Field(default_factory=dict)
+    intervals: Mapping[str, Annotated[tuple[float, float], Listed]] = Field(default_factory=dict)
 
     @property
     def figures(self) -> Mapping[str, Any]:
@@ -64,12 +64,12 @@ class Shortcut(Record):
 
     Attributes:
         overlap: share of cases in which two views of one picture have more similar colours than two pictures.
-        explained: share of the embedding's variance that a linear function of the colours predicts.
+        followed: share of pictures whose closest other picture in the embedding is among the closest 5 % by colours.
         num_samples: that were looked at.
     """
 
     overlap: Figure = None
-    explained: Figure = None
+    followed: Figure = None
     num_samples: int = 0
 
 

@@ -31,6 +31,7 @@ class Finding(Record):
         measured: the figure that decides.
         low: lower end of its 95 % interval; None where it has none.
         high: upper end.
+        better: which way the figure gets better.
         reference: what it is compared with.
         reference_name: what that is, in words.
         text: the mechanism, in two sentences.
@@ -47,6 +48,7 @@ class Finding(Record):
     measured: Figure = None
     low: Figure = None
     high: Figure = None
+    better: Literal["higher", "lower", ""] = ""
     reference: Figure = None
     reference_name: str = ""
     text: str = ""

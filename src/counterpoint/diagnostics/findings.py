@@ -20,13 +20,31 @@ MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-CATALOGUE: Mapping[str, Check] = {
-    **TRAINING,
-    **CURVATURE,
-    **COLLAPSE,
-    **PAIRS,
-    **QUALITY,
-}  # causes before what follows from them
+CHECKS: Mapping[str, Check] = {**TRAINING, **CURVATURE, **COLLAPSE, **PAIRS, **QUALITY}
+# What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
+ORDER = (
+    "not-finite",
+    "duplicates",
+    "untrained",
+    "full-collapse",
+    "projector-hides",
+    "shortcut",
+    "dimensional-collapse",
+    "cluster-collapse",
+    "unrelated-views",
+    "loss-at-chance",
+    "sharpness",
+    "non-uniformity",
+    "offset",
+    "representation-rank",
+    "dead-dimensions",
+    "alignment",
+    "gain",
+    "classes",
+    "uneven-spectrum",
+    "little-evidence",
+)
+CATALOGUE: Mapping[str, Check] = {name: CHECKS[name] for name in ORDER}
 
 
 class DescribedConcept(Record):

@@ -71,7 +71,7 @@ def _weaker_views(values: Values) -> Mapping[str, Any]:
     known = {path.removeprefix("views."): value for path, value in values.items() if path.startswith("views.")}
     changes: dict[str, Any] = {}
     if isinstance(crop := known.get("crop_scale"), tuple | list) and crop[0] < 1:
-        changes["views.crop_scale"] = (round((1 + float(crop[0])) / 2, 3), float(crop[1]))
+        changes["views.crop_scale"] = (round((1 + float(crop[0])) / 2, 3), 1.0)
     for name in ("jitter_strength", "grayscale", "blur", "noise", "dropout", "solarize"):
         value = known.get(name)
         if isinstance(value, int | float) and value > 0:
@@ -104,6 +104,9 @@ LOOK_AT_VIEWS = Step("preview", "a look at the views, which may be blank (counte
 MORE_EPOCHS = Step("epochs", "more epochs (--epochs)", _times("epochs", FACTOR))
 FEWER_EPOCHS = Step("epochs", "fewer epochs (--epochs)", _times("epochs", 1 / FACTOR))
 LARGER_BATCH = Step("batch", "a larger batch (--batch-size)", lambda _: {"batch_size": USUAL_BATCH})
+USUAL_WEIGHTS = Step(
+    "loss options", "the usual weights within the loss (--loss.options)", lambda _: {"loss.options": {}}
+)
 REPRESENTATION_INSTEAD = Step("representation", "the representation instead of the embedding")
 DIRECTCLR = Step("directclr", "DirectCLR (--method directclr)", lambda _: {"method": "directclr"})
 PROJECTOR = Step("projector", "a projector (--projector.kind mlp)", lambda _: {"projector.kind": "mlp"})

@@ -319,6 +319,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "projector": projector != "mlp" and method.d0_share is None,  # DirectCLR has none by design
         "narrow": projector == "mlp" and is_narrow,
         "features": projector in ("linear", "mlp"),
+        "loss options": bool(settings.loss.options),
         "relu-gelu": settings.output.nonnegative == "relu",
         "directclr": is_joint and method.d0_share is None and projector != "none",
     }

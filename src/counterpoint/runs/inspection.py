@@ -3,6 +3,7 @@
 # N samples, D features
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.core.settings import LookSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
-from counterpoint.data.formats.labels import number_known, number_labels
+from counterpoint.data.formats.labels import Labels, number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.order import split_source
 from counterpoint.data.source import Source
@@ -128,18 +129,35 @@ def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) 
     if numbered is None and table.labels is not None:
         numbered = number_known(table.labels)
     labels_N, classes = (numbered.numbers[kept], numbered.class_names) if numbered else (None, ())
-    place = measure_place(z_ND, views=pair, labels=labels_N, threshold=threshold)
+    kept_labels = replace(numbered, numbers=labels_N) if numbered else None
+    evidence = evidence_of_features(z_ND, pair[1] if pair else None, kept_labels, threshold=threshold)
+    evidence = replace(evidence, not_finite=odd)
     concepts, _ = _concepts(z_ND, labels_N, classes, names, threshold)
-    split = split_source(len(z_ND), labels_N, DEFAULT_HOLDOUT)
-    votes = votes_of_features(z_ND, labels_N, classes, split) if labels_N is not None else ()
-    evidence = Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND), not_finite=odd)
     return Findings(
         findings=find(evidence),
         places=evidence.places,
         concepts=concepts,
         settings=_settings(z_ND, threshold),
-        unjudged=() if votes else (UNLABELLED,),
+        unjudged=() if evidence.votes else (UNLABELLED,),
     )
+
+
+def evidence_of_features(
+    z_ND: Tensor, other_ND: Tensor | None, labels: Labels | None, *, threshold: float = SPARSITY_THRESHOLD
+) -> Evidence:
+    """What findings about features from anywhere are drawn from.
+
+    Args:
+        z_ND: features.
+        other_ND: those of another view of the same samples.
+        labels: of the samples.
+        threshold: above which a feature of a unit-length vector counts as active.
+    """
+    pair, labels_N = (z_ND, other_ND) if other_ND is not None else None, labels.numbers if labels else None
+    place = measure_place(z_ND, views=pair, labels=labels_N, threshold=threshold)
+    split = split_source(len(z_ND), labels_N, DEFAULT_HOLDOUT)
+    votes = votes_of_features(z_ND, labels.numbers, labels.class_names, split) if labels else ()
+    return Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND))
 
 
 def _pair(z_ND: Tensor, views: Any, kept: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from counterpoint.diagnostics.remedies import (
     PROJECTOR,
     RELU_GELU,
     REPRESENTATION_INSTEAD,
+    USUAL_WEIGHTS,
     WEAKER_VIEWS,
     WIDER_PROJECTOR,
     advice,
@@ -48,6 +49,7 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         title="Embeddings of different samples coincide" if is_collapsed else f"No full collapse: the {mean}",
         measured=embedding.spread,
         **embedding.interval("spread"),
+        better="higher",
         reference=COINCIDENT,
         reference_name="samples that point the same way to within 0.3 degrees",
         text=f"At unit length samples lie {embedding.spread:.2g} from their mean, and the {mean}. Below "
@@ -56,6 +58,7 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         "numpy.unique(z.round(3), axis=0)",
         **advice(
             evidence,
+            USUAL_WEIGHTS,
             LOWER_RATE,
             HIGHER_TEMPERATURE,
             LOOK_AT_VIEWS,
@@ -79,6 +82,7 @@ def check_offset(evidence: Evidence) -> Finding | None:
         "what tells them apart",
         measured=embedding.spread,
         **embedding.interval("spread"),
+        better="higher",
         reference=OFFSET,
         reference_name="a mean twice as long as the spread",
         text=f"Cosines between different samples are {plain(embedding.negative_cosine)} for that reason alone. Ranks "
@@ -102,12 +106,13 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
         level="note" if evidence.is_nonnegative or evidence.is_supervised else "warning",
         title=f"Samples are crowded on the sphere: uniformity {embedding.uniformity:.2f}",
         measured=embedding.uniformity,
+        better="lower",
         reference=-4 + 8 / embedding.num_dims,
         reference_name="directions spread evenly",
         text="The negatives of a loss push samples apart until they fill the sphere; here they have not. Different "
         f"samples have cosine {plain(embedding.negative_cosine)} in the mean.",
         confirm="follow both cosines over the training: counterpoint report RUN, section Similarity",
-        **advice(evidence, LOWER_TEMPERATURE, MORE_EPOCHS, OTHER_RATE),
+        **advice(evidence, USUAL_WEIGHTS, LOWER_TEMPERATURE, MORE_EPOCHS, OTHER_RATE),
         expect="uniformity falls",
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
@@ -137,6 +142,7 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         else f"All {resolved:.0f} directions of the embedding are alive",
         measured=count,
         **(embedding.interval("vanished") if count == embedding.vanished else {}),
+        better="lower",
         reference=0.0,
         reference_name="isotropic features of the same shape",
         text="A direction has vanished where its variance falls by a decade or more below the one before, against "
@@ -170,6 +176,7 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         f"{embedding.rank_ceiling:.0f} possible",
         measured=embedding.effective_rank,
         **embedding.interval("effective_rank"),
+        better="higher",
         reference=embedding.rank_ceiling,
         reference_name="isotropic Gaussian of the same shape",
         text="Effective rank counts dimensions by how evenly they carry variance. Distances are then decided by few "
@@ -199,6 +206,7 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         f"{untrained.effective_rank:.0f}",
         measured=trained.effective_rank,
         **trained.interval("effective_rank"),
+        better="higher",
         reference=untrained.effective_rank,
         reference_name="the same encoder before training",
         text="An untrained network spreads samples over many directions at random; training gives some up to "
@@ -221,6 +229,7 @@ def check_clumps(evidence: Evidence) -> Finding | None:
         level="note" if evidence.is_supervised else "warning",
         title=f"{embedding.clumps:.0%} of the samples lie in clumps: within a group they hardly differ",
         measured=embedding.clumps,
+        better="lower",
         reference=IN_CLUMPS,
         reference_name="share of samples in clumps",
         text="Samples of a clump are nearer to each other than a tenth of the usual distance between two samples. "
@@ -249,6 +258,7 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         level="note" if share < DEAD_SHARE or evidence.is_nonnegative else "warning",
         title=f"{embedding.dead_dims} of {embedding.num_dims} embedding dimensions are silent for every sample",
         measured=embedding.dead_dims,
+        better="lower",
         reference=0.0,
         reference_name="none silent",
         text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU "

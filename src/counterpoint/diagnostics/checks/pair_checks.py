@@ -12,8 +12,8 @@ CHANCE_OVERLAP = 0.5
 ERRORS = 3.0  # standard errors of the overlap of unrelated views
 MOVED = 0.9  # of the samples
 MOST_VIEWS = 2048  # samples of which two views are compared, at most
-COLOURS_TELL = 0.9  # of the cases, which views belong together
-COLOURS_EXPLAIN = 0.5  # of the embedding's variance
+COLOURS_TELL = 0.85  # of the cases, which views belong together
+COLOURS_FOLLOWED = 0.3  # of the pictures have their closest in the embedding among the closest 5 % by colours
 SOME_COPIES, MANY_COPIES = 0.01, 0.2  # of the samples
 
 
@@ -35,6 +35,7 @@ def check_related_views(evidence: Evidence) -> Finding | None:
         measured=embedding.overlap,
         low=max(embedding.overlap - 2 * error, 0.0),
         high=min(embedding.overlap + 2 * error, 1.0),
+        better="higher",
         reference=CHANCE_OVERLAP,
         reference_name="unrelated views",
         text=f"Two views of one sample are closer than two samples in {embedding.overlap:.0%} of the cases; unrelated "
@@ -67,6 +68,7 @@ def check_alignment(evidence: Evidence) -> Finding | None:
         f"{plain(embedding.negative_cosine)}",
         measured=embedding.positive_cosine,
         **embedding.interval("positive_cosine"),
+        better="higher",
         reference=embedding.negative_cosine,
         reference_name="different samples",
         text="The loss pulls views of one sample together and pushes samples apart; the wider this gap, the more "
@@ -97,6 +99,7 @@ def check_duplicates(evidence: Evidence) -> Finding | None:
         title=f"{count:,} of {embedding.num_samples:,} samples are exact copies of others",
         measured=embedding.duplicates,
         **embedding.interval("duplicates"),
+        better="lower",
         reference=0.0,
         reference_name="no copies",
         text="Their features are the same to the last bit. In training, a copy counts as a negative of its twin; in an "
@@ -112,18 +115,19 @@ def check_duplicates(evidence: Evidence) -> Finding | None:
 def check_shortcut(evidence: Evidence) -> Finding | None:
     """Can the task be solved by colours alone, and is it?"""
     shortcut = evidence.shortcut
-    if shortcut is None or shortcut.overlap is None or shortcut.explained is None:
+    if shortcut is None or shortcut.overlap is None or shortcut.followed is None:
         return None
-    if shortcut.overlap < COLOURS_TELL or shortcut.explained < COLOURS_EXPLAIN:
+    if shortcut.overlap < COLOURS_TELL or shortcut.followed < COLOURS_FOLLOWED:
         return None
     return Finding(
         name="shortcut",
         level="warning",
-        title="The views share their colours, and the embedding follows them: they explain "
-        f"{shortcut.explained:.0%} of its variance",
-        measured=shortcut.explained,
-        reference=COLOURS_EXPLAIN,
-        reference_name="half of the variance",
+        title="The views share their colours, and the embedding follows them: for "
+        f"{shortcut.followed:.0%} of the pictures the closest other one is close in colours, too",
+        measured=shortcut.followed,
+        better="lower",
+        reference=0.05,
+        reference_name="an embedding that has nothing to do with colours",
         text=f"By the means and deviations of their colours alone, two views of one picture are closer than two "
         f"pictures in {shortcut.overlap:.0%} of {shortcut.num_samples:,} cases. A loss that can be lowered so teaches "
         "colours before anything else.",
@@ -133,7 +137,7 @@ def check_shortcut(evidence: Evidence) -> Finding | None:
             COLOUR_CHANGES,
             otherwise="train on views whose brightness and colours change",
         ),
-        expect="colours explain less of the embedding",
+        expect="fewer pictures have a closest one that is close in colours",
         cannot_tell="whether colours are what your classes differ in, and which other shortcuts there are",
     )
 

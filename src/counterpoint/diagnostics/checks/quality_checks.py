@@ -30,6 +30,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         measured=learned.accuracy,
         low=learned.low,
         high=learned.high,
+        better="higher",
         reference=baseline.accuracy,
         reference_name=baseline.features,
         text=f"On the same {learned.total:,} queries the difference is {100 * gain.value:+.1f} points, 95 % interval "
@@ -63,6 +64,7 @@ def check_classes(evidence: Evidence) -> Finding | None:
         measured=learned.accuracy,
         low=learned.low,
         high=learned.high,
+        better="higher",
         reference=commonest,
         reference_name="naming the commonest class",
         text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries get their class from the "
@@ -93,6 +95,7 @@ def check_projector(evidence: Evidence) -> Finding | None:
         measured=outer.accuracy,
         low=outer.low,
         high=outer.high,
+        better="higher",
         reference=inner.accuracy,
         reference_name="kNN on the representation",
         text=f"On the same {inner.total:,} queries the difference is {100 * lost.value:.1f} points, 95 % interval "
@@ -122,6 +125,7 @@ def check_finite(evidence: Evidence) -> Finding | None:
         level="warning",
         title=f"{len(odd):,} of {total:,} rows hold NaN or infinity and were left out",
         measured=len(odd),
+        better="lower",
         reference=0.0,
         reference_name="none",
         text=f"They are {', '.join(odd[:MOST_NAMED])}{more}. All figures are of the other rows.",
@@ -145,6 +149,7 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         if is_refused
         else f"{embedding.num_samples} samples in {embedding.num_dims} dimensions are little to judge by",
         measured=embedding.num_samples,
+        better="higher",
         reference=FEWEST_SAMPLES if is_refused else max(FEW_SAMPLES, embedding.num_dims),
         reference_name="at least 20" if is_refused else "as many as dimensions, and at least 200",
         text="Ranks and spectra of few samples are bounded by their number; the reference values account for it, "

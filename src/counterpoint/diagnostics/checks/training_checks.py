@@ -22,6 +22,7 @@ def check_moved(evidence: Evidence) -> Finding | None:
         if moved
         else "The encoder is untrained: its weights are random",
         measured=moved,
+        better="higher",
         reference=HARDLY_MOVED,
         reference_name="a thousandth of their length",
         text="Whatever else was found is about the encoder that training began with. Usual trainings move weights "
@@ -50,6 +51,7 @@ def check_loss(evidence: Evidence) -> Finding | None:
         if not is_at_chance
         else f"The loss, {evidence.loss:.2f}, is at chance ({evidence.chance:.2f})",
         measured=evidence.loss,
+        better="lower",
         reference=evidence.chance,
         reference_name="chance",
         text="At chance the encoder cannot tell the other view of a sample from other samples. The floor is what "

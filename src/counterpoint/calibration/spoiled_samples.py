@@ -1,0 +1,97 @@
+"""Samples with a fault: copies, near copies, tints, labels that say something else."""
+
+# N samples, H, W pixels, 3 channels
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pictures = NDArray[np.uint8]
+Classes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Pictures (n, h, w, 3) and their classes."""
+
+    pictures: Pictures
+    classes: Classes
+
+    def at(self, places: NDArray[np.int64]) -> "Sample":
+        """Those at some places."""
+        return Sample(self.pictures[places], self.classes[places])
+
+
+Spoil = Callable[[Sample, np.random.Generator], Sample]
+
+
+def copied(share: float) -> Spoil:
+    """Some samples are exact copies of others; their number stays."""
+
+    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
+        num = len(sample.classes)
+        kept = draws.permutation(num)[: max(round(num * (1 - share)), 1)]
+        return sample.at(np.concatenate([kept, draws.choice(kept, num - len(kept))]))
+
+    return spoil
+
+
+def nearly_copied(times: int, noise: int, shift: int = 0) -> Spoil:
+    """Each sample occurs several times, apart by a little noise and a shift by pixels; the number of samples stays."""
+
+    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
+        num = len(sample.classes)
+        found = sample.at(np.resize(draws.permutation(num)[: max(num // times, 1)], num))
+        moved = np.stack([np.roll(each, draws.integers(-shift, shift + 1, 2), (0, 1)) for each in found.pictures])
+        noisy = moved.astype(np.int64) + draws.integers(-noise, noise + 1, moved.shape)
+        return Sample(noisy.clip(0, 255).astype(np.uint8), found.classes)
+
+    return spoil
+
+
+def tinted(strength: float) -> Spoil:
+    """Each picture has a tint of its own, which its views share."""
+
+    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
+        tint = draws.uniform(0, 255, (len(sample.classes), 1, 1, 3))
+        mixed = (1 - strength) * sample.pictures + strength * tint
+        return Sample(mixed.round().astype(np.uint8), sample.classes)
+
+    return spoil
+
+
+def shaded(least: float) -> Spoil:
+    """Each picture has a brightness and a contrast of its own."""
+
+    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
+        contrast = draws.uniform(least, 1, (len(sample.classes), 1, 1, 1))
+        light = draws.uniform(0, 1, contrast.shape) * 255 * (1 - contrast)
+        return Sample((sample.pictures * contrast + light).clip(0, 255).astype(np.uint8), sample.classes)
+
+    return spoil
+
+
+def labelled_by_tint(num_classes: int, strength: float) -> Spoil:
+    """Classes are groups by a tint that is laid over each picture, which views change."""
+    hues = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [0, 255, 255], [255, 0, 255]])
+
+    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
+        classes = draws.integers(0, num_classes, len(sample.classes))
+        mixed = (1 - strength) * sample.pictures + strength * hues[classes][:, None, None, :]
+        return Sample(mixed.round().astype(np.uint8), classes)
+
+    return spoil
+
+
+def with_classes(counts: tuple[int, ...]) -> Spoil:
+    """Classes of given sizes: the most frequent ones of the samples, merged by number where each is too small."""
+
+    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
+        merged = sample.classes % len(counts)
+        chosen = [draws.permutation(np.flatnonzero(merged == label))[:size] for label, size in enumerate(counts)]
+        places = draws.permutation(np.concatenate(chosen))
+        return Sample(sample.pictures[places], merged[places])
+
+    return spoil

@@ -1,0 +1,73 @@
+"""diagnose --fix: the config of the first finding that a setting can change, trained as it stands."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import counterpoint as cp
+from counterpoint.cli.main import main
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.validation import read_yaml_mapping
+from counterpoint.diagnostics.finding import Finding
+from counterpoint.diagnostics.findings import Findings
+from counterpoint.runs.fixing import fix_of, write_fix
+
+LABELS = np.arange(120) % 3
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
+    data = np.random.default_rng(0).normal(size=(120, 6)).astype(np.float32)
+    out = tmp_path_factory.mktemp("fix") / "run"
+    return cp.train(
+        data, labels=LABELS, out=str(out), epochs=1, batch_size=32, optim={"learning_rate": 1e-9}, quiet=True
+    )
+
+
+def test_the_first_finding_with_a_change_is_fixed_and_the_rest_stays(run: cp.Run, tmp_path: Path) -> None:
+    findings = Findings(
+        findings=(
+            Finding(name="a", level="severe", remedy="look"),
+            Finding(name="b", level="warning", changes={"temperature": 0.5, "optim.learning_rate": "auto"}, expect="x"),
+            Finding(name="c", level="note", changes={"epochs": 9}),
+        )
+    )
+    fix = fix_of(run.folder, findings)
+    write_fix(fix, tmp_path / "new.yaml")
+    asked = read_yaml_mapping(tmp_path / "new.yaml")
+    assert asked == {"epochs": 1, "batch_size": 32, "optim": {"learning_rate": "auto"}, "temperature": 0.5}
+    text = fix.text(tmp_path / "new.yaml")
+    assert "optim.learning_rate: 1e-09 -> auto" in text
+    assert "expect: x" in text
+    assert "array" in text
+    with pytest.raises(RunError, match=r"exists; replace it with --overwrite, or choose another --fix"):
+        write_fix(fix, tmp_path / "new.yaml")
+    with pytest.raises(UsageError, match=r"--fix must end in \.yaml"):
+        write_fix(fix, tmp_path / "new.txt")
+
+
+def test_what_nothing_changes_is_said_with_its_advice(run: cp.Run) -> None:
+    with pytest.raises(UsageError, match=r"no setting of this run changes what was found; for a try: look"):
+        fix_of(run.folder, Findings(findings=(Finding(name="a", level="severe", remedy="look"),)))
+    with pytest.raises(UsageError, match="Nothing wrong was found"):
+        fix_of(run.folder, Findings(findings=(Finding(name="a", level="good", changes={"epochs": 2}),)))
+
+
+def test_a_run_that_learned_nothing_is_trained_by_its_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cold, config = tmp_path / "cold", tmp_path / "cold-fixed.yaml"
+    small = ["--epochs", "1", "--encoder", "convnet", "--batch-size", "256", "-q"]
+    assert main(["train", "--data", "digits", *small, "--optim.learning-rate", "1e-9", "--out", str(cold)]) == 0
+    assert main(["diagnose", str(cold), "--fix", "-q"]) == 0
+    printed = capsys.readouterr()
+    assert "untrained" in printed.err
+    assert "optim.learning_rate: 1e-09 -> auto" in printed.err
+    assert main(["train", "--config", str(config), "--out", str(tmp_path / "warm"), "-q"]) == 0
+    names = [each.name for each in cp.diagnose(tmp_path / "warm", quiet=True).findings if each.level == "severe"]
+    assert "untrained" not in names
+
+
+def test_features_have_no_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "z.npy", np.random.default_rng(0).normal(size=(50, 4)))
+    assert main(["diagnose", str(tmp_path / "z.npy"), "--fix"]) == 2
+    assert "--fix goes with a run" in capsys.readouterr().err
