@@ -6,8 +6,10 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from counterpoint import train
 from counterpoint.cli import geometry_answer
 from counterpoint.cli.main import main
 from runs.folder_snapshot import snapshot
@@ -379,3 +381,63 @@ def test_a_rank_is_bounded_only_where_the_loss_bounds_it(capsys: pytest.CaptureF
     for flags in (["--loss", "spectral"], ["--nonnegative"]):
         assert main([*PAPER, *flags]) == 0
         assert "rank         3\n" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A labelled run on vectors of three classes in unequal numbers."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), [60, 20, 20])
+    x = (generator.normal(size=(3, 8))[labels] * 3 + generator.normal(size=(100, 8))).astype(np.float32)
+    np.savez(folder.parent / "data.npz", x=x, y=labels)
+    train(str(folder.parent / "data.npz"), epochs=2, batch_size=16, out=str(folder), quiet=True)
+    return folder
+
+
+def test_a_run_is_measured_beside_the_optimum_of_its_loss(
+    run_folder: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["geometry", "--run", str(run_folder), "-q"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 100
+    for words in ("loss InfoNCE; negatives 15, of any class", "lower bound  ", "status       optimal", "(rare)"):
+        assert words in said
+    page = (folder / "geometry.html").read_text()
+    assert page.index("Cosines of class means, measured") < page.index("The same at the optimum")
+    assert "duality gap" in page
+
+
+def test_a_run_as_json_asks_the_question_that_its_shares_ask(
+    run_folder: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = told(capsys, "--run", str(run_folder), "-q")
+    assert list(folder.iterdir()) == []
+    counts = [str(row["count"]) for row in found["rows"]]
+    assert len(counts) == 3
+    options = ["--loss", "infonce", "--temperature", "0.2", "--loss-options", "{epsilon: 0.5}", "--negatives", "15"]
+    expected = told(capsys, *counts, "--normalize", *options)
+    assert np.array(found["optimum"]["optimum"]) == pytest.approx(np.array(expected["gram"]), abs=1e-5)
+    assert found["certificate"]["is_certified"]
+    assert found["certificate"]["lower_bound"] <= found["certificate"]["risk"]
+    assert found["optimum"]["low"] <= found["optimum"]["distance"] <= found["optimum"]["high"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["0.5", "0.5", "--run", "{run}"], "one of them only"),
+        (["--run", "{run}", "--loss", "infonce"], "--loss has no effect here: the run has its own"),
+        (["--run", "{run}", "--dimension", "3"], "--dimension has no effect here"),
+        (["0.5", "0.5", "--labels", "y.npy"], "--labels has no effect here: it goes with --run"),
+        (["--run", "nowhere"], "nowhere"),
+        (["--run", "{run}", "--checkpoint", "9999"], "checkpoint 9999 is not kept"),
+    ],
+)
+def test_flags_that_a_run_answers_itself_are_refused(
+    words: list[str], complaint: str, run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["geometry", *(word.format(run=run_folder) for word in words), "-q"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert complaint in said.err

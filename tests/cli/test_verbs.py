@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,11 @@ def test_diagnose_a_run_or_features(run: cp.Run, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out
     assert run.folder.findings.exists()
     assert run.folder.arrays.exists()
+    assert main(["diagnose", "run", "-q", "--pairs"]) == 0
+    assert re.search(r"pairs: an anchor weighs .* negatives .*\n  temperature  weighs", capsys.readouterr().out)
     np.save("features.npy", rng.normal(size=(50, 8)))
+    assert main(["diagnose", "features.npy", "-q", "--pairs"]) == 0
+    assert "pairs: not looked at" in capsys.readouterr().out
     np.save("labels.npy", np.arange(50) % 2)
     assert main(["diagnose", "features.npy", "--labels", "labels.npy", "--views", "features.npy", "--json"]) == 0
     values = json.loads(capsys.readouterr().out)

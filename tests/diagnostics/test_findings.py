@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -10,11 +11,13 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.run_records import ClassShare, EvaluationRow, read_record
+from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
     UNTRAINED,
     Evidence,
+    HeldOutRecord,
     Lever,
     Measurements,
     Sharpness,
@@ -29,6 +32,7 @@ from counterpoint.diagnostics.findings import (
     judged_anew,
 )
 from counterpoint.diagnostics.measure import measure_place
+from counterpoint.diagnostics.pair_look import PairLook
 from counterpoint.report import run_record
 from counterpoint.report.markup import MAX_CHARACTERS
 from hit_rows import hit_row
@@ -100,6 +104,24 @@ def embedding(**changes: Any) -> Evidence:
     return evidence(places={EMBEDDING: healthy(**changes)})
 
 
+def weighed(**changes: Any) -> Evidence:
+    """Evidence with a look at pairs, of a good run but for what a test changes."""
+    good: dict[str, Any] = {
+        "loss": "InfoNCE",
+        "temperature": 0.2,
+        "run_batch": 256,
+        "batch_size": 256,
+        "num_batches": 7,
+        "num_negatives": 510,
+        "effective_negatives": 154.0,
+        "hardest_share": 0.25,
+        "copy_share": 0.02,
+        "copy_mass": 0.001,
+        "copy_chance": 0.0001,
+    }
+    return evidence(pairs=PairLook(**{**good, **changes}))
+
+
 def levels(given: Evidence) -> dict[str, Level]:
     return {finding.name: finding.level for finding in find(given)}
 
@@ -114,8 +136,22 @@ def accuracy(value: float) -> EvaluationRow:
 HIDING = (accuracy(0.90), hit_row("embedding", range(100, 400), 1000), PIXELS)
 SILENT = {  # these say nothing where all is well
     "untrained", "unrelated-views", "duplicates", "offset", "uneven-spectrum", "cluster-collapse", "dead-dimensions",
-    "little-evidence", "shortcut", "non-uniformity", "not-finite", "projector-hides",
+    "few-negatives", "temperature-low", "temperature-high", "false-negatives",
+    "little-evidence", "duplicate-dimensions", "minority-collapse", "held-out", "leakage", "shortcut",
+    "non-uniformity", "not-finite", "projector-hides",
 }  # fmt: skip
+
+
+def rare(**changes: Any) -> ClassRecord:
+    """Three classes, the two rare ones with one mean."""
+    rows = tuple(ClassRow(name=name, count=n, is_rare=n < 50) for name, n in (("a", 90), ("b", 5), ("c", 5)))
+    return ClassRecord(**{"rows": rows, "rare_cosine": 0.97, "low": 0.9, "high": 1.0, **changes})
+
+
+def leaked(count: int) -> HeldOutRecord:
+    return HeldOutRecord(num_held_out=100, num_copies=count, num_either=count, copies_low=0.01, copies_high=0.3)
+
+
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
     ("untrained", evidence(weight_change=0.0, levers=frozenset()), "warning", "its weights are random"),
@@ -149,6 +185,29 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("gain", evidence(votes=votes(accuracy(0.79))), "note", "not measurably better"),
     ("dead-dimensions", embedding(dead_dims=3), "note", "3 of 64"),
     ("dead-dimensions", embedding(dead_dims=40), "warning", "40 of 64"),
+    ("duplicate-dimensions", embedding(duplicate_dims=3), "note", "3 of 64 embedding dimensions repeat"),
+    ("duplicate-dimensions", embedding(duplicate_dims=32), "warning", "32 of 64 embedding dimensions repeat"),
+    ("minority-collapse", evidence(classes=rare()), "warning", "b, c; the cosine between their means is 0.97, -0.50"),
+    (
+        "minority-collapse",
+        evidence(classes=rare(optimum=OptimumRecord(rare_cosine=-0.2))),
+        "warning",
+        "-0.20 at the optimum of this loss",
+    ),
+    (
+        "minority-collapse",
+        evidence(classes=rare(frequent_cosine=-0.1, optimum=OptimumRecord(rare_cosine=1.0))),
+        "warning",
+        "-0.10 between frequent classes",
+    ),
+    ("held-out", evidence(held_out=HeldOutRecord(gap=0.3, low=0.2, high=0.4)), "warning", "by 0.30 in cosine"),
+    ("leakage", evidence(held_out=leaked(3)), "note", "3 of 100 held-out samples"),
+    ("leakage", evidence(held_out=leaked(20)), "warning", "20 of 100 held-out samples"),
+    ("temperature-low", weighed(temperature=0.005, effective_negatives=12.2), "warning", "looks at 12.2 of 510"),
+    ("temperature-high", weighed(temperature=10.0, effective_negatives=508.9), "warning", "all negatives weigh alike"),
+    ("few-negatives", weighed(num_negatives=6, run_batch=4, effective_negatives=3.1), "warning", "6 negatives only"),
+    ("false-negatives", weighed(copy_share=1.0, copy_mass=0.14), "warning", "14% of the push goes against near-copies"),
+    ("false-negatives", weighed(copy_share=1.0, copy_mass=0.023), "note", "2% of the push goes against near-copies"),
     ("little-evidence", embedding(num_samples=50), "note", "50 samples in 64 dimensions"),
     ("little-evidence", embedding(num_samples=400, num_dims=512), "note", "400 samples in 512 dimensions"),
 ]
@@ -212,6 +271,48 @@ def test_a_fault_leaves_unrelated_checks_alone(fault: tuple[str, Evidence, Level
 )
 def test_nothing_is_said_about_what_is_not_known(name: str, unknown: Evidence) -> None:
     assert name not in levels(unknown)
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        weighed(),
+        weighed(why="this loss weighs no pairs", effective_negatives=None, num_negatives=None, temperature=None),
+        weighed(temperature=None, effective_negatives=2.0),
+        weighed(temperature=0.5, effective_negatives=509.0),  # uniform for another reason than the temperature
+        weighed(num_negatives=16, effective_negatives=1.0),
+        weighed(copy_share=0.2, copy_mass=0.2),
+        weighed(copy_share=1.0, copy_mass=0.002),
+    ],
+)
+def test_attention_without_a_fault_is_not_spoken_of(silent: Evidence) -> None:
+    assert set(levels(silent)) == set(CATALOGUE) - SILENT
+
+
+def test_where_all_samples_coincide_no_temperature_is_judged() -> None:
+    uniform = weighed(temperature=10.0, effective_negatives=510.0)
+    assert "temperature-high" in levels(uniform)
+    collapsed = replace(uniform, places={**uniform.places, EMBEDDING: healthy(spread=0.001)})
+    assert "temperature-high" not in levels(collapsed)
+
+
+def test_changes_name_a_setting_only_where_the_run_has_it() -> None:
+    cold = weighed(temperature=0.005, effective_negatives=12.2)
+    (finding,) = (each for each in find(cold) if each.name == "temperature-low")
+    assert "--temperature" in finding.remedy
+    assert finding.confirm
+    assert finding.expect
+    assert finding.cannot_tell
+    (other,) = (each for each in find(replace(cold, levers=frozenset())) if each.name == "temperature-low")
+    assert other.changes == {}
+    known = replace(cold, values={"temperature": 0.005})
+    changed = CATALOGUE["temperature-low"](known)
+    assert changed is not None
+    assert changed.changes == {"temperature": 0.2}
+    few = replace(weighed(num_negatives=6, run_batch=4), values={"batch_size": 4})
+    small = CATALOGUE["few-negatives"](few)
+    assert small is not None
+    assert small.changes == {"batch_size": 256}
 
 
 def test_an_embedding_alone_is_enough() -> None:
@@ -287,7 +388,15 @@ def features(kind: str) -> Tensor:
         ("constant", {"full-collapse": "severe"}),
         ("silent", {"full-collapse": "severe", "dead-dimensions": "warning"}),
         ("offset", {"offset": "warning", "alignment": "warning"}),
-        ("a line", {"dimensional-collapse": "severe", "uneven-spectrum": "warning", "unrelated-views": "severe"}),
+        (
+            "a line",
+            {
+                "dimensional-collapse": "severe",
+                "uneven-spectrum": "warning",
+                "unrelated-views": "severe",
+                "duplicate-dimensions": "warning",
+            },
+        ),
         ("half dead", {"dimensional-collapse": "severe", "dead-dimensions": "warning"}),
     ],
 )
@@ -395,7 +504,9 @@ def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> 
         settings={"num_samples": 9},
     )
     written = json.loads(json.dumps(findings.to_dict(), allow_nan=False))
-    assert set(written) == {"verdict", "findings", "places", "concepts", "settings", "unjudged"}
+    assert set(written) == {
+        "verdict", "findings", "places", "concepts", "settings", "unjudged", "classes", "held_out", "pairs",
+    }  # fmt: skip
     assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
     assert read_record(Findings, written, "findings.json") == findings
     assert set(written["places"]) == {EMBEDDING, REPRESENTATION, UNTRAINED} == set(run_record.PLACES)

@@ -15,9 +15,10 @@ from torch import Tensor
 from counterpoint.diagnostics.crowding import clump_share
 from counterpoint.diagnostics.measure import CATALOGUE, measure_place
 from counterpoint.diagnostics.spectra import isotropic_rank
+from oracles import class_directions_oracle as directions
 from oracles import class_geometry_oracle as class_oracle
 from oracles import feature_measures as oracle
-from oracles import rank_oracle
+from oracles import pair_oracle, rank_oracle
 from oracles.number_checks import assert_numbers
 
 
@@ -40,6 +41,7 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
     positive = [float(a @ b) for a, b in zip(oracle.unit(first), oracle.unit(second), strict=True)]
     assert_numbers(place.spectrum, spectrum)
     variances = rank_oracle.eigenvalues(oracle.unit(z.numpy()))[:4]  # the fifth is that of the dead dimension
+    counts = pair_oracle.neighbour_counts(z.tolist(), 10)
     expected = {
         "num_samples": 9,
         "num_dims": 5,
@@ -71,6 +73,12 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
         "nc2_angles": class_oracle.nc2_angles(z.numpy(), labels),
         "nc4": class_oracle.nc4(z.numpy(), labels),
         "minority_cosine": None,  # three classes
+        "within_share": directions.within_share(z.numpy(), labels),
+        "rare_cosine": directions.rare_cosine(z.numpy(), labels),
+        "duplicate_dims": directions.duplicate_dims(z.numpy(), fewest=8),
+        "polysemantic_dims": directions.polysemantic_dims(z.numpy(), labels, 1e-5),
+        "hubness": pair_oracle.skewness(counts),
+        "antihubs": sum(count == 0 for count in counts) / 9,
     }
     actual = place.figures.to_dict()
     assert actual.keys() == expected.keys()

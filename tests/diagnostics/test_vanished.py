@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.diagnostics.spectra import covariance_spectrum
-from counterpoint.diagnostics.vanished import Vanished, isotropic_spectrum, vanished_directions
+from counterpoint.diagnostics.vanished import Vanished, isotropic_band, isotropic_spectrum, vanished_directions
 from oracles import feature_measures as oracle
 
 DIMS = 128
@@ -116,3 +116,25 @@ def test_the_null_has_the_quantiles_of_its_law(num_samples: int, num_dims: int) 
 def test_the_null_is_what_isotropic_features_show() -> None:
     drawn = torch.stack([covariance_spectrum(draw(400, 100, seed)) for seed in range(20)]).mean(dim=0)
     torch.testing.assert_close(isotropic_spectrum(400, 100), drawn, rtol=0.03, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    "shape", [(20, 2), (20, 8), (50, 16), (100, 99), (100, 100), (60, 128), (300, 128), (2000, 300)]
+)
+def test_isotropic_features_lie_in_their_band(shape: tuple[int, int]) -> None:
+    low_K, high_K = isotropic_band(*shape)
+    null_K = isotropic_spectrum(*shape)
+    assert low_K.shape == high_K.shape == null_K.shape
+    assert bool((low_K <= null_K).all())
+    assert bool((null_K <= high_K).all())
+    shares = []
+    for seed in range(20):
+        z_ND = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        lambda_K = torch.linalg.svdvals(z_ND - z_ND.mean(dim=0))[: len(null_K)].square() / (shape[0] - 1)
+        lambda_K *= null_K.mean() / lambda_K.mean()
+        shares.append(float(((lambda_K >= low_K) & (lambda_K <= high_K)).double().mean()))
+    assert sum(shares) / len(shares) >= 0.95
+    # Narrow enough to tell: features whose variances differ by two decades leave it.
+    if shape[0] >= 50:
+        uneven_K = null_K * torch.logspace(1, -1, len(null_K), dtype=torch.float64)
+        assert float(((uneven_K >= low_K) & (uneven_K <= high_K)).double().mean()) < 0.5

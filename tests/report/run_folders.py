@@ -155,7 +155,32 @@ def diagnosis(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]
     verdict = {"level": "warning", "sentence": "With a warning: No clear gain over raw pixels."}
     return {
         "verdict": verdict, "findings": findings(embedding), "places": measured,
-        "concepts": concepts(samples, places["embedding"]), "settings": settings,
+        "concepts": concepts(samples, places["embedding"]), "settings": settings, "layers": layers(samples, places),
+    }  # fmt: skip
+
+
+def layers(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
+    """A wide layer before the representation and the embedding, which loses half of it; the same at two steps."""
+    found = [
+        {
+            "name": name, "kind": kind, "num_dims": vectors.shape[1], "is_pooled": kind == "ReLU",
+            "resolved": vectors.shape[1], "vanished": vanished, "effective_rank": vectors.shape[1] - vanished - 0.5,
+            "null_rank": float(vectors.shape[1]), "largest": 1.5, "median": 0.5, "least": 1e-3, "floor": 1e-13,
+        }
+        for name, kind, vectors, vanished in (
+            ("0", "ReLU", places["representation"], 0),
+            ("representation", "Linear", places["representation"], 0),
+            ("embedding", "output map", places["embedding"], places["embedding"].shape[1] // 2),
+        )
+    ]  # fmt: skip
+    joint = {
+        "below": "0", "above": "2", "width": 4, "live_below": 2, "live_above": 2, "overlap": 0.9, "chance": 0.5,
+        "gain": 1.5, "most": 2.0, "least_cosine": 0.8,
+    }  # fmt: skip
+    course = [{"step": 5, "layers": found}, {"step": 100, "layers": found}]
+    remarks = ["Left out, as wider than 4,096 dimensions: wide (5,000)."]
+    return {
+        "num_samples": len(samples.names), "layers": found, "joints": [joint], "course": course, "remarks": remarks,
     }  # fmt: skip
 
 
@@ -253,6 +278,13 @@ def concepts(samples: Samples, embedding: np.ndarray) -> list[dict[str, Any]]:
 def arrays(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
     generator = np.random.default_rng(5)
     stored = {f"spectrum/{name}": np.linalg.svd(np.cov(rows.T), compute_uv=False) for name, rows in places.items()}
+    for place, name in enumerate(("representation", "representation", "embedding")):
+        values = stored[f"spectrum/{name}"].copy()
+        if name == "embedding":
+            values[len(values) // 2 :] = 0.0
+        stored[f"layer/{place}"] = values
+        stored[f"band/{place}"] = stored[f"band/{name}"] = values.mean() * np.ones((2, len(values))) * [[0.9], [1.1]]
+    stored["joint/0"] = np.eye(4)
     edges = np.linspace(-1, 1, 81)
     unit = places["embedding"] / np.maximum(np.linalg.norm(places["embedding"], axis=1, keepdims=True), 1e-12)
     positive = np.clip(1 - np.abs(generator.normal(0, 0.16, 2000)), -1, 1)

@@ -323,7 +323,8 @@ def test_report_imports_only_core_numpy_pillow_records_of_theory_and_the_standar
     records = ("reproduction", "geometry.optimal_geometry", "collapse.phase", "collapse.rebalancing")
     theory = [f"counterpoint.theory.{record}" for record in records]
     theory += ["counterpoint.runs.compared"]  # records as well
-    findings = ("counterpoint.diagnostics.evidence", "counterpoint.diagnostics.findings")  # they load without torch
+    # These load without torch.
+    findings = tuple(f"counterpoint.diagnostics.{name}" for name in ("evidence", "findings", "class_record"))
     allowed = ("counterpoint.core.", "counterpoint.report.", "numpy", "PIL", *theory, *findings)
     verbs = {"counterpoint.engine.progress", "counterpoint.evaluation.protocol", "counterpoint.runs.inspection"}
     package = Path(page_module.__file__).parent

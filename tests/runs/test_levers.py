@@ -14,10 +14,20 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, leaf_fields, nest
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Measurements, Shortcut
+from counterpoint.diagnostics.class_record import ClassRecord, ClassRow
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    REPRESENTATION,
+    UNTRAINED,
+    Evidence,
+    HeldOutRecord,
+    Measurements,
+    Shortcut,
+)
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import find
+from counterpoint.diagnostics.pair_look import PairLook
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.assembly import Assembled, assemble
@@ -29,8 +39,13 @@ from hit_rows import hit_row
 CPU = Placement("cpu", "fp32", {"engine.device": "test", "engine.precision": "test"})
 NUM_SAMPLES = 48
 # A value other than the default for each setting that a remedy names without one.
-VALUES = {"temperature": 0.03, "projector.features": 12, "optim.learning_rate": 0.0123, "epochs": 7}
-LAST_EPOCH = {"optim.learning_rate", "epochs"}  # of the training as a whole: they act on no single step
+VALUES = {"temperature": 0.03, "projector.features": 12, "optim.learning_rate": 0.0123, "epochs": 7, "batch_size": 16}
+LAST_EPOCH = {
+    "optim.learning_rate",
+    "epochs",
+    "batch_size",
+    "source.sampling",
+}  # of the training as a whole
 FIGURES = {
     "effective_rank": 1.0,
     "rank_ceiling": 30.0,
@@ -45,8 +60,17 @@ FIGURES = {
     "clumps": 1.0,
     "vanished": 20,
     "resolved": 30,
+    "duplicate_dims": 30,
 }
+RARE = tuple(ClassRow(name=name, count=count, is_rare=count < 50) for name, count in (("a", 90), ("b", 5), ("c", 5)))
+CLASSES = ClassRecord(rows=RARE, rare_cosine=0.99, low=0.95, high=1.0)
+HELD_OUT = HeldOutRecord(gap=0.4, low=0.3, high=0.5, num_held_out=100, num_copies=20, num_either=20)
 ILL = Measurements.model_validate({"num_samples": 40, "num_dims": 64, **FIGURES})
+LOOKS = (
+    PairLook(temperature=0.01, num_negatives=100, effective_negatives=2.0, copy_share=1.0, copy_mass=0.5),
+    PairLook(temperature=9.0, num_negatives=100, effective_negatives=100.0),
+    PairLook(num_negatives=4, effective_negatives=2.0),
+)
 COINCIDENT = ILL.model_copy(update={"spread": 0.001})
 
 
@@ -63,13 +87,15 @@ def everything_wrong(settings: TrainSettings) -> list[Finding]:
         "floor": 1.0,
         "weight_change": 1e-9,
         "not_finite": ("1",),
+        "classes": CLASSES,
+        "held_out": HELD_OUT,
         "shortcut": Shortcut(overlap=1.0, followed=1.0),
     }
     findings: list[Finding] = []
-    for place, views in ((ILL, 0.5), (ILL, 1.0), (COINCIDENT, 0.5)):
+    for place, views, look in zip((ILL, ILL, ILL, COINCIDENT), (0.5, 1.0, 0.5, 0.5), (*LOOKS, None), strict=True):
         own = place.model_copy(update={"overlap": views, "effective_rank": 1.5})
         places = {EMBEDDING: own, REPRESENTATION: own, UNTRAINED: untrained}
-        findings += find(Evidence(places, votes=(worse, better, hidden), levers=levers, **known))
+        findings += find(Evidence(places, votes=(worse, better, hidden), levers=levers, pairs=look, **known))
     return findings
 
 

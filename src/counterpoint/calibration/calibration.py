@@ -1,5 +1,6 @@
 """All trainings of a calibration, side by side and resumable, and the table of what was found for which fault."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -148,6 +149,8 @@ def calibrate(
     missing = [key for key in wanted if key not in known]
     plan = Plan(asked.kind, sample, NUM_SAMPLES, {**TRAININGS[asked.kind], "source.holdout": HELD_OUT})
     with reporter.bar(f"{asked.kind} set", len(missing)) as advance, record.open("a", encoding="utf-8") as stream:
+        if record.stat().st_size and not record.read_bytes().endswith(b"\n"):
+            stream.write("\n")  # behind a line that was cut off
         for case in _cases(plan, missing, asked):
             stream.write(json.dumps(case.model_dump(mode="json")) + "\n")
             stream.flush()
@@ -157,10 +160,10 @@ def calibrate(
 
 
 def read_cases(record: Path) -> Iterator[Case]:
-    """Trainings of a record; a last line that was not finished is left out."""
+    """Trainings of a record; a line that was not finished is left out."""
     for line in record.read_text(encoding="utf-8").splitlines() if record.exists() else ():
-        if line.endswith("}"):
-            yield Case.model_validate_json(line)
+        with contextlib.suppress(json.JSONDecodeError):
+            yield Case.model_validate(json.loads(line))
 
 
 def _cases(plan: Plan, keys: Sequence[tuple[str, int]], asked: CalibrationSettings) -> Iterable[Case]:

@@ -245,7 +245,7 @@ def answer_geometry(flags: argparse.Namespace) -> int:
         raise UsageError(f"--threshold needs {MIN_CLASSES} or more shares, got {len(asked.shares_C)}")
     target = None if flags.json and flags.out is None else Path(flags.out or DRAWING)
     if target is not None:
-        _check_drawing(target)
+        check_drawing(target)
     found = optimal_geometry(
         asked.shares_C,
         loss=asked.loss,
@@ -348,7 +348,7 @@ def _phases(flags: argparse.Namespace, asked: Question) -> PhaseDiagram:
     )
 
 
-def _check_drawing(target: Path) -> None:
+def check_drawing(target: Path) -> None:
     """Refuse a place for the drawing before the solver starts."""
     check_theory_target(target)
     if not target.parent.is_dir():

@@ -121,6 +121,12 @@ class LookSettings(PartSettings):
     cache: bool = Field(default=True, description="keep features in the cache, and take them from there")
 
 
+class DiagnosisSettings(LookSettings):
+    """The same of ``diagnose``, and what it looks at beyond representation and embedding."""
+
+    layers: bool = Field(default=False, description="measure every layer of backbone and projector, too")
+
+
 class ViewSettings(Settings):
     """How two views of one sample are drawn; a field left at auto comes from the preset."""
 

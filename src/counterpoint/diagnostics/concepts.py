@@ -103,14 +103,20 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     share_D, class_D = (counts_DC / total_D[:, None]).max(dim=1)
     is_live = total_D > 0
     base_rate_C = one_hot_NC.sum(dim=0) / max(len(one_hot_NC), 1)
-    chance_D = _chance_of_at_least(counts_DC.gather(1, class_D[:, None])[:, 0], total_D, base_rate_C[class_D])
+    chance_D = chance_of_at_least(counts_DC.gather(1, class_D[:, None])[:, 0], total_D, base_rate_C[class_D])
     # Bonferroni: each of the live dimensions could have been named after each of the classes.
     is_named_D = is_live & (chance_D * max(int(is_live.sum()), 1) * len(base_rate_C) < NAMING_LEVEL)
     return Purity(torch.where(is_live, share_D, float("nan")), torch.where(is_live, class_D, -1), is_named_D)
 
 
-def _chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Tensor:
-    """Chance of so many samples of a class, or more, among ``total_D`` that are drawn at its rate in all samples."""
+def chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Tensor:
+    """Chance of so many samples of a class, or more, among ``total_D`` that are drawn at its rate in all samples.
+
+    Of any shapes that broadcast, float64.
+
+    >>> chance_of_at_least(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 2.0]), torch.tensor([0.5, 0.5])).tolist()
+    [0.25, 1.0]
+    """
     # P(X >= x) of a binomial is the regularised incomplete beta function I_p(x, n - x + 1).
     chance_D = torch.from_numpy(betainc(counts_D.numpy(), (total_D - counts_D + 1).numpy(), rate_D.numpy()))
     return torch.where(counts_D > 0, chance_D, 1.0)

@@ -8,13 +8,16 @@ from pydantic import ConfigDict, Field
 
 from counterpoint.core.errors import nearest
 from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record
+from counterpoint.diagnostics.class_record import ClassRecord
+from counterpoint.diagnostics.pair_look import PairLook
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
     "learning rate", "temperature", "views", "colour", "preview", "epochs", "batch", "representation", "projector",
-    "narrow", "features", "loss options", "relu-gelu", "directclr",
+    "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling",
 ]  # fmt: skip
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
+TRAINING, HELD_OUT = "training", "held out"  # parts of a run's samples
 
 
 class Measurements(Record):
@@ -101,6 +104,34 @@ class Sharpness(Record):
         return 2 * (1 + self.momentum)
 
 
+class HeldOutRecord(Record):
+    """Training samples beside those that were held out of training.
+
+    Attributes:
+        parts: figures of the embedding of as many samples of either part, evenly spaced: ``TRAINING`` and ``HELD_OUT``.
+        gap: mean cosine of two views of a sample, of training samples less that of held-out ones; None without views.
+        low: lower end of its 95 % interval (Welch).
+        high: upper end.
+        num_held_out: samples that were held out.
+        num_copies: of these, samples whose content is that of a training sample, by its hash.
+        num_same_features: samples whose representation equals that of a training sample to the last bit.
+        copies_low: lower end of the 95 % interval (Wilson) of the share of samples that are either.
+        copies_high: upper end.
+        num_either: samples that are either.
+    """
+
+    parts: Mapping[str, Measurements] = Field(default_factory=dict)
+    gap: Figure = None
+    low: Figure = None
+    high: Figure = None
+    num_held_out: Figure = None
+    num_copies: Figure = None
+    num_same_features: Figure = None
+    num_either: Figure = None
+    copies_low: Figure = None
+    copies_high: Figure = None
+
+
 @dataclass(frozen=True)
 class Evidence:
     """All that findings may draw on; None where it is not known.
@@ -119,8 +150,11 @@ class Evidence:
         not_finite: names of the samples that were left out, as their features hold NaN or infinity.
         shortcut: what colours alone tell of which views belong together.
         sharpness: curvature against learning rate, where a spectrum was taken and the limit is known (SGD).
+        pairs: whom the loss looks at, and which samples lie too near.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
         values: of the run's settings, by path, with every ``auto`` filled in.
+        classes: how the classes of the embedding lie; None without labels.
+        held_out: training samples beside held-out ones; None but for a run's own samples.
     """
 
     places: Mapping[str, Measurements]
@@ -134,8 +168,11 @@ class Evidence:
     not_finite: tuple[str, ...] = ()
     shortcut: Shortcut | None = None
     sharpness: Sharpness | None = None
+    pairs: PairLook | None = None
     levers: frozenset[Lever] = frozenset()
     values: Mapping[str, Any] = field(default_factory=dict)
+    classes: ClassRecord | None = None
+    held_out: HeldOutRecord | None = None
 
     @property
     def learned(self) -> EvaluationRow | None:

@@ -7,37 +7,50 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
+from counterpoint.diagnostics.checks.attention_checks import CATALOGUE as ATTENTION
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
 from counterpoint.diagnostics.checks.curvature_checks import CATALOGUE as CURVATURE
+from counterpoint.diagnostics.checks.feature_checks import CATALOGUE as FEATURES
 from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
 from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, check_evidence, is_refusal
 from counterpoint.diagnostics.checks.training_checks import CATALOGUE as TRAINING
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements
+from counterpoint.diagnostics.class_record import ClassRecord
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Measurements
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
+from counterpoint.diagnostics.layer_record import LayersRecord
+from counterpoint.diagnostics.pair_look import PairLook
 
 MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-CHECKS: Mapping[str, Check] = {**TRAINING, **CURVATURE, **COLLAPSE, **PAIRS, **QUALITY}
+CHECKS: Mapping[str, Check] = {**TRAINING, **CURVATURE, **COLLAPSE, **PAIRS, **ATTENTION, **FEATURES, **QUALITY}
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
 ORDER = (
     "not-finite",
     "duplicates",
+    "false-negatives",
+    "leakage",
     "untrained",
     "full-collapse",
+    "few-negatives",
+    "temperature-low",
+    "temperature-high",
     "projector-hides",
     "shortcut",
     "dimensional-collapse",
     "cluster-collapse",
+    "minority-collapse",
     "unrelated-views",
     "loss-at-chance",
     "sharpness",
     "non-uniformity",
     "offset",
     "representation-rank",
+    "held-out",
     "dead-dimensions",
+    "duplicate-dimensions",
     "alignment",
     "gain",
     "classes",
@@ -80,6 +93,10 @@ class Findings(Record):
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
         unjudged: what could not be judged, and why (see ``Evidence.unjudged``).
+        classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
+        held_out: training samples beside held-out ones; None but for a run's own samples.
+        layers: every layer of the encoder, where they were asked for.
+        pairs: whom the loss looks at, and which samples lie too near.
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -87,6 +104,10 @@ class Findings(Record):
     concepts: Annotated[tuple[DescribedConcept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
     unjudged: Annotated[tuple[Text, ...], Listed] = ()
+    classes: ClassRecord | None = None
+    held_out: HeldOutRecord | None = None
+    layers: LayersRecord | None = None
+    pairs: PairLook | None = None
 
     @property
     def level(self) -> Level:
@@ -115,6 +136,10 @@ class Findings(Record):
             "concepts": [concept.written() for concept in self.concepts],
             "settings": dict(self.settings),
             "unjudged": list(self.unjudged),
+            "classes": None if self.classes is None else self.classes.model_dump(),
+            "held_out": None if self.held_out is None else self.held_out.model_dump(),
+            **({"layers": self.layers.written()} if self.layers else {}),
+            "pairs": None if self.pairs is None else self.pairs.model_dump(mode="json"),
         }
 
     def __str__(self) -> str:
@@ -123,6 +148,8 @@ class Findings(Record):
             lines.append(f"  {finding.level:<8} {finding.title}")
             details = finding.details if finding.level != "good" else []
             lines += [fill(line, WIDTH, initial_indent=INDENT, subsequent_indent=HANGING) for line in details]
+        if self.layers is not None:
+            lines += ["", str(self.layers)]
         return "\n".join(lines)
 
 

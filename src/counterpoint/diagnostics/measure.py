@@ -3,7 +3,7 @@
 # N samples, D features, K = min(N, D) singular values
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometr
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.figure_intervals import figure_intervals
+from counterpoint.diagnostics.hubness import neighbour_counts
 from counterpoint.diagnostics.rank_measures import singular_values
 from counterpoint.diagnostics.spectra import covariance_spectrum
 from counterpoint.diagnostics.vanished import Vanished, vanished_directions
@@ -38,6 +39,7 @@ class Subject:
         cosines: of the views, and of different samples among them.
         vanished: directions that carry nothing.
         classes: class means and samples around them; None without labels.
+        neighbours_N: how often each of some samples is among the nearest of others.
     """
 
     z_ND: Tensor
@@ -49,6 +51,7 @@ class Subject:
     cosines: CosineHistogram | None
     vanished: Vanished
     classes: ClassGeometry | None
+    neighbours_N: Tensor
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ def measure_place(
     views: tuple[Tensor, Tensor] | None = None,
     labels: Tensor | None = None,
     threshold: float = SPARSITY_THRESHOLD,
+    only: Collection[str] = CATALOGUE,
 ) -> Place:
     """Measure features, scaled to unit length first (losses see directions only).
 
@@ -74,6 +78,7 @@ def measure_place(
         views: features of two views of some samples, for alignment.
         labels: class numbers, -1 where a sample has none, for class consistency and class means.
         threshold: above which a feature is active.
+        only: names of the metrics that are measured; all by default.
     """
     unit_ND = unit_rows(z_ND.double())
     arrays: list[Callable[[], Any]] = [
@@ -81,14 +86,16 @@ def measure_place(
         lambda: singular_values(unit_ND),
         lambda: cosine_histogram(*views) if views is not None else None,
         lambda: class_geometry(z_ND, labels) if labels is not None else None,
+        lambda: neighbour_counts(z_ND),
     ]
     # What several metrics look at is computed once, and before them.
-    spectrum_D, sigma_K, cosines, classes = side_by_side(lambda measure: measure(), arrays)
+    spectrum_D, sigma_K, cosines, classes, neighbours_N = side_by_side(lambda measure: measure(), arrays)
     vanished = vanished_directions(spectrum_D, len(z_ND))
-    subject = Subject(z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes)
-    values = side_by_side(lambda metric: metric.measure(subject), CATALOGUE.values())
+    subject = Subject(z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N)
+    chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
+    values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
-    figures = {name: value if math.isfinite(value) else None for name, value in zip(CATALOGUE, values, strict=True)}
+    figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
     counts = {"num_samples": len(z_ND), "num_dims": z_ND.shape[1]}
     known = {**counts, **figures, "intervals": figure_intervals(unit_ND, views)}
     return Place(Measurements.model_validate(known), spectrum_D, cosines)

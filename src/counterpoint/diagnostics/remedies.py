@@ -122,3 +122,9 @@ COLOUR_CHANGES = Step(
     "views that change colours (--views.jitter)",
     lambda _: {"views.jitter": 0.8, "views.jitter_strength": 0.4, "views.grayscale": 0.2},
 )
+BALANCED_SAMPLING = Step(
+    "sampling",
+    "drawing every class equally often (--source.sampling balanced)",
+    lambda _: {"source.sampling": "balanced"},
+)
+STRONGER_VIEWS = Step("views", "stronger views")

@@ -38,10 +38,23 @@ def covariance_spectrum(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
     # Differs from directclr2022, Eq. 1, which divides by N: the authors' code takes numpy.cov, with N - 1.
     covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
     lambda_D = torch.linalg.eigvalsh(covariance_DD).flip(0)  # symmetric and >= 0: eigenvalues are singular values
+    return without_rounding(lambda_D, float(z_ND.square().sum(dim=1).mean()))
+
+
+def without_rounding(lambda_D: Tensor, mean_square: float) -> Tensor:
+    """Eigenvalues of a covariance with those at the level of float64's rounding, some of them negative, set to 0.
+
+    Args:
+        lambda_D: descending.
+        mean_square: mean squared length of the rows, not centred.
+
+    >>> without_rounding(torch.tensor([1.0, 1e-17, -1e-17], dtype=torch.float64), 1.0)
+    tensor([1., 0., 0.], dtype=torch.float64)
+    """
     # Rounding errs by about eps of the largest eigenvalue, and of the squared mean's eps where all samples coincide.
-    eps, size = torch.finfo(torch.float64).eps, float(z_ND.square().sum(dim=1).mean())
-    noise = len(lambda_D) * eps * max(float(lambda_D[0]), eps * size)
-    # Eigenvalues at the level of rounding, some negative, would each add a little to the effective rank.
+    eps = torch.finfo(torch.float64).eps
+    noise = len(lambda_D) * eps * max(float(lambda_D[0]), eps * mean_square)
+    # Each would add a little to the effective rank.
     return torch.where(lambda_D > noise, lambda_D, 0.0)
 
 

@@ -96,7 +96,7 @@ def extract(
             def work(positions: Tensor) -> None:
                 samples = source.store.fetch(positions.tolist())
                 found = {name: rows.numpy() for name, rows in (reader(samples) if wanted else {}).items()}
-                _check_finite(found, positions, source)
+                check_finite(found, positions, source)
                 write(int(positions[0]), {**found, **({CONTENT: _hashes(samples)} if CONTENT in missing else {})})
                 advance()
 
@@ -122,8 +122,17 @@ def _hashes(samples: Tensor) -> np.ndarray:
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
 
 
-def _check_finite(found: Mapping[str, np.ndarray], positions: Tensor, source: Source) -> None:
-    """Refuse features that no protocol can compare."""
+def check_finite(found: Mapping[str, np.ndarray], positions: Tensor, source: Source) -> None:
+    """Refuse features that no protocol can compare.
+
+    Args:
+        found: layers by name, as arrays (n, d).
+        positions: of these samples in the source (n,).
+        source: knows their names.
+
+    Raises:
+        DataError: naming the layer and the first samples.
+    """
     for name, rows_ND in found.items():
         if not (is_finite_N := np.isfinite(rows_ND).all(axis=1)).all():
             odd = [source.sample_names[place] for place in positions[torch.from_numpy(~is_finite_N)].tolist()]

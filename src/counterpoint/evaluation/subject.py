@@ -24,6 +24,7 @@ from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import choose_preset, plan_views
 from counterpoint.engine.progress import Reporter
+from counterpoint.losses.loss import Loss
 from counterpoint.nn.encoders import initial_encoder
 from counterpoint.nn.foreign import build_foreign
 from counterpoint.nn.trained import Encoder, EncoderCard
@@ -49,6 +50,7 @@ class Subject:
         is_own_record: whether what is found belongs into the run's own record: its own samples by its own labels, or
             by labels given later to a run that had none.
         own_views: the user's own views, if the run was trained with them and they are at hand.
+        own_loss: the user's own loss, if the run was trained with it and it is at hand.
         initial: what training began with, to be measured beside what it became.
         opens: how its encoder takes samples of other data.
         facts: for the record of an encoder from elsewhere: its weights and how its input is prepared.
@@ -65,6 +67,7 @@ class Subject:
     is_own_data: bool = False
     is_own_record: bool = False
     own_views: OwnViews | None = None
+    own_loss: Loss | None = None
     initial: Encoder | None = None
     opens: SourceSettings = field(default_factory=SourceSettings)
     facts: Mapping[str, Any] | None = None

@@ -18,6 +18,7 @@ from counterpoint.data.sources import ALL, ARRAY, open_source
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, name_skipped
+from counterpoint.losses.own_loss import as_loss
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH
 from counterpoint.nn.encoders import has_stem
@@ -134,6 +135,7 @@ def open_trained(
         is_own_data=is_own_data,
         is_own_record=is_own_data and is_as_it_was,
         own_views=own_views,
+        own_loss=None if known.loss is None else as_loss(known.loss),
         opens=for_other_data(settings, trained.card.in_shape),
     )
 

@@ -146,15 +146,27 @@ def check_loss(method: str, entry: Entry, name: str) -> None:
         raise UsageError(f"loss.name {name}: method {method} cannot use it; use --method {ONLY_THERE[name]}")
 
 
-def _loss(settings: TrainSettings, entry: Entry, parts: MethodParts, further: Mapping[str, Any] | None = None) -> Loss:
-    """The loss of the settings; the method's own options hold for its own loss."""
-    asked = settings.loss
+def loss_of(
+    settings: TrainSettings, own: Loss | None = None, *, num_classes: int, further: Mapping[str, Any] | None = None
+) -> Loss:
+    """The loss of the settings; the method's own options hold for its own loss.
+
+    Args:
+        settings: resolved; what is still ``auto`` is as the method has it.
+        own: the user's own loss, of which a copy is returned; None for one of the catalogue.
+        num_classes: classes of the data; 0 without labels.
+        further: options that the wiring knows.
+
+    Raises:
+        ValueError: an option the loss does not take, one that is missing, or labels that the data lack.
+    """
+    entry, asked = method_named(settings.method), settings.loss
     name = entry.loss if asked.name == "auto" else asked.name
     if name == CUSTOM:
-        if parts.loss is None:
+        if own is None:
             raise ValueError("this run was trained with a loss of your own; pass it as loss=, or name it again")
         # The user's own loss stays as it is.
-        return copy.deepcopy(parts.loss)
+        return copy.deepcopy(own)
     common = {
         "temperature": entry.temperature if settings.temperature == "auto" else float(settings.temperature),
         "epsilon": asked.epsilon,
@@ -163,21 +175,21 @@ def _loss(settings: TrainSettings, entry: Entry, parts: MethodParts, further: Ma
     # Later ones win: the method's options, the user's, what the wiring knows.
     options = (dict(entry.options) if name == entry.loss else {}) | asked.options | dict(further or {})
     loss = build_loss(name, common, options)
-    if loss.uses_labels and not parts.num_classes:
+    if loss.uses_labels and not num_classes:
         raise ValueError("it learns from labels, and the data have none; name them with --source.labels")
     return loss
 
 
 def _joint(settings: TrainSettings, entry: Entry, parts: MethodParts) -> JointEmbedding:
     """SimCLR and its kin."""
-    loss = _loss(settings, entry, parts)
+    loss = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     return JointEmbedding(parts.backbone, parts.projector, parts.output_map, loss, **_passes(settings))
 
 
 def _queue(settings: TrainSettings, entry: Entry, parts: MethodParts) -> MomentumQueue:
     """MoCo v2."""
     asked = settings.loss
-    _loss(settings, entry, parts)  # refuses what the plain loss refuses
+    loss_of(settings, parts.loss, num_classes=parts.num_classes)  # refuses what the plain loss refuses
     given: dict[str, Any] = {
         "temperature": entry.temperature if settings.temperature == "auto" else settings.temperature,
         "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,  # DCL: the positive is no part of the denominator
@@ -196,7 +208,7 @@ def _queue(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Momentu
 
 def _predictive(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Predictive:
     """BYOL and SimSiam."""
-    loss: Any = _loss(settings, entry, parts)
+    loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     hidden = _chosen(settings.target.predictor_hidden, entry.predictor_hidden_for(parts.width))
     with own_draws(_seed(parts, PREDICTOR_SEED)):
         predictor = build_predictor(parts.projected_width, int(hidden))
@@ -206,7 +218,7 @@ def _predictive(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Pr
 
 def _cross_modal(settings: TrainSettings, entry: Entry, parts: MethodParts) -> TwoTowers:
     """Two encoders, the second an MLP for vectors and of the first one's make for images."""
-    loss = _loss(settings, entry, parts)
+    loss = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     shape = parts.second_shape
     assert shape is not None
     name = "mlp" if len(shape) == 1 else settings.encoder
@@ -227,7 +239,7 @@ def _classification(settings: TrainSettings, entry: Entry, parts: MethodParts) -
     """Cross-entropy, plain and non-negative."""
     generator = torch.Generator().manual_seed(_seed(parts, CLASSIFIER_SEED))
     sizes = {"num_classes": parts.num_classes, "num_features": parts.embedding_dims, "generator": generator}
-    loss: Any = _loss(settings, entry, parts, sizes)
+    loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes, further=sizes)
     assert isinstance(loss, ClassLoss)
     return Classification(parts.backbone, parts.projector, parts.output_map, loss, **_passes(settings))
 

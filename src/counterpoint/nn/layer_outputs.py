@@ -12,6 +12,7 @@ from counterpoint.nn.trained import Encoder
 
 REPRESENTATION, EMBEDDING, PROJECTED, SUBVECTOR = "representation", "embedding", "projected", "subvector"
 OUTPUTS = (REPRESENTATION, EMBEDDING, PROJECTED, SUBVECTOR)
+PROJECTOR = "projector."  # before the names of its modules
 POOLED_AXES = {2: (), 3: (1,), 4: (2, 3)}  # by the number of axes: vectors, tokens (n, t, c), maps (n, c, h, w)
 
 
@@ -21,12 +22,18 @@ def check_layers(encoder: Encoder, names: Sequence[str]) -> None:
     Raises:
         UsageError: there is no such layer, or it would be another one.
     """
-    modules = [name for name, _ in encoder.backbone.named_modules() if name]
+    modules = inner_modules(encoder)
     for name in names:
         if name not in OUTPUTS and name not in modules:
             raise unknown_name("layer", name, [*OUTPUTS, *modules])
     if SUBVECTOR in names and encoder.card.d0 is None:
         raise UsageError("the encoder has no sub-vector: its loss saw all dimensions; use projected")
+
+
+def inner_modules(encoder: Encoder) -> dict[str, nn.Module]:
+    """Modules of the backbone by their names there, and those of the projector with ``projector.`` before theirs."""
+    of_projector = {f"{PROJECTOR}{name}": module for name, module in encoder.projector.named_modules() if name}
+    return {**of_projector, **{name: module for name, module in encoder.backbone.named_modules() if name}}
 
 
 class LayerReader:
@@ -36,7 +43,7 @@ class LayerReader:
         encoder: as it is; hooks are removed again by ``close``.
         names: ``representation``; ``embedding``, as the loss compared it, of unit length; ``projected``, the embedding
             before its output map; ``subvector``, the dimensions of that which the output map keeps; or a module of the
-            backbone by its name, whose maps or tokens are averaged.
+            backbone by its name, or of the projector as ``projector.NAME``; maps and tokens are averaged.
 
     Raises:
         UsageError: there is no such layer, or it would be another one.
@@ -52,8 +59,9 @@ class LayerReader:
         self._encoder, self._names = encoder, tuple(names)
         self._seen = threading.local()  # several threads may pass samples at a time
         check_layers(encoder, names)
-        modules = dict(encoder.backbone.named_modules())
+        modules = inner_modules(encoder)
         inner = [name for name in names if name not in OUTPUTS]
+        self._needs_projector = not set(names) <= {REPRESENTATION, *dict(encoder.backbone.named_modules())}
         self._handles = [modules[name].register_forward_hook(self._keep(name)) for name in inner]
 
     def __enter__(self) -> "LayerReader":
@@ -71,7 +79,7 @@ class LayerReader:
 
     @torch.no_grad()
     def __call__(self, samples: Tensor) -> dict[str, Tensor]:
-        """Layers by name (n, d), float32 on the CPU.
+        """Layers by name (n, d), on the CPU, in float32; in float64 where the encoder computes so.
 
         Args:
             samples: raw, as a source stores them.
@@ -84,14 +92,17 @@ class LayerReader:
         encoder = self._encoder
         self._seen.found = {}
         r = encoder.backbone(views.to(encoder.device))
-        found = {REPRESENTATION: r, **self._seen.found}
-        if {EMBEDDING, PROJECTED, SUBVECTOR} & set(self._names):
+        found = {REPRESENTATION: r}
+        if self._needs_projector:
             found[PROJECTED] = encoder.projector(r)
             found[SUBVECTOR] = found[PROJECTED][:, : encoder.card.d0]
             found[EMBEDDING] = encoder.output_map(found[PROJECTED])
+        found |= self._seen.found
         if unused := [name for name in self._names if name not in found]:
             raise UsageError(f"layer {unused[0]} is not used when samples pass the encoder; choose another one")
-        return {name: found[name].float().cpu() for name in self._names}
+        return {
+            name: found[name].to(torch.promote_types(found[name].dtype, torch.float32)).cpu() for name in self._names
+        }
 
     def _keep(self, name: str) -> Any:
         """A hook that keeps what a module gives."""
@@ -100,6 +111,7 @@ class LayerReader:
             if not isinstance(output, Tensor) or output.ndim not in POOLED_AXES:
                 raise UsageError(f"layer {name} gives no vectors, tokens or maps; choose another one")
             axes = POOLED_AXES[output.ndim]
-            self._seen.found[name] = output.mean(dim=axes) if axes else output
+            # A copy: the next layer may work in place.
+            self._seen.found[name] = output.mean(dim=axes) if axes else output.clone()
 
         return hook

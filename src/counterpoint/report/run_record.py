@@ -5,7 +5,7 @@ makes it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,7 @@ from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.report.markup import printable
 from counterpoint.runs.curvature_record import HessianSpectrum
 
+MOST_CORRELATED = 1024  # dimensions of a picture
 PLACES = (REPRESENTATION, EMBEDDING, UNTRAINED)
 
 
@@ -38,11 +39,24 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Arrays:
-    """``arrays.npz``."""
+    """``arrays.npz``.
+
+    Attributes:
+        spectra: by place, descending.
+        thumbnails: pictures, grey or in colour.
+        cosines: of the embedding's pairs.
+        layers: spectra of the layers of ``findings.json``, by their place in it.
+        bands: range (2, k) of isotropic features, by the place in the run or the layer's place in ``findings.json``.
+        joints: alignment matrices, by their place in ``findings.json``.
+    """
 
     spectra: Mapping[str, NDArray[np.float64]]
     thumbnails: NDArray[np.uint8] | None
     cosines: Histogram | None
+    correlation: NDArray[np.float64] | None = None  # between dimensions of the embedding
+    layers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    bands: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    joints: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +256,28 @@ def _read_arrays(folder: RunFolder) -> Arrays:
         raise
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}") from None
-    spectra = {place: _spectrum(arrays[f"spectrum/{place}"]) for place in PLACES if f"spectrum/{place}" in arrays}
-    return Arrays(spectra, _thumbnails(arrays.get("thumbnails")), _histogram(arrays))
+    spectra = _members("spectrum/", arrays)
+    return Arrays(
+        {place: _spectrum(spectra[place]) for place in PLACES if place in spectra},
+        _thumbnails(arrays.get("thumbnails")),
+        _histogram(arrays),
+        _correlation(arrays.get("correlation/matrix")),
+        layers={place: _spectrum(values) for place, values in _members("layer/", arrays).items()},
+        bands={place: _matrix(values) for place, values in _members("band/", arrays).items() if len(values) == 2},
+        joints={place: _matrix(values) for place, values in _members("joint/", arrays).items()},
+    )
+
+
+def _members(start: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays whose names begin alike, by the rest of their names."""
+    return {name.removeprefix(start): values for name, values in arrays.items() if name.startswith(start)}
+
+
+def _matrix(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Check a matrix; what is not finite is 0."""
+    if values.ndim != 2 or values.dtype.kind not in "fiu":
+        raise RunError(f"arrays.npz: a band or matrix must have rows of numbers, got {values.dtype} {values.shape}")
+    return np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
 
 
 def _spectrum(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -264,6 +298,15 @@ def _thumbnails(images: NDArray[Any] | None) -> NDArray[np.uint8] | None:
         expected = "uint8 of shape (m, h, w) or (m, h, w, 3)"
         raise RunError(f"arrays.npz: thumbnails must be {expected}, got {images.dtype} {images.shape}")
     return images
+
+
+def _correlation(matrix: NDArray[Any] | None) -> NDArray[np.float64] | None:
+    """Check correlations: a square of numbers; what is no finite number counts as 0."""
+    if matrix is None or matrix.size == 0:
+        return None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiu":
+        raise RunError(f"arrays.npz: correlations must be a square of numbers, got {matrix.dtype} {matrix.shape}")
+    return np.nan_to_num(matrix[:MOST_CORRELATED, :MOST_CORRELATED].astype(np.float64), posinf=0.0, neginf=0.0)
 
 
 def _histogram(arrays: Mapping[str, NDArray[Any]]) -> Histogram | None:

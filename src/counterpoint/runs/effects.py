@@ -322,5 +322,6 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "loss options": bool(settings.loss.options),
         "relu-gelu": settings.output.nonnegative == "relu",
         "directclr": is_joint and method.d0_share is None and projector != "none",
+        "sampling": settings.source.sampling == "natural" and settings.source.labels != "none",
     }
     return frozenset(lever for lever, is_available in is_there.items() if is_available)

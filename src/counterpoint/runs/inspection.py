@@ -15,7 +15,7 @@ from counterpoint.core.array_layout import finite_vectors, to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import sha256_of, write_atomically, write_sealed
 from counterpoint.core.rundir import Run, RunFolder
-from counterpoint.core.settings import LookSettings
+from counterpoint.core.settings import DiagnosisSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels, number_known, number_labels
@@ -27,13 +27,19 @@ from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     Evidence,
 )
+from counterpoint.diagnostics.feature_roles import DrawnCorrelation, drawn_correlation
 from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.checkpoints import ALL
 from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
-from counterpoint.runs.run_evidence import NUM_VIEW_SAMPLES, gather_evidence, is_rectified
+from counterpoint.runs.class_comparison import class_record
+from counterpoint.runs.held_out import NUM_VIEW_SAMPLES
+from counterpoint.runs.layer_reading import null_band, read_layers
+from counterpoint.runs.pair_inspection import with_thumbnails
+from counterpoint.runs.run_evidence import gather_evidence, is_rectified
 from counterpoint.runs.votes import votes_of_features
 
 UNLABELLED = "how good the features are (no labels)"
@@ -64,7 +70,8 @@ def diagnose(
         quiet: show no progress.
         look: for a run or an encoder: what of the data is taken: ``split``, ``classes``, ``root`` and ``image_size``,
             as those of ``source``; ``checkpoint`` (a step), ``device`` and ``cache``; and of an encoder from elsewhere
-            ``weights``, ``mean`` and ``std``.
+            ``weights``, ``mean`` and ``std``. With ``layers=True`` every layer is measured, too (``layer_reading``),
+            and with ``checkpoint="all"`` at each kept checkpoint of the run, on the same samples.
 
     Returns:
         The findings, worst first; for a run's own samples also written to ``findings.json`` and ``arrays.npz``.
@@ -75,7 +82,7 @@ def diagnose(
         UsageError: something else than a run or features.
     """
     check_threshold(threshold)
-    asked = build(LookSettings, look, "diagnose")
+    asked = build(DiagnosisSettings, look, "diagnose")
     # A path may be a run, which is a folder, or features, which are a file.
     if isinstance(subject, str | Path) and Path(subject).is_file() and not is_encoder(subject):
         subject = _read_features(Path(subject))
@@ -84,7 +91,9 @@ def diagnose(
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
         reporter = Reporter(quiet=quiet)
-        judged = one_checkpoint(open_subject(subject, Samples(data, labels), asked, reporter), asked.checkpoint)
+        judged = open_subject(subject, Samples(data, labels), asked, reporter)
+        follows = asked.layers and asked.checkpoint == ALL
+        judged = one_checkpoint(judged, None if follows else asked.checkpoint)
         return _diagnose_subject(judged, asked, threshold, reporter)
     if data is not None or look:
         given = ["data", *look][data is None]
@@ -139,6 +148,7 @@ def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) 
         concepts=concepts,
         settings=_settings(z_ND, threshold),
         unjudged=() if evidence.votes else (UNLABELLED,),
+        classes=evidence.classes,
     )
 
 
@@ -157,7 +167,8 @@ def evidence_of_features(
     place = measure_place(z_ND, views=pair, labels=labels_N, threshold=threshold)
     split = split_source(len(z_ND), labels_N, DEFAULT_HOLDOUT)
     votes = votes_of_features(z_ND, labels.numbers, labels.class_names, split) if labels else ()
-    return Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND))
+    classes = class_record(z_ND, labels.numbers, labels.class_names) if labels else None
+    return Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND), classes=classes)
 
 
 def _pair(z_ND: Tensor, views: Any, kept: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
@@ -169,18 +180,23 @@ def _pair(z_ND: Tensor, views: Any, kept: Tensor, num_rows: int) -> tuple[Tensor
     return z_ND, other_ND[kept]
 
 
-def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, reporter: Reporter) -> Findings:
+def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: float, reporter: Reporter) -> Findings:
     """Measure representation and embedding beside the untrained encoder, and write what was found."""
     source, labels = judged.source, judged.source.labels
     if not judged.has_views:
         reporter.say(
             "the run's views are your own and not at hand: no alignment is measured; pass Run(path, views=...)"
         )
+    layers, arrays = read_layers(judged, asked.checkpoint, reporter) if asked.layers else (None, {})
     with reporter.bar("diagnosing", 3) as advance:
-        known = gather_evidence(judged, threshold, cache=asked.cache)
-        evidence, embedding_ND = known.evidence, known.embedding_ND
+        known = gather_evidence(judged, threshold, checkpoint=asked.checkpoint, cache=asked.cache)
+        embedding_ND = known.embedding_ND
         advance()
         concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
+        evidence = known.evidence
+        pairs = evidence.pairs
+        if pairs is not None:
+            pairs, shown = with_thumbnails(pairs, shown)
         advance()
         findings = Findings(
             findings=find(evidence),
@@ -188,15 +204,23 @@ def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, re
             concepts=concepts,
             settings=_settings(embedding_ND, threshold),
             unjudged=evidence.unjudged,
+            classes=evidence.classes,
+            held_out=evidence.held_out,
+            layers=layers,
+            pairs=pairs,
         )
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:
-            _write_arrays(judged.folder, known.places, source, shown)
+            arrays |= _place_arrays(known.places, drawn_correlation(embedding_ND))
+            if source.kind == "images" and shown:
+                arrays["thumbnails"] = _thumbnails(source, shown)
+            _write_arrays(judged.folder, arrays)
             seal = {"arrays": {"sha256": sha256_of(judged.folder.arrays)}}
             write_sealed(judged.folder.findings, {**findings.to_dict(), **seal})
         advance()
     if judged.folder is not None and not judged.is_own_record:
-        name, what = judged.folder.findings.name, "last state" if asked.checkpoint else "own samples and labels"
+        name = judged.folder.findings.name
+        what = "own samples and labels" if asked.checkpoint in (None, ALL) else "last state"
         reporter.say(f"{name} stays as it is: it is about the run's {what}, these are not")
     return findings
 
@@ -230,9 +254,12 @@ def _concepts(
     return tuple(records), shown
 
 
-def _write_arrays(folder: RunFolder, places: Mapping[str, Place], source: Source, shown: list[int]) -> None:
-    """Write spectra, histograms and thumbnails to ``arrays.npz``."""
-    arrays: dict[str, np.ndarray] = {f"spectrum/{name}": place.spectrum.numpy() for name, place in places.items()}
+def _place_arrays(places: Mapping[str, Place], correlation: DrawnCorrelation) -> dict[str, np.ndarray]:
+    """Spectra beside those of isotropic features, histograms, and correlations."""
+    arrays = {"correlation/dims": np.array(correlation.dims), "correlation/matrix": correlation.matrix_LL.numpy()}
+    for name, place in places.items():
+        arrays[f"spectrum/{name}"] = place.spectrum.numpy()
+        arrays[f"band/{name}"] = null_band(place.spectrum, place.figures.num_samples)
     cosines = places[EMBEDDING].cosines
     if cosines is not None:
         arrays |= {
@@ -240,8 +267,11 @@ def _write_arrays(folder: RunFolder, places: Mapping[str, Place], source: Source
             "cosines/positive": cosines.positive.numpy(),
             "cosines/negative": cosines.negative.numpy(),
         }
-    if source.kind == "images" and shown:
-        arrays["thumbnails"] = _thumbnails(source, shown)
+    return arrays
+
+
+def _write_arrays(folder: RunFolder, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write ``arrays.npz``."""
 
     def write(path: Path) -> None:
         with path.open("wb") as stream:

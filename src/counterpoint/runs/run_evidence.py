@@ -13,6 +13,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Shortcut
 from counterpoint.diagnostics.measure import Place, measure_place
+from counterpoint.diagnostics.pair_look import PairLook
 from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, untrained_encoder
@@ -20,12 +21,14 @@ from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
+from counterpoint.runs.class_comparison import judged_classes
 from counterpoint.runs.effects import levers_of
+from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
+from counterpoint.runs.pair_inspection import SeenPairs, look_at_pairs
 from counterpoint.runs.sharpness import run_sharpness
 from counterpoint.runs.votes import votes_of_subject
 
 Pair = tuple[Tensor, Tensor]
-NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 COLOURS = "colours"  # of the views
 FEWEST_COLOURED = 50
 
@@ -45,12 +48,13 @@ class Gathered:
     embedding_ND: Tensor
 
 
-def gather_evidence(judged: Subject, threshold: float, *, cache: bool) -> Gathered:
+def gather_evidence(judged: Subject, threshold: float, *, checkpoint: str | None = None, cache: bool) -> Gathered:
     """Measure representation and embedding beside the untrained encoder, and read what the run's folder knows.
 
     Args:
         judged: an encoder beside samples.
         threshold: above which a feature of a unit-length vector counts as active.
+        checkpoint: step of the state that is judged; None for the last.
         cache: whether features are kept, and taken from the cache.
     """
     # Before it is measured, which sets the statistics of its norms.
@@ -79,6 +83,9 @@ def gather_evidence(judged: Subject, threshold: float, *, cache: bool) -> Gather
         is_nonnegative=is_nonnegative(judged, features.embedding),
         weight_change=moved,
         shortcut=told,
+        pairs=_pairs(judged, views.get(EMBEDDING), features.embedding, checkpoint),
+        classes=judged_classes(judged, features.embedding),
+        held_out=held_out_record(judged, features, views.get(EMBEDDING), threshold),
     )
     return Gathered(evidence, places, features.embedding)
 
@@ -98,9 +105,8 @@ def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str
     """Layers for two views of evenly spaced samples, and the colours of the views; none without the views."""
     if not judged.has_views:
         return {}
-    chosen = evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
     also = {COLOURS: colour_statistics} if encoder.card.kind == "images" else {}
-    return {**view_pairs(judged, encoder, layers, chosen, also)}
+    return {**view_pairs(judged, encoder, layers, _chosen(judged), also)}
 
 
 def _shortcut(colours: Pair | None, embedded: Pair | None) -> Shortcut | None:
@@ -108,6 +114,19 @@ def _shortcut(colours: Pair | None, embedded: Pair | None) -> Shortcut | None:
     if colours is None or embedded is None or len(colours[0]) < FEWEST_COLOURED:
         return None
     return shortcut(colours, embedded[0])
+
+
+def _pairs(judged: Subject, views: Pair | None, embedding_ND: Tensor, checkpoint: str | None) -> PairLook | None:
+    """Whom the loss looks at; None without views."""
+    if views is None:
+        return None
+    chosen_N = _chosen(judged)
+    return look_at_pairs(SeenPairs(judged, views, embedding_ND[chosen_N], chosen_N), checkpoint)
+
+
+def _chosen(judged: Subject) -> Tensor:
+    """Samples whose two views are taken."""
+    return evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
 
 
 def _from_folder(judged: Subject) -> Evidence:

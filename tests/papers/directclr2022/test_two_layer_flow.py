@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
+from counterpoint.diagnostics.weight_alignment import alignment_matrix
 from counterpoint.papers.directclr2022.linear_flow import (
     aligned_growth,
     aligned_rates,
@@ -17,7 +18,7 @@ from counterpoint.papers.directclr2022.linear_flow import (
     two_layer_flow,
     two_layer_velocity,
 )
-from counterpoint.papers.directclr2022.singular_vectors import alignment_matrix, factors
+from counterpoint.papers.directclr2022.singular_vectors import factors
 from counterpoint.papers.directclr2022.toy_models import CATALOGUE, ToyData, ToyViews, draw_views, isotropic_noise
 from counterpoint.papers.directclr2022.toy_networks import (
     ToyNetwork,

@@ -35,7 +35,7 @@ def add_flags(parser: Parser) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Train, diagnose, and print the table."""
     from counterpoint.calibration.calibration import CalibrationSettings, calibrate  # deferred: loads torch
-    from counterpoint.core.validation import build
+    from counterpoint.core.validation import build  # deferred: loads pydantic
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
 
     names = {"kind", "seeds", "jobs"}

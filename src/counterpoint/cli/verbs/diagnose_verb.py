@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 UNHEALTHY = 3  # exit code
 LEVELS = ("note", "warning", "severe")
+NO_PAIRS = "pairs: not looked at, as that takes a run with one kind of samples and its views at hand"
 FILES = (".npy", ".npz", ".csv", ".parquet")
 
 PLACE, SUMMARY = 40, "say whether a representation is healthy, and why not"
@@ -26,6 +27,8 @@ try.
 
 examples:
   counterpoint diagnose runs/ncl
+  counterpoint diagnose runs/ncl --layers --checkpoint all
+  counterpoint diagnose runs/ncl --pairs
   counterpoint diagnose embeddings.parquet
   counterpoint diagnose features.npy --labels labels.npy --fail-on severe
   counterpoint diagnose runs/ncl --fix"""
@@ -43,7 +46,15 @@ def add_flags(parser: Parser) -> None:
         "--threshold", type=float, default=1e-5, help="value above which a feature counts as active (default 1e-5)"
     )
     parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="measure every layer of backbone and projector, too: where directions are lost",
+    )
+    parser.add_argument(
         "--fail-on", choices=LEVELS, help="leave with code 3 if a finding is at least this bad (for scripts)"
+    )
+    parser.add_argument(
+        "--pairs", action="store_true", help="also print whom the loss looks at, and at other temperatures"
     )
     parser.add_argument(
         "--fix",
@@ -53,7 +64,9 @@ def add_flags(parser: Parser) -> None:
         help="of a run: also write the config that the first finding asks for (default RUN-fixed.yaml)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    add_looking(parser, "step of a kept checkpoint whose encoder is looked at (default: the last state)")
+    add_looking(
+        parser, "step of a kept checkpoint whose encoder is looked at (default: the last state), or all, with --layers"
+    )
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -71,8 +84,11 @@ def run(flags: argparse.Namespace) -> int:
     views = read_npy(Path(flags.views)) if flags.views else None
     given = {"data": flags.data, "labels": flags.labels, "views": views, "threshold": flags.threshold}
     look = part_from(flags) if is_file else look_from(flags)
+    look = {**look, "layers": True} if flags.layers else look
     findings = diagnose(subject, **given, **look, quiet=flags.quiet)
     print(json.dumps(findings.to_dict(), indent=1) if flags.json else shown_lines(findings))
+    if flags.pairs and not flags.json:
+        print(shown_lines(findings.pairs or NO_PAIRS))
     if flags.fix is not None:
         _fix(Path(subject), flags.fix, findings)
     is_unhealthy = flags.fail_on is not None and findings.level in LEVELS[LEVELS.index(flags.fail_on) :]

@@ -13,13 +13,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from counterpoint.diagnostics.weight_alignment import alignment_matrix, live_alignment
 from counterpoint.papers.directclr2022.linear_flow import conservation_drift, covariance_gap, gap_directions
-from counterpoint.papers.directclr2022.singular_vectors import (
-    alignment_blocks,
-    alignment_matrix,
-    live_alignment,
-    live_dimensions,
-)
+from counterpoint.papers.directclr2022.singular_vectors import alignment_blocks, live_dimensions
 from counterpoint.papers.directclr2022.toy_models import block_noise, draw_views
 from counterpoint.papers.directclr2022.toy_networks import (
     NUM_DIMS,

@@ -29,19 +29,30 @@ class Reference:
     is_below: bool = False
 
 
+@dataclass(frozen=True)
+class Band:
+    """A range to read the lines against: lower and upper ends by position."""
+
+    x: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
 def line_chart(
     frame: Frame,
     words: ChartText,
     lines: Sequence[Line],
     references: Sequence[Reference] = (),
     names_below: Sequence[str] = (),
+    bands: Sequence[Band] = (),
 ) -> Markup:
-    """Draw lines with a marker and their label at the end, reference levels, and a legend for lines named below."""
+    """Draw lines with a marker and their label at the end, levels and bands, and a legend for lines named below."""
     key, key_height = style_legend(frame, [list(zip((line.style for line in lines), names_below, strict=False))])
     drawn = [line for line in lines if any(value is not None for value in line.y)]
     # The order is that of painting: labels of levels lie over the lines, lines over the levels.
     content = [
         frame.axes(),
+        [_band(frame, band) for band in bands if len(band.x)],
         [_reference(frame, reference) for reference in references],
         [_stroke(frame, line) for line in drawn],
         _end_labels(frame, drawn),
@@ -86,6 +97,14 @@ def _stroke(frame: Frame, line: Line) -> Markup:
         pen = "L"
     dash = line.style.dash or None
     return element("path", d="".join(pieces), class_=f"line {line.style.colour}", stroke_dasharray=dash)
+
+
+def _band(frame: Frame, band: Band) -> Markup:
+    """Fill what lies between both ends, as far as the axis reaches."""
+    upper = [(frame.px(x), frame.py(min(y, frame.y.high))) for x, y in zip(band.x, band.high, strict=True)]
+    lower = [(frame.px(x), frame.py(max(y, frame.y.low))) for x, y in zip(band.x, band.low, strict=True)]
+    outline = "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in [*upper, *reversed(lower)])
+    return element("path", d=f"M{outline}Z", class_="band")
 
 
 def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:

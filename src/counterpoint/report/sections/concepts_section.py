@@ -19,6 +19,7 @@ from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.concept_overview import concept_overview, concept_words, concepts_of
+from counterpoint.report.sections.correlation_picture import correlation_pictures
 from counterpoint.report.wording import count, number, percent
 
 FEW_SAMPLES = 10
@@ -71,7 +72,8 @@ def gallery_section(runs: Sequence[RunRecord], plan: GalleryPlan) -> Markup:
     ]
     overview = concept_overview(with_concepts, len(runs))
     notes = join(element("p", HOW_TO_READ, class_="note"), _plan_words(runs, plan))
-    return join(readings(runs, concept_words), overview, notes, _sort_buttons(), columns(galleries), absent)
+    gallery = join(notes, _sort_buttons(), columns(galleries))
+    return join(readings(runs, concept_words), overview, gallery, correlation_pictures(runs), absent)
 
 
 def _sort_buttons() -> Markup:

@@ -14,6 +14,7 @@ from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
 from counterpoint.report.markup import Markup, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, Histogram, RunRecord
 from counterpoint.report.sections import Section
+from counterpoint.report.sections.held_out_table import held_out_tables
 from counterpoint.report.wording import NO_BREAK, cosine, number, percent
 
 LESS_OVERLAP = "The less the two overlap, the better pairs are told apart."
@@ -33,9 +34,10 @@ def plane_section(runs: Sequence[RunRecord]) -> Markup:
     plane = _plane_figure(runs)
     histograms = [_cosine_figure(run, run.arrays.cosines, len(runs)) for run in runs if run.arrays.cosines is not None]
     if len(runs) == 1:
-        return join(readings(runs, _pair_words), panels([*([plane] if plane else []), *histograms]), absent)
+        drawn = panels([*([plane] if plane else []), *histograms])
+        return join(readings(runs, _pair_words), drawn, held_out_tables(runs), absent)
     cosines = panels(histograms, "Cosines of pairs in the embedding", LESS_OVERLAP) if histograms else None
-    return join(readings(runs, _pair_words), plane, cosines, absent)
+    return join(readings(runs, _pair_words), plane, cosines, held_out_tables(runs), absent)
 
 
 def separation(histogram: Histogram) -> Separation | None:

@@ -1,6 +1,5 @@
 """How many dimensions does it use? Singular values, and the measurements of each set of vectors."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +10,13 @@ from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import Line, label_room, line_chart
 from counterpoint.report.charts.series_style import place_style, run_tag
+from counterpoint.report.charts.spectrum_lines import (
+    MAX_POINTS,
+    floor_reference,
+    log_values,
+    rounding,
+    spectrum_band,
+)
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
@@ -18,10 +24,9 @@ from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS
 from counterpoint.report.wording import figure_of, number
 
-MAX_POINTS = 160
-NUM_DECADES = 6  # below the largest value by more than this, a value is numerically zero for the reader
 TITLE = "Singular values, in descending order"
 HOW_TO_READ = "A flat line uses all its dimensions alike; a cliff means the rest are unused."
+BAND_WORDS = " The grey band is where isotropic features of the embedding's shape lie."
 SHORT_NAMES = {REPRESENTATION: "representation", EMBEDDING: "embedding", UNTRAINED: "untrained"}
 
 
@@ -63,9 +68,10 @@ def _dead_words(run: RunRecord) -> str:
 
 
 def _value_axis(runs: Sequence[RunRecord]) -> Axis:
-    """Powers of ten down to what still matters, common to all runs."""
+    """Powers of ten down to the floor of the arithmetic, where a spectrum reaches it; common to all runs."""
     spectra = [values for run in runs for values in run.arrays.spectra.values() if values.size]
-    return decade_axis("singular value of the covariance", [shown for values in spectra for shown in _log10(values)])
+    shown = [each for values in spectra for each in log_values(values, rounding(values))]
+    return decade_axis("singular value of the covariance", shown)
 
 
 def _index_axis(run: RunRecord) -> Axis:
@@ -74,30 +80,29 @@ def _index_axis(run: RunRecord) -> Axis:
     return linear_axis("index", [1.0, float(max(longest, 2))], num_ticks=6, is_whole=True)
 
 
-def _log10(values: NDArray[np.float64]) -> list[float | None]:
-    """Logarithms; values beyond the shown decades are None."""
-    # Values descend, so the first is the largest.
-    least = values[0] * 10.0**-NUM_DECADES if values.size else 0.0
-    return [math.log10(value) if value > least else None for value in values]
-
-
 def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     spectra = {place: run.arrays.spectra[place] for place in PLACES if place in run.arrays.spectra}
     lines = [_line(run, place, values, num_runs) for place, values in spectra.items() if values.size]
+    floors = [floor_reference(values, rounding(values)) for values in spectra.values()]
+    # Of several lines that reach a floor of their own one is named; they lie close to each other.
+    references = [floor for floor in floors if floor is not None][:1]
+    bands = [spectrum_band(run.arrays.bands[EMBEDDING], y_axis)] if EMBEDDING in run.arrays.bands else []
     words = ChartText(f"Spectra of {run.name}", _rank_words(run) or "Singular values in descending order.")
 
     # Each run has its own index axis, as widths may differ; the vertical one is common.
     def draw(width: float) -> Markup:
         right = label_room([line.label for line in lines])
-        return line_chart(Frame(width, min(330, 170 + width / 3), _index_axis(run), y_axis, right=right), words, lines)
+        frame = Frame(width, min(330, 170 + width / 3), _index_axis(run), y_axis, right=right)
+        return line_chart(frame, words, lines, references, bands=bands)
 
     title = run_tag(run.name, run.order) if num_runs > 1 else TITLE
-    return figure(title, HOW_TO_READ if num_runs == 1 else "", draw, panel_width(num_runs), _table(run, num_runs))
+    note = HOW_TO_READ + (BAND_WORDS if bands else "")
+    return figure(title, note if num_runs == 1 else "", draw, panel_width(num_runs), _table(run, num_runs))
 
 
 def _line(run: RunRecord, place: str, values: NDArray[np.float64], num_runs: int) -> Line:
     chosen = evenly_chosen(len(values), MAX_POINTS)
-    exponents = _log10(values)
+    exponents = log_values(values, rounding(values))
     style = place_style(place, run.order, num_runs)
     return Line(SHORT_NAMES[place], [at + 1.0 for at in chosen], [exponents[at] for at in chosen], style)
 

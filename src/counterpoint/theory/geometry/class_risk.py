@@ -121,7 +121,7 @@ class ClassRisk:
 def class_risk(
     proportions: Sequence[float] | np.ndarray | Tensor,
     *,
-    loss: Loss | None = None,
+    loss: Loss | ClassLevel | None = None,
     num_negatives: float | None = None,
     supervised: bool = False,
     anchor_weights: Tensor | None = None,
@@ -136,8 +136,8 @@ def class_risk(
 
     Args:
         proportions: share of each class, (C,), positive, of sum 1.
-        loss: one of ``counterpoint.losses``, taken as it trains; None is the paper's InfoNCE of Eq. 23,
-            log(1 + mean of k exponentials) at temperature 1.
+        loss: one of ``counterpoint.losses``, taken as it trains, or the record of what it does to classes; None is
+            the paper's InfoNCE of Eq. 23, log(1 + mean of k exponentials) at temperature 1.
         num_negatives: k >= 1, or math.inf; None is the loss's own number, or infinity.
         supervised: negatives are of other classes than the anchor.
         anchor_weights: weight of each class as anchor, >= 0; None is its proportion.
@@ -236,8 +236,10 @@ def _separable_rows(record: Separable, weights_CC: Tensor, k: float) -> Separabl
     return SeparableRows(record, weights_CC, 1.0, k * record.factor)
 
 
-def _record(loss: Loss) -> ClassLevel:
+def _record(loss: Loss | ClassLevel) -> ClassLevel:
     """What the loss does to classes."""
+    if isinstance(loss, ClassLevel):
+        return loss
     if not isinstance(loss, Loss):
         raise UsageError(f"loss must be one of counterpoint.losses or None, got {type(loss).__name__}; build it first")
     return loss.class_level()

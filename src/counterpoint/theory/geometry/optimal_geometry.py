@@ -13,6 +13,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.thread_parts import one_thread
+from counterpoint.losses.class_level import ClassLevel
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions, class_risk
 from counterpoint.theory.geometry.correlation_dual import multipliers
@@ -102,7 +103,7 @@ class Geometry:
 def optimal_geometry(  # noqa: PLR0913 (its signature is published)
     proportions: Sequence[float] | np.ndarray | Tensor,
     *,
-    loss: Loss | None = None,
+    loss: Loss | ClassLevel | None = None,
     num_negatives: float | None = None,
     supervised: bool = False,
     dimension: int | None = None,
@@ -125,8 +126,8 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
 
     Args:
         proportions: share of each class, > 0, of sum 1; at least 2.
-        loss: one of ``counterpoint.losses``, taken as it trains (InfoNCE sums over its negatives, at its temperature);
-            None is the paper's: the mean over k negatives, temperature 1.
+        loss: one of ``counterpoint.losses``, taken as it trains (InfoNCE sums over its negatives, at its temperature),
+            or what its ``class_level`` returns; None is the paper's: the mean over k negatives, temperature 1.
         num_negatives: k >= 1 negatives per anchor, or ``math.inf``; None is the loss's own number, or infinity.
         supervised: negatives are of other classes (SCL); else of all, the anchor's own included (UCL).
         dimension: of the features; None leaves it free.

@@ -1,0 +1,177 @@
+"""What single dimensions, rare classes and held-out samples say: repetition, minority collapse, memory, leakage."""
+
+from collections.abc import Mapping
+
+from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
+from counterpoint.diagnostics.finding import Check, Finding, plain
+from counterpoint.diagnostics.remedies import (
+    BALANCED_SAMPLING,
+    FEWER_EPOCHS,
+    LOWER_TEMPERATURE,
+    MORE_EPOCHS,
+    REPRESENTATION_INSTEAD,
+    STRONGER_VIEWS,
+    Step,
+    advice,
+)
+
+# Provisional: chosen on drawn features and on runs on digits.
+MANY_REPEATED = 0.25  # of the dimensions repeat an earlier one
+MERGED = 0.8  # cosine between the centred means of rare classes, lower end of its interval
+APART = 0.3  # of that cosine above what theory or the frequent classes have
+FEW_TIMES = 3.0  # mean count of frequent classes over that of rare ones, below which classes are about balanced
+WIDER = 0.1  # cosine of two views, that of training samples less that of held-out ones: lower end of its interval
+LEAKED, MUCH_LEAKED = 0.01, 0.1  # of the held-out samples are in the training part
+
+
+def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
+    """Do dimensions repeat others?"""
+    embedding = evidence.places[EMBEDDING]
+    count = embedding.figures.get("duplicate_dims")
+    if not count or is_full_collapse(embedding):
+        return None
+    num_dims, is_few = embedding.num_dims, count < MANY_REPEATED * embedding.num_dims
+    left = max(num_dims - round(count), 2)
+    return Finding(
+        name="duplicate-dimensions",
+        level="note" if is_few else "warning",
+        title=f"{count:.0f} of {num_dims} embedding dimensions repeat an earlier one",
+        measured=count,
+        better="lower",
+        reference=0.0,
+        reference_name="no correlation above 0.99",
+        text="Their correlation with another dimension is above 0.99 by size, so that they add nothing to it but its "
+        "weight in every distance. Few classes or samples leave few directions, which many dimensions then share.",
+        confirm="counterpoint evaluate RUN --selection (accuracy must stay the same with fewer features kept)",
+        **advice(
+            evidence,
+            Step(
+                "features",
+                f"fewer dimensions (--projector.features {left})",
+                lambda _: {"projector.features": left},
+            ),
+            REPRESENTATION_INSTEAD,
+            otherwise="leave the repeated dimensions out",
+        ),
+        expect="duplicate_dims falls towards 0, accuracies stay",
+        cannot_tell="whether the dimensions that are left carry what a task needs",
+    )
+
+
+def check_minority_collapse(evidence: Evidence) -> Finding | None:
+    """Have the means of rare classes fallen together, where those of others have not?"""
+    classes = evidence.classes
+    if classes is None or classes.rare_cosine is None or classes.low is None or classes.imbalance < FEW_TIMES:
+        return None
+    expected, whose = _expected_cosine(evidence)
+    if classes.low < MERGED or classes.rare_cosine - expected < APART or is_full_collapse(evidence.places[EMBEDDING]):
+        return None
+    names = [row.name for row in classes.rows if row.is_rare]
+    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return Finding(
+        name="minority-collapse",
+        level="warning",
+        title=f"Rare classes have fallen together: {shown}; the cosine between their means is "
+        f"{plain(classes.rare_cosine)}, {plain(expected)} {whose}",
+        measured=classes.rare_cosine,
+        low=classes.low,
+        high=classes.high,
+        better="lower",
+        reference=expected,
+        reference_name=whose,
+        text=f"Frequent classes have {classes.imbalance:.0f} times as many samples, and as negatives push rare classes "
+        "to one side, the further the more there are of them (imbalanced2026; fang2021). Rare classes then share one "
+        "mean, and a classifier cannot tell them apart by it.",
+        confirm="counterpoint evaluate RUN --metrics 'balanced knn' (accuracy by class: rare ones are named after each "
+        "other)",
+        **advice(
+            evidence,
+            BALANCED_SAMPLING,
+            LOWER_TEMPERATURE,
+            MORE_EPOCHS,
+            otherwise="features that were learned with every class drawn equally often",
+        ),
+        expect="rare_cosine falls towards that of the frequent classes",
+        cannot_tell="whether rare classes look alike by nature: two breeds among vehicles have one mean, too",
+    )
+
+
+def _expected_cosine(evidence: Evidence) -> tuple[float, str]:
+    """What the cosine between rare classes would be, and who says so."""
+    classes = evidence.classes
+    assert classes is not None
+    # Where theory has them merge, too, no training helps, but sampling does: what frequent classes have counts then.
+    if classes.optimum is not None and classes.optimum.rare_cosine is not None:
+        by_theory = classes.optimum.rare_cosine
+        if (classes.rare_cosine or 0.0) - by_theory >= APART:
+            return by_theory, "at the optimum of this loss and these proportions"
+    if classes.frequent_cosine is not None:
+        return classes.frequent_cosine, "between frequent classes"
+    return -1 / max(len(classes.rows) - 1, 1), "of classes that are equally far apart"
+
+
+def check_held_out(evidence: Evidence) -> Finding | None:
+    """Do views of training samples agree better than those of held-out ones?"""
+    held_out = evidence.held_out
+    if held_out is None or held_out.gap is None or held_out.low is None:
+        return None
+    if held_out.low < WIDER or is_full_collapse(evidence.places[EMBEDDING]):
+        return None
+    return Finding(
+        name="held-out",
+        level="warning",
+        title=f"Views of training samples agree better than those of held-out ones: by {plain(held_out.gap)} in cosine",
+        measured=held_out.gap,
+        low=held_out.low,
+        high=held_out.high,
+        better="lower",
+        reference=0.0,
+        reference_name="no difference",
+        text="The encoder knows samples that it was trained on by heart, and brings their views together by what only "
+        "they have. Figures on training samples then flatter it.",
+        confirm="counterpoint evaluate RUN --checkpoint all (held-out accuracy stops rising before the loss stops "
+        "falling)",
+        **advice(evidence, FEWER_EPOCHS, STRONGER_VIEWS, otherwise="more training samples"),
+        expect="the gap between training and held-out samples falls towards 0",
+        cannot_tell="whether held-out samples differ in kind: a held-out part from elsewhere has such a gap, too",
+    )
+
+
+def check_leakage(evidence: Evidence) -> Finding | None:
+    """Are held-out samples among the training samples?"""
+    held_out = evidence.held_out
+    if held_out is None or not held_out.num_either or not held_out.num_held_out:
+        return None
+    # Features that coincide as a whole are collapse, not copies: then contents alone count.
+    is_collapsed = is_full_collapse(evidence.places[EMBEDDING])
+    count = (held_out.num_copies if is_collapsed else held_out.num_either) or 0
+    share = count / held_out.num_held_out
+    if share < LEAKED:
+        return None
+    return Finding(
+        name="leakage",
+        level="warning" if share >= MUCH_LEAKED else "note",
+        title=f"{count:,.0f} of {held_out.num_held_out:,.0f} held-out samples are among the training samples",
+        measured=share,
+        low=None if is_collapsed else held_out.copies_low,
+        high=None if is_collapsed else held_out.copies_high,
+        better="lower",
+        reference=0.0,
+        reference_name="no sample in both parts",
+        text=f"{held_out.num_copies or 0:,.0f} hold the same as a training sample, byte by byte; "
+        f"{held_out.num_same_features or 0:,.0f} have the same representation to the last bit. Such a sample finds "
+        "itself as its nearest neighbour, which favours every accuracy.",
+        confirm="counterpoint evaluate RUN (says how many queries are in the bank, too)",
+        remedy="leave copies out of the data before they are split, and evaluate again",
+        expect="accuracies fall to what new samples would have",
+        cannot_tell="near copies: another crop, size or compression of one picture is not found",
+    )
+
+
+CATALOGUE: Mapping[str, Check] = {
+    "minority-collapse": check_minority_collapse,
+    "held-out": check_held_out,
+    "duplicate-dimensions": check_duplicate_dimensions,
+    "leakage": check_leakage,
+}

@@ -1,0 +1,291 @@
+"""Class means as directions: their cosines, how far these are from an optimum, and whether rare classes coincide.
+
+Theory states an optimum as cosines of class means of unit length. Here are the same cosines of features, the distance
+between both, and intervals over samples; the optimum itself comes from whoever calls.
+"""
+
+# N labelled samples, D features, C classes
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.metric import Metric
+from counterpoint.core.numerics import unit_rows
+from counterpoint.diagnostics.class_geometry import ClassGeometry, nc1
+
+Z_95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class MeanEstimate:
+    """A function of class means with its 95 % interval over samples; without one where no class has two."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class GramDistance:
+    """How far the cosines of class means are from an optimum.
+
+    Attributes:
+        typical: root mean square difference over pairs of different classes, in [0, 2].
+        low: lower end of its 95 % interval over samples; None where there is none.
+        high: upper end.
+        frobenius: of the difference of both matrices, whose diagonals agree: sqrt(C (C - 1)) times ``typical``.
+        largest: largest difference of one pair, by size.
+        pair: its classes, as rows of the matrix.
+    """
+
+    typical: float
+    low: float | None
+    high: float | None
+    frobenius: float
+    largest: float
+    pair: tuple[int, int]
+
+
+def class_cosines(classes: ClassGeometry) -> Tensor:
+    r"""Cosines between the class means of unit-length features, not centred; float64 (C, C), 1 on the diagonal.
+
+    .. math:: A_{cd} = \frac{\mu_c \cdot \mu_d}{|\mu_c| |\mu_d|}
+
+    Source: imbalanced2026, section 4: the Gram matrix of class means on the sphere, here of classes that have not
+    collapsed, whose means are inside it and are scaled to unit length. A mean of 0 has cosine 0 with all others.
+
+    >>> from counterpoint.diagnostics.class_geometry import class_geometry
+    >>> z = torch.tensor([[3.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> class_cosines(class_geometry(z, torch.tensor([0, 0, 1])))
+    tensor([[1.0000, 1.0000],
+            [1.0000, 1.0000]], dtype=torch.float64)
+    """
+    return _cosines(_means(classes)).fill_diagonal_(1.0)
+
+
+def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> GramDistance:
+    r"""Distance between the cosines of class means and an optimum.
+
+    .. math:: \Big( \frac{1}{C(C-1)} \sum_{c \ne d} (A_{cd} - A^*_{cd})^2 \Big)^{1/2}
+
+    The interval is over samples, classes held fixed (``mean_interval``). Means of few samples scatter, which adds to
+    the distance and is not taken off.
+
+    Args:
+        classes: from ``class_geometry``; two or more classes.
+        optimum_CC: cosines, float64 (C, C), rows in the order of ``labels_C``.
+
+    Raises:
+        ValueError: one class only, or another number of classes.
+
+    >>> from counterpoint.diagnostics.class_geometry import class_geometry
+    >>> opposite = class_geometry(torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
+    >>> gram_distance(opposite, torch.eye(2, dtype=torch.float64)).typical
+    1.0
+    """
+    num_classes = len(classes.counts_C)
+    if num_classes < 2 or optimum_CC.shape != (num_classes, num_classes):
+        raise ValueError(
+            f"optimum must have a row for each of at least 2 classes, got {tuple(optimum_CC.shape)} for {num_classes}"
+        )
+    is_pair_CC = ~torch.eye(num_classes, dtype=torch.bool)
+
+    def typical(means_CD: Tensor) -> Tensor:
+        return (_cosines(means_CD) - optimum_CC)[is_pair_CC].square().mean().sqrt()
+
+    found = mean_interval(classes, typical)
+    difference_CC = (class_cosines(classes) - optimum_CC).abs().fill_diagonal_(0.0)
+    first, second = divmod(int(difference_CC.argmax()), num_classes)
+    return GramDistance(
+        typical=found.value,
+        low=None if found.low is None else max(found.low, 0.0),
+        high=None if found.high is None else min(found.high, 2.0),
+        frobenius=math.sqrt(num_classes * (num_classes - 1)) * found.value,
+        largest=float(difference_CC[first, second]),
+        pair=(min(first, second), max(first, second)),
+    )
+
+
+def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor]) -> MeanEstimate:
+    r"""A function of the class means with a 95 % interval over the samples, by the infinitesimal jackknife.
+
+    .. math:: \hat\sigma^2 = \sum_c \frac{1}{n_c (n_c - 1)} \sum_{i : y_i = c}
+        \Big( \frac{\partial f}{\partial \mu_c} \cdot (\hat z_i - \mu_c) \Big)^2
+
+    Source: efron1993, section 21.3, stratified by class. Differs from it in n_c - 1, where it has n_c. A class of one
+    sample adds nothing, as nothing is known of its scatter.
+
+    Args:
+        classes: from ``class_geometry``.
+        statistic: f, from class means (C, D), not centred, to one number; differentiable.
+
+    >>> from counterpoint.diagnostics.class_geometry import class_geometry
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> found = mean_interval(class_geometry(z, torch.tensor([0, 0, 1])), lambda means_CD: means_CD[0, 0])
+    >>> found.value, round(found.high - found.value, 4)  # the standard error of a mean of 1 and 0 is 1/2
+    (0.5, 0.98)
+    """
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        means_CD = _means(classes).requires_grad_()
+        found = statistic(means_CD)
+        (slope_CD,) = torch.autograd.grad(found, means_CD)
+    value = float(found.detach())
+    if not bool((classes.counts_C > 1).any()) or not bool(torch.isfinite(slope_CD).all()):
+        return MeanEstimate(value, None, None)
+    moves_N = ((classes.rows_ND - classes.means_CD[classes.place_N]) * slope_CD[classes.place_N]).sum(dim=1)
+    counts_C = classes.counts_C.double()
+    weight_C = 1 / (counts_C * (counts_C - 1).clamp_min(1))
+    error = Z_95 * math.sqrt(float(weight_C[classes.place_N] @ moves_N.square()))
+    return MeanEstimate(value, value - error, value + error)
+
+
+def within_share(classes: ClassGeometry) -> float:
+    r"""Share of the variance that lies within classes; 0 where each class is one point.
+
+    .. math:: \frac{\operatorname{tr} \Sigma_W}{\operatorname{tr} \Sigma_W + \operatorname{tr} \Sigma_B}
+
+    with the scatters of ``nc1``, in which classes count alike.
+
+    Source: papyan2020 (Sigma_W, Sigma_B); the ratio of traces: tirer2023.
+
+    Returns:
+        A number in [0, 1]; NaN where ``nc1`` does not exist.
+
+    >>> from counterpoint.diagnostics.class_geometry import class_geometry
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 1.0]])
+    >>> round(within_share(class_geometry(z, torch.tensor([0, 0, 1, 1]))), 6)
+    0.666667
+    """
+    ratio = nc1(classes, definition="trace ratio")
+    return 1.0 if math.isinf(ratio) else ratio / (1 + ratio)
+
+
+def class_spreads(classes: ClassGeometry) -> Tensor:
+    """Mean squared distance of each class's samples from their mean, float64 (C,): 0 collapsed, at most 1.
+
+    >>> from counterpoint.diagnostics.class_geometry import class_geometry
+    >>> class_spreads(class_geometry(torch.eye(3), torch.tensor([0, 0, 1]))).tolist()
+    [0.5, 0.0]
+    """
+    square_N = (classes.rows_ND - classes.means_CD[classes.place_N]).square().sum(dim=1)
+    sums_C = square_N.new_zeros(len(classes.counts_C)).index_add_(0, classes.place_N, square_N)
+    return sums_C / classes.counts_C
+
+
+def rare_classes(counts_C: Tensor) -> Tensor | None:
+    """Which classes are rare, bool (C,); None of balanced classes, and of fewer than three.
+
+    Classes are parted where their counts differ, as near to the middle as can be, with at least two rare ones and one
+    frequent one; of two cuts that are equally near, the one with fewer rare classes.
+
+    >>> rare_classes(torch.tensor([90, 5, 5])), rare_classes(torch.tensor([5, 5, 5]))
+    (tensor([False,  True,  True]), None)
+    """
+    counts = counts_C.sort().values.tolist()
+    cuts = [cut for cut in range(2, len(counts)) if counts[cut - 1] < counts[cut]]
+    if not cuts:
+        return None
+    return counts_C < counts[min(cuts, key=lambda cut: (abs(2 * cut - len(counts)), cut))]
+
+
+def mean_cosine(means_CD: Tensor, is_one_C: Tensor, *, noise: float = 0.0) -> Tensor:
+    r"""Mean cosine between the centred means of some classes.
+
+    .. math:: \operatorname{mean}_{c \ne d} \cos(\mu_c - \mu, \mu_d - \mu), \qquad \mu = \frac1C \sum_c \mu_c
+
+    Unchanged by an offset that all classes share and by rotations; of a simplex of C classes -1 / (C - 1), of classes
+    with one mean 1.
+
+    Args:
+        means_CD: means of all classes, of features or of an optimum.
+        is_one_C: the classes; NaN of fewer than two that have a direction.
+        noise: length of a centred mean up to which it has none.
+
+    >>> float(mean_cosine(torch.eye(3, dtype=torch.float64), torch.tensor([True, True, False])))
+    -0.5
+    """
+    centred_CD = (means_CD - means_CD.mean(dim=0))[is_one_C]
+    unit_CD = unit_rows(centred_CD[torch.linalg.vector_norm(centred_CD.detach(), dim=1) > noise])
+    num = len(unit_CD)
+    # |sum|^2 - C is the sum over all ordered pairs, without forming any of them.
+    total = unit_CD.sum(dim=0).square().sum() - num
+    return total / (num * (num - 1)) if num > 1 else total * math.nan
+
+
+def rare_cosine(classes: ClassGeometry) -> MeanEstimate:
+    """Mean cosine between the centred means of rare classes (``rare_classes``), with its interval over samples.
+
+    Towards 1 rare classes have fallen together: minority collapse. A frequent class does not enter but for the centre.
+
+    Source: fang2021, whose figures show it of a classifier's weights; here class means.
+
+    Returns:
+        In [-1, 1]; NaN without rare classes.
+
+    >>> from counterpoint.diagnostics.class_geometry import class_geometry
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> round(rare_cosine(class_geometry(z, torch.tensor([0, 0, 1, 2]))).value, 6)
+    1.0
+    """
+    is_rare_C = rare_classes(classes.counts_C)
+    if is_rare_C is None:
+        return MeanEstimate(math.nan, None, None)
+    return mean_interval(classes, lambda means_CD: mean_cosine(means_CD, is_rare_C, noise=classes.noise))
+
+
+def frequent_cosine(classes: ClassGeometry) -> float:
+    """Mean cosine between the centred means of the classes that are not rare; NaN of fewer than two.
+
+    >>> from counterpoint.diagnostics.class_geometry import class_geometry
+    >>> frequent_cosine(class_geometry(torch.eye(3), torch.arange(3)))
+    nan
+    """
+    is_rare_C = rare_classes(classes.counts_C)
+    if is_rare_C is None:
+        return math.nan
+    return float(mean_cosine(classes.means_CD, ~is_rare_C, noise=classes.noise))
+
+
+def _means(classes: ClassGeometry) -> Tensor:
+    """Class means of the unit-length features, (C, D), as a copy."""
+    return classes.means_CD + classes.centre_D
+
+
+def _cosines(means_CD: Tensor) -> Tensor:
+    """Cosines between rows."""
+    unit_CD = unit_rows(means_CD)
+    return unit_CD @ unit_CD.T
+
+
+METRICS = (
+    Metric(
+        name="within_share",
+        title="Variance within classes",
+        short="variance within classes",
+        definition="Share of the variance of unit-length features that lies within classes, each class counting "
+        "alike. 0 where each class is one point, as the optima of theory are; near 1 where class means coincide.",
+        source="papyan2020; tirer2023",
+        measure=lambda subject: within_share(subject.classes) if subject.classes else math.nan,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        is_shown=False,
+    ),
+    Metric(
+        name="rare_cosine",
+        title="Cosine between rare classes",
+        short="cosine between rare classes",
+        definition="Mean cosine between the centred means of the rarer classes. Towards 1 they have fallen together: "
+        "minority collapse. None of balanced classes and of fewer than three.",
+        source="fang2021",
+        measure=lambda subject: rare_cosine(subject.classes).value if subject.classes else math.nan,
+        low=-1.0,
+        high=1.0,
+        unit="cosine",
+        is_shown=False,
+    ),
+)

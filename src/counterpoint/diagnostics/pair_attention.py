@@ -1,0 +1,249 @@
+"""Whom a loss looks at: how it spreads its weight over negatives, in batches of its own size, at one temperature.
+
+Weights are those of the loss itself: its ``importance`` is zero where a vector does not repel the anchor, so that no
+positive is among them.
+"""
+
+# N samples of a batch, A anchors, M keys (A = M = 2N: first view before second), D features
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from scipy.stats import t as student
+from torch import Tensor
+
+from counterpoint.core.errors import NonFiniteError
+from counterpoint.core.numerics import row_entropy, unit_rows
+from counterpoint.core.thread_parts import side_by_side
+from counterpoint.diagnostics.pair_look import TemperatureRow
+
+HARDEST = 0.01  # of the negatives, at least one
+CONFIDENCE = 0.95
+FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)  # of the run's temperature
+
+
+class WeighingLoss(Protocol):
+    """What is asked of a loss; see ``losses.loss``. One with ``num_negatives`` is asked for that, too."""
+
+    uses_labels: bool
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Its value."""
+        ...
+
+    def importance(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Weights of negatives (2n, 2n)."""
+        ...
+
+    def chance(self, n: int) -> float:
+        """Its value when all pairs look alike."""
+        ...
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """A value that no embedding can go below."""
+        ...
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """Embeddings of a batch.
+
+    Attributes:
+        z0_ND: of the first view, float64.
+        z1_ND: of the second.
+        labels_N: class numbers, -1 where unknown; None without labels.
+        is_copy_NN: which other samples are near-copies.
+    """
+
+    z0_ND: Tensor
+    z1_ND: Tensor
+    labels_N: Tensor | None
+    is_copy_NN: Tensor
+
+    def asked_of(self, loss: WeighingLoss) -> tuple[Tensor, ...]:
+        """What the loss is called with; samples of unknown class are each a class of their own."""
+        if self.labels_N is None or not loss.uses_labels:
+            return (self.z0_ND, self.z1_ND)
+        own_N = -1 - torch.arange(len(self.labels_N))
+        return (self.z0_ND, self.z1_ND, torch.where(self.labels_N < 0, own_N, self.labels_N))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over batches with its 95 % interval (Student's t); ends are None of one batch."""
+
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class BatchAttention:
+    """Means over the anchors of one batch that weigh any negative; see ``pair_look.PairLook``."""
+
+    num_negatives: int
+    effective_negatives: float
+    entropy: float
+    hardest_share: float
+    hardest_cosine: float
+    copy_mass: float
+    copy_chance: float
+    class_mass: float
+    class_chance: float
+
+
+def over_batches(values: Sequence[float]) -> Spread:
+    """Mean and interval of figures of batches, those that do not exist left out.
+
+    >>> over_batches([1.0, 3.0]).mean, over_batches([2.0]).low, over_batches([math.nan]).mean
+    (2.0, None, None)
+    """
+    known = torch.tensor([value for value in values if math.isfinite(value)], dtype=torch.float64)
+    if len(known) < 2:
+        return Spread(float(known[0]) if len(known) else None)
+    mean, error = float(known.mean()), float(known.std()) / math.sqrt(len(known))
+    reach = float(student.ppf(0.5 + CONFIDENCE / 2, len(known) - 1)) * error
+    return Spread(mean, mean - reach, mean + reach)
+
+
+def drawn_batches(num_samples: int, batch_size: int, *, at_most: int, generator: torch.Generator) -> list[Tensor]:
+    """Positions of random batches of distinct samples, none of which is in two; one smaller batch of too few samples.
+
+    >>> [len(batch) for batch in drawn_batches(10, 4, at_most=9, generator=torch.Generator().manual_seed(0))]
+    [4, 4]
+    """
+    order_N = torch.randperm(num_samples, generator=generator)
+    size = min(batch_size, num_samples)
+    return [order_N[number * size : (number + 1) * size] for number in range(min(at_most, num_samples // size))]
+
+
+def num_negatives(loss: WeighingLoss, batch: PairBatch) -> int:
+    """Vectors that repel each anchor of a batch; with labels those of the anchor that has most."""
+    if hasattr(loss, "num_negatives"):
+        return int(loss.num_negatives(len(batch.z0_ND)))  # pyright: ignore[reportAttributeAccessIssue]
+    return int((loss.importance(*batch.asked_of(loss)) > 0).sum(1).max())
+
+
+def batch_attention(loss: WeighingLoss, batch: PairBatch) -> BatchAttention:
+    r"""How a loss spreads its weight over the negatives of a batch.
+
+    .. math:: p_{ij} = \alpha_{ij} / \sum_k \alpha_{ik}, \qquad H_i = -\sum_j p_{ij} \log p_{ij}
+
+    with :math:`e^{H_i}` the effective number of negatives.
+
+    Source: alphacl2022, Eq. 4 (alpha). Memory of one batch: (2n, 2n).
+    """
+    share_AM, is_anchor_A = _shares(loss, batch)
+    entropy_A, count = row_entropy(share_AM), num_negatives(loss, batch)
+    unit_MD = unit_rows(torch.cat([batch.z0_ND, batch.z1_ND]))
+    most_AK, place_AK = share_AM.topk(min(max(1, round(HARDEST * count)), share_AM.shape[1]), dim=1)
+    cosine_AK = (unit_MD[is_anchor_A] @ unit_MD.T).gather(1, place_AK)
+    copies, own_class = (
+        _mass(share_AM, is_anchor_A, is_it_NN)
+        for is_it_NN in (batch.is_copy_NN, None if loss.uses_labels else _same_class(batch))
+    )
+    return BatchAttention(
+        num_negatives=count,
+        effective_negatives=float(entropy_A.exp().mean()),
+        entropy=float(entropy_A.mean()) / math.log(count) if count > 1 else math.nan,
+        hardest_share=float(most_AK.sum(1).mean()),
+        hardest_cosine=float(cosine_AK.mean()),
+        copy_mass=copies[0],
+        copy_chance=copies[1],
+        class_mass=own_class[0],
+        class_chance=own_class[1],
+    )
+
+
+def _shares(loss: WeighingLoss, batch: PairBatch) -> tuple[Tensor, Tensor]:
+    """Weights of negatives, each row of which sums to 1, and which vectors are anchors that weigh any."""
+    with torch.no_grad():
+        # Below 0, as hard-negative weighting has for the easiest pairs, they attract.
+        alpha_AM = loss.importance(*batch.asked_of(loss)).clamp(min=0.0)
+    total_A1 = alpha_AM.sum(1, keepdim=True)
+    # A satisfied hinge weighs nothing, and some losses have one view's anchors only.
+    is_anchor_A = total_A1[:, 0] > 0
+    return alpha_AM[is_anchor_A] / total_A1[is_anchor_A], is_anchor_A
+
+
+def _same_class(batch: PairBatch) -> Tensor | None:
+    """Which other samples have the class of a sample; None where no class is known."""
+    if batch.labels_N is None or not bool((batch.labels_N >= 0).any()):
+        return None
+    is_same_NN = (batch.labels_N[:, None] == batch.labels_N) & (batch.labels_N >= 0)
+    return is_same_NN.fill_diagonal_(False)
+
+
+def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tuple[float, float]:
+    """Share of the weight that falls on some other samples, and of the pairs that they are."""
+    if is_it_NN is None or not len(share_AM):
+        return math.nan, math.nan
+    n = len(is_it_NN)
+    is_it_AM = is_it_NN.repeat(2, 2)[is_anchor_A]
+    return float((share_AM * is_it_AM).sum(1).mean()), float(is_it_NN.double().sum()) / (n * (n - 1))
+
+
+def temperature_row(
+    loss: WeighingLoss, temperature: float, batches: Sequence[PairBatch], *, nonnegative: bool
+) -> TemperatureRow:
+    r"""What a loss does at its temperature: weights, gradient, and value beside chance and floor.
+
+    The gradient is that of an anchor's embedding at unit length, :math:`2n |z_i| |\partial L / \partial z_i|`, which
+    does not depend on the number of anchors.
+
+    Args:
+        loss: at this temperature.
+        temperature: as it is written in the row.
+        batches: of one size.
+        nonnegative: the embedding has no negative entries.
+    """
+    size, count = len(batches[0].z0_ND), num_negatives(loss, batches[0])
+    found = side_by_side(lambda batch: _measured(loss, batch), batches)
+    entropy, effective, value, gradient = (over_batches(column).mean for column in zip(*found, strict=True))
+    chance, floor = loss.chance(size), loss.floor(size, nonnegative=nonnegative)
+    return TemperatureRow(
+        temperature=temperature,
+        effective_negatives=effective,
+        entropy=entropy / math.log(count) if entropy is not None and count > 1 else None,
+        gradient=gradient,
+        loss=value,
+        chance=chance if math.isfinite(chance) else None,
+        floor=floor if math.isfinite(floor) else None,
+    )
+
+
+def _measured(loss: WeighingLoss, batch: PairBatch) -> tuple[float, float, float, float]:
+    """Entropy, effective negatives, value and gradient; NaN where the loss is not finite."""
+    z0, z1, *labels = batch.asked_of(loss)
+    try:
+        entropy_A = row_entropy(_shares(loss, batch)[0])
+        with torch.enable_grad():
+            leaves = [z.detach().clone().requires_grad_() for z in (z0, z1)]
+            value = loss(*leaves, *labels)
+            gradient_MD = torch.cat(torch.autograd.grad(value, leaves))
+    except NonFiniteError:  # an exponential of 1 / temperature
+        return math.nan, math.nan, math.nan, math.nan
+    length_M = torch.cat([z0, z1]).norm(dim=1) * gradient_MD.norm(dim=1)
+    pushed = float(length_M.mean()) * len(length_M)
+    return float(entropy_A.mean()), float(entropy_A.exp().mean()), float(value.detach()), pushed
+
+
+def temperature_table(
+    loss_at: Callable[[float], WeighingLoss], temperature: float, batches: Sequence[PairBatch], *, nonnegative: bool
+) -> tuple[TemperatureRow, ...]:
+    """The loss at an eighth to eight times its temperature, on the same embeddings.
+
+    Args:
+        loss_at: the loss at a temperature.
+        temperature: that it has.
+        batches: of one size.
+        nonnegative: the embedding has no negative entries.
+    """
+    rows = []
+    for factor in FACTORS:
+        at = temperature * factor
+        rows.append(temperature_row(loss_at(at), at, batches, nonnegative=nonnegative))
+    return tuple(rows)

@@ -1,0 +1,158 @@
+"""What was seen of the pairs of a run: whom its loss looks at, at which temperature, and which samples lie too near.
+
+Plain records that load without torch.
+"""
+
+from typing import Annotated
+
+from counterpoint.core.run_records import Figure, Listed, Record, Text
+
+
+class TemperatureRow(Record):
+    """The run's own loss on the same embeddings at another temperature; a figure is None where it does not exist.
+
+    Attributes:
+        temperature: of the loss.
+        effective_negatives: exp of the entropy of an anchor's weights, mean over anchors and batches.
+        entropy: that entropy, over the logarithm of the number of negatives.
+        gradient: length of the gradient by an anchor's embedding, mean over anchors.
+        loss: mean over batches.
+        chance: loss of an encoder that has learned nothing.
+        floor: loss that no embedding can go below.
+    """
+
+    temperature: float
+    effective_negatives: Figure = None
+    entropy: Figure = None
+    gradient: Figure = None
+    loss: Figure = None
+    chance: Figure = None
+    floor: Figure = None
+
+    @property
+    def way(self) -> float | None:
+        """Share of the way from chance to the floor; None where one of them is not known.
+
+        >>> TemperatureRow(temperature=0.2, loss=3.0, chance=6.0, floor=1.0).way
+        0.6
+        """
+        if self.loss is None or self.chance is None or self.floor is None or self.chance <= self.floor:
+            return None
+        return (self.chance - self.loss) / (self.chance - self.floor)
+
+
+class NearPair(Record):
+    """Two samples whose views are close.
+
+    Attributes:
+        cosine: mean over the views of the one and of the other.
+        own: mean cosine of the two views of either.
+        names: of both.
+        classes: of both; empty where one is not known.
+        thumbnails: places of both among the pictures in ``arrays.npz``; empty without pictures.
+        is_copy: they are near-copies.
+    """
+
+    cosine: Figure = None
+    own: Figure = None
+    names: Annotated[tuple[Text, ...], Listed] = ()
+    classes: Annotated[tuple[Text, ...], Listed] = ()
+    thumbnails: Annotated[tuple[Figure, ...], Listed] = ()
+    is_copy: bool = False
+
+
+class PairLook(Record):
+    """Pairs of a run, in batches of its own size. Figures of alpha are None where the loss weighs no pairs.
+
+    Attributes:
+        loss: its name.
+        why: why nothing is known of alpha; empty where it is.
+        temperature: of the loss; None where it has none.
+        run_batch: samples that one call of the loss has in training.
+        batch_size: samples of each batch that was looked at.
+        num_batches: how many were.
+        num_negatives: vectors that repel each anchor.
+        effective_negatives: exp of the entropy of an anchor's weights, mean over anchors and batches.
+        effective_low: lower end of its 95 % interval, over batches; None of one batch.
+        effective_high: upper end.
+        entropy: that entropy, over the logarithm of the number of negatives: 1 where all weigh alike.
+        hardest_share: share of the weight that one in a hundred negatives have, those that weigh most.
+        hardest_cosine: their mean cosine with the anchor.
+        closer_share: share of samples that some other sample is closer to than its own two views are to each other.
+        copy_share: share of samples that have a near-copy.
+        copy_mass: share of the weight of negatives that falls on near-copies of the anchor's sample.
+        copy_low: lower end of its 95 % interval, over batches; None of one batch.
+        copy_high: upper end.
+        copy_chance: what it would be if all negatives weighed alike.
+        class_mass: share of the weight of negatives that falls on the anchor's own class; None without labels.
+        class_chance: what it would be if all negatives weighed alike.
+        temperatures: the same embeddings at other temperatures, ascending.
+        nearest: the closest pairs of different samples, exact copies left out.
+    """
+
+    loss: str = ""
+    why: str = ""
+    temperature: Figure = None
+    run_batch: Figure = None
+    batch_size: Figure = None
+    num_batches: Figure = None
+    num_negatives: Figure = None
+    effective_negatives: Figure = None
+    effective_low: Figure = None
+    effective_high: Figure = None
+    entropy: Figure = None
+    hardest_share: Figure = None
+    hardest_cosine: Figure = None
+    closer_share: Figure = None
+    copy_share: Figure = None
+    copy_mass: Figure = None
+    copy_low: Figure = None
+    copy_high: Figure = None
+    copy_chance: Figure = None
+    class_mass: Figure = None
+    class_chance: Figure = None
+    temperatures: Annotated[tuple[TemperatureRow, ...], Listed] = ()
+    nearest: Annotated[tuple[NearPair, ...], Listed] = ()
+
+    @property
+    def class_lift(self) -> float | None:
+        """How many times as much weight falls on the own class as chance would give.
+
+        >>> PairLook(class_mass=0.5, class_chance=0.1).class_lift
+        5.0
+        """
+        return self.class_mass / self.class_chance if self.class_mass is not None and self.class_chance else None
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def _lines(look: PairLook) -> list[str]:
+    """The table that a terminal shows."""
+    if look.why:
+        return [f"pairs: {look.why}"]
+    lines = [
+        f"pairs: an anchor weighs {_text(look.effective_negatives)} of {_text(look.num_negatives)} negatives "
+        f"({look.loss}, batches of {_text(look.batch_size)})"
+    ]
+    if look.temperatures:
+        lines.append("  temperature  weighs  entropy  gradient   loss  chance  floor")
+    lines += [
+        f"  {row.temperature:<11.4g}  {_text(row.effective_negatives):>6}  {_text(row.entropy):>7}  "
+        f"{_text(row.gradient):>8}  {_text(row.loss):>5}  {_text(row.chance):>6}  {_text(row.floor):>5}"
+        + ("  <- this run" if row.temperature == look.temperature else "")
+        for row in look.temperatures
+    ]
+    if look.nearest:
+        lines.append("  closest pairs of different samples:")
+    lines += [
+        f"    cosine {_text(pair.cosine)} (own views {_text(pair.own)})  {'  '.join(pair.names)}"
+        + (f"  ({', '.join(pair.classes)})" if pair.classes else "")
+        for pair in look.nearest
+    ]
+    return lines
+
+
+def _text(value: float | None) -> str:
+    """Three digits, or a dash."""
+    return "-" if value is None else f"{value:.3g}"

@@ -1,0 +1,209 @@
+"""Spectra of every layer of an encoder from one pass over its samples, at one state or along the checkpoints."""
+
+# N samples, D features, K = min(N - 1, D)
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import first_line
+from counterpoint.core.thread_parts import one_blas_thread
+from counterpoint.data.source import Source
+from counterpoint.diagnostics.layer_record import JointFigures, LayerFigures, LayersRecord, LayerState
+from counterpoint.diagnostics.spectra import effective_rank
+from counterpoint.diagnostics.streaming_covariance import (
+    StreamingCovariance,
+    arithmetic_floor,
+    computed_floor,
+    rounding_floor,
+)
+from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum, vanished_directions
+from counterpoint.diagnostics.weight_alignment import layer_alignment
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.checkpoints import ALL, encoder_at, steps_asked
+from counterpoint.evaluation.features import PIECE, check_finite, with_encoder
+from counterpoint.evaluation.subject import Subject
+from counterpoint.evaluation.view_pairs import evenly_spaced
+from counterpoint.nn.layer_chain import Layer, layers_of, linear_pairs
+from counterpoint.nn.layer_outputs import LayerReader
+from counterpoint.nn.trained import Encoder
+
+INPUT = "input"
+WIDEST = 4096  # dimensions of a layer whose covariance is kept: 128 MB
+NUM_EXACT = 256  # samples that a copy of the encoder in float64 sees
+NUM_TRIED = 8  # samples that show which layers there are
+PIECES = 8  # passed side by side before they are added
+WIDEST_JOINT = 2048  # dimensions between two layers whose singular vectors are compared
+LARGEST_MATRIX = 32  # sides of an alignment matrix in the file; larger ones are averaged over blocks
+
+Arrays = dict[str, np.ndarray]
+Advance = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Figures of all layers at one state, their spectra, and what was left out."""
+
+    layers: tuple[LayerFigures, ...]
+    spectra: tuple[Tensor, ...]
+    remarks: tuple[str, ...]
+
+
+def read_layers(judged: Subject, checkpoint: str | None, reporter: Reporter) -> tuple[LayersRecord, Arrays]:
+    """Measure every layer of an encoder, and how its adjacent linear layers meet.
+
+    Args:
+        judged: encoder and samples.
+        checkpoint: ``all`` measures the layers at every kept checkpoint of its run, too, on the same samples.
+        reporter: shows progress.
+
+    Returns:
+        The record, and for ``arrays.npz``: spectra (``layer/0`` and so on, in the order of the record), the bands of
+        isotropic features (``band/0``), and alignment matrices (``joint/0``).
+
+    Raises:
+        DataError: a layer gives NaN or infinity; it is named with the first samples.
+    """
+    pieces = -(-len(judged.source) // PIECE)
+    steps = steps_asked(judged.folder, ALL) if checkpoint == ALL and judged.folder is not None else ()
+    with reporter.bar("reading layers", (len(steps) + 1) * pieces) as advance:
+        last = _read(judged.encoder, judged.source, advance)
+        course = []
+        for step in steps:
+            assert judged.folder is not None
+            found = _read(encoder_at(judged.folder, judged.encoder, step), judged.source, advance)
+            course.append(LayerState(step=step, layers=found.layers))
+    joints, matrices = _joints(judged.encoder)
+    record = LayersRecord(
+        num_samples=len(judged.source), layers=last.layers, joints=joints, course=tuple(course), remarks=last.remarks
+    )
+    arrays: Arrays = {f"layer/{place}": values.numpy() for place, values in enumerate(last.spectra)}
+    for place, spectrum_D in enumerate(last.spectra):
+        arrays[f"band/{place}"] = null_band(spectrum_D, len(judged.source))
+    return record, {**arrays, **{f"joint/{place}": matrix for place, matrix in enumerate(matrices)}}
+
+
+def null_band(spectrum_D: Tensor, num_samples: int) -> np.ndarray:
+    """Range (2, k) of the eigenvalues of isotropic features of the same shape and total variance."""
+    band_2K = torch.stack(isotropic_band(num_samples, len(spectrum_D)))
+    mean = float(spectrum_D.sum()) / float(isotropic_spectrum(num_samples, len(spectrum_D)).sum())
+    return (band_2K * mean).numpy()
+
+
+def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
+    """Pass all samples once, and add each layer's vectors to its covariance."""
+    tried = source.store.fetch(list(range(min(NUM_TRIED, len(source)))))
+    known = layers_of(encoder, tried)
+    layers = [layer for layer in known if layer.num_dims <= WIDEST]
+    wide = [f"{layer.name} ({layer.num_dims:,})" for layer in known if layer.num_dims > WIDEST]
+    remarks = [f"Left out, as wider than {WIDEST:,} dimensions: {', '.join(wide)}."] if wide else []
+    own_input = [Layer(INPUT, "", tried.shape[1], False)] if encoder.card.kind == "vectors" else []
+    if own_input and own_input[0].num_dims <= WIDEST:
+        layers = [*own_input, *layers]
+    streams = {layer.name: StreamingCovariance() for layer in layers}
+    names = [layer.name for layer in layers]
+    with LayerReader(encoder, [name for name in names if name != INPUT]) as reader:
+
+        def work(positions: Tensor) -> Mapping[str, Tensor]:
+            found = _rows(reader, encoder, source.store.fetch(positions.tolist()))
+            check_finite({name: found[name].numpy() for name in names}, positions, source)
+            advance()
+            return found
+
+        pieces = torch.arange(len(source)).split(PIECE)
+        for start in range(0, len(pieces), PIECES):
+            # In the order of the samples, whichever thread is first.
+            found = with_encoder(encoder, work, pieces[start : start + PIECES])
+            for name, stream in streams.items():
+                stream.update(torch.cat([part[name] for part in found]))
+    floors, why = _computed_floors(encoder, source, names)
+    spectra = tuple(stream.spectrum() for stream in streams.values())
+    figures = [
+        _figures(layer, stream, spectrum_D, floors.get(layer.name, 0.0))
+        for layer, stream, spectrum_D in zip(layers, streams.values(), spectra, strict=True)
+    ]
+    return _Reading(tuple(figures), spectra, (*remarks, *why))
+
+
+def _rows(reader: LayerReader, encoder: Encoder, samples: Tensor) -> dict[str, Tensor]:
+    """Vectors of every layer, and the input of the first."""
+    prepared = encoder.prepare(samples)
+    return {INPUT: prepared, **reader.of_views(prepared)}
+
+
+def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor, computed: float) -> LayerFigures:
+    """One layer of the record."""
+    num_samples, num_dims = stream.num_samples, layer.num_dims
+    vanished = vanished_directions(spectrum_D, num_samples)
+    alive = vanished.resolved - vanished.count
+    null_K = isotropic_spectrum(num_samples, num_dims)
+    known_R = spectrum_D[: vanished.resolved]
+    return LayerFigures(
+        name=layer.name,
+        kind=layer.kind,
+        num_dims=num_dims,
+        is_pooled=layer.is_pooled,
+        resolved=vanished.resolved,
+        vanished=vanished.count,
+        effective_rank=effective_rank(spectrum_D),
+        null_rank=effective_rank(null_K),
+        largest=float(spectrum_D[0]),
+        median=float(known_R.median()) if len(known_R) else None,
+        least=float(spectrum_D[alive - 1]) if alive else None,
+        floor=arithmetic_floor(spectrum_D, [rounding_floor(stream.mean_square, num_dims), computed]),
+    )
+
+
+def _computed_floors(encoder: Encoder, source: Source, names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
+    """How far each layer is from what a copy in float64 gives for some samples; and why not, where there is none."""
+    chosen = evenly_spaced(torch.arange(len(source)), NUM_EXACT)
+    inner = [name for name in names if name != INPUT]
+    try:
+        exact = copy.deepcopy(encoder).double()
+        found, true = (_read_some(each, source, chosen, inner) for each in (encoder, exact))
+    except (RuntimeError, TypeError, ValueError) as error:  # a module of the user's own, or of a graph
+        return {}, [f"Its floor in float32 was not measured, as it does not compute in float64: {first_line(error)}."]
+    return {name: computed_floor(found[name], true[name]) for name in names}, []
+
+
+def _read_some(encoder: Encoder, source: Source, positions: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    """Vectors of every layer for some samples."""
+    with LayerReader(encoder, names) as reader, one_blas_thread():
+        parts = [_rows(reader, encoder, source.store.fetch(part.tolist())) for part in positions.split(PIECE // 4)]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _joints(encoder: Encoder) -> tuple[tuple[JointFigures, ...], list[np.ndarray]]:
+    """How adjacent linear layers meet, with their matrices."""
+    joints, matrices = [], []
+    for pair in linear_pairs(encoder):
+        if len(pair.below_HD) > WIDEST_JOINT:
+            continue
+        found = layer_alignment(pair.below_HD, pair.above_KH)
+        joints.append(
+            JointFigures(
+                below=pair.below,
+                above=pair.above,
+                width=len(pair.below_HD),
+                live_below=found.live_below,
+                live_above=found.live_above,
+                overlap=found.overlap,
+                chance=found.chance,
+                gain=found.gain,
+                most=found.most,
+                least_cosine=float(found.cosines_L[-1]) if len(found.cosines_L) else None,
+            )
+        )
+        matrices.append(_averaged(found.matrix_HH).numpy())
+    return tuple(joints), matrices
+
+
+def _averaged(matrix_HH: Tensor) -> Tensor:
+    """A matrix of at most 32 x 32: root mean squares over blocks of a larger one."""
+    if len(matrix_HH) <= LARGEST_MATRIX:
+        return matrix_HH
+    return torch.nn.functional.adaptive_avg_pool2d(matrix_HH.square()[None], LARGEST_MATRIX)[0].sqrt()

@@ -1,0 +1,152 @@
+"""diagnose() looks at the pairs of a run: its own loss, batches of its own size, pictures, and what is not known."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import counterpoint as cp
+from counterpoint.core.rundir import Run
+from counterpoint.core.settings import LookSettings
+from counterpoint.diagnostics.pair_look import NearPair, PairLook
+from counterpoint.engine.checkpoint import restore_checkpoint
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.opening import Samples, open_subject
+from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
+from counterpoint.losses import InfoNCE, SigmoidPair
+from counterpoint.report.run_record import read_run
+from counterpoint.report.sections.temperature_section import temperature_section
+from counterpoint.runs.pair_inspection import with_thumbnails
+
+LABELS = np.arange(64) % 4
+
+
+def pictures(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (64, 8, 8), dtype=np.uint8)
+
+
+def trained(out: Path, **asked: Any) -> cp.Run:
+    """One epoch on pictures."""
+    usual = {"epochs": 1, "batch_size": 16, "projector": {"features": 8}, "encoder": "convnet", "quiet": True}
+    return cp.train(data=pictures(), labels=LABELS, out=str(out), **{**usual, **asked})
+
+
+def look(run: cp.Run | Run) -> PairLook:
+    found = cp.diagnose(run, quiet=True).pairs
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
+    return trained(tmp_path_factory.mktemp("pairs") / "run", temperature=0.3)
+
+
+def test_a_run_is_looked_at_with_its_own_loss(run: cp.Run) -> None:
+    found = look(run)
+    assert (found.loss, found.temperature, found.why) == ("InfoNCE", 0.3, "")
+    assert (found.run_batch, found.batch_size, found.num_batches, found.num_negatives) == (16, 16, 4, 30)
+    (own,) = (row for row in found.temperatures if row.temperature == 0.3)
+    assert own.effective_negatives == pytest.approx(found.effective_negatives)
+    assert own.entropy == pytest.approx(found.entropy)
+    assert found.effective_low is not None
+    assert found.effective_negatives is not None
+    assert found.effective_low < found.effective_negatives
+    assert found.class_chance == pytest.approx(15 / 63, abs=0.1)  # of batches, not of all samples
+
+
+def batches(run: cp.Run) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The four batches of 16 view pairs, recomputed with the seed of the run."""
+    subject = open_subject(run, Samples(None, None), LookSettings(), Reporter(quiet=True))
+    chosen = evenly_spaced(torch.arange(64), 2048)
+    with torch.inference_mode():
+        z0, z1 = (z.double().clone() for z in view_pairs(subject, subject.encoder, ["embedding"], chosen)["embedding"])
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    return [(z0[at].clone(), z1[at].clone()) for at in order.split(16)]
+
+
+def test_the_loss_in_the_table_is_that_of_the_runs_view_pairs(run: cp.Run) -> None:
+    views = batches(run)
+    for row in look(run).temperatures:
+        values = [float(InfoNCE(row.temperature)(z0, z1)) for z0, z1 in views]
+        assert row.loss == pytest.approx(sum(values) / 4, rel=1e-5)
+
+
+def test_pictures_of_pairs_are_kept_and_shown(run: cp.Run) -> None:
+    found = look(run)
+    record = read_run(run.path, name="run", order=0)
+    images = record.arrays.thumbnails
+    assert images is not None
+    own = pictures()
+    for pair in found.nearest:
+        for place, name in zip(pair.thumbnails, pair.names, strict=True):
+            assert place is not None
+            assert np.array_equal(images[int(place)], own[int(name)])
+    page = temperature_section([record])
+    assert page.count("<img") == 2 * len(found.nearest) == 24
+    assert "At temperature 0.3 an anchor looks at" in page
+    assert temperature_section([record], num_pairs=0).count("<img") == 0
+    assert record.diagnosis is not None
+    assert record.diagnosis.pairs == found
+
+
+def test_pictures_that_are_kept_already_are_not_kept_twice() -> None:
+    pairs = PairLook(nearest=(NearPair(thumbnails=(7, 3)), NearPair(thumbnails=(3, 9))))
+    placed, kept = with_thumbnails(pairs, [3, 5])
+    assert kept == [3, 5, 7, 9]
+    assert [pair.thumbnails for pair in placed.nearest] == [(2, 0), (0, 3)]
+
+
+def test_sub_batches_are_what_the_loss_sees(tmp_path: Path) -> None:
+    found = look(trained(tmp_path / "run", engine={"accumulate": 2}))
+    assert (found.run_batch, found.num_negatives) == (8, 14)
+
+
+def test_a_larger_batch_than_the_samples_is_said(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", batch_size=48, source={"holdout": 0.0})
+    few = cp.diagnose(run.path, data=pictures()[:30], labels=LABELS[:30], quiet=True).pairs
+    assert few is not None
+    assert (few.run_batch, few.batch_size, few.num_batches, few.effective_low) == (48, 30, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"method": "byol"}, "this loss weighs no pairs (Regression)"),
+        ({"method": "barlow-twins"}, "this loss weighs no pairs (BarlowTwins)"),
+        ({"method": "supervised"}, "this loss weighs no pairs (CrossEntropy)"),
+        ({"method": "moco", "target": {"queue_size": 32}}, "a queue of earlier keys"),
+    ],
+)
+def test_what_weighs_no_pairs_says_so(tmp_path: Path, asked: dict[str, Any], why: str) -> None:
+    projector = {} if asked["method"] == "supervised" else {"features": 8}
+    found = look(trained(tmp_path / "run", **asked, projector=projector))
+    assert why in found.why
+    assert found.effective_negatives is None
+    assert found.temperatures == ()
+    assert found.nearest
+
+
+def test_what_a_loss_has_learned_comes_from_the_checkpoint(tmp_path: Path) -> None:
+    """A sigmoid loss learns its temperature: there is no other one to try, and its weights are the learned ones."""
+    run = trained(tmp_path / "run", loss={"name": "sigmoid"}, optim={"learning_rate": 0.01}, epochs=4)
+    found, learned, fresh = look(run), SigmoidPair(), SigmoidPair()
+    state = restore_checkpoint(run.folder.checkpoints).snapshot.state.model
+    learned.load_state_dict({name: state[f"loss.{name}"] for name in learned.state_dict()})
+    assert found.temperature is None
+    assert found.temperatures == ()
+    expected, other = (
+        sum(loss.attention(z0, z1).mean_effective_negatives for z0, z1 in batches(run)) / 4 for loss in (learned, fresh)
+    )
+    assert found.effective_negatives == pytest.approx(expected, rel=1e-5)
+    assert expected != pytest.approx(other, rel=1e-4)
+
+
+def test_a_loss_of_ones_own_is_asked_where_it_is_at_hand(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", loss=InfoNCE(0.7))
+    assert look(run).loss == "InfoNCE"
+    assert look(run).temperature is None
+    away = look(Run(run.path, data=pictures(), labels=LABELS))
+    assert "not at hand" in away.why
