@@ -74,7 +74,7 @@ def test_what_cannot_be_calibrated_with_is_refused(tmp_path: Path) -> None:
         calibrate(grey, tmp_path, CalibrationSettings(faults=("copys",)), reporter=quiet)
     with pytest.raises(DataError, match="needs pictures with classes"):
         calibrate(grey, tmp_path, asked, reporter=quiet)
-    with pytest.raises(DataError, match="at least 2,000 pictures, got 40"):
+    with pytest.raises(DataError, match="at least 1,200 pictures, got 40"):
         calibrate(grey, tmp_path, asked, labels=np.arange(40) % 2, reporter=quiet)
 
 

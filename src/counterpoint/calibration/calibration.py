@@ -25,13 +25,13 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.scoring import wilson
 
 Set = Literal["choosing", "publishing"]
-NUM_SAMPLES = 1000
-SIDE = 16
+NUM_SAMPLES = 600
+SIDE = 12
 FIRST = 2  # findings among which a fault must be
 # The second set has another encoder, other batches and another temperature.
 TRAININGS: Mapping[Set, Mapping[str, Any]] = {
-    "choosing": {"method": "simclr", "encoder": "convnet", "epochs": 8, "batch_size": 64, "temperature": 0.2},
-    "publishing": {"method": "simclr", "encoder": "resnet9-narrow", "epochs": 8, "batch_size": 50, "temperature": 0.3},
+    "choosing": {"method": "simclr", "encoder": "convnet", "epochs": 8, "batch_size": 32, "temperature": 0.2},
+    "publishing": {"method": "simclr", "encoder": "resnet9-narrow", "epochs": 8, "batch_size": 40, "temperature": 0.3},
 }
 HELD_OUT = 0.4  # enough queries to tell accuracies apart
 
@@ -208,7 +208,7 @@ def _read_sample(data: Any, labels: Any, reporter: Reporter) -> Sample:
 
 
 def _small(pictures: torch.Tensor) -> np.ndarray:
-    """uint8 (n, 16, 16, 3)."""
+    """uint8 (n, 12, 12, 3)."""
     fitted = fit_images(to_unit_float(pictures), (3, SIDE, SIDE))
     return (fitted * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
 

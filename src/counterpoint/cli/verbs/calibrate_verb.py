@@ -21,7 +21,7 @@ Trainings that the folder already has are not done again, so that an interrupted
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
-    parser.add_argument("data", help="pictures with classes, at least 2,000: anything that train takes")
+    parser.add_argument("data", help="pictures with classes, at least 1,200: anything that train takes")
     parser.add_argument(
         "--set", dest="kind", choices=("choosing", "publishing"), default="choosing", help="which faults (choosing)"
     )
