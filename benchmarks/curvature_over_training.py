@@ -28,7 +28,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 }
 LAST_ONLY = ("mio-v1", "mio-v2")  # compared at the end only, as in the paper's Fig. 3
 HEAD = f"{'loss':<13}{'step':>5}{'value':>9}{'gradient':>9}{'Ritz <0':>9}{'0 to 1':>7}{'|.|<1':>6}"
-HEAD += f"{'below -1':>17}{'within 1':>17}{'above 1':>17}{'least':>9}{'largest':>9}"
+HEAD += f"{'below -1':>17}{'within 1':>17}{'above 1':>17}{'least':>10}{'largest':>9}"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def line(name: str, state: State) -> str:
     counts = "".join(f"{interval(mass):>17}" for mass in (found.masses.below, found.masses.within, found.masses.above))
     within = state.ritz(-FLAT, FLAT)
     paper = f"{state.num_negative:>9}{state.num_flat:>7}{within:>6}"
-    ends = f"{found.smallest[0].value:>9.3g}{found.largest[0].value:>9.3g}"
+    ends = f"{found.smallest[0].value:>10.3g}{found.largest[0].value:>9.3g}"
     return f"{name:<13}{state.step:>5}{found.value:>9.4g}{found.gradient_norm:>9.2g}{paper}{counts}{ends}"
 
 
