@@ -29,7 +29,7 @@ from torch.func import functional_call
 
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
 from counterpoint.diagnostics.curvature.hessian_products import chunked_products, kept_products
-from counterpoint.diagnostics.curvature.operator_spectrum import operator_spectrum
+from counterpoint.diagnostics.curvature.operator_spectrum import SpectrumPlan, operator_spectrum
 from counterpoint.losses import InfoNCE
 
 GRADIENT, SCRATCH, KEPT = "gradient", "product from scratch", "product, graph kept"
@@ -198,7 +198,7 @@ def spectrum_table(size: Size) -> Iterator[str]:
         start, used = time.perf_counter(), time.process_time()
         operator = kept_products(coupled) if route == "kept" else chunked_products(coupled, size.chunk_sizes[1])
         probe = torch.randn(coupled.num_parameters, generator=torch.Generator().manual_seed(3))
-        operator_spectrum(operator, [probe], steps=size.steps, threshold=1.0)
+        operator_spectrum(operator, [probe], SpectrumPlan(size.steps))
         spent, used = time.perf_counter() - start, time.process_time() - used
         verdict = judged(Quartiles(spent, spent, spent), SPECTRUM_TARGET)
         yield f"| {kind} | {dtype} | {route} | {spent:.1f} | {used:.1f} | {verdict} |"

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import counterpoint as cp
@@ -46,6 +47,8 @@ def test_every_form_is_printed_alone(run: Path, form: str, capsys: pytest.Captur
         (["--batch-size", "100000"], "batch_size must be at most"),
         (["--precision", "bf16"], "precision must be"),
         (["--data", "no/such/place"], "no/such/place"),
+        (["--bounds", "--json"], "--bounds are words"),
+        (["--top", "0"], "top must be a whole number >= 1"),
     ],
     ids=str,
 )
@@ -57,6 +60,30 @@ def test_a_mistake_gets_one_line_and_code_two(
     assert (code, shown.out) == (2, "")
     assert told in shown.err
     assert len(shown.err.splitlines()) == 1
+
+
+def test_bounds_say_what_is_proven_and_what_not(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spectrum", str(run), *FAST, "--checkpoint", "all", "--bounds", "-q"]) == 0
+    shown = capsys.readouterr().out
+    words = " ".join(shown.split())
+    assert "Linear rates (mio2021, section 2.5)" in shown
+    assert "L is at least" in words
+    assert "This proves nothing of other weights" in words
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_eigenvectors_are_written_on_request_and_not_kept_beside_another_spectrum(run: Path) -> None:
+    assert main(["spectrum", str(run), *FAST, "-q", "--top", "2", "--vectors", "true"]) == 0
+    with np.load(run / "eigenvectors.npz") as stored:
+        (step,) = (name for name in stored.files if name.startswith("step-"))
+        vectors_KP, total = stored[step], int(stored["sizes"].sum())
+        assert len(stored["names"]) == len(stored["sizes"])
+    assert vectors_KP.shape == (4, total)
+    assert np.abs((vectors_KP**2).sum(axis=1) - 1).max() < 1e-9
+    written = json.loads((run / "spectrum.json").read_text())
+    assert len(written["states"][0]["largest"]) == 2
+    assert main(["spectrum", str(run), *FAST, "-q"]) == 0
+    assert not (run / "eigenvectors.npz").exists()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

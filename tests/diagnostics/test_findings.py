@@ -20,6 +20,7 @@ from counterpoint.diagnostics.evidence import (
     HeldOutRecord,
     Lever,
     Measurements,
+    Sharpness,
     Shortcut,
 )
 from counterpoint.diagnostics.finding import LEVELS, Finding, Level
@@ -62,6 +63,14 @@ def healthy(*, num_samples: int = 1000, num_dims: int = 64, **changes: float | N
     return Measurements.model_validate({"num_samples": num_samples, "num_dims": num_dims, **FIGURES, **changes})
 
 
+SHARP = Sharpness(step=90, eigenvalue=20.0, learning_rate=0.06, momentum=0.9, peak=0.06)
+
+
+def sharper(eigenvalue: float) -> Sharpness:
+    """A state with more curvature."""
+    return SHARP.model_copy(update={"eigenvalue": eigenvalue})
+
+
 def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) -> Evidence:
     """Evidence of a good run, with what a test changes."""
     good: dict[str, Any] = {
@@ -71,6 +80,7 @@ def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) ->
         "votes": votes(accuracy(0.90)),
         "shortcut": Shortcut(overlap=0.7, followed=0.2, num_samples=1000),
         "values": {},
+        "sharpness": SHARP,
         "levers": frozenset(get_args(Lever)),
         "weight_change": 0.3,
     }
@@ -146,9 +156,16 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
     ("untrained", evidence(weight_change=0.0, levers=frozenset()), "warning", "its weights are random"),
     ("rate-too-high", evidence(weight_change=300.0), "severe", "moved by 300 times their length"),
+    ("sharpness", evidence(sharpness=sharper(80.0)), "note", "is at what the curvature allows"),
+    ("sharpness", evidence(sharpness=sharper(400.0)), "warning", "learning rate 24, limit 3.8 (step 90)"),
     ("full-collapse", embedding(spread=0.004), "severe", "coincide"),
     ("full-collapse", embedding(spread=0.99, effective_rank=0.0), "severe", "coincide"),
-    ("offset", embedding(spread=0.16), "warning", "an offset 6.2 times as long as what tells them apart"),
+    (
+        "offset",
+        evidence(places={EMBEDDING: healthy(spread=0.16)}, levers=frozenset()),
+        "warning",
+        "an offset 6.2 times as long as what tells them apart",
+    ),
     ("loss-at-chance", evidence(loss=6.19), "severe", "The loss, 6.19, is at chance (6.20)"),
     ("loss-at-chance", evidence(loss=7.5), "severe", "at chance"),
     ("dimensional-collapse", embedding(vanished=1), "note", "1 of 64 directions of the embedding have vanished"),
@@ -203,7 +220,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("temperature-high", weighed(temperature=10.0, effective_negatives=508.9), "warning", "all negatives weigh alike"),
     ("few-negatives", weighed(num_negatives=6, run_batch=4, effective_negatives=3.1), "warning", "6 negatives only"),
     ("false-negatives", weighed(copy_share=1.0, copy_mass=0.14), "warning", "14% of the push goes against near-copies"),
-    ("false-negatives", weighed(copy_share=1.0, copy_mass=0.023), "note", "2% of the push goes against near-copies"),
+    ("false-negatives", weighed(copy_share=1.0, copy_mass=0.013), "note", "1% of the push goes against near-copies"),
     ("little-evidence", embedding(num_samples=50), "note", "50 samples in 64 dimensions"),
     ("little-evidence", embedding(num_samples=400, num_dims=512), "note", "400 samples in 512 dimensions"),
 ]
@@ -333,7 +350,7 @@ def test_an_embedding_alone_is_enough() -> None:
 def test_a_nonnegative_embedding_may_be_narrow_and_partly_silent() -> None:
     """Silent dimensions belong to the design and are said once; other directions may not vanish."""
     narrow = healthy(dead_dims=40, vanished=42, spread=0.3)
-    nonnegative = levels(evidence(places={EMBEDDING: narrow}, is_nonnegative=True))
+    nonnegative = levels(Evidence({EMBEDDING: narrow}, is_nonnegative=True))
     assert [nonnegative[name] for name in ("dimensional-collapse", "dead-dimensions", "offset")] == ["note"] * 3
     collapsed = evidence(places={EMBEDDING: healthy(dead_dims=10, vanished=55)}, is_nonnegative=True)
     assert levels(collapsed)["dimensional-collapse"] == "severe"
@@ -541,3 +558,24 @@ def test_collapse_is_found_without_views() -> None:
     constant = measure_place(torch.ones(300, 4) + 1e-3 * torch.arange(1200.0).reshape(300, 4) / 1200)
     found = {finding.name: finding.level for finding in find(Evidence({EMBEDDING: constant.figures}))}
     assert found["full-collapse"] == "severe"
+
+
+def test_the_remedy_for_sharpness_brings_its_state_below_the_limit() -> None:
+    values = {"optim.name": "sgd", "optim.learning_rate": 0.06}
+    found = CATALOGUE["sharpness"](evidence(sharpness=sharper(400.0), values=values))
+    assert found is not None
+    rate = found.changes["optim.learning_rate"]
+    assert rate * 400.0 < SHARP.limit < 1.2 * rate * 400.0
+    assert (found.measured, found.low, found.high, found.reference) == (24.0, 24.0, None, 3.8)
+    assert "--optim.learning-rate" in found.remedy
+    assert "counterpoint spectrum RUN" in found.confirm
+
+
+def test_without_a_spectrum_nothing_is_said_of_sharpness() -> None:
+    assert "sharpness" not in levels(evidence(sharpness=None))
+
+
+@pytest.mark.parametrize(("momentum", "level"), [(0.9, "good"), (0.0, "note"), (-0.5, "warning")])
+def test_momentum_moves_the_limit(momentum: float, level: Level) -> None:
+    sharp = Sharpness(step=1, eigenvalue=30.0, learning_rate=0.1, momentum=momentum, peak=0.1)
+    assert levels(evidence(sharpness=sharp))["sharpness"] == level

@@ -22,6 +22,7 @@ from counterpoint.diagnostics.evidence import (
     Evidence,
     HeldOutRecord,
     Measurements,
+    Sharpness,
     Shortcut,
 )
 from counterpoint.diagnostics.finding import Finding
@@ -86,6 +87,7 @@ def everything_wrong(settings: TrainSettings) -> list[Finding]:
         "chance": 6.0,
         "floor": 1.0,
         "weight_change": 1e-9,
+        "sharpness": Sharpness(step=9, eigenvalue=900.0, learning_rate=0.06, momentum=0.9, peak=0.06),
         "not_finite": ("1",),
         "classes": CLASSES,
         "held_out": HELD_OUT,

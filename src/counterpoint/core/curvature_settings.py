@@ -16,6 +16,8 @@ class CurvatureSettings(Settings):
         batch_size: pairs of views that the loss is taken over; the loss depends on it.
         checkpoint: step of a saved checkpoint, or all; None takes the last state.
         threshold: tau: eigenvalues are counted below -tau, within, and above tau.
+        top: eigenvalues at each end that are named with their errors.
+        vectors: keep their eigenvectors, too; those of a run are saved to ``eigenvectors.npz``.
         batch_norm: statistics of the batch, as in training, or those that training gathered.
         precision: of the products.
         chunk_size: pairs that are encoded at once where the whole graph does not fit.
@@ -34,6 +36,8 @@ class CurvatureSettings(Settings):
     threshold: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="tau: eigenvalues are counted below -tau, from -tau to tau, and above tau"
     )
+    top: Count = Field(default=5, description="eigenvalues at each end that are named with their errors")
+    vectors: bool = Field(default=False, description="also save their eigenvectors, to RUN/eigenvectors.npz")
     batch_norm: Literal["batch", "frozen"] = Field(
         default="batch",
         description="BatchNorm with the statistics of the batch, as in training, or with its running ones",

@@ -114,6 +114,11 @@ class RunFolder:
         return self.path / "spectrum.json"
 
     @property
+    def eigenvectors(self) -> Path:
+        """Eigenvectors at both ends of that spectrum, where they were asked for."""
+        return self.path / "eigenvectors.npz"
+
+    @property
     def report(self) -> Path:
         """Default place of the report."""
         return self.path / "report.html"
@@ -137,7 +142,7 @@ class RunFolder:
         """Every file that a run writes."""
         described = (self.config, self.resolved, self.status, self.metrics, self.timings, self.weights)
         classifier = (self.classifier_weights, self.classifier_card)
-        found = (self.evaluation, self.findings, self.arrays, self.spectrum)
+        found = (self.evaluation, self.findings, self.arrays, self.spectrum, self.eigenvectors)
         return (*described, self.encoder_card, *classifier, *found, self.report)
 
     @property

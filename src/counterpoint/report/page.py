@@ -134,15 +134,16 @@ def _make(verb: str, run: Run, *, quiet: bool) -> str:
 
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
     """Render the page with every section shrunk by so many steps, as far as it can be."""
-    parts = [Part(each.name, each.title, each.question, each.at(step)(runs)) for each in all_sections()]
+    drawn = [Part(each.name, each.title, each.question, each.at(step)(runs)) for each in all_sections()]
+    parts = [part for part in drawn if part.content]  # a section without content has nothing to say of these runs
     title = f"Counterpoint report: {', '.join(run.name for run in runs)}"
-    return document(RUN_PAGE, title, _masthead(runs), parts)
+    return document(RUN_PAGE, title, _masthead(runs, parts), parts)
 
 
-def _masthead(runs: Sequence[RunRecord]) -> Markup:
+def _masthead(runs: Sequence[RunRecord], parts: Sequence[Part]) -> Markup:
     """Write the skip link, the way to each section, and the title."""
     skip = element("a", "Skip to the verdict", href="#content", class_="skip")
-    links = [element("li", element("a", section.title, href=f"#{section.name}")) for section in all_sections()]
+    links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     toggle = element(
         "button", "Dark", type="button", id="theme", class_="needs-script", aria_label="Switch to dark theme"
     )

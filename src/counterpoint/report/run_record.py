@@ -22,6 +22,7 @@ from counterpoint.core.validation import parse_yaml
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Measurements
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.report.markup import printable
+from counterpoint.runs.curvature_record import HessianSpectrum
 
 MOST_CORRELATED = 1024  # dimensions of a picture
 PLACES = (REPRESENTATION, EMBEDDING, UNTRAINED)
@@ -78,6 +79,7 @@ class RunRecord:
     diagnosis: Findings | None
     arrays: Arrays
     gaps: Mapping[str, str]
+    curvature: HessianSpectrum | None = None
 
     @property
     def is_on_array(self) -> bool:
@@ -132,6 +134,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         diagnosis=judged_anew(diagnosis, evaluation.rows if evaluation else ()) if diagnosis else None,
         arrays=_read_arrays(folder),
         gaps={verb: printable(why) for verb, why in gaps.items()},
+        curvature=_read_spectrum(folder),
     )
 
 
@@ -220,6 +223,13 @@ def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
 def _read_if_there(kind: type[Model], path: Path) -> Model | None:
     """Read a record from a file; None where there is no file."""
     return read_record(kind, fit(read_sealed(path)), path.name) if path.exists() else None
+
+
+def _read_spectrum(folder: RunFolder) -> HessianSpectrum | None:
+    """Read the curvature; None where nobody asked for it."""
+    if not folder.spectrum.exists():
+        return None
+    return HessianSpectrum.from_dict(read_sealed(folder.spectrum), folder.spectrum.name)
 
 
 def _read_other_evaluations(folder: RunFolder) -> tuple[EvaluationRecord, ...]:

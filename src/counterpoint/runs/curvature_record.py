@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from counterpoint.core.errors import RunError
 from counterpoint.core.written_tables import csv_table, markdown_table
-from counterpoint.diagnostics.curvature.hessian_products import Route
-from counterpoint.diagnostics.curvature.mass_brackets import LEVEL, Mass
-from counterpoint.diagnostics.curvature.operator_spectrum import OperatorSpectrum
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Eigenvalue, Mass, OperatorSpectrum, Route
 
 WIDTH = 100  # columns
+LAST_UPDATE = "weights of the last update"
 HEAD = ("step", "loss", "gradient", "below -tau", "within", "above tau", "least", "largest", "trace")
 
 
@@ -35,6 +37,7 @@ class HessianSpectrum:
         name: of the run.
         num_parameters: trained weights, of which the Hessian is a square matrix.
         loss: what the loss is called.
+        floor: a value that it cannot go below; None where that is not known.
         settings: steps, probes, batch size, threshold, BatchNorm, precision, seed, weights.
         route: how the products were computed.
         remarks: what is not as in training.
@@ -44,6 +47,7 @@ class HessianSpectrum:
     name: str
     num_parameters: int
     loss: str
+    floor: float | None
     settings: Mapping[str, Any]
     route: Route
     remarks: tuple[str, ...]
@@ -60,11 +64,31 @@ class HessianSpectrum:
             "name": self.name,
             "num_parameters": self.num_parameters,
             "loss": self.loss,
+            "floor": self.floor,
             "settings": dict(self.settings),
             "route": vars(self.route),
             "remarks": list(self.remarks),
             "states": [{"step": state.step, **state.found.to_dict()} for state in self.states],
         }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any], name: str) -> "HessianSpectrum":
+        """Read what ``to_dict`` wrote.
+
+        Args:
+            plain: as read from JSON.
+            name: of the file, for the error.
+
+        Raises:
+            RunError: something is missing or of another type.
+        """
+        states = [{"step": each.get("step"), "found": each} for each in plain.get("states", ())]
+        try:
+            return _ADAPTER.validate_python({**plain, "states": states})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it anew") from None
 
     def to_csv(self) -> str:
         """A line for each Ritz value: its step, its probe, the value and its weight."""
@@ -85,7 +109,7 @@ class HessianSpectrum:
         return f"## Curvature of {self.name}\n\n{table}\n\n{words}\n"
 
     def __str__(self) -> str:
-        lines = [f"Curvature of {self.name}: {self._claim()}"]
+        lines = [f"Curvature of {self.name}: {self.claim()}"]
         rows = [HEAD, *self._cells()]
         widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
         wrapped = [textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines]
@@ -93,17 +117,25 @@ class HessianSpectrum:
         sentences = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in self._sentences()]
         return "\n".join([*wrapped, "", *table, "", *sentences])
 
-    def _claim(self) -> str:
-        """What the last state says of descent, in one sentence."""
-        found, least = self.last, self.last.smallest[0]
-        if found.has_negative_curvature:
+    def claim(self) -> str:
+        """What the last state says of descent and of saddles, in words."""
+        found = self.last
+        if not found.has_negative_curvature:
             return (
-                f"the loss curves down along some direction (an eigenvalue of {least.value:.3g} or less), so these "
-                f"weights are no local minimum of it; the gradient has length {found.gradient_norm:.2g}."
+                "no direction was found along which the loss curves down; that is no proof that there is none. The "
+                f"gradient has length {found.gradient_norm:.2g}."
             )
+        down = found.signs.below
+        words = (
+            f"the loss curves down along {_at_least(down)} of {self.num_parameters:,} directions (eigenvalues down to "
+            f"{found.smallest[0].value:.3g} or less), so these weights are no local minimum of it. A strict saddle has "
+            f"such a direction and a gradient of zero: the gradient has length {found.gradient_norm:.2g}"
+        )
+        # From below: the largest eigenvalue is no smaller than the Ritz value.
+        steepest = max(found.largest[0].value, -found.smallest[0].value)
+        gain = found.gradient_norm**2 / (2 * steepest)
         return (
-            "no direction was found along which the loss curves down; that is no proof that there is none. The "
-            f"gradient has length {found.gradient_norm:.2g}."
+            f"{words}, by which one step of 1 / {steepest:.3g} could lower the loss of {found.value:.4g} by {gain:.1g}."
         )
 
     def _cells(self) -> list[tuple[str, ...]]:
@@ -134,10 +166,12 @@ class HessianSpectrum:
             f"on what {seen} saw in {steps} steps. For certain at least {below:,} lie below -tau and {above:,} above "
             "tau: as many Ritz values do."
         )
+        largest, least = (", ".join(map(_with_error, ends)) for ends in (found.largest, found.smallest))
+        yield f"Largest eigenvalues: {largest}. Least: {least}. Within each error lies an eigenvalue."
+        low, high = found.trace.interval.low, found.trace.interval.high
         yield (
-            f"Largest eigenvalue {_with_error(found.largest[0].value, found.largest[0].error)}, least "
-            f"{_with_error(found.smallest[0].value, found.smallest[0].error)}, trace "
-            f"{_with_error(found.trace.value, found.trace.error)} (standard error)."
+            f"Trace {found.trace.value:.4g}, {LEVEL:.0%} interval {low:.4g} to {high:.4g}: settled eigenvalues summed, "
+            "the rest by Hutchinson's estimate (deflated)."
         )
         checks = [
             f"{check.name} {'does not apply' if check.defect is None else f'{check.defect:.1e}'}"
@@ -156,12 +190,20 @@ class HessianSpectrum:
         yield from self.remarks
 
 
+_ADAPTER = TypeAdapter(HessianSpectrum)
+
+
 def _count(mass: Mass) -> str:
     """An interval of counts."""
     low, high = mass.count
     return f"{low:,}" if low == high else f"{low:,}-{high:,}"
 
 
-def _with_error(value: float, error: float) -> str:
-    """A figure with its error."""
-    return f"{value:.4g} +- {error:.1g}"
+def _at_least(mass: Mass) -> str:
+    """A certain lower bound beside an interval of counts."""
+    return f"at least {mass.at_least:,} ({LEVEL:.0%}: {_count(mass)})"
+
+
+def _with_error(one: Eigenvalue) -> str:
+    """An eigenvalue with its error."""
+    return f"{one.value:.4g} +- {one.error:.1g}"

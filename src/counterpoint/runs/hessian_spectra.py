@@ -1,29 +1,33 @@
 """The spectrum of the Hessian of a run's loss: at its last state, at a checkpoint, or along all that are kept."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from counterpoint.core.curvature_settings import CurvatureSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.files import write_sealed
+from counterpoint.core.files import write_atomically, write_sealed
 from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY, CATALOGUE
-from counterpoint.diagnostics.curvature.hessian_products import HessianOperator, Route, hessian_operator
-from counterpoint.diagnostics.curvature.operator_spectrum import operator_spectrum
+from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
+from counterpoint.diagnostics.curvature.hessian_products import HessianOperator, hessian_operator
+from counterpoint.diagnostics.curvature.operator_spectrum import SpectrumPlan, operator_spectrum
+from counterpoint.diagnostics.curvature.spectrum_records import OperatorSpectrum, Route
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import steps_asked
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.runs.curvature_record import HessianSpectrum, StepSpectrum
+from counterpoint.runs.curvature_record import LAST_UPDATE, HessianSpectrum, StepSpectrum
+from counterpoint.runs.given_loss import Given, GivenLoss, given_loss
 from counterpoint.runs.run_loss import RunLoss, exact_products, run_loss
 from counterpoint.runs.training import open_job
 
@@ -34,9 +38,16 @@ BASES = 3  # vectors of the size of all weights that a product needs beside the 
 @usual_modes()
 @only_training()
 def hessian_spectrum(
-    run: Run | str | Path, *, data: Any = None, labels: Any = None, quiet: bool = False, **settings: Any
+    subject: Run | str | Path | Any,
+    parameters: Any = None,
+    batch: Any = None,
+    *,
+    data: Any = None,
+    labels: Any = None,
+    quiet: bool = False,
+    **settings: Any,
 ) -> HessianSpectrum:
-    r"""What is known of the eigenvalues of the Hessian of a run's loss on one batch.
+    r"""What is known of the eigenvalues of the Hessian of a loss on one batch: a run's, or your own.
 
     .. math:: H = \nabla^2_\theta L(\theta; x_1, \dots, x_N)
 
@@ -47,48 +58,98 @@ def hessian_spectrum(
         Ritz values of one probe, here eigenvalues, with bounds; the number of Ritz values is a lower bound.
 
     Args:
-        run: a run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with your
-            own module.
+        subject: a run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with
+            your own module. Or a loss: one of ``counterpoint.losses``, a module, or a function (z0, z1) -> scalar.
+        parameters: with a loss, the encoder as a module; or a pair (function, named tensors) with ``function(tensors,
+            view)`` the embeddings (n, d) of one view.
+        batch: with a loss, two tensors, the views of the same samples.
         data: the run's own samples, where they have moved or were an array.
-        labels: given with them.
+        labels: given with them; or for a loss that takes labels.
         quiet: show no progress.
         settings: any field of ``CurvatureSettings``: ``steps`` (100), ``probes`` (1), ``batch_size`` (256),
             ``checkpoint`` (a step, or ``all``: the same batch, views and probes at each), ``threshold`` (tau, 1),
+            ``top`` (5 eigenvalues at each end), ``vectors`` (also their eigenvectors, ``.last.vectors_KP``),
             ``batch_norm`` (``batch`` or ``frozen``), ``precision`` (``float64`` or ``float32``), ``chunk_size``,
             ``memory`` and ``seed``.
 
     Returns:
-        The spectrum, which is also written to ``spectrum.json`` in the run's folder.
+        The spectrum. That of a run is also written to ``spectrum.json`` in its folder.
 
     Raises:
-        UsageError: a setting is wrong, no such checkpoint is kept, the data have moved, or the method has no Hessian.
+        UsageError: a setting is wrong, no such checkpoint is kept, the data have moved, or the loss has no Hessian.
         DataError: the data cannot be read.
         RunError: not a run, its data changed, or no checkpoint verifies.
+        RuntimeError: your own loss or encoder has no second derivative; torch's words.
     """
     asked = build(CurvatureSettings, settings, "spectrum")
-    reporter, known = Reporter(quiet=quiet), as_run(run)
+    reporter = Reporter(quiet=quiet)
+    if not isinstance(subject, Run | str | Path):
+        if data is not None:
+            raise UsageError("data= goes with a run; with a loss the batch is given")
+        return _of_given(Given(subject, parameters, batch, labels), asked, reporter)
+    if any(each is not None for each in (parameters, batch)):
+        raise UsageError("parameters and batch go with a loss; a run has its own")
+    known = as_run(subject)
     if data is not None:
         known = replace(known, data=data, labels=labels)
+    return _of_run(known, asked, reporter)
+
+
+def _of_run(known: Run, asked: CurvatureSettings, reporter: Reporter) -> HessianSpectrum:
+    """The spectrum at the checkpoints of a run, written to its folder."""
     snapshots = list(_paths(known.folder, asked.checkpoint))
     _check_there(known)
-    job = open_job(known, reporter)
-    fixed = run_loss(job, asked)
+    fixed = run_loss(open_job(known, reporter), asked)
     _check_memory(fixed, asked)
-    starts = [_probe(fixed.num_parameters, asked.seed + number) for number in range(asked.probes)]
     states: list[StepSpectrum] = []
     route, weights = None, ""
     with exact_products(), reporter.bar("Lanczos", len(snapshots) * asked.probes * asked.steps) as advance:
         for snapshot in map(load_checkpoint, snapshots):  # one at a time is in memory
             values, weights = _weights(snapshot)
-            operator = _operator(fixed, values, asked)
-            route = operator.route
-            lanczos = {"steps": asked.steps, "threshold": asked.threshold, "last_layer": fixed.last_layer}
-            found = operator_spectrum(operator, starts, **lanczos, advance=advance)
+            route, found = _spectrum(fixed.at(values), fixed.last_layer, asked, advance)
             states.append(StepSpectrum(snapshot.position.step, found))
     assert route is not None
-    spectrum = _record(known.folder, fixed, asked, states, (route, weights))
+    spectrum = _record(known.folder.path.resolve().name, fixed, asked, states, (route, weights))
     write_sealed(known.folder.spectrum, spectrum.to_dict())
+    _write_vectors(known.folder, fixed, states)
     return spectrum
+
+
+def _of_given(given: Given, asked: CurvatureSettings, reporter: Reporter) -> HessianSpectrum:
+    """The spectrum of a loss without a run; nothing is written."""
+    fixed = given_loss(given, asked)
+    _check_memory(fixed, asked)
+    with exact_products(), reporter.bar("Lanczos", asked.probes * asked.steps) as advance:
+        route, found = _spectrum(fixed.coupled, fixed.last_layer, asked, advance)
+    name = f"{fixed.loss_name} of {type(given.parameters).__name__}"
+    return _record(name, fixed, asked, [StepSpectrum(0, found)], (route, "weights as given"))
+
+
+def _spectrum(
+    loss: CoupledLoss, last_layer: tuple[str, ...], asked: CurvatureSettings, advance: Callable[[], object]
+) -> tuple[Route, OperatorSpectrum]:
+    """How products are computed, and what Lanczos finds with them."""
+    operator = _operator(loss, asked)
+    starts = [_probe(loss.num_parameters, asked.seed + number) for number in range(asked.probes)]
+    plan = SpectrumPlan(asked.steps, asked.threshold, asked.top, asked.vectors)
+    return operator.route, operator_spectrum(operator, starts, plan, last_layer=last_layer, advance=advance)
+
+
+def _write_vectors(folder: RunFolder, fixed: RunLoss, states: list[StepSpectrum]) -> None:
+    """Write the eigenvectors of each state, by its step, with the names and sizes of the weights; drop older ones."""
+    vectors = {f"step-{state.step}": state.found.vectors_KP for state in states if state.found.vectors_KP is not None}
+    if not vectors:
+        folder.eigenvectors.unlink(missing_ok=True)  # they would stand for another spectrum
+        return
+    trained = [(name, part.numel()) for name, part in fixed.method.named_parameters() if part.requires_grad]
+    names, sizes = zip(*trained, strict=True)
+    arrays = {name: part.cpu().numpy() for name, part in vectors.items()}
+
+    def write(path: Path) -> None:
+        with path.open("wb") as stream:
+            np.savez(stream, names=np.array(names), sizes=np.array(sizes), **arrays)  # pyright: ignore[reportArgumentType]
+
+    write_atomically(folder.eigenvectors, write)
 
 
 def _check_there(run: Run) -> None:
@@ -99,8 +160,8 @@ def _check_there(run: Run) -> None:
 
 
 def _record(
-    folder: RunFolder,
-    fixed: RunLoss,
+    name: str,
+    fixed: RunLoss | GivenLoss,
     asked: CurvatureSettings,
     states: list[StepSpectrum],
     computed: tuple[Route, str],
@@ -108,11 +169,12 @@ def _record(
     """What was found, and with which settings."""
     route, weights = computed
     return HessianSpectrum(
-        name=folder.path.resolve().name,
+        name=name,
         num_parameters=fixed.num_parameters,
-        loss=fixed.method.loss.card.name,
+        loss=fixed.loss_name,
+        floor=fixed.floor,
         settings={
-            **asked.model_dump(exclude={"memory", "chunk_size"}),
+            **asked.model_dump(exclude={"memory", "chunk_size", "vectors"}),
             "batch_size": len(fixed.inputs[0]),
             "batch_norm": fixed.batch_norm,
             "weights": weights,
@@ -134,14 +196,14 @@ def _paths(folder: RunFolder, checkpoint: str | None) -> Iterator[Path]:
 
 def _weights(snapshot: Snapshot) -> tuple[Mapping[str, Tensor], str]:
     """The weights that users get: their moving average, where the run keeps one."""
-    kind = "moving average of the weights" if snapshot.average else "weights of the last update"
+    kind = "moving average of the weights" if snapshot.average else LAST_UPDATE
     return {**snapshot.state.model, **snapshot.average}, kind
 
 
-def _operator(fixed: RunLoss, weights: Mapping[str, Tensor], asked: CurvatureSettings) -> HessianOperator:
-    """The Hessian around some weights, by the route that fits."""
-    limit = free_bytes(fixed.inputs[0].device) / 2 if asked.memory == "auto" else asked.memory * MIB
-    return hessian_operator(fixed.at(weights), chunk_size=asked.chunk_size, memory_limit=limit)
+def _operator(loss: CoupledLoss, asked: CurvatureSettings) -> HessianOperator:
+    """The Hessian, by the route that fits."""
+    limit = free_bytes(loss.inputs[0].device) / 2 if asked.memory == "auto" else asked.memory * MIB
+    return hessian_operator(loss, chunk_size=asked.chunk_size, memory_limit=limit)
 
 
 def _probe(num_parameters: int, seed: int) -> Tensor:
@@ -150,10 +212,12 @@ def _probe(num_parameters: int, seed: int) -> Tensor:
     return torch.randn(num_parameters, generator=generator, dtype=torch.float64)
 
 
-def _check_memory(fixed: RunLoss, asked: CurvatureSettings) -> None:
+def _check_memory(fixed: RunLoss | GivenLoss, asked: CurvatureSettings) -> None:
     """Require room for the vectors of Lanczos before the first product."""
     steps = min(asked.steps, fixed.num_parameters)
-    needed = (steps + BASES + asked.probes) * fixed.num_parameters * fixed.inputs[0].element_size()
+    kept = 2 * min(asked.top, steps) if asked.vectors else 0
+    vectors = steps + BASES + asked.probes * (1 + kept)
+    needed = vectors * fixed.num_parameters * fixed.inputs[0].element_size()
     there = free_bytes(fixed.inputs[0].device)
     if needed > there:
         raise UsageError(

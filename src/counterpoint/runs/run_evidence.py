@@ -25,6 +25,7 @@ from counterpoint.runs.class_comparison import judged_classes
 from counterpoint.runs.effects import levers_of
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
 from counterpoint.runs.pair_inspection import SeenPairs, look_at_pairs
+from counterpoint.runs.sharpness import run_sharpness
 from counterpoint.runs.votes import votes_of_subject
 
 Pair = tuple[Tensor, Tensor]
@@ -139,6 +140,7 @@ def _from_folder(judged: Subject) -> Evidence:
         loss=last.get("loss"),
         chance=last.get("chance"),
         floor=last.get("floor"),
+        sharpness=run_sharpness(judged.folder, judged.settings),
         is_supervised=METHODS[judged.settings.method].needs_labels,
         levers=levers_of(judged.settings, judged.source.kind),
         values=values_of(judged.settings),

@@ -3,6 +3,7 @@
 # N pairs of views, D features
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,6 +55,16 @@ class RunLoss:
         """Trained weights."""
         return sum(weight.numel() for weight in self.method.parameters() if weight.requires_grad)
 
+    @property
+    def loss_name(self) -> str:
+        """What the loss is called."""
+        return _loss_of(self.method).card.name
+
+    @property
+    def floor(self) -> float | None:
+        """A value that the loss cannot go below; None where that is not known."""
+        return finite_floor(_loss_of(self.method), len(self.inputs[0]))
+
     def at(self, weights: Mapping[str, Tensor]) -> CoupledLoss:
         """The loss around some weights.
 
@@ -97,7 +108,7 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> RunLoss:
     method.to(dtype).eval()
     method.chunks = None
     remarks = []
-    random = [name for name, layer in method.named_modules() if _draws(layer)]
+    random = [name for name, layer in method.named_modules() if draws(layer)]
     if random:
         remarks.append(f"layers that draw are off: {', '.join(random[:3])}{' ...' if len(random) > 3 else ''}")
     norms = [layer for _, layer in batch_norm_layers(method)]
@@ -172,9 +183,7 @@ def _check_has_hessian(job: TrainingJob, method: nn.Module) -> None:
             "follows is the gradient of no function, its Jacobian is not symmetric, and Lanczos does not apply; train "
             "with simclr, mio, barlow-twins or another method without such a part"
         )
-    card = _loss_of(method).card
-    if card.second_derivative.startswith("none"):
-        raise UsageError(f"{card.name} has no Hessian: {card.second_derivative.removeprefix('none, ')}")
+    check_second_derivative(_loss_of(method))
     if job.settings.output.nonnegative == "relu-gelu":
         raise UsageError(
             "output.nonnegative relu-gelu has the value of one function and the slope of another, so that training "
@@ -182,7 +191,23 @@ def _check_has_hessian(job: TrainingJob, method: nn.Module) -> None:
         )
 
 
-def _draws(layer: nn.Module) -> bool:
+def check_second_derivative(loss: Loss) -> None:
+    """Require a loss that has a Hessian.
+
+    Raises:
+        UsageError: it has none; says why, and which option has one.
+    """
+    if loss.card.second_derivative.startswith("none"):
+        raise UsageError(f"{loss.card.name} has no Hessian: {loss.card.second_derivative.removeprefix('none, ')}")
+
+
+def finite_floor(loss: Loss, num_pairs: int) -> float | None:
+    """A value that no embedding of so many pairs can go below; None where there is none."""
+    floor = loss.floor(num_pairs)
+    return floor if math.isfinite(floor) else None
+
+
+def draws(layer: nn.Module) -> bool:
     """Whether a layer draws at random in training."""
     share = getattr(layer, "p", getattr(layer, "drop_prob", 0.0))
     is_random = any(part in type(layer).__name__ for part in RANDOM_LAYERS)
@@ -191,15 +216,31 @@ def _draws(layer: nn.Module) -> bool:
 
 def _last_layer(method: TwoPart) -> tuple[str, ...]:
     """Names of weight and bias of the linear layer in which the encoder ends; empty where it ends otherwise."""
-    for part in ("projector", "backbone"):
-        leaves = [(n, layer) for n, layer in getattr(method, part).named_modules() if not list(layer.children())]
-        known = [(name, layer) for name, layer in leaves if not isinstance(layer, nn.Identity)]
-        if not known:  # no projector: the backbone is last
-            continue
-        name, layer = known[-1]
-        if not isinstance(layer, nn.Linear):
-            return ()
-        prefix = ".".join(filter(None, (part, name)))
-        weights = itertools.chain([("weight", layer.weight)], [("bias", layer.bias)] if layer.bias is not None else [])
-        return tuple(f"{prefix}.{word}" for word, value in weights if value.requires_grad)
-    return ()
+    has_projector = any(_leaves(method.projector))
+    part = "projector" if has_projector else "backbone"
+    return last_linear(getattr(method, part), f"{part}.")
+
+
+def _leaves(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Layers that do something, in their order."""
+    for name, layer in module.named_modules():
+        if not list(layer.children()) and not isinstance(layer, nn.Identity):
+            yield name, layer
+
+
+def last_linear(module: nn.Module, prefix: str) -> tuple[str, ...]:
+    """Names of trained weight and bias of the linear layer in which a module ends; empty where it ends otherwise.
+
+    Args:
+        module: whose layers were made in the order in which they are used.
+        prefix: before each name.
+
+    >>> last_linear(nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), "encoder.")
+    ('encoder.1.weight', 'encoder.1.bias')
+    """
+    *_, (name, layer) = [("", module), *_leaves(module)]
+    if not isinstance(layer, nn.Linear):
+        return ()
+    place = f"{prefix}{name}." if name else prefix
+    weights = itertools.chain([("weight", layer.weight)], [("bias", layer.bias)] if layer.bias is not None else [])
+    return tuple(f"{place}{word}" for word, value in weights if value.requires_grad)

@@ -3,38 +3,16 @@
 # P parameters in one vector, D features
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
 from counterpoint.diagnostics.curvature.hessian_products import HessianOperator
+from counterpoint.diagnostics.curvature.spectrum_records import Certificate
 
 LIMITS = {torch.float64: 1e-10, torch.float32: 1e-4}
 VALUE_ROUNDING = 1e3  # eps, relative: a loss that changes by less is called unchanged
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """A check of the products.
-
-    Attributes:
-        name: ``symmetry``, ``scale`` or ``rotation``.
-        defect: relative; None where the identity does not apply.
-        limit: what it may be in the precision of the products.
-        words: what was checked, or why it does not apply.
-    """
-
-    name: str
-    defect: float | None
-    limit: float
-    words: str
-
-    @property
-    def holds(self) -> bool:
-        """Whether it is small enough; an identity that does not apply holds."""
-        return self.defect is None or self.defect <= self.limit
 
 
 def certificates(

@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from scipy.sparse.linalg import LinearOperator
@@ -13,25 +13,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, flat
-
-RouteName = Literal["kept", "chunked"]
-
-
-@dataclass(frozen=True)
-class Route:
-    """How products are computed, and why.
-
-    Attributes:
-        name: ``kept`` (the graph of the gradient of the whole batch stays) or ``chunked`` (one chunk at a time).
-        chunk_size: samples that are encoded at once.
-        graph_bytes: what the graph of the whole batch keeps, estimated from one chunk; None where nobody asked.
-        reason: in words.
-    """
-
-    name: RouteName
-    chunk_size: int
-    graph_bytes: int | None
-    reason: str
+from counterpoint.diagnostics.curvature.spectrum_records import Route
 
 
 @dataclass(frozen=True)

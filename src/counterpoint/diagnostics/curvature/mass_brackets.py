@@ -3,59 +3,17 @@
 # M Lanczos steps, P eigenvalues
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from scipy.special import betainc
 
 from counterpoint.diagnostics.curvature.lanczos import Ritz, Tridiagonal, ritz
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Bracket, Estimate, Mass, Masses
 
-LEVEL = 0.95  # of intervals
 ROUNDING = 1e-10  # of shares, through the eigenvectors of a small matrix
 FAR = 1e4  # a diagonal entry so many times larger than the others costs digits
 SIMPLE = 16.0  # times its mean: more weight than one direction has but once in 16,000
 SETTLED = 1e-3  # a Ritz value counts as an eigenvalue where its residual is so small a share of the largest value
-
-
-@dataclass(frozen=True)
-class Bracket:
-    """A number that lies in [low, high]."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Mass:
-    """How many of P eigenvalues lie in a range.
-
-    Attributes:
-        share: bounds on the share that the probes see, averaged over them.
-        count: interval for the number of eigenvalues: the bounds and the chance of the probes, 95 %.
-        at_least: number of Ritz values there (the most of any probe); below a negative and above a positive threshold
-            H has no fewer eigenvalues. 0 for a range between two thresholds.
-    """
-
-    share: Bracket
-    count: tuple[int, int]
-    at_least: int
-
-
-@dataclass(frozen=True)
-class Masses:
-    """The eigenvalues below -tau, from -tau to tau, and above tau."""
-
-    below: Mass
-    within: Mass
-    above: Mass
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its standard error."""
-
-    value: float
-    error: float
 
 
 def mass_up_to(tridiagonal: Tridiagonal, threshold: float, *, noise: float | None = None) -> Bracket:

@@ -1,101 +1,50 @@
 """What is known of the spectrum of one Hessian: counts with bounds, extreme eigenvalues, trace, certificates."""
 
-# P parameters, M Lanczos steps
+# P parameters, M Lanczos steps, K eigenvalues at both ends
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from counterpoint.diagnostics.curvature.curvature_certificates import Certificate, certificates
+from counterpoint.diagnostics.curvature.curvature_certificates import certificates
 from counterpoint.diagnostics.curvature.hessian_products import HessianOperator
-from counterpoint.diagnostics.curvature.lanczos import Ritz, Tridiagonal, lanczos, ritz
-from counterpoint.diagnostics.curvature.mass_brackets import (
+from counterpoint.diagnostics.curvature.lanczos import Ritz, Tridiagonal, lanczos, ritz, ritz_vectors
+from counterpoint.diagnostics.curvature.mass_brackets import mass_up_to, masses, trace_estimate
+from counterpoint.diagnostics.curvature.spectrum_records import (
     Bracket,
-    Estimate,
-    Masses,
-    mass_up_to,
-    masses,
-    trace_estimate,
+    Certificate,
+    CurvePoint,
+    Eigenvalue,
+    OperatorSpectrum,
 )
 
-NUM_EXTREME = 5  # eigenvalues at each end
 NUM_THRESHOLDS = 25  # points of the curve of bounds
 
 
 @dataclass(frozen=True)
-class Eigenvalue:
-    """An approximate eigenvalue.
+class SpectrumPlan:
+    """What is asked of a spectrum.
 
     Attributes:
-        value: of T.
-        error: within so much of the value the Hessian has an eigenvalue.
+        steps: of Lanczos.
+        threshold: tau.
+        top: how many eigenvalues at each end are named with their errors.
+        keeps_vectors: keep their approximate eigenvectors, too.
     """
 
-    value: float
-    error: float
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """Bounds on the share of eigenvalues up to a threshold, averaged over the probes."""
-
-    threshold: float
-    share: Bracket
-
-
-@dataclass(frozen=True)
-class OperatorSpectrum:
-    """What Lanczos found of a Hessian.
-
-    Attributes:
-        value: of the loss.
-        gradient_norm: of its gradient.
-        masses: eigenvalues below -tau, within, and above tau.
-        largest: eigenvalues at the upper end, descending.
-        smallest: eigenvalues at the lower end, ascending.
-        trace: with its standard error.
-        curve: bounds on the share up to thresholds from the least to the largest Ritz value.
-        ritz_values: ascending, of each probe.
-        ritz_weights: shares of each probe, which sum to 1.
-        noise: what an eigenvalue may be wrong by through rounding.
-        orthogonality: largest entry of V'V - I over the probes.
-        is_exhausted: whether a probe's vectors span an invariant subspace.
-        certificates: symmetry and invariances.
-    """
-
-    value: float
-    gradient_norm: float
-    masses: Masses
-    largest: tuple[Eigenvalue, ...]
-    smallest: tuple[Eigenvalue, ...]
-    trace: Estimate
-    curve: tuple[CurvePoint, ...]
-    ritz_values: tuple[tuple[float, ...], ...]
-    ritz_weights: tuple[tuple[float, ...], ...]
-    noise: float
-    orthogonality: float
-    is_exhausted: bool
-    certificates: tuple[Certificate, ...]
-
-    @property
-    def has_negative_curvature(self) -> bool:
-        """Whether a direction was found along which the loss curves down by more than rounding."""
-        return self.smallest[0].value < -self.noise
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+    steps: int = 100
+    threshold: float = 1.0
+    top: int = 5
+    keeps_vectors: bool = False
 
 
 def operator_spectrum(
     operator: HessianOperator,
     starts: Sequence[Tensor],
+    plan: SpectrumPlan,
     *,
-    steps: int,
-    threshold: float,
     last_layer: Sequence[str] = (),
     advance: Callable[[], object] = lambda: None,
 ) -> OperatorSpectrum:
@@ -104,24 +53,33 @@ def operator_spectrum(
     Args:
         operator: the Hessian.
         starts: Gaussian vectors (P,), one for each probe.
-        steps: of Lanczos.
-        threshold: tau.
+        plan: steps, threshold, and what is kept.
         last_layer: see ``certificates``.
         advance: called after each product of Lanczos.
     """
     generator = torch.Generator().manual_seed(0)
     checks = certificates(operator, last_layer, generator=generator)
-    found = [lanczos(operator, start.to(operator.gradient_P), steps=steps, advance=advance)[0] for start in starts]
+    found, values, vectors = [], [], []
+    for start in starts:
+        tridiagonal, basis_MP = lanczos(operator, start.to(operator.gradient_P), steps=plan.steps, advance=advance)
+        found.append(tridiagonal)
+        values.append(ritz(tridiagonal))
+        # Of the basis, the largest thing here, no more is kept than is asked for.
+        vectors.append(ritz_vectors(values[-1], basis_MP, _ends(values[-1], plan.top)) if plan.keeps_vectors else None)
+        del basis_MP
     noise = max([each.noise for each in found] + [_measured_noise(found[0], checks[0])])
-    values = [ritz(each) for each in found]
     # Eigenvalues of the probe that went furthest to each end.
-    lowest, highest = min(values, key=lambda one: one.values_M[0]), max(values, key=lambda one: one.values_M[-1])
+    low = min(range(len(values)), key=lambda at: values[at].values_M[0])
+    high = max(range(len(values)), key=lambda at: values[at].values_M[-1])
+    lowest, highest = values[low], values[high]
+    num = min(plan.top, len(lowest.values_M), len(highest.values_M))
     return OperatorSpectrum(
         value=operator.value,
         gradient_norm=float(operator.gradient_P.norm()),
-        masses=masses(found, threshold, noise=noise),
-        largest=tuple(reversed(_eigenvalues(highest, slice(-NUM_EXTREME, None)))),
-        smallest=_eigenvalues(lowest, slice(None, NUM_EXTREME)),
+        masses=masses(found, plan.threshold, noise=noise),
+        signs=masses(found, 0.0, noise=noise),
+        largest=_eigenvalues(highest, _ends(highest, num)[:num], noise),
+        smallest=_eigenvalues(lowest, _ends(lowest, num)[num:], noise),
         trace=trace_estimate(found),
         curve=_curve(found, float(lowest.values_M[0]), float(highest.values_M[-1]), noise),
         ritz_values=tuple(tuple(one.values_M.tolist()) for one in values),
@@ -130,6 +88,7 @@ def operator_spectrum(
         orthogonality=max(each.orthogonality for each in found),
         is_exhausted=any(each.is_exhausted for each in found),
         certificates=checks,
+        vectors_KP=_both_ends(vectors[high], vectors[low], num),
     )
 
 
@@ -141,10 +100,23 @@ def _measured_noise(first: Tridiagonal, symmetry: Certificate) -> float:
     return 2 * symmetry.defect * typical
 
 
-def _eigenvalues(found: Ritz, part: slice) -> tuple[Eigenvalue, ...]:
-    """Some Ritz values with their residuals."""
-    pairs = zip(found.values_M[part].tolist(), found.residuals_M[part].tolist(), strict=True)
-    return tuple(Eigenvalue(value, error) for value, error in pairs)
+def _ends(found: Ritz, top: int) -> Tensor:
+    """Places of the largest values, descending, then those of the least, ascending."""
+    ascending = torch.arange(len(found.values_M))
+    return torch.cat([ascending.flip(0)[:top], ascending[:top]])
+
+
+def _both_ends(high_KP: Tensor | None, low_KP: Tensor | None, num: int) -> Tensor | None:
+    """Vectors of the largest values of one probe and of the least of another."""
+    if high_KP is None or low_KP is None:
+        return None
+    return torch.cat([high_KP[:num], low_KP[len(low_KP) // 2 :][:num]])
+
+
+def _eigenvalues(found: Ritz, places: Tensor, noise: float) -> tuple[Eigenvalue, ...]:
+    """Some Ritz values with what they may be wrong by: their residuals, and rounding."""
+    pairs = zip(found.values_M[places].tolist(), found.residuals_M[places].tolist(), strict=True)
+    return tuple(Eigenvalue(value, error + noise) for value, error in pairs)
 
 
 def _curve(found: Sequence[Tridiagonal], low: float, high: float, noise: float) -> tuple[CurvePoint, ...]:

@@ -2,7 +2,8 @@ r"""Small batches: from raw vectors to the loss in one autograd operation, whose
 
 Below a few hundred samples the time goes into calls, not into arithmetic. ``Shortcut`` is that operation for any loss
 that can say its value and its gradient; everything beyond a first reverse-mode derivative is left to the loss's general
-route. ``TwoViews`` is the one of a pairwise loss with exponential psi, two views against each other:
+route. ``TwoViews`` is the one of a pairwise loss with exponential psi, two views against each other, whose second
+derivative is in ``small_curvature``:
 
 .. math:: L = g \sum_{i=1}^{2n} \phi(e^{r_i}), \qquad r_i = m + \log \sum_{j \ne i, i'} e^{s (\cos_{ij} - \cos_{ii'})}
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed, take_radial
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
 from counterpoint.kernels.contract import Elementwise
+from counterpoint.kernels.cpu.small_curvature import Slope, TwoViewTurn
 from counterpoint.kernels.select import LARGEST_SMALL, SMALL_BATCH, is_free, note
 
 LARGEST_SCALE = 40.0  # exp(s) and exp(-s), and sums of 1024 of them, are ordinary numbers in float32
@@ -64,6 +66,8 @@ class Shortcut(torch.autograd.Function):
         # Gradients are recorded in backward under create_graph only.
         if not torch.is_grad_enabled():
             return None, *ctx.route.gradient(upstream[0], *ctx.saved_tensors[ctx.num_inputs :])
+        if isinstance(ctx.route, TwoViews):
+            return None, *Slope.apply(ctx.route, ctx.num_inputs, upstream[0], *ctx.saved_tensors)
         # Nodes of their own stop the inner pass here: one input may be a function of the other.
         inputs = tuple(value.view_as(value) for value in ctx.saved_tensors[: ctx.num_inputs])
         wanted = [value for value in inputs if value.requires_grad]
@@ -222,6 +226,12 @@ class TwoViews:
         gradient_VD = joined(each_block(blocks(len(unit_VD), 2), work, exp_VV.numel() * unit_VD.shape[1]))
         first_ND, second_ND = gradient_VD.chunk(2)
         return first_ND, second_ND
+
+    def turning(self, *kept: Tensor) -> TwoViewTurn:
+        """See ``small_curvature.Curved``."""
+        _, exp_VV, sum_V, statistic_V = kept
+        loss, made_of = self.loss, (self.unit_VD, self.length_V1, exp_VV, sum_V, statistic_V)
+        return TwoViewTurn(loss.scale, self.weight, loss.phi_of_log, *made_of)
 
 
 def _of_partners(u_HV: Tensor, rows: slice) -> Tensor:

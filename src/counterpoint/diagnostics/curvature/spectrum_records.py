@@ -1,0 +1,170 @@
+"""What is known of the spectrum of a Hessian, as records that are written, read and shown. Loads without torch."""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+LEVEL = 0.95  # of intervals
+NORMAL = 1.959964  # standard errors that such an interval reaches to either side
+RouteName = Literal["kept", "chunked"]
+
+
+@dataclass(frozen=True)
+class Route:
+    """How products are computed, and why.
+
+    Attributes:
+        name: ``kept`` (the graph of the gradient of the whole batch stays) or ``chunked`` (one chunk at a time).
+        chunk_size: samples that are encoded at once.
+        graph_bytes: what the graph of the whole batch keeps, estimated from one chunk; None where nobody asked.
+        reason: in words.
+    """
+
+    name: RouteName
+    chunk_size: int
+    graph_bytes: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A check of the products.
+
+    Attributes:
+        name: ``symmetry``, ``scale`` or ``rotation``.
+        defect: relative; None where the identity does not apply.
+        limit: what it may be in the precision of the products.
+        words: what was checked, or why it does not apply.
+    """
+
+    name: str
+    defect: float | None
+    limit: float
+    words: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is small enough; an identity that does not apply holds."""
+        return self.defect is None or self.defect <= self.limit
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """A number that lies in [low, high]."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Mass:
+    """How many of P eigenvalues lie in a range.
+
+    Attributes:
+        share: bounds on the share that the probes see, averaged over them.
+        count: interval for the number of eigenvalues: the bounds and the chance of the probes, 95 %.
+        at_least: number of Ritz values there (the most of any probe); below a negative and above a positive threshold
+            H has no fewer eigenvalues. 0 for a range between two thresholds.
+    """
+
+    share: Bracket
+    count: tuple[int, int]
+    at_least: int
+
+
+@dataclass(frozen=True)
+class Masses:
+    """The eigenvalues below -tau, from -tau to tau, and above tau."""
+
+    below: Mass
+    within: Mass
+    above: Mass
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its standard error."""
+
+    value: float
+    error: float
+
+    @property
+    def interval(self) -> Bracket:
+        """95 %, as of a normal distribution.
+
+        >>> Estimate(10.0, 0.0).interval
+        Bracket(low=10.0, high=10.0)
+        """
+        return Bracket(self.value - NORMAL * self.error, self.value + NORMAL * self.error)
+
+
+@dataclass(frozen=True)
+class Eigenvalue:
+    """An approximate eigenvalue.
+
+    Attributes:
+        value: of T.
+        error: within so much of the value the Hessian has an eigenvalue: the length of H y - value y for the unit
+            vector y, and rounding.
+    """
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Bounds on the share of eigenvalues up to a threshold, averaged over the probes."""
+
+    threshold: float
+    share: Bracket
+
+
+@dataclass(frozen=True)
+class OperatorSpectrum:
+    """What Lanczos found of a Hessian.
+
+    Attributes:
+        value: of the loss.
+        gradient_norm: of its gradient.
+        masses: eigenvalues below -tau, within, and above tau.
+        signs: the same with a tau of 0: eigenvalues that rounding tells from zero, and those that it does not.
+        largest: eigenvalues at the upper end, descending.
+        smallest: eigenvalues at the lower end, ascending.
+        trace: with its standard error.
+        curve: bounds on the share up to thresholds from the least to the largest Ritz value.
+        ritz_values: ascending, of each probe.
+        ritz_weights: shares of each probe, which sum to 1.
+        noise: what an eigenvalue may be wrong by through rounding.
+        orthogonality: largest entry of V'V - I over the probes.
+        is_exhausted: whether a probe's vectors span an invariant subspace.
+        certificates: symmetry and invariances.
+        vectors_KP: unit vectors of ``largest``, then of ``smallest``, as a tensor in the order of the parameters; None
+            unless asked for, and never in ``to_dict``.
+    """
+
+    value: float
+    gradient_norm: float
+    masses: Masses
+    signs: Masses
+    largest: tuple[Eigenvalue, ...]
+    smallest: tuple[Eigenvalue, ...]
+    trace: Estimate
+    curve: tuple[CurvePoint, ...]
+    ritz_values: tuple[tuple[float, ...], ...]
+    ritz_weights: tuple[tuple[float, ...], ...]
+    noise: float
+    orthogonality: float
+    is_exhausted: bool
+    certificates: tuple[Certificate, ...]
+    vectors_KP: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def has_negative_curvature(self) -> bool:
+        """Whether a direction was found along which the loss curves down by more than rounding."""
+        return self.smallest[0].value < -self.noise
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        plain = asdict(replace(self, vectors_KP=None))  # a tensor would be copied
+        del plain["vectors_KP"]
+        return plain

@@ -1,0 +1,222 @@
+"""Your own loss, encoder and batch as a function of weights, without a run; what has no Hessian is refused by name."""
+
+# N pairs of views, D features, P weights
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from counterpoint.core.curvature_settings import CurvatureSettings
+from counterpoint.core.errors import UsageError
+from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs, Parameters, flat
+from counterpoint.losses.loss import Loss
+from counterpoint.nn.synced_norm import batch_norm_layers
+from counterpoint.runs.run_loss import check_second_derivative, draws, finite_floor, last_linear
+
+ENCODER, LOSS = "encoder.", "loss."  # before the names of weights
+STEP = 1e-7  # length of the step that tries the slope, over that of the weights: few kinks of a ReLU lie within it
+SLOPE_TOLERANCE = 3e-5  # over the usual slope: a ResNet has 2e-8
+SAME = 1e-9  # relative, of embeddings in float64
+Encode = Callable[[Mapping[str, Tensor], Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class GivenLoss:
+    """A loss, an encoder and a batch that the caller has.
+
+    Attributes:
+        coupled: the loss as a function of the weights.
+        loss_name: what it is called.
+        floor: a value that it cannot go below; None where that is not known.
+        remarks: what is to be known, in sentences.
+        last_layer: names of weight and bias of the last linear layer of the encoder; empty without one.
+        batch_norm: whose statistics BatchNorm uses: batch, frozen, or none.
+    """
+
+    coupled: CoupledLoss
+    loss_name: str
+    floor: float | None
+    remarks: tuple[str, ...]
+    last_layer: tuple[str, ...]
+    batch_norm: str
+
+    @property
+    def inputs(self) -> Inputs:
+        """Both views."""
+        return self.coupled.inputs
+
+    @property
+    def num_parameters(self) -> int:
+        """P."""
+        return self.coupled.num_parameters
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the caller has: ``loss(z0, z1)`` or with labels, an encoder or (function, named tensors), two views."""
+
+    loss: Any
+    parameters: Any
+    batch: Any
+    labels: Any = None
+
+
+def given_loss(given: Given, asked: CurvatureSettings) -> GivenLoss:
+    """Check what was given, and put it together in the precision asked for.
+
+    Raises:
+        UsageError: something of the wrong kind, a loss whose gradient is not the slope of its value, or a layer that
+            draws at random.
+    """
+    for name in ("batch_size", "checkpoint"):
+        if getattr(asked, name) != CurvatureSettings.model_fields[name].default:
+            raise UsageError(f"{name} is a setting for runs; the batch and the weights are those that are given")
+    _check_kinds(given)
+    _check(exact := _coupled(given, asked, torch.float64))
+    encoder, loss = given.parameters, given.loss
+    norms = list(batch_norm_layers(encoder)) if isinstance(encoder, nn.Module) else []
+    coupled = _coupled(given, asked, getattr(torch, asked.precision))
+    is_separable = _is_separable(exact)
+    return GivenLoss(
+        coupled=CoupledLoss(coupled.encode, coupled.loss, coupled.parameters, coupled.inputs, is_separable),
+        loss_name=loss.card.name if isinstance(loss, Loss) else getattr(loss, "__name__", type(loss).__name__),
+        floor=finite_floor(loss, len(coupled.inputs[0])) if isinstance(loss, Loss) else None,
+        remarks=() if is_separable or norms else ("the encoder mixes the samples of a batch, so it is not cut",),
+        last_layer=last_linear(encoder, ENCODER) if isinstance(encoder, nn.Module) else (),
+        batch_norm=asked.batch_norm if norms else "none",
+    )
+
+
+def _check_kinds(given: Given) -> None:
+    """Require two views of equal length, a loss that can be called, and weights with a function of them."""
+    views = given.batch
+    is_pair = isinstance(views, tuple | list) and len(views) == 2 and all(isinstance(view, Tensor) for view in views)
+    if not is_pair or len(views[0]) != len(views[1]) or len(views[0]) < 2:
+        raise UsageError("batch must be two tensors, the views of the same samples in the same order, at least 2 rows")
+    if not callable(given.loss):
+        raise UsageError(
+            f"loss must be a loss object or a function (z0, z1) -> scalar, got {type(given.loss).__name__}"
+        )
+    if isinstance(given.loss, Loss):
+        check_second_derivative(given.loss)
+    if isinstance(given.parameters, nn.Module):
+        active = [name for name, layer in given.parameters.named_modules() if draws(layer) and layer.training]
+        if active:
+            raise UsageError(
+                f"{active[0]} draws at random, so that no two products are of one function; call encoder.eval() first "
+                "(BatchNorm follows batch_norm= whatever the mode)"
+            )
+        return
+    own = given.parameters
+    if not isinstance(own, tuple) or len(own) != 2 or not callable(own[0]) or not isinstance(own[1], Mapping):
+        raise UsageError(
+            "parameters must be a module, or a pair of a function (tensors, view) -> (n, d) and its named tensors; got "
+            f"{type(own).__name__}"
+        )
+
+
+def _coupled(given: Given, asked: CurvatureSettings, dtype: torch.dtype) -> CoupledLoss:
+    """The loss in one precision; modules are copied, so that the caller's stay as they are."""
+    inputs = tuple(view.detach().to(dtype) if view.is_floating_point() else view for view in given.batch)
+    if isinstance(given.parameters, nn.Module):
+        encoder = _copied(given.parameters, dtype, asked.batch_norm)
+        weights = {f"{ENCODER}{name}": part for name, part in encoder.named_parameters() if part.requires_grad}
+        encode_one: Encode = lambda own, view: functional_call(encoder, dict(own), (view,))  # noqa: E731
+    else:
+        encode_one, tensors = given.parameters
+        weights = {f"{ENCODER}{name}": part.to(dtype) for name, part in tensors.items()}
+    loss = _copied(given.loss, dtype, "batch") if isinstance(given.loss, nn.Module) else given.loss
+    if isinstance(loss, nn.Module):
+        weights |= {f"{LOSS}{name}": part for name, part in loss.named_parameters() if part.requires_grad}
+    drawn = {"step": 0} if isinstance(loss, Loss) and loss.draws_by_step else {}
+    extra = () if given.labels is None else (torch.as_tensor(given.labels, device=inputs[0].device),)
+
+    def encode(parameters: Parameters, views: Inputs) -> Tensor:
+        own = _below(parameters, ENCODER)
+        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
+            return torch.stack([_vectors(encode_one(own, view), view) for view in views], dim=1)
+
+    def value(parameters: Parameters, z_N2D: Tensor) -> Tensor:
+        views = (z_N2D[:, 0], z_N2D[:, 1], *extra)
+        if isinstance(loss, nn.Module):
+            return functional_call(loss, _below(parameters, LOSS), views, drawn)
+        return loss(*views)
+
+    return CoupledLoss(encode, value, {name: part.detach() for name, part in weights.items()}, inputs)
+
+
+def _copied(module: nn.Module, dtype: torch.dtype, batch_norm: str) -> nn.Module:
+    """A copy in one precision: nothing draws, and BatchNorm has the statistics asked for."""
+    copied = copy.deepcopy(module).to(dtype).eval()
+    if batch_norm == "batch":
+        for _, layer in batch_norm_layers(copied):
+            layer.train()
+    return copied
+
+
+def _below(parameters: Parameters, prefix: str) -> dict[str, Tensor]:
+    """Weights of one part, under its own names."""
+    return {name.removeprefix(prefix): part for name, part in parameters.items() if name.startswith(prefix)}
+
+
+def _vectors(z: Any, view: Tensor) -> Tensor:
+    """Require one vector for each sample."""
+    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(view):
+        shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise UsageError(f"the encoder must give a vector for each sample, ({len(view)}, d), got {shape}")
+    return z
+
+
+def _check(exact: CoupledLoss) -> None:
+    """Require a function of the weights whose gradient is its slope, tried in float64 along one direction."""
+    leaves = exact.leaves()
+    with torch.enable_grad():
+        value = exact.loss(leaves, exact.encode(leaves, exact.inputs))
+        if not isinstance(value, Tensor) or value.numel() != 1 or not bool(torch.isfinite(value)):
+            raise UsageError("the loss must give one finite number")
+        if not value.requires_grad:
+            raise UsageError("the loss does not depend on the parameters by any gradient; is all of it detached?")
+        parts = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+    if float(exact.value()) != float(value.detach()):
+        raise UsageError(
+            "the loss is not the same at a second call: something draws at random (dropout, fresh views); fix it first"
+        )
+    slope, tried, typical = _slopes(exact, flat(parts))
+    rounding = 1e2 * torch.finfo(torch.float64).eps * max(1.0, abs(float(value.detach()))) / STEP
+    if abs(slope - tried) > SLOPE_TOLERANCE * (typical + abs(tried)) + rounding:
+        raise UsageError(
+            f"the gradient of this loss is not the slope of its value ({slope:.3g} against {tried:.3g} along a random "
+            "direction): some part gets no gradient (stop-gradient, detach, a momentum copy), or that of another "
+            "function. What training follows is then the gradient of no function, its Jacobian is not symmetric, and "
+            "Lanczos does not apply. Give the target as a constant, loss=lambda z0, z1: f(z0, target), or let the "
+            "gradient through"
+        )
+
+
+def _slopes(exact: CoupledLoss, gradient_P: Tensor) -> tuple[float, float, float]:
+    """Slope along a drawn direction by the gradient and by central differences, and its usual size."""
+    generator = torch.Generator().manual_seed(0)
+    v_P = torch.randn(exact.num_parameters, generator=generator, dtype=torch.float64).to(gradient_P)
+    weights_P = flat(list(exact.parameters.values()))
+    v_P *= (1 + float(weights_P.norm())) / float(v_P.norm())
+    values = []
+    for sign in (1, -1):
+        moved = exact.split(weights_P + sign * STEP * v_P)
+        values.append(float(exact.value(dict(zip(exact.parameters, moved, strict=True)))))
+    usual = float(gradient_P.norm() * v_P.norm()) / exact.num_parameters**0.5
+    return float(gradient_P @ v_P), (values[0] - values[1]) / (2 * STEP), usual
+
+
+def _is_separable(exact: CoupledLoss) -> bool:
+    """Whether some samples have the embeddings alone that they have within the batch."""
+    num = exact.num_samples // 2
+    with torch.no_grad():
+        whole = exact.encode(exact.parameters, exact.inputs)[:num]
+        alone = exact.encode(exact.parameters, next(exact.chunks(num)))
+    return bool((whole - alone).abs().max() <= SAME * whole.abs().max())
