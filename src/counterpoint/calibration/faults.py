@@ -189,8 +189,8 @@ CATALOGUE: Mapping[str, Fault] = {
     "minority collapse": Fault(
         "small classes that one mean stands for",
         ("minority-collapse",),
-        Form({"method": "supcon"}, with_rare_alike((220, 220), (40, 40, 40))),
-        Form({"method": "supcon"}, with_rare_alike((160, 160, 160), (30, 30))),
+        Form({"method": "supcon", **NO_COLOUR_CHANGES}, with_rare_alike((220, 220), (40, 40, 40))),
+        Form({"method": "supcon", **NO_COLOUR_CHANGES}, with_rare_alike((160, 160, 160), (30, 30))),
     ),
     "shortcut": Fault(
         "a tint or a light of its own in each picture, which both views keep",

@@ -24,6 +24,8 @@ class Sample:
         return Sample(self.pictures[places], self.classes[places])
 
 
+HUES = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [0, 255, 255], [255, 0, 255]])
+GROUP_TINT = 0.4
 Spoil = Callable[[Sample, np.random.Generator], Sample]
 
 
@@ -74,14 +76,18 @@ def shaded(least: float) -> Spoil:
 
 def labelled_by_tint(num_classes: int, strength: float) -> Spoil:
     """Classes are groups by a tint that is laid over each picture, which views change."""
-    hues = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [0, 255, 255], [255, 0, 255]])
 
     def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
         classes = draws.integers(0, num_classes, len(sample.classes))
-        mixed = (1 - strength) * sample.pictures + strength * hues[classes][:, None, None, :]
-        return Sample(mixed.round().astype(np.uint8), classes)
+        return Sample(_tinted(sample.pictures, classes, strength), classes)
 
     return spoil
+
+
+def _tinted(pictures: Pictures, groups: Classes, strength: float) -> Pictures:
+    """A tint for each group."""
+    mixed = (1 - strength) * pictures + strength * HUES[groups][:, None, None, :]
+    return mixed.round().astype(np.uint8)
 
 
 def with_classes(counts: tuple[int, ...]) -> Spoil:
@@ -97,7 +103,10 @@ def with_classes(counts: tuple[int, ...]) -> Spoil:
 
 
 def with_rare_alike(frequent: tuple[int, ...], rare: tuple[int, ...]) -> Spoil:
-    """Frequent classes, and rare ones that are all random parts of one other class, so that one mean stands for all."""
+    """Frequent classes, and rare ones that are random parts of one group, so that one mean stands for all of them.
+
+    Each group has a tint of its own, so that a short training tells groups apart.
+    """
 
     def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
         merged = sample.classes % (len(frequent) + 1)
@@ -105,8 +114,9 @@ def with_rare_alike(frequent: tuple[int, ...], rare: tuple[int, ...]) -> Spoil:
         places = [draws.permutation(np.flatnonzero(merged == label))[:size] for label, size in enumerate(sizes)]
         classes = [np.full(len(part), label) for label, part in enumerate(places[:-1])]
         classes += [np.full(size, len(frequent) + number) for number, size in enumerate(rare)]
-        chosen, labels = np.concatenate(places), np.concatenate(classes)[: sum(map(len, places))]
-        order = draws.permutation(len(chosen))
-        return Sample(sample.pictures[chosen[order]], labels[order])
+        groups = np.concatenate([np.full(len(part), group) for group, part in enumerate(places)])
+        pictures = _tinted(sample.pictures[np.concatenate(places)], groups, GROUP_TINT)
+        order = draws.permutation(len(groups))
+        return Sample(pictures[order], np.concatenate(classes)[: len(groups)][order])
 
     return spoil

@@ -31,7 +31,7 @@ FEW, MANY = 0.02, 0.5  # of the resolved directions that have vanished
 LOW_RANK_SHARE, VERY_LOW_RANK_SHARE = 0.25, 0.05
 LOST_RANK_SHARE = 0.25
 DEAD_SHARE = 0.5
-IN_CLUMPS = 0.9
+IN_CLUMPS = 0.4
 
 
 def is_full_collapse(place: Measurements) -> bool:
@@ -133,6 +133,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     level: Level = "good" if count == 0 else "note" if share <= FEW else "warning" if share <= MANY else "severe"
     if evidence.is_nonnegative and level == "warning":
         level = "note"  # clusters on few non-negative axes are what the map is for
+    if evidence.is_supervised and level in ("warning", "severe"):
+        level = "note"  # of C classes that are told apart C - 1 directions are left
     also = ""
     if representation is not None:
         also = f" Of the representation {representation.vanished:.0f} of {representation.resolved:.0f} have."

@@ -115,7 +115,7 @@ def check_duplicates(evidence: Evidence) -> Finding | None:
 def check_shortcut(evidence: Evidence) -> Finding | None:
     """Can the task be solved by colours alone, and is it?"""
     shortcut = evidence.shortcut
-    if shortcut is None or shortcut.overlap is None or shortcut.followed is None:
+    if shortcut is None or shortcut.overlap is None or shortcut.followed is None or evidence.is_supervised:
         return None
     if shortcut.overlap < COLOURS_TELL or shortcut.followed < COLOURS_FOLLOWED:
         return None
