@@ -160,3 +160,11 @@ def test_figures_have_the_same_bits_for_one_thread_and_for_two(z: Tensor) -> Non
     finally:
         torch.set_num_threads(before)
     assert found[0] == found[1]
+
+
+def test_copies_make_no_direction_vanish() -> None:
+    """Of 200 samples that occur twice each, 199 directions can be seen, not 250."""
+    z = torch.randn(200, 250, generator=torch.Generator().manual_seed(0))
+    twice = measure_place(z.repeat(2, 1)).figures
+    assert (twice.duplicates, twice.vanished) == (0.5, 0)
+    assert twice.resolved == measure_place(z).figures.resolved

@@ -15,6 +15,7 @@ from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
 from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
+from counterpoint.diagnostics.crowding import duplicate_share
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.figure_intervals import figure_intervals
 from counterpoint.diagnostics.hubness import neighbour_counts
@@ -40,6 +41,7 @@ class Subject:
         vanished: directions that carry nothing.
         classes: class means and samples around them; None without labels.
         neighbours_N: how often each of some samples is among the nearest of others.
+        copied: share of samples that are an exact copy of an earlier one.
     """
 
     z_ND: Tensor
@@ -52,6 +54,7 @@ class Subject:
     vanished: Vanished
     classes: ClassGeometry | None
     neighbours_N: Tensor
+    copied: float
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,15 @@ def measure_place(
         lambda: cosine_histogram(*views) if views is not None else None,
         lambda: class_geometry(z_ND, labels) if labels is not None else None,
         lambda: neighbour_counts(z_ND),
+        lambda: duplicate_share(z_ND),
     ]
     # What several metrics look at is computed once, and before them.
-    spectrum_D, sigma_K, cosines, classes, neighbours_N = side_by_side(lambda measure: measure(), arrays)
-    vanished = vanished_directions(spectrum_D, len(z_ND))
-    subject = Subject(z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N)
+    spectrum_D, sigma_K, cosines, classes, neighbours_N, copied = side_by_side(lambda measure: measure(), arrays)
+    # Copies span no direction of their own.
+    vanished = vanished_directions(spectrum_D, max(round(len(z_ND) * (1 - copied)), 2))
+    subject = Subject(
+        z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N, copied
+    )
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.

@@ -146,7 +146,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         if count
         else f"All {resolved:.0f} directions of the embedding are alive",
         measured=count,
-        **(embedding.interval("vanished") if count == embedding.vanished else {}),
+        # It is of all samples and directions, copies and silent ones included.
+        **(embedding.interval("vanished") if count == embedding.vanished and not embedding.duplicates else {}),
         better="lower",
         reference=0.0,
         reference_name="isotropic features of the same shape",
