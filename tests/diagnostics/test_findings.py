@@ -138,7 +138,7 @@ SILENT = {  # these say nothing where all is well
     "untrained", "unrelated-views", "duplicates", "offset", "uneven-spectrum", "cluster-collapse", "dead-dimensions",
     "few-negatives", "temperature-low", "temperature-high", "false-negatives",
     "little-evidence", "duplicate-dimensions", "minority-collapse", "held-out", "leakage", "shortcut",
-    "non-uniformity", "not-finite", "projector-hides", "rate-too-high",
+    "non-uniformity", "not-finite", "projector-hides", "rate-too-high", "narrow-embedding",
 }  # fmt: skip
 
 
@@ -185,7 +185,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("shortcut", evidence(shortcut=Shortcut(overlap=0.99, followed=0.8, num_samples=500)), "warning", "80%"),
     ("not-finite", evidence(not_finite=("7", "9")), "warning", "2 of 1,002 rows hold NaN or infinity"),
     ("projector-hides", evidence(votes=HIDING), "warning", "30.0% beside 90.0%"),
-    ("projector-hides", embedding(num_dims=4, resolved=4), "warning", "has 4 dimensions of the representation's 100"),
+    ("narrow-embedding", embedding(num_dims=4, resolved=4), "warning", "has 4 dimensions of the representation's 100"),
     ("classes", evidence(votes=votes(accuracy(0.11), None)), "warning", "kNN is at chance (11.0%, where the"),
     ("gain", evidence(votes=votes(accuracy(0.70))), "warning", "worse than"),
     ("gain", evidence(votes=votes(accuracy(0.81))), "note", "not measurably better"),
@@ -533,7 +533,7 @@ def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> 
     )
     written = json.loads(json.dumps(findings.to_dict(), allow_nan=False))
     assert set(written) == {
-        "verdict", "findings", "places", "concepts", "settings", "unjudged", "classes", "held_out", "pairs",
+        "verdict", "findings", "places", "concepts", "settings", "unjudged", "levers", "classes", "held_out", "pairs",
     }  # fmt: skip
     assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
     assert read_record(Findings, written, "findings.json") == findings

@@ -96,7 +96,9 @@ def everything_wrong(settings: TrainSettings) -> list[Finding]:
     findings: list[Finding] = []
     for place, views, look in zip((ILL, ILL, ILL, COINCIDENT), (0.5, 1.0, 0.5, 0.5), (*LOOKS, None), strict=True):
         own = place.model_copy(update={"overlap": views, "effective_rank": 1.5})
-        places = {EMBEDDING: own, REPRESENTATION: own, UNTRAINED: untrained}
+        # Either training has narrowed the representation, or the projector has the embedding.
+        inner = own.model_copy(update={"effective_rank": 400.0}) if views == 1.0 else own
+        places = {EMBEDDING: own, REPRESENTATION: inner, UNTRAINED: untrained}
         findings += find(Evidence(places, votes=(worse, better, hidden), levers=levers, pairs=look, **known))
     return findings
 

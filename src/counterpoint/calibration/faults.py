@@ -170,7 +170,7 @@ CATALOGUE: Mapping[str, Fault] = {
     ),
     "projector hides": Fault(
         "an embedding of two or three dimensions",
-        ("projector-hides",),
+        ("projector-hides", "narrow-embedding"),
         Form({"projector.features": 2}),
         Form({"projector.features": 3}),
     ),

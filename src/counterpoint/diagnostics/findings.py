@@ -16,7 +16,7 @@ from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, check_evidence, is_refusal
 from counterpoint.diagnostics.checks.training_checks import CATALOGUE as TRAINING
 from counterpoint.diagnostics.class_record import ClassRecord
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Measurements
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Lever, Measurements
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 from counterpoint.diagnostics.layer_record import LayersRecord
 from counterpoint.diagnostics.pair_look import PairLook
@@ -39,6 +39,7 @@ ORDER = (
     "temperature-low",
     "temperature-high",
     "projector-hides",
+    "narrow-embedding",
     "shortcut",
     "minority-collapse",
     "dimensional-collapse",
@@ -94,6 +95,7 @@ class Findings(Record):
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
         unjudged: what could not be judged, and why (see ``Evidence.unjudged``).
+        levers: what the run can change, for findings about accuracies that are drawn anew.
         classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
         held_out: training samples beside held-out ones; None but for a run's own samples.
         layers: every layer of the encoder, where they were asked for.
@@ -105,6 +107,7 @@ class Findings(Record):
     concepts: Annotated[tuple[DescribedConcept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
     unjudged: Annotated[tuple[Text, ...], Listed] = ()
+    levers: Annotated[tuple[Lever, ...], Listed] = ()
     classes: ClassRecord | None = None
     held_out: HeldOutRecord | None = None
     layers: LayersRecord | None = None
@@ -137,6 +140,7 @@ class Findings(Record):
             "concepts": [concept.written() for concept in self.concepts],
             "settings": dict(self.settings),
             "unjudged": list(self.unjudged),
+            "levers": list(self.levers),
             "classes": None if self.classes is None else self.classes.model_dump(),
             "held_out": None if self.held_out is None else self.held_out.model_dump(),
             **({"layers": self.layers.written()} if self.layers else {}),
@@ -174,15 +178,16 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
     """
     if not rows:  # the diagnosis has its own
         return findings
-    evidence = Evidence({}, votes=tuple(rows))  # these checks look at no place
+    # These checks look at no place.
+    evidence = Evidence({}, votes=tuple(rows), levers=frozenset(findings.levers))
     anew = filter(None, (CATALOGUE[name](evidence) for name in ACCURACIES))
-    known = [*(each for each in findings.findings if each.name not in ACCURACIES), *anew]
+    found = [*(each for each in findings.findings if each.name not in ACCURACIES), *anew]
     order = list(CATALOGUE)
 
     def place(finding: Finding) -> tuple[int, int]:
         return -LEVELS.index(finding.level), order.index(finding.name) if finding.name in order else len(order)
 
-    return findings.model_copy(update={"findings": tuple(sorted(known, key=place)), "unjudged": evidence.unjudged})
+    return findings.model_copy(update={"findings": tuple(sorted(found, key=place)), "unjudged": evidence.unjudged})
 
 
 def verdict_words(level: Level, titles: Sequence[str], unjudged: Sequence[str], *, is_measured: bool) -> str:

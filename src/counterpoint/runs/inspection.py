@@ -204,6 +204,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
             concepts=concepts,
             settings=_settings(embedding_ND, threshold),
             unjudged=evidence.unjudged,
+            levers=tuple(sorted(evidence.levers)),
             classes=evidence.classes,
             held_out=evidence.held_out,
             layers=layers,

@@ -91,7 +91,7 @@ def check_projector(evidence: Evidence) -> Finding | None:
     inner, outer = evidence.learned, evidence.vote_of(EMBEDDING)
     lost = inner.minus(outer) if inner and outer else None
     if inner is None or outer is None or lost is None or not lost.is_told_apart or lost.value <= 0:
-        return _narrowed(evidence)
+        return None
     above = (inner.accuracy or 0.0) - _commonest(inner)
     share = lost.value / above if above > 0 else 0.0
     return Finding(
@@ -120,8 +120,8 @@ def check_projector(evidence: Evidence) -> Finding | None:
     )
 
 
-def _narrowed(evidence: Evidence) -> Finding | None:
-    """The same without accuracies that differ: far fewer dimensions behind the projector than before it."""
+def check_narrow_embedding(evidence: Evidence) -> Finding | None:
+    """Has the embedding far fewer dimensions than the representation before it?"""
     embedding, representation = evidence.places.get(EMBEDDING), evidence.places.get(REPRESENTATION)
     if embedding is None or representation is None or is_full_collapse(embedding):
         return None
@@ -129,7 +129,7 @@ def _narrowed(evidence: Evidence) -> Finding | None:
     if alive >= NARROW * representation.effective_rank or evidence.is_nonnegative:
         return None
     return Finding(
-        name="projector-hides",
+        name="narrow-embedding",
         level="warning",
         title=f"The embedding has {alive:.0f} dimensions of the representation's {representation.effective_rank:.0f}",
         measured=alive,
@@ -219,6 +219,7 @@ CATALOGUE: Mapping[str, Check] = {
     "gain": check_gain,
     "classes": check_classes,
     "projector-hides": check_projector,
+    "narrow-embedding": check_narrow_embedding,
     "not-finite": check_finite,
     "little-evidence": check_evidence,
 }

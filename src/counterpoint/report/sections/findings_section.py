@@ -85,21 +85,26 @@ def _folded_card(run: RunRecord, place: int, finding: Finding) -> Markup:
 
 
 def _card_body(finding: Finding) -> Markup:
-    opening = "Otherwise, try: " if finding.level == "good" else "Try: "
-    remedy = element("p", element("strong", opening), finding.remedy, class_="remedy") if finding.remedy else None
-    return join(_measurement(finding), element("p", finding.text) if finding.text else None, remedy)
+    is_good = finding.level == "good"
+    parts = [("Otherwise, try: " if is_good else "Try: ", finding.remedy)]
+    if not is_good:
+        parts = [("To confirm: ", finding.confirm), *parts, ("Then: ", finding.expect)]
+        parts.append(("It cannot tell ", finding.cannot_tell))
+    lines = [element("p", element("strong", name), words, class_="remedy") for name, words in parts if words]
+    return join(_measurement(finding), element("p", finding.text) if finding.text else None, *lines)
 
 
 def _measurement(finding: Finding) -> Markup | None:
     """Set the measured value beside its reference, as a bar when both are known."""
     if finding.measured is None:
         return None
-    value = element("span", "measured ", element("strong", number(finding.measured)))
+    ends = "" if finding.low is None or finding.high is None else f" ({number(finding.low)} to {number(finding.high)})"
+    value = element("span", "measured ", element("strong", number(finding.measured)), ends)
     if finding.reference is None:
         return element("p", value, class_="measurement")
     name = f" ({finding.reference_name})" if finding.reference_name else ""
     reference = join("reference ", element("strong", number(finding.reference)), name)
-    told = f"Measured {number(finding.measured)}, reference {number(finding.reference)}{name}."
+    told = f"Measured {number(finding.measured)}{ends}, reference {number(finding.reference)}{name}."
     bar = comparison_bar(finding.measured, finding.reference, ChartText(finding.title or finding.name, told))
     words = element("p", value, element("span", reference))
     return element("div", bar, words, class_="measurement")

@@ -34,8 +34,11 @@ def held_out_words(record: HeldOutRecord) -> str:
             f"difference {number(record.low)} to {number(record.high)})."
         )
     if record.num_held_out:
-        copies = "None" if not record.num_either else number(record.num_either)
-        words.append(f"{copies} of {count(record.num_held_out, 'held-out sample')} equals a training sample.")
+        found = record.num_either or 0
+        whole = count(record.num_held_out, "held-out sample")
+        words.append(
+            f"Of {whole} {number(found) if found else 'no one'} equal{'s' if found < 2 else ''} a training sample."
+        )
     return " ".join(words)
 
 
