@@ -20,6 +20,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.data.sources import CATALOGUE as SOURCES
 from counterpoint.data.views.presets import PRESETS
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
+from counterpoint.diagnostics.findings import ORDER
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
@@ -28,8 +29,10 @@ from data.published_files import save_cifar
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DIAGNOSIS = (ROOT / "docs" / "diagnosis.md").read_text(encoding="utf-8")
 THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
 PAPERS = sorted((ROOT / "src" / "counterpoint" / "papers").glob("*/README.md"))
+PARTS = ["Measured", "Why", "Test", "Try", "Open"]  # of a section on a check
 ON_PAPERS = "".join(path.read_text(encoding="utf-8") for path in PAPERS)
 
 
@@ -108,6 +111,32 @@ def test_every_cited_key_is_in_the_bibliography_and_every_entry_is_cited() -> No
         for key in re.findall(r"\b[a-z]{2,}(?:19|20)\d\d\b", path.read_text(encoding="utf-8")):
             cited[key] = path.name
     assert set(cited) == keys, {"not in the bibliography": set(cited) - keys, "never cited": keys - set(cited)}
+
+
+def test_every_code_of_a_finding_has_its_section_with_a_picture_and_every_section_is_a_code() -> None:
+    (checks,) = re.findall(r"^## The checks\n(.*?)^## ", DIAGNOSIS, flags=re.MULTILINE | re.DOTALL)
+    sections = re.findall(r"^### (.+)\n((?:(?!###).*\n)*)", checks, flags=re.MULTILINE)
+    assert [code for code, _ in sections] == list(ORDER)
+    for code, text in sections:
+        (picture,) = re.findall(r"^```text\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+        assert len(picture.splitlines()) <= 6, code
+        assert max(map(len, picture.splitlines())) <= 90, code
+        assert re.findall(r"^- \*\*(\w+)\*\*: ", text, flags=re.MULTILINE) == PARTS, code
+
+
+def test_commands_of_the_page_on_diagnosis_and_of_findings_have_flags_that_exist(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    checks = (ROOT / "src" / "counterpoint" / "diagnostics" / "checks").glob("*.py")
+    text = DIAGNOSIS + "".join(path.read_text(encoding="utf-8") for path in checks)
+    commands = set(re.findall(r"\bcounterpoint ([a-z][a-z-]*)\b([^`#\n\"]*)", text))
+    assert len(commands) > 20
+    for verb, words in commands:
+        with pytest.raises(SystemExit) as left:
+            main([verb, "--help"])
+        assert left.value.code == 0, verb
+        known = capsys.readouterr().out
+        assert [flag for flag in re.findall(r"--[a-z][\w.-]*", words) if flag not in known] == [], (verb, words)
 
 
 def test_every_check_that_the_page_on_theory_names_exists() -> None:

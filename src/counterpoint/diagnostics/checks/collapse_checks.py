@@ -114,7 +114,7 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
         reference_name="directions spread evenly",
         text="The negatives of a loss push samples apart until they fill the sphere; here they have not. Different "
         f"samples have cosine {plain(embedding.negative_cosine)} in the mean.",
-        confirm="follow both cosines over the training: counterpoint report RUN, section Similarity",
+        confirm="see how close pairs lie: counterpoint report RUN, section Pairs",
         **advice(evidence, USUAL_WEIGHTS, LOWER_TEMPERATURE, MORE_EPOCHS, OTHER_RATE),
         expect="uniformity falls",
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
@@ -187,7 +187,8 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         reference_name="isotropic Gaussian of the same shape",
         text="Effective rank counts dimensions by how evenly they carry variance. Distances are then decided by few "
         "of them, whether or not the others have vanished. Few classes that are told apart well look like this, too.",
-        confirm="whiten the features and ask the nearest neighbours again: counterpoint evaluate RUN --protocol knn",
+        confirm="ask a linear classifier, which weighs directions by itself: counterpoint evaluate RUN --metrics "
+        "linear-probe",
         **advice(
             evidence,
             LOWER_TEMPERATURE,

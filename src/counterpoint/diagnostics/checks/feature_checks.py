@@ -43,7 +43,7 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
         reference_name="no correlation above 0.99",
         text="Their correlation with another dimension is above 0.99 by size, so that they add nothing to it but its "
         "weight in every distance. Few classes or samples leave few directions, which many dimensions then share.",
-        confirm="counterpoint evaluate RUN --selection (accuracy must stay the same with fewer features kept)",
+        confirm="counterpoint evaluate RUN --selection all (accuracy must stay the same with fewer features kept)",
         **advice(
             evidence,
             Step(

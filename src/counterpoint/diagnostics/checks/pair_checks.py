@@ -41,7 +41,8 @@ def check_related_views(evidence: Evidence) -> Finding | None:
         text=f"Two views of one sample are closer than two samples in {embedding.overlap:.0%} of the cases; unrelated "
         f"ones are in 50 %. For {embedding.moved_views or 0:.0%} of the samples the closest view is in another row and "
         "closer than any other sample.",
-        confirm="look at pairs of views: counterpoint preview DATA; of features, compare the names of both tables",
+        confirm="look at pairs of views: counterpoint preview --data DATA; of features, compare the names of both "
+        "tables",
         **advice(
             evidence,
             WEAKER_VIEWS,
@@ -131,7 +132,7 @@ def check_shortcut(evidence: Evidence) -> Finding | None:
         text=f"By the means and deviations of their colours alone, two views of one picture are closer than two "
         f"pictures in {shortcut.overlap:.0%} of {shortcut.num_samples:,} cases. A loss that can be lowered so teaches "
         "colours before anything else.",
-        confirm="look at both views of some pictures: counterpoint preview DATA",
+        confirm="look at both views of some pictures: counterpoint preview --data DATA",
         **advice(
             evidence,
             COLOUR_CHANGES,

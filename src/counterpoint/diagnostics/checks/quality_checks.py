@@ -39,7 +39,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         text=f"On the same {learned.total:,} queries the difference is {100 * gain.value:+.1f} points, 95 % interval "
         f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}, p {written_p(gain.p)} ({gain.test}). Where raw input "
         "already separates the classes, learning has little to add, and more labelled samples are needed to see it.",
-        confirm="compare by other protocols: counterpoint evaluate RUN --protocol linear",
+        confirm="compare by a linear classifier, too: counterpoint evaluate RUN --metrics linear-probe",
         **advice(
             evidence,
             WEAKER_VIEWS,
