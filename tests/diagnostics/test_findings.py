@@ -54,6 +54,7 @@ FIGURES = {
     "duplicates": 0.0,
     "clumps": 0.0,
     "vanished": 0,
+    "vanished_step": 6.0,
     "resolved": 64,
 }
 
@@ -138,7 +139,7 @@ SILENT = {  # these say nothing where all is well
     "untrained", "unrelated-views", "duplicates", "offset", "uneven-spectrum", "cluster-collapse", "dead-dimensions",
     "few-negatives", "temperature-low", "temperature-high", "false-negatives",
     "little-evidence", "duplicate-dimensions", "minority-collapse", "held-out", "leakage", "shortcut",
-    "non-uniformity", "not-finite", "projector-hides", "rate-too-high", "narrow-embedding",
+    "non-uniformity", "not-finite", "projector-hides", "rate-too-high", "narrow-embedding", "hiding-views",
 }  # fmt: skip
 
 
@@ -152,9 +153,25 @@ def leaked(count: int) -> HeldOutRecord:
     return HeldOutRecord(num_held_out=100, num_copies=count, num_either=count, copies_low=0.01, copies_high=0.3)
 
 
+VALUES = {"epochs": 10, "temperature": 0.2, "projector.features": 64}
+
+
+def hidden_views() -> Evidence:
+    """Views that neither an untrained encoder nor a trained one can tell to belong together."""
+    untrained = healthy(num_dims=256, effective_rank=150.0, rank_ceiling=230.0, overlap=0.52)
+    return evidence(places={UNTRAINED: untrained, EMBEDDING: healthy(overlap=0.58)})
+
+
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
     ("untrained", evidence(weight_change=0.0, levers=frozenset()), "warning", "its weights are random"),
+    (
+        "rate-too-high",
+        evidence(values={**VALUES, "optim.learning_rate": 30.0, "optim.name": "sgd"}),
+        "warning",
+        "The learning rate 30 is far above what sgd is used with",
+    ),
+    ("hiding-views", hidden_views(), "severe", "untrained, two of one sample are closer in 52% of the cases"),
     ("rate-too-high", evidence(weight_change=300.0), "severe", "moved by 300 times their length"),
     ("sharpness", evidence(sharpness=sharper(80.0)), "note", "is at what the curvature allows"),
     ("sharpness", evidence(sharpness=sharper(400.0)), "warning", "learning rate 24, limit 3.8 (step 90)"),
@@ -171,6 +188,8 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("dimensional-collapse", embedding(vanished=1), "note", "1 of 64 directions of the embedding have vanished"),
     ("dimensional-collapse", embedding(vanished=20), "warning", "20 of 64"),
     ("dimensional-collapse", embedding(vanished=40), "severe", "40 of 64"),
+    ("dimensional-collapse", embedding(vanished=20, vanished_step=1.5), "note", "20 of 64"),
+    ("dimensional-collapse", embedding(vanished=40, vanished_step=1.5), "warning", "40 of 64"),
     ("uneven-spectrum", embedding(effective_rank=10.0), "note", "effective rank 10.0 of 62 possible"),
     ("uneven-spectrum", embedding(effective_rank=2.0), "warning", "effective rank 2.0 of 62"),
     ("cluster-collapse", embedding(clumps=1.0), "warning", "100% of the samples lie in clumps"),

@@ -42,6 +42,7 @@ class CalibrationSettings(Settings):
     Attributes:
         kind: form of the faults: ``choosing`` limits, or ``publishing`` figures.
         seeds: trainings of each fault.
+        first_seed: of the first of them.
         faults: names of ``faults.CATALOGUE``; empty for all.
         remedies: whether the first remedy is tried where the fault was found.
         jobs: trainings side by side, each on one thread.
@@ -49,6 +50,7 @@ class CalibrationSettings(Settings):
 
     kind: Set = "choosing"
     seeds: int = 5
+    first_seed: int = 0
     faults: tuple[str, ...] = ()
     remedies: bool = True
     jobs: int = 0
@@ -145,7 +147,7 @@ def calibrate(
     record = _record(out, asked.kind)
     known = {(case.fault, case.seed): case for case in read_cases(record)}
     # Seeds outermost: what is there after a while is of all faults.
-    wanted = [(name, seed) for seed in range(asked.seeds) for name in names]
+    wanted = [(name, seed) for seed in range(asked.first_seed, asked.first_seed + asked.seeds) for name in names]
     missing = [key for key in wanted if key not in known]
     plan = Plan(asked.kind, sample, NUM_SAMPLES, {**TRAININGS[asked.kind], "source.holdout": HELD_OUT})
     with reporter.bar(f"{asked.kind} set", len(missing)) as advance, record.open("a", encoding="utf-8") as stream:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from counterpoint.calibration.spoiled_encoders import Repeated, Silenced, Spoiled
+from counterpoint.calibration.spoiled_encoders import Narrowed, Repeated, Silenced, Spoiled
 from counterpoint.calibration.spoiled_features import (
     SpoilFeatures,
     as_they_are,
@@ -96,21 +96,21 @@ CATALOGUE: Mapping[str, Fault] = {
         "a narrow layer in the projector",
         ("dimensional-collapse",),
         Form({"projector.hidden": 12}),
-        Form({"projector.kind": "low-rank", "projector.rank": 24}),
+        Form(NO_PROJECTOR, encoder=lambda: Spoiled(Narrowed(24), width=96)),
     ),
     "cluster collapse": Fault(
         "samples of a class driven into one point",
         ("cluster-collapse",),
         Form({"method": "supcon", **LEARNED_BY_HEART}, with_classes((200, 200)), features=as_they_are),
         Form(
-            {"method": "supervised", "temperature": None, **LEARNED_BY_HEART},
+            {"method": "supcon", **LEARNED_BY_HEART, "temperature": 0.1},
             with_classes((130, 130, 130)),
             features=as_they_are,
         ),
     ),
     "weak alignment": Fault(
         "views that hide nearly everything",
-        ("alignment", "unrelated-views"),
+        ("alignment", "unrelated-views", "hiding-views"),
         Form({"views.crop_scale": (0.01, 0.04), "views.jitter": 1.0, "views.jitter_strength": 1.0}),
         Form({"views.crop_scale": (0.02, 0.06), "views.solarize": 0.5, "views.grayscale": 1.0}),
     ),
@@ -202,7 +202,7 @@ CATALOGUE: Mapping[str, Fault] = {
         "classes that differ in what views change",
         ("gain",),
         Form(samples=labelled_by_tint(3, 0.2)),
-        Form(samples=labelled_by_tint(6, 0.15)),
+        Form(samples=labelled_by_tint(6, 0.3)),
     ),
     "offset": Fault(
         "a constant added to all features",

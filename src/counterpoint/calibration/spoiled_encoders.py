@@ -48,6 +48,23 @@ class Silenced(nn.Module):
         return z_ND * (torch.arange(z_ND.shape[1], device=z_ND.device) >= self.share * z_ND.shape[1])
 
 
+class Narrowed(nn.Module):
+    """Features pass a layer of few dimensions and come out as wide as before.
+
+    Args:
+        rank: of that layer.
+        width: of the features.
+    """
+
+    def __init__(self, rank: int, width: int = 96) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(width, rank), nn.Linear(rank, width))
+
+    def forward(self, z_ND: Tensor) -> Tensor:
+        """In as many directions as the narrow layer has."""
+        return self.layers(z_ND)
+
+
 class Repeated(nn.Module):
     """Each feature occurs several times, with other scales and signs.
 

@@ -45,6 +45,7 @@ ORDER = (
     "dimensional-collapse",
     "cluster-collapse",
     "unrelated-views",
+    "hiding-views",
     "loss-at-chance",
     "sharpness",
     "non-uniformity",

@@ -158,6 +158,17 @@ METRICS = (
         leads="has the most directions alive",
     ),
     Metric(
+        name="vanished_step",
+        title="Fall to the vanished directions",
+        short="fall to the vanished directions",
+        definition="Decades of variance between the last direction that is alive and the first that has vanished; 0 "
+        "where none has. A short fall is the end of a slope rather than a cliff.",
+        source="directclr2022",
+        measure=lambda subject: subject.vanished.step,
+        low=0.0,
+        is_shown=False,
+    ),
+    Metric(
         name="resolved",
         title="Resolved directions",
         short="resolved directions",

@@ -26,6 +26,7 @@ def add_flags(parser: Parser) -> None:
         "--set", dest="kind", choices=("choosing", "publishing"), default="choosing", help="which faults (choosing)"
     )
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="trainings of each fault (default 5)")
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="seed of the first (default 0)")
     parser.add_argument("--faults", nargs="+", default=(), metavar="NAME", help="some faults only (default: all)")
     parser.add_argument("--no-remedies", action="store_true", help="do not try what the findings advise")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="trainings side by side (default: all cores)")
@@ -38,7 +39,7 @@ def run(flags: argparse.Namespace) -> int:
     from counterpoint.core.validation import build  # deferred: loads pydantic
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
 
-    names = {"kind", "seeds", "jobs"}
+    names = {"kind", "seeds", "first_seed", "jobs"}
     given = {name: getattr(flags, name) for name in names} | {"remedies": not flags.no_remedies}
     asked = build(CalibrationSettings, {**given, "faults": tuple(flags.faults)}, "calibrate")
     found = calibrate(flags.data, Path(flags.out), asked, reporter=Reporter(quiet=flags.quiet))

@@ -23,10 +23,11 @@ from counterpoint.diagnostics.remedies import (
     advice,
 )
 
-COINCIDENT = 0.005  # spread around the mean: samples point the same way to within 0.3 degrees
+COINCIDENT = 0.03  # spread around the mean: samples point the same way to within two degrees
 OFFSET = 0.45  # spread around the mean: the mean is longer than twice what tells samples apart
 COLD = 0.03  # temperatures up to here shrink the embedding until cosines fit them: a check of its own says that
 UNEVEN = -0.8  # uniformity: as of samples whose mean squared distance is 0.4 instead of 2
+CLIFF = 2.5  # decades of variance: a shorter fall is the end of a slope, as healthy runs have
 FEW, MANY = 0.02, 0.5  # of the resolved directions that have vanished
 LOW_RANK_SHARE, VERY_LOW_RANK_SHARE = 0.25, 0.05
 LOST_RANK_SHARE = 0.25
@@ -52,7 +53,7 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         **embedding.interval("spread"),
         better="higher",
         reference=COINCIDENT,
-        reference_name="samples that point the same way to within 0.3 degrees",
+        reference_name="samples that point the same way to within two degrees",
         text=f"At unit length samples lie {embedding.spread:.2g} from their mean, and the {mean}. Below "
         f"{COINCIDENT:g} every sample looks the same to a loss of cosines.",
         confirm="count the distinct rows of the embedding: counterpoint embed RUN --out z.npz, then "
@@ -130,7 +131,10 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     silent = embedding.dead_dims if evidence.is_nonnegative else 0
     count, resolved = max(embedding.vanished - silent, 0), embedding.resolved
     share = count / max(resolved, 1)
+    is_cliff = (embedding.figures.get("vanished_step") or CLIFF) >= CLIFF
     level: Level = "good" if count == 0 else "note" if share <= FEW else "warning" if share <= MANY else "severe"
+    if not is_cliff:
+        level = {"severe": "warning", "warning": "note"}.get(level, level)  # pyright: ignore[reportAssignmentType]
     if evidence.is_nonnegative and level == "warning":
         level = "note"  # clusters on few non-negative axes are what the map is for
     if evidence.is_supervised and level in ("warning", "severe"):

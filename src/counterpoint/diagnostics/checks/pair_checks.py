@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
+from counterpoint.diagnostics.evidence import EMBEDDING, UNTRAINED, Evidence
 from counterpoint.diagnostics.finding import Check, Finding, plain
 from counterpoint.diagnostics.remedies import COLOUR_CHANGES, MORE_EPOCHS, WEAKER_VIEWS, advice
 
 CLOSE_COSINES = 0.3
+HIDDEN_OVERLAP = 0.6  # of an untrained encoder, which finds two views of one sample closer in 70 % of the cases or more
 CHANCE_OVERLAP = 0.5
 ERRORS = 3.0  # standard errors of the overlap of unrelated views
 MOVED = 0.9  # of the samples
@@ -51,6 +52,30 @@ def check_related_views(evidence: Evidence) -> Finding | None:
         ),
         expect="two views of one sample are closer than two samples in more of the cases",
         cannot_tell="whether the views or the encoder are to blame, where the rows are in one order",
+    )
+
+
+def check_hiding_views(evidence: Evidence) -> Finding | None:
+    """Do the views themselves have anything in common, before any training?"""
+    embedding, untrained = evidence.places[EMBEDDING], evidence.places.get(UNTRAINED)
+    before = untrained.figures.get("overlap") if untrained else None
+    if before is None or embedding.overlap is None or max(before, embedding.overlap) >= HIDDEN_OVERLAP:
+        return None
+    return Finding(
+        name="hiding-views",
+        level="severe",
+        title=f"The views hide nearly everything: untrained, two of one sample are closer in {before:.0%} of the cases",
+        measured=before,
+        better="higher",
+        reference=CHANCE_OVERLAP,
+        reference_name="unrelated views",
+        text="An encoder with random weights keeps much of a picture, and finds two usual views of one sample closer "
+        "than two samples in most cases. Where it does not, the views have lost what they had in common, and no "
+        "training brings it back.",
+        confirm="look at pairs of views: counterpoint preview --data DATA",
+        **advice(evidence, WEAKER_VIEWS, otherwise="draw views that keep more of a sample"),
+        expect="two views of one sample are closer than two samples in more of the cases",
+        cannot_tell="which of the changes hides most",
     )
 
 
@@ -145,6 +170,7 @@ def check_shortcut(evidence: Evidence) -> Finding | None:
 
 CATALOGUE: Mapping[str, Check] = {
     "unrelated-views": check_related_views,
+    "hiding-views": check_hiding_views,
     "duplicates": check_duplicates,
     "alignment": check_alignment,
     "shortcut": check_shortcut,

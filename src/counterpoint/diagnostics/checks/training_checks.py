@@ -1,13 +1,23 @@
 """Has the training done anything?"""
 
+import math
 from collections.abc import Mapping
 
 from counterpoint.diagnostics.evidence import Evidence
 from counterpoint.diagnostics.finding import Check, Finding
-from counterpoint.diagnostics.remedies import HIGHER_RATE, LOWER_RATE, MORE_EPOCHS, OTHER_RATE, WEAKER_VIEWS, advice
+from counterpoint.diagnostics.remedies import (
+    HIGHER_RATE,
+    LOWER_RATE,
+    MORE_EPOCHS,
+    OTHER_RATE,
+    VERY_HIGH_RATE,
+    WEAKER_VIEWS,
+    advice,
+)
 
 CHANCE_SHARE = 0.05
 THROWN = 10.0  # the same, of a training that has thrown away what its weights were
+FAR_ABOVE = 10.0  # times a rate that is very high already
 HARDLY_MOVED = 1e-3  # length of the change of the weights, over their length
 
 
@@ -36,18 +46,22 @@ def check_moved(evidence: Evidence) -> Finding | None:
 
 
 def check_thrown(evidence: Evidence) -> Finding | None:
-    """Were the weights thrown far away?"""
-    moved = evidence.weight_change
-    if moved is None or moved < THROWN:
+    """Were the weights thrown far away, or is the rate beyond what they can follow?"""
+    moved, rate = evidence.weight_change, evidence.values.get("optim.learning_rate")
+    most = FAR_ABOVE * VERY_HIGH_RATE.get(evidence.values.get("optim.name", ""), math.inf)
+    is_thrown, is_beyond = moved is not None and moved >= THROWN, isinstance(rate, float) and rate > most
+    if not is_thrown and not is_beyond:
         return None
     return Finding(
         name="rate-too-high",
-        level="severe",
-        title=f"Training has thrown the weights away: they moved by {moved:.3g} times their length",
-        measured=moved,
+        level="severe" if is_thrown else "warning",
+        title=f"Training has thrown the weights away: they moved by {moved:.3g} times their length"
+        if is_thrown
+        else f"The learning rate {rate:g} is far above what {evidence.values['optim.name']} is used with",
+        measured=moved if is_thrown else rate,
         better="lower",
-        reference=THROWN,
-        reference_name="ten times their length",
+        reference=THROWN if is_thrown else most,
+        reference_name="ten times their length" if is_thrown else "ten times a very high rate",
         text="Usual trainings end within a few times the length that the weights began with. Weights that are far "
         "longer come of steps that were too large; later steps are then too small beside them to learn anything.",
         confirm="read how the loss went in the first epochs: counterpoint report RUN, section Training",
