@@ -531,9 +531,10 @@ def test_printed_findings_show_why_and_what_to_try_only_where_something_is_wrong
     wrong = finding("warning").model_copy(
         update={"low": 0.5, "high": 1.5, "reference": 0.0, "confirm": "look", "cannot_tell": "the rest"}
     )
-    lines = str(findings_of(wrong, finding("good"))).splitlines()
+    lines = str(findings_of(wrong, finding("note"), finding("good"))).splitlines()
     assert lines[0] == findings_of(wrong).verdict
-    assert [line.strip() for line in lines[2:-1]] == [
+    assert [line.strip() for line in lines[-3:-1]] == ["note     Something", "try: do this"]
+    assert [line.strip() for line in lines[2:-3]] == [
         "measured: 1 (95 % interval 0.5 to 1.5); nothing: 0",
         "why: Text.",
         "test: look",

@@ -152,7 +152,9 @@ class Findings(Record):
         lines = [self.verdict]
         for finding in self.findings:
             lines.append(f"  {finding.level:<8} {finding.title}")
-            details = finding.details if finding.level != "good" else []
+            details = finding.details if finding.level in ("warning", "severe") else []
+            if finding.level == "note" and finding.remedy:
+                details = [f"try: {finding.remedy}"]
             lines += [fill(line, WIDTH, initial_indent=INDENT, subsequent_indent=HANGING) for line in details]
         if self.layers is not None:
             lines += ["", str(self.layers)]
