@@ -66,6 +66,7 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
         "alpha_req": None,  # five dimensions have no 11th eigenvalue
         "lidar": rank_oracle.lidar([oracle.unit(first), oracle.unit(second)], 1e-4, 1e-8),
         "vanished": 1,  # the dead dimension
+        "vanished_step": place.figures.vanished_step,  # down to what rounding leaves
         "resolved": 5,
         "class_consistency": float(np.mean([max(share.values()) for share in shares if share])),
         "nc1": class_oracle.nc1(z.numpy(), labels, "pseudo-inverse"),

@@ -205,7 +205,7 @@ def mean_cosine(means_CD: Tensor, is_one_C: Tensor, *, noise: float = 0.0) -> Te
         is_one_C: the classes; NaN of fewer than two that have a direction.
         noise: length of a centred mean up to which it has none.
 
-    >>> float(mean_cosine(torch.eye(3, dtype=torch.float64), torch.tensor([True, True, False])))
+    >>> round(float(mean_cosine(torch.eye(3, dtype=torch.float64), torch.tensor([True, True, False]))), 6)
     -0.5
     """
     centred_CD = (means_CD - means_CD.mean(dim=0))[is_one_C]
@@ -268,7 +268,7 @@ METRICS = (
         short="variance within classes",
         definition="Share of the variance of unit-length features that lies within classes, each class counting "
         "alike. 0 where each class is one point, as the optima of theory are; near 1 where class means coincide.",
-        source="papyan2020; tirer2023",
+        source="tirer2023",
         measure=lambda subject: within_share(subject.classes) if subject.classes else math.nan,
         low=0.0,
         high=1.0,

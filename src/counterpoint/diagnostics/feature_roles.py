@@ -153,7 +153,7 @@ METRICS = (
         definition="Dimensions that are active on the samples of two or more classes more often than chance allows "
         "(binomial, at 5 % for all dimensions and classes together). One that is active on every sample stands "
         "for no class.",
-        source="elhage2022; clopper1934",
+        source="elhage2022",
         measure=lambda subject: (
             math.nan
             if subject.labels_N is None

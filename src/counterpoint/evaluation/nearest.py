@@ -16,6 +16,7 @@ from counterpoint.core.thread_parts import side_by_side
 SIMILARITIES = ("cosine", "euclidean")
 QUERY_CHUNK = 256  # at most; one thread takes a chunk
 BANK_BLOCK = 32768  # at most; with a chunk of queries 32 MiB of similarities, in float64 twice that
+TILE = 192  # columns: tiles of 8 to 64 columns, and of 48, fit into it a whole number of times
 LEAST_GROUP = 4  # columns; of smaller groups the second search would be as long as one search of all
 
 
@@ -69,8 +70,10 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
         # The last block begins within the one before it: products of another size may have other bits.
         block_BD = bank_ND[own.stop - size : own.stop]
         keys_BD = rowwise(unit_rows, block_BD) if is_cosine else _lifted(block_BD, -_half_squares(block_BD))
+        # Products round the columns behind the last whole tile in another way, of which zeros are left over instead.
+        keys_BD = torch.cat([keys_BD, keys_BD.new_zeros(-size % TILE, keys_BD.shape[1])])
         tasks = zip(best, chunks, strict=True)
-        best = side_by_side(partial(_with_block, keys_BD=keys_BD, own=own, k=k), tasks)
+        best = side_by_side(partial(_with_block, keys_BD=keys_BD, own=own, size=size, k=k), tasks)
     similarity_QK = torch.cat([each.similarity_QK for each in best])
     if not is_cosine:
         similarity_QK = (similarity_QK - _half_squares(queries_QD)).clamp(max=0)  # rounding makes no distance negative
@@ -87,12 +90,12 @@ def _lifted(rows_ND: Tensor, last_N1: Tensor) -> Tensor:
     return torch.cat([rows_ND.double(), last_N1.double()], dim=1)
 
 
-def _with_block(task: tuple[Neighbours, Tensor], *, keys_BD: Tensor, own: range, k: int) -> Neighbours:
-    """The nearest of those that were found so far and of one more block, whose own rows are its last ones."""
+def _with_block(task: tuple[Neighbours, Tensor], *, keys_BD: Tensor, own: range, size: int, k: int) -> Neighbours:
+    """The nearest of those found so far and of one more block, whose own rows are the last of its first ``size``."""
     earlier, chunk_QD = task
     # Two rows where there is one: a product of a row with a matrix rounds some columns in another way than others.
     similarity_QB = chunk_QD.expand(max(2, len(chunk_QD)), -1) @ keys_BD.T
-    found = largest(similarity_QB[: len(chunk_QD), -len(own) :], min(k, len(own)))
+    found = largest(similarity_QB[: len(chunk_QD), size - len(own) : size], min(k, len(own)))
     if own.start == 0:
         return found
     # Earlier ones stand first: ties stay in the order of the bank.

@@ -1,6 +1,6 @@
 """Whom does the loss look at: a few negatives, all alike, too few, or copies of the anchor's own sample?
 
-The limits are provisional: chosen on runs on digits, not yet calibrated by injected faults.
+Limits were chosen on runs on digits and on the first set of faults (docs/diagnosis.md).
 """
 
 import math

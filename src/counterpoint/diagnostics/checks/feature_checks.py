@@ -16,7 +16,7 @@ from counterpoint.diagnostics.remedies import (
     advice,
 )
 
-# Provisional: chosen on drawn features and on runs on digits.
+# Chosen on drawn features, on runs on digits and on the first set of faults (docs/diagnosis.md).
 MANY_REPEATED = 0.25  # of the dimensions repeat an earlier one
 MERGED = 0.8  # cosine between the centred means of rare classes, lower end of its interval
 APART = 0.3  # of that cosine above what theory or the frequent classes have
