@@ -9,6 +9,7 @@ from counterpoint.calibration.spoiled_encoders import Repeated, Silenced, Spoile
 from counterpoint.calibration.spoiled_features import with_offset, with_rows_moved, with_rows_shuffled
 from counterpoint.calibration.spoiled_samples import (
     Sample,
+    Spoil,
     copied,
     labelled_by_tint,
     nearly_copied,
@@ -27,8 +28,7 @@ def sample(num: int = 200) -> Sample:
     return Sample(draws.integers(0, 256, (num, 6, 6, 3), dtype=np.uint8), draws.integers(0, 10, num))
 
 
-def spoiled(spoil: object, num: int = 200) -> Sample:
-    assert callable(spoil)
+def spoiled(spoil: Spoil, num: int = 200) -> Sample:
     return spoil(sample(num), np.random.default_rng(1))
 
 
