@@ -599,3 +599,17 @@ def test_without_a_spectrum_nothing_is_said_of_sharpness() -> None:
 def test_momentum_moves_the_limit(momentum: float, level: Level) -> None:
     sharp = Sharpness(step=1, eigenvalue=30.0, learning_rate=0.1, momentum=momentum, peak=0.1)
     assert levels(evidence(sharpness=sharp))["sharpness"] == level
+
+
+@pytest.mark.parametrize("num_samples", [300, 2000])
+@pytest.mark.parametrize("floor", [0.0, 1e-3, 1e-5, 1e-7])
+@pytest.mark.parametrize("rank", [98, 64, 40])
+def test_features_of_a_lower_rank_are_called_collapsed_on_any_floor(rank: int, floor: float, num_samples: int) -> None:
+    """Mixed at random, so that the last directions alive are far weaker than the first."""
+    draws = torch.Generator().manual_seed(0)
+    signal, mixing = torch.randn(num_samples, rank, generator=draws), torch.randn(rank, 128, generator=draws)
+    z = signal @ mixing / rank**0.5 + floor * torch.randn(num_samples, 128, generator=draws)
+    first = find(Evidence({EMBEDDING: measure_place(z).figures}))[0]
+    assert first.name == "dimensional-collapse"
+    assert first.title.endswith("have vanished: dimensional collapse")
+    assert first.level in ("warning", "severe")

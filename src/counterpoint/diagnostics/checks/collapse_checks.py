@@ -131,7 +131,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     silent = embedding.dead_dims if evidence.is_nonnegative else 0
     count, resolved = max(embedding.vanished - silent, 0), embedding.resolved
     share = count / max(resolved, 1)
-    is_cliff = (embedding.figures.get("vanished_step") or CLIFF) >= CLIFF
+    step = embedding.figures.get("vanished_step")  # records of earlier versions have none
+    is_cliff = step is None or step >= CLIFF
     level: Level = "good" if count == 0 else "note" if share <= FEW else "warning" if share <= MANY else "severe"
     if not is_cliff:
         level = {"severe": "warning", "warning": "note"}.get(level, level)  # pyright: ignore[reportAssignmentType]
