@@ -98,7 +98,8 @@ def diagnose(
     if data is not None or look:
         given = ["data", *look][data is None]
         raise UsageError(f"{given}= goes with a run; features are all that is looked at")
-    return _diagnose_features(_as_table(subject), labels, views, threshold)
+    _check_features(subject)
+    return _diagnose_features(subject, labels, views, threshold)
 
 
 def _read_features(path: Path) -> Table:
@@ -111,31 +112,29 @@ def _read_features(path: Path) -> Table:
     return read_table(path)
 
 
-def _as_table(subject: Any) -> Table:
-    """Features with the names of their samples."""
-    if isinstance(subject, Table):
-        return subject
-    if not (isinstance(subject, Tensor | Sequence) or hasattr(subject, "__array__")):
+def _check_features(subject: Any) -> None:
+    """Refuse what holds no features."""
+    if not (isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")):
         raise UsageError(
             f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
             "encoder give the features that it returns for some samples"
         )
-    vectors = subject.detach().cpu().float().numpy() if isinstance(subject, Tensor) else np.asarray(subject)
-    return Table(tuple(map(str, range(len(vectors)))), vectors, None)
 
 
-def _diagnose_features(table: Table, labels: Any, views: Any, threshold: float) -> Findings:
+def _diagnose_features(features: Any, labels: Any, views: Any, threshold: float) -> Findings:
     """Measure features without a run, without the rows that are not finite."""
-    z_ND, is_finite_N = finite_vectors(table.vectors, name="features")
+    table = features if isinstance(features, Table) else None
+    z_ND, is_finite_N = finite_vectors(table.vectors if table else features, name="features")
     if len(z_ND) < 2:
         raise DataError(f"features must have at least 2 rows, got {len(z_ND)}")
+    all_names = table.names if table else tuple(map(str, range(len(is_finite_N))))
     kept = is_finite_N.nonzero()[:, 0]
-    names = [table.names[place] for place in kept.tolist()]
-    odd = tuple(table.names[place] for place in (~is_finite_N).nonzero()[:, 0].tolist())
+    names = [all_names[place] for place in kept.tolist()]
+    odd = tuple(all_names[place] for place in (~is_finite_N).nonzero()[:, 0].tolist())
     pair = _pair(z_ND, views, kept, len(is_finite_N)) if views is not None else None
     # Labels that are given count more than those that came with the table.
     numbered = number_labels(labels, len(is_finite_N)) if labels is not None else None
-    if numbered is None and table.labels is not None:
+    if numbered is None and table and table.labels is not None:
         numbered = number_known(table.labels)
     labels_N, classes = (numbered.numbers[kept], numbered.class_names) if numbered else (None, ())
     kept_labels = replace(numbered, numbers=labels_N) if numbered else None
