@@ -28,6 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
 
 
 @pytest.mark.parametrize("given", [{}, {"labels": LABELS}])
+@pytest.mark.sampled(2)
 def test_the_array_of_a_run_is_known_again(run: cp.Run, given: dict[str, Any]) -> None:
     own = cp.diagnose(run, quiet=True)
     run.folder.findings.unlink()
@@ -46,6 +47,7 @@ def test_other_data_leave_the_record_of_the_run_alone(run: cp.Run, capsys: pytes
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv", ".parquet"])
+@pytest.mark.sampled(3)
 def test_what_embed_writes_is_read_back(run: cp.Run, tmp_path: Path, suffix: str) -> None:
     if suffix == ".parquet":
         pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")

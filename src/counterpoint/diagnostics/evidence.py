@@ -13,8 +13,8 @@ from counterpoint.diagnostics.pair_look import PairLook
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
-    "learning rate", "temperature", "views", "colour", "kept colour", "preview", "epochs", "batch", "representation", "projector",
-    "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling",
+    "learning rate", "temperature", "views", "colour", "kept colour", "preview", "epochs", "batch", "representation",
+    "projector", "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling",
 ]  # fmt: skip
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
 GREY_INPUT = "raw input without colour"  # votes of pictures whose channels were averaged
