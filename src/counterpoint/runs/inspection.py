@@ -109,7 +109,7 @@ def _read_features(path: Path) -> Table:
             f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as `counterpoint "
             "embed` writes them"
         )
-    return read_table(path)
+    return read_table(path, only_finite=False)
 
 
 def _check_features(subject: Any) -> None:
@@ -124,9 +124,10 @@ def _check_features(subject: Any) -> None:
 def _diagnose_features(features: Any, labels: Any, views: Any, threshold: float) -> Findings:
     """Measure features without a run, without the rows that are not finite."""
     table = features if isinstance(features, Table) else None
-    z_ND, is_finite_N = finite_vectors(table.vectors if table else features, name="features")
+    name = str(table.path) if table and table.path else "features"
+    z_ND, is_finite_N = finite_vectors(table.vectors if table else features, name=name)
     if len(z_ND) < 2:
-        raise DataError(f"features must have at least 2 rows, got {len(z_ND)}")
+        raise DataError(f"{name} must have at least 2 rows, got {len(z_ND)}")
     all_names = table.names if table else tuple(map(str, range(len(is_finite_N))))
     kept = is_finite_N.nonzero()[:, 0]
     names = [all_names[place] for place in kept.tolist()]
