@@ -1,6 +1,7 @@
 """diagnose(features, loss=): whom a loss would look at, and where it would have the classes, without a run."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,4 +78,4 @@ def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(UsageError, match=r"loss= needs views= .* or labels="):
         cp.diagnose(z, loss=InfoNCE())
     with pytest.raises(UsageError, match="loss= goes with features"):
-        cp.diagnose(cp.Run("nosuch"), loss=InfoNCE())
+        cp.diagnose(cp.Run(Path("nosuch")), loss=InfoNCE())

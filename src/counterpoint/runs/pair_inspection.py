@@ -133,7 +133,7 @@ def look_at_features(loss: Loss, views: tuple[Tensor, Tensor], labels: Labels | 
     chosen = (views[0][chosen_N], views[1][chosen_N])
     labels_N = labels.numbers[chosen_N] if labels else None
     near = near_samples(*chosen, chosen[0])
-    shown = tuple(names[at] for at in chosen_N.tolist())
+    shown = tuple(names[int(at)] for at in chosen_N)
     named = _Named(shown, labels_N, labels.class_names if labels else ())
     nearest = _nearest(named, near)
     inner = _inner(loss)
