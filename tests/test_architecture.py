@@ -20,7 +20,7 @@ MAX_FILE_LINES = 400
 MAX_BODY_LINES = 60
 MAX_NESTING = 3
 MAX_PARAMETERS = 6
-FIXED_SIGNATURES = {"optimal_geometry"}  # public, of a published signature: one argument more
+FIXED_SIGNATURES = {"diagnose", "optimal_geometry"}  # public, of a published signature: one argument more
 SINGLE_MODULE_IMPORTS = ("torchvision", "timm", "lightly", "onnxruntime", "pyarrow", "triton", "tensorboard", "wandb")
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 
