@@ -13,7 +13,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import expectation, leaf_fields
 
 HEAVY = ("torch", "torchvision", "scipy", "sklearn", "pandas", "timm", "plotly", "PIL", "pyarrow")
-NOT_SETTINGS = {"--help", "--config", "--resume", "--seeds", "--overwrite", "--allow-changed", "--quiet"}
+NOT_SETTINGS = {"--set", "--help", "--config", "--resume", "--seeds", "--overwrite", "--allow-changed", "--quiet"}
 
 NO_TORCH = f"""
 import contextlib, io, sys
