@@ -127,8 +127,23 @@ class MatrixPanel:
             raise ValueError(f"matrix {self.title!r} has {len(values)} rows of length {sorted(shapes)}, but {labels}")
 
 
-Panel = LinePanel | PointPanel | MatrixPanel
-KINDS: Mapping[type, str] = {LinePanel: "lines", PointPanel: "points", MatrixPanel: "matrix"}
+@dataclass(frozen=True)
+class TablePanel:
+    """A table of texts.
+
+    Attributes:
+        title: what it is.
+        head: a name per column.
+        rows: a text per column.
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Panel = LinePanel | PointPanel | MatrixPanel | TablePanel
+KINDS: Mapping[type, str] = {LinePanel: "lines", PointPanel: "points", MatrixPanel: "matrix", TablePanel: "table"}
 
 
 @dataclass(frozen=True)

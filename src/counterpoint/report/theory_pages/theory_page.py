@@ -10,7 +10,14 @@ from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
 from counterpoint.report.charts.series_style import GLYPHS
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.theory_pages.reproduction import Claim, LinePanel, Panel, Reproduction, written
+from counterpoint.report.theory_pages.reproduction import (
+    Claim,
+    LinePanel,
+    Panel,
+    Reproduction,
+    TablePanel,
+    written,
+)
 from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document
 from counterpoint.report.theory_pages.theory_panels import MAX_AT_ENDS, panel_figure
 from counterpoint.report.wording import number
@@ -115,7 +122,9 @@ def _drawings(drawn: Sequence[Panel]) -> Markup:
 
 
 def _is_wide(panel: Panel) -> bool:
-    """Whether a panel's lines have names that want the whole width."""
+    """Whether a panel is a table, or its lines have names that want the whole width."""
+    if isinstance(panel, TablePanel):
+        return True
     if not isinstance(panel, LinePanel) or len(panel.series) <= MAX_AT_ENDS:
         return False
     return sum(text_width(series.name) + SWATCH for series in panel.series) > MAX_LEGEND_ROWS * HALF
