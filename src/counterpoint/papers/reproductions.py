@@ -1,4 +1,4 @@
-"""Tables and figures of the papers by name: theirs that are computed, those that are studied, and why others are neither.
+"""Tables and figures of the papers by name: those that are computed or studied, and why others are neither.
 
 A figure is a function and is computed here; a study is data (``study``) and run by ``study_runner``. Drawing is left to
 ``report``, which reads the same record. Loads without torch: a figure is imported when it is made.

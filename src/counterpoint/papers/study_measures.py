@@ -46,7 +46,7 @@ class Measured:
 
 
 def _log_spectrum(z_QD: Tensor) -> Tensor:
-    """Natural logarithms of the singular values of the covariance of unit vectors, descending (directclr2022, Eq. 1)."""
+    """Logarithms of the singular values of the covariance of unit vectors, descending (directclr2022, Eq. 1)."""
     return covariance_spectrum(unit_rows(z_QD.double())).clamp(min=FLOOR).log()
 
 
