@@ -14,7 +14,7 @@ from counterpoint.core.metric import described_metrics
 from counterpoint.data.views.presets import PRESETS, ViewPlan
 from counterpoint.evaluation.named_protocols import CATALOGUE as PROTOCOLS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.papers.reproductions import CATALOGUE as FIGURES
+from counterpoint.papers.reproductions import listed
 
 PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, metrics and the rest"
 TEACH = """List what can be chosen by name.
@@ -101,5 +101,5 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "corruptions": lambda: catalogue_sentences("data/corruptions"),
     "protocols": lambda: {name: protocol.table for name, protocol in PROTOCOLS.items()},
     "checks": lambda: catalogue_sentences("diagnostics/checks"),
-    "figures": lambda: {name: figure.summary for name, figure in FIGURES.items()},
+    "figures": lambda: {item.name: item.summary for item in listed()},
 }
