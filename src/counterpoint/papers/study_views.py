@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from counterpoint.core.files import read_json
 from counterpoint.core.metric import described_metrics, metric_under
 from counterpoint.core.written_tables import markdown_table
-from counterpoint.papers.study import Study, StudyClaim
+from counterpoint.papers.study import PAPERS, Study, StudyClaim
 from counterpoint.papers.study_result import Spread, StudyResult
 from counterpoint.papers.verdicts import FAILS, HOLDS
 from counterpoint.report.theory_pages.reproduction import (
@@ -19,8 +20,10 @@ from counterpoint.report.theory_pages.reproduction import (
     TablePanel,
 )
 
+Table = tuple[list[str], list[list[str]]]  # head and rows
 AGREES: Mapping[str, bool | None] = {HOLDS: True, FAILS: False}
 WIDTH = 110
+HOURS = PAPERS / "paper_scale.json"
 FINE_TUNED = "fine-tuned: classifier"
 
 
@@ -37,18 +40,21 @@ def is_share(key: str) -> bool:
     return metric is not None and metric.unit == "share"
 
 
-def table(study: Study, result: StudyResult) -> tuple[list[str], list[list[str]]]:
-    """Head and rows: what was measured of each arm, mean and deviation over seeds, and what the paper prints."""
+def table(study: Study, result: StudyResult) -> Table:
+    """What was measured of each arm: mean and deviation over seeds."""
     head = ["arm", *(f"{name}, %" if is_share(key) else name for name, key in study.columns.items())]
-    printed = list(dict.fromkeys(name for arm in study.arms for name in arm.printed))
     rows = []
     for arm in study.arms:
-        cells = [
-            Spread.of(result.of_arm(arm.name, key)).words(100.0 if is_share(key) else 1.0)
-            for key in study.columns.values()
-        ]
-        rows.append([arm.says, *cells, *(arm.printed.get(name, "") for name in printed)])
-    return [*head, *(f"paper: {name}" for name in printed)], rows
+        found = {key: Spread.of(result.of_arm(arm.name, key)) for key in study.columns.values()}
+        rows.append([arm.says, *(each.words(100.0 if is_share(key) else 1.0) for key, each in found.items())])
+    return head, rows
+
+
+def printed_table(study: Study) -> Table:
+    """What the paper prints of each arm; without rows where that is nothing."""
+    names = list(dict.fromkeys(name for arm in study.arms for name in arm.printed))
+    rows = [[arm.says, *(arm.printed.get(name, "") for name in names)] for arm in study.arms if arm.printed]
+    return ["the paper prints", *names], rows
 
 
 def claim_rows(study: Study, result: StudyResult) -> list[list[str]]:
@@ -80,9 +86,9 @@ def _signed(value: float) -> str:
 
 def as_text(study: Study, result: StudyResult) -> str:
     """Table and verdicts for a terminal."""
-    head, rows = table(study, result)
-    lines = [f"{study.title} ({study.paper}, {study.item}; {result.scale} scale: {result.data})", ""]
-    lines += list(_aligned([head, *rows]))
+    lines = [f"{study.title} ({study.paper}, {study.item}; {result.scale} scale: {result.data})"]
+    for head, rows in (table(study, result), printed_table(study)):
+        lines += ["", *_aligned([head, *rows])] if rows else []
     for claim, row in zip(study.claims, claim_rows(study, result), strict=True):
         lines += ["", f"{row[4]}: {claim.says}"]
         told = f"difference {row[2]}; {len(result.seeds)} seeds could tell {row[3]}. {claim.source}"
@@ -105,7 +111,6 @@ def as_reproduction(study: Study, result: StudyResult) -> Reproduction:
         note = f"{row[4]}; so many seeds could tell {row[3]}"
         agrees = AGREES.get(row[4])
         claims.append(Claim(claim.says, claim.source, row[2], agrees, note))
-    head, rows = table(study, result)
     settings = {
         "scale": result.scale,
         "data": result.data,
@@ -119,10 +124,17 @@ def as_reproduction(study: Study, result: StudyResult) -> Reproduction:
         study.title,
         f"{study.paper}, {study.item}",
         claims,
-        [TablePanel(study.title, head, rows), *curve_panels(study, result)],
+        [*_table_panels(study, result), *curve_panels(study, result)],
         remarks=[note for note in (study.at_words(result.scale), *study.remarks) if note],
         settings=settings,
     )
+
+
+def _table_panels(study: Study, result: StudyResult) -> list[Panel]:
+    """Ours, and the paper's."""
+    made, printed = table(study, result), printed_table(study)
+    panels: list[Panel] = [TablePanel("Mean and standard deviation over seeds", *made)]
+    return [*panels, TablePanel("What the paper prints", *printed)] if printed[1] else panels
 
 
 def curve_panels(study: Study, result: StudyResult) -> list[Panel]:
@@ -151,10 +163,10 @@ def mean_curve(result: StudyResult, arm: str, key: str) -> list[float]:
 
 def as_markdown(study: Study, result: StudyResult) -> str:
     """A section of a page: table, verdicts, and how it was made."""
-    head, rows = table(study, result)
+    tables = [found for found in (table(study, result), printed_table(study)) if found[1]]
     parts = [
         f"## {study.item}: {study.title}",
-        markdown_table(head, rows, "l" + "r" * (len(head) - 1)),
+        *(markdown_table(head, rows, "l" + "r" * (len(head) - 1)) for head, rows in tables),
         markdown_table(CLAIM_HEAD, claim_rows(study, result), "lllrl"),
         *(note for note in (study.at_words(result.scale), *study.remarks) if note),
         made_words(study, result),
@@ -163,12 +175,31 @@ def as_markdown(study: Study, result: StudyResult) -> str:
 
 
 def made_words(study: Study, result: StudyResult) -> str:
-    """Where a result was made, and what makes it again."""
+    """Where a result was made, what makes it again, and what the paper's scale would take."""
     seconds = result.made.seconds.values()
-    return (
-        f"{result.data}; seeds {', '.join(map(str, result.seeds))}; {len(result.cells)} cells, "
-        f"{sum(seconds):,.0f} s in all, {max(seconds):.0f} s at most, on {result.made.machine}; "
-        f"commit {result.made.commit}, torch {result.made.torch}, {result.made.finished[:10]}.\n\n"
-        f"```sh\ncounterpoint reproduce {study.name} --data ROOT                 # this table\n"
-        f"counterpoint reproduce {study.name} --data ROOT --scale paper   # the paper's size\n```"
+    return "\n\n".join(
+        [
+            f"{result.data}; seeds {', '.join(map(str, result.seeds))}; {len(result.cells)} cells, "
+            f"{sum(seconds):,.0f} s in all, {max(seconds):.0f} s at most, on {result.made.machine}; "
+            f"commit {result.made.commit}, torch {result.made.torch}, {result.made.finished[:10]}.",
+            f"```sh\ncounterpoint reproduce {study.name} --data ROOT                 # this\n"
+            f"counterpoint reproduce {study.name} --data ROOT --scale paper   # the paper's size\n```",
+            *hours_words(study),
+        ]
     )
+
+
+def hours_words(study: Study) -> list[str]:
+    """What the paper's scale would take, as ``benchmarks/paper_scale_hours.py`` estimates it; nothing if it has not."""
+    if not HOURS.exists():
+        return []
+    known = read_json(HOURS)
+    assert isinstance(known, dict)
+    hours = known["studies"].get(study.name)
+    if hours is None:
+        return []
+    rate = f"{known['gpu_rate'] / 1e12:g} TFLOP/s (assumed)"
+    return [
+        f"The paper's size: {hours['runs']} runs, some {hours['gpu_hours']:g} GPU hours at {rate}, or "
+        f"{hours['core_hours']:,} hours of one core by a step timed on {known['machine']}; without evaluations."
+    ]

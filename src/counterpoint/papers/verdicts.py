@@ -5,7 +5,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from scipy.optimize import brentq
@@ -95,4 +95,4 @@ def _effect_told(num_seeds: int) -> float:
     high = 0.1
     while power(high, num_seeds, is_paired=True) < POWER:  # a bracket close by: far out SciPy has no value
         high *= 2
-    return float(brentq(lambda effect: power(effect, num_seeds, is_paired=True) - POWER, 1e-6, high))
+    return cast(float, brentq(lambda effect: power(effect, num_seeds, is_paired=True) - POWER, 1e-6, high))
