@@ -25,7 +25,8 @@ TITLES: Mapping[str, str] = {
     "ncl2024": "NCL: non-negative contrastive learning",
     "imbalanced2026": "Geometry of imbalanced classes",
 }
-OF_FIGURE: Mapping[bool | None, str] = {True: HOLDS, False: FAILS, None: UNTOLD}
+UNPRINTED = "nothing printed"  # of a figure: a quantity that the paper gives no value of
+OF_FIGURE: Mapping[bool | None, str] = {True: HOLDS, False: FAILS, None: UNPRINTED}
 READ = """\
 Differences are paired: the same seeds, samples and queries on both sides. Intervals are Student's, of the paired
 differences, at 95 %, each for itself: of twenty comparisons without any difference one is expected to be told by
@@ -108,7 +109,8 @@ def _figure_section(figure: Mapping[str, Any]) -> str:
     ]
     table = markdown_table(["claim", "paper", "ours", "verdict"], rows, "lllr")
     command = f"```sh\ncounterpoint reproduce {figure['name']}\n```"
-    return "\n\n".join([f"## {figure['source']}: {figure['title']}", table.rstrip(), command])
+    made = f"{', '.join(f'{name} {value}' for name, value in figure['settings'].items())}; commit {figure['made']['commit']}."
+    return "\n\n".join([f"## {figure['source']}: {figure['title']}", table.rstrip(), made, command])
 
 
 def _not_run(paper: str, done: Sequence[str]) -> str:

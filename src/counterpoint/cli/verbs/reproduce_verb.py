@@ -87,13 +87,12 @@ def _figure(flags: argparse.Namespace) -> int:
 
 def _study(study: Study, flags: argparse.Namespace) -> int:
     """Run what is missing of a study."""
-    # deferred: they load torch
-    from counterpoint.engine.progress import Reporter
-    from counterpoint.papers.study_result import result_file
-    from counterpoint.papers.study_runner import StudyPlan, alone, part_of, run_study
-    from counterpoint.papers.study_views import as_reproduction, as_text
-    from counterpoint.report.theory_pages.theory_document import check_theory_target
-    from counterpoint.report.theory_pages.theory_page import write_reproduction
+    from counterpoint.engine.progress import Reporter  # deferred: loads torch
+    from counterpoint.papers.study_result import result_file  # deferred: loads torch
+    from counterpoint.papers.study_runner import StudyPlan, alone, part_of, run_study  # deferred: loads torch
+    from counterpoint.papers.study_views import as_reproduction, as_text  # deferred: loads torch
+    from counterpoint.report.theory_pages.theory_document import check_theory_target  # deferred: loads torch
+    from counterpoint.report.theory_pages.theory_page import write_reproduction  # deferred: loads torch
 
     scale, part = flags.scale or "small", part_of(flags.part)
     alone(os.environ)
