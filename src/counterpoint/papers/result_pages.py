@@ -109,7 +109,8 @@ def _figure_section(figure: Mapping[str, Any]) -> str:
     ]
     table = markdown_table(["claim", "paper", "ours", "verdict"], rows, "lllr")
     command = f"```sh\ncounterpoint reproduce {figure['name']}\n```"
-    made = f"{', '.join(f'{name} {value}' for name, value in figure['settings'].items())}; commit {figure['made']['commit']}."
+    settings = ", ".join(f"{name} {value}" for name, value in figure["settings"].items())
+    made = f"{settings}; commit {figure['made']['commit']}."
     return "\n\n".join([f"## {figure['source']}: {figure['title']}", table.rstrip(), made, command])
 
 
