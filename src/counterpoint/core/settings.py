@@ -349,8 +349,15 @@ class TrainSettings(Settings):
         description="a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
         ".npy, .npz, .csv, .txt, .tar, .parquet, .arrow",
     )
+    recipe: str | None = Field(
+        default=None,
+        description="settings of a published table, see `counterpoint list recipes`, or a .yaml file of that form; "
+        "whatever is given beside it wins",
+    )
     method: str = Field(default="simclr", description="see `counterpoint list methods`")
-    out: str | None = Field(default=None, description="run folder to create (default: runs/DATA-METHOD)")
+    out: str | None = Field(
+        default=None, description="run folder to create (default: runs/DATA-METHOD, or runs/DATA-RECIPE)"
+    )
     encoder: str = Field(
         default="auto",
         description="convnet, resnet9-narrow, resnet9, resnet18, resnet50, mlp, or timm:NAME (auto: by the kind and "

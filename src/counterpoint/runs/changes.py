@@ -25,6 +25,9 @@ HARMLESS = frozenset(
     }
 )
 
+# Where a run lies, and the name of settings that are recorded one by one: no value by itself.
+NAMES = ("out", "recipe")
+
 # Settings that earlier versions did not have, at the values that stand for what they did: their runs keep their hash.
 LATER: Mapping[str, tuple[Any, ...]] = {
     "init": (None,),
@@ -88,7 +91,7 @@ def settings_hash(settings: TrainSettings, former: Mapping[str, str] = FORMER) -
     values = settings.model_dump(mode="json")
     known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path not in HARMLESS}
     # What earlier versions did not know is left out at the values of what they did: the same text, the same hash.
-    relevant = {path: value for path, value in known.items() if path != "out" and value not in LATER.get(path, ())}
+    relevant = {path: value for path, value in known.items() if path not in NAMES and value not in LATER.get(path, ())}
     relevant.update({path: value for path, value in WITHOUT_EFFECT.items() if relevant[path] == "auto"})
     relevant.update(former)
     # Sorted: the order of fields may change.
@@ -108,11 +111,11 @@ def former_settings(folder: RunFolder) -> dict[str, str]:
 
 def differing_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Both values of each setting that differs, by path."""
-    # Another "out" is a folder that was moved; "auto" asks for nothing.
+    # Another "out" is a folder that was moved; a recipe is what its values are; "auto" asks for nothing.
     return {
         path: (_at(before, path), _at(after, path))
         for path, _ in leaf_fields(TrainSettings)
-        if path != "out" and _at(after, path) not in ("auto", _at(before, path))
+        if path not in NAMES and _at(after, path) not in ("auto", _at(before, path))
     }
 
 

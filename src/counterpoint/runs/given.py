@@ -19,6 +19,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.subject import name_skipped
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.own_loss import as_loss
+from counterpoint.runs.recipes import with_recipe
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,14 @@ class Given:
 
 
 def with_named_parts(asked: Mapping[str, Any], given: Given) -> tuple[Mapping[str, Any], Given]:
-    """Import loss and views that go by ``package.module:name``; settings, and so the run folder, say ``custom`` only.
+    """Lay what was asked for over its recipe, and import loss and views that go by ``package.module:name``.
+
+    Settings, and so the run folder, say ``custom`` of these only.
 
     Raises:
         UsageError: there is none by that name.
     """
+    asked = with_recipe(asked)
     loss, views = _section(asked, "loss"), _section(asked, "views")
     # my_package.losses:make, as against infonce.
     if is_origin(loss.get("name")):

@@ -103,7 +103,8 @@ def train(
         overwrite: replace the run folder if it holds a run already.
         quiet: show no progress.
         settings: any field of ``TrainSettings``: ``method="ncl"``, ``out="runs/ncl"``, ``epochs=30``,
-            ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``loss`` may also be a loss of your own, of which
+            ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``recipe`` names those of a published table,
+            which the others win over. ``loss`` may also be a loss of your own, of which
             a copy is trained with: one of ``counterpoint.losses``, or any module called as ``loss(z0, z1)``; and
             ``views`` a function of your own, called as ``views(samples, draws)`` (see ``OwnViews``). And ``seeds``: how
             many runs to train, of ``seed``, ``seed + 1``, ..., each in a folder ``seed-<number>`` of ``out``, on the
@@ -282,7 +283,8 @@ def default_out(settings: TrainSettings) -> str:
         return "runs/unnamed"  # never created: opening the data fails first, with advice
     # Not Path.resolve: links may go round.
     stem = Path(os.path.realpath(os.path.expanduser(settings.data))).stem
-    return f"runs/{shown_name(stem)}-{settings.method}"
+    how = settings.method if settings.recipe is None else Path(settings.recipe).stem
+    return f"runs/{shown_name(stem)}-{how}"
 
 
 def _continue(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:

@@ -20,6 +20,7 @@ examples:
   counterpoint train --data photos/ --encoder resnet18 --epochs 100
   counterpoint train --data vectors.npy --views.noise 0.1 --seed 1
   counterpoint train --config run.yaml --seed 1
+  counterpoint train --recipe mio-cifar10-resnet18 --data cifar10 --epochs 20
   counterpoint train --config run.yaml --seeds 5
   torchrun --nproc-per-node 2 -m counterpoint train --config run.yaml
 
@@ -30,6 +31,12 @@ RUN/resolved.yaml. The last line printed names the run folder."""
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below; flags win over it")
+    parser.add_argument(
+        "--set",
+        action="append",
+        metavar="NAME=VALUE",
+        help="any setting below, such as --set optim.name=sgd; may be given several times, and wins over everything",
+    )
     parser.add_argument("--resume", action="store_true", help="continue the run in --out if there is one")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out if there is one")
     parser.add_argument(
