@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import Field
 
 from counterpoint.core.catalogues import PACKAGE
+from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError, nearest, unknown_name
-from counterpoint.core.settings import Settings, TrainSettings
+from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, leaf_fields, merge, nest, read_yaml_mapping
 
 VERSION = 1  # of the form of a recipe file

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import Settings, TrainSettings
+from counterpoint.core.settings import TrainSettings
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.views.looks import BlankViews, Pictures, count_blank_views, look, sample_pictures
 from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
