@@ -120,7 +120,7 @@ def test_a_recipe_of_ones_own_extends_another(tmp_path: Path) -> None:
         (("epochs: 500", "data: cifar10"), "data is for the user to say; leave it out"),
         (("settings:", "setting:"), "unknown setting 'setting'; did you mean 'settings'?"),
         (("{}", "{setting: 1}"), "arm v1: unknown setting 'setting'; did you mean 'settings'?"),
-        (("resnet18", "resnet19"), "did you mean 'mio-cifar10-resnet18'?"),
+        (("resnet18", "resnet18s"), "did you mean 'mio-cifar10-resnet18'?"),
     ],
 )
 def test_a_recipe_file_with_a_mistake_is_refused(change: tuple[str, str], message: str, tmp_path: Path) -> None:

@@ -79,8 +79,10 @@ class SourceSettings(Settings):
         description="share of each class's training samples that are trained on, at least one; the others are left out",
         json_schema_extra=hint("0.01 and 0.1 are common in fine-tuning with few labels"),
     )
-    sampling: Literal["natural", "balanced"] = Field(
-        default="natural", description="draw samples as often as they occur, or every class equally often"
+    sampling: Literal["natural", "balanced", "fixed"] = Field(
+        default="natural",
+        description="draw samples as often as they occur, or every class equally often, or the same batches in each "
+        "epoch, in the order of the data",
     )
 
 

@@ -26,8 +26,13 @@ class ProjectorSettings(Settings):
     features: Annotated[int, Field(ge=2)] | Auto = Field(
         default="auto", description="dimensions of the embedding (auto: 128)"
     )
-    norm: Literal["auto", "none", "batch"] = Field(
-        default="auto", description="BatchNorm after the mlp's hidden layers (auto: as the method has it)"
+    norm: Literal["auto", "none", "batch", "batch-plain"] = Field(
+        default="auto",
+        description="BatchNorm after the mlp's hidden layers, plain without trained scale and shift (auto: as the "
+        "method has it)",
+    )
+    output_norm: Literal["auto", "none", "batch", "batch-plain"] = Field(
+        default="auto", description="the same after its last layer (auto: as the method has it)"
     )
     rank: Count | Auto = Field(default="auto", description="rank of the low-rank projector (auto: half the width)")
 
@@ -89,6 +94,9 @@ class OptimSettings(Settings):
     weight_decay: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto", description="decay of matrices and kernels, not of biases and norms"
     )
+    decay_all: bool = Field(
+        default=False, description="decay biases, scales and shifts as well, as torch's optimisers do by themselves"
+    )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of sgd and lars")
     trust: Annotated[float, Field(gt=0)] = Field(
         default=1e-3, description="trust coefficient of lars: length of a layer's step over that of its weights"
@@ -101,6 +109,14 @@ class OptimSettings(Settings):
     )
     warmup_epochs: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto", description="epochs of linear warm-up (auto: 5 % of all)"
+    )
+    peak_epochs: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="epochs at the peak, between warm-up and cosine"
+    )
+    cosine_epochs: Annotated[float, Field(gt=0)] | Auto = Field(
+        default="auto",
+        description="epochs from the peak to the cosine's end, after which the rate rises again (auto: all that are "
+        "left)",
     )
     final_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="where the cosine ends, as a share of the peak"
@@ -161,6 +177,9 @@ class EngineSettings(Settings):
     checkpoint_steps: Count | Off = Field(
         default="none", description="save every so many steps, too, in the middle of an epoch or at its end"
     )
+    checkpoint_at: list[Count] | Off = Field(
+        default="none", description="epochs after which a checkpoint is saved that stays, such as [100, 300, 500]"
+    )
     keep: Count = Field(default=2, description="number of newest checkpoints kept")
     knn_every: Count | Off = Field(
         default="none", description="epochs between kNN checks on held-out samples while training (needs labels)"
@@ -191,10 +210,15 @@ class TrainSettings(Settings):
         description="convnet, resnet9-narrow, resnet9, resnet18, resnet50, mlp, or timm:NAME (auto: by the kind and "
         "size of data)",
     )
-    stem: Literal["auto", "small", "large"] = Field(
+    stem: Literal["auto", "small", "small-padded", "small-cut", "large"] = Field(
         default="auto",
-        description="of the built-in ResNets: small keeps the side of the images, large leaves a quarter of it (auto: "
-        "large above 64 px)",
+        description="of the built-in ResNets: small keeps the side of the images, padded adds two pixels to it and cut "
+        "takes two, large leaves a quarter of it (auto: large above 64 px)",
+    )
+    initial: Literal["uniform", "normal", "normal-zero"] = Field(
+        default="uniform",
+        description="how kernels of the built-in ResNets are drawn: uniform as torch does, normal as torchvision, zero "
+        "with residual branches that begin at 0",
     )
     init: str | None = Field(
         default=None,

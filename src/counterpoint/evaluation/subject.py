@@ -120,7 +120,8 @@ def untrained_backbone(subject: Subject) -> nn.Module | None:
         return None
     if subject.settings is None:
         return build_foreign(card.architecture, card.in_shape, seed=0).backbone
-    return initial_encoder(card.architecture, card.in_shape, subject.settings.seed, card.stem)
+    settings = subject.settings
+    return initial_encoder(card.architecture, card.in_shape, settings.seed, card.stem, settings.initial)
 
 
 def open_queries(

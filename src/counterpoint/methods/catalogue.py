@@ -27,8 +27,9 @@ class Method:
         options: arguments of the loss; what the user gives goes before.
         projector: none, linear or mlp.
         projector_layers: layers of an mlp.
-        projector_norm: ``batch`` for BatchNorm after its hidden layers, or ``none``.
-        projector_output_norm: with ``batch``, one after its last layer, too.
+        projector_norm: ``batch`` for BatchNorm after its hidden layers, ``batch-plain`` without scale and shift, or
+            ``none``.
+        projector_output_norm: the same after its last layer, where its hidden layers have one.
         hidden_share: hidden width of an mlp over the encoder's; None is the larger of the mlp's two ends.
         features: dimensions of the embedding, unless a share is given.
         features_share: dimensions of the embedding over the encoder's width.
@@ -50,7 +51,7 @@ class Method:
     projector: str = "mlp"
     projector_layers: int = 2
     projector_norm: str = "none"
-    projector_output_norm: bool = False
+    projector_output_norm: str = "none"
     hidden_share: float | None = None
     features: int = EMBEDDING_DIMS
     features_share: float | None = None
@@ -144,7 +145,7 @@ CATALOGUE: Mapping[str, Method] = {
         options={"form": "cosine"},
         projector_layers=3,
         projector_norm="batch",
-        projector_output_norm=True,
+        projector_output_norm="batch-plain",
         hidden_share=1.0,  # 2048-2048-2048-2048 for ResNet-50
         features_share=1.0,
         predictor_share=0.25,  # 2048-512-2048

@@ -17,6 +17,7 @@ HARMLESS = frozenset(
         "engine.workers",
         "engine.checkpoint_every",
         "engine.checkpoint_steps",
+        "engine.checkpoint_at",
         "engine.keep",
         "engine.knn_every",
         "engine.tensorboard",
@@ -38,6 +39,11 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "source.classes": ("all", "all"),
     "engine.encode_views": ("auto", "together"),
     "views.fill": ("auto", "black"),
+    "initial": ("uniform",),
+    "projector.output_norm": ("auto", "none", "batch-plain"),  # which SimSiam has
+    "optim.decay_all": (False,),
+    "optim.peak_epochs": (0.0,),
+    "optim.cosine_epochs": ("auto",),
 }
 # What stands for a setting in a run that it has no effect in, where earlier versions recorded it.
 WITHOUT_EFFECT: Mapping[str, str] = {"engine.strategy": "ddp"}

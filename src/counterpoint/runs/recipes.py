@@ -162,7 +162,7 @@ def reasons_of(settings: TrainSettings) -> dict[str, str]:
 
 def _files() -> Iterator[Path]:
     """The files of the papers."""
-    yield from sorted(PACKAGE.glob(f"papers/*/recipes/*{SUFFIXES[0]}"))
+    yield from sorted(PACKAGE.glob(f"papers/*/recipes/*{SUFFIXES[0]}"), key=lambda path: (path.parent, path.stem))
 
 
 @cache
