@@ -32,7 +32,8 @@ class ProjectorSettings(Settings):
         "method has it)",
     )
     output_norm: Literal["auto", "none", "batch", "batch-plain"] = Field(
-        default="auto", description="the same after its last layer (auto: as the method has it)"
+        default="auto",
+        description="the same after its last layer, where its hidden layers have one (auto: as the method has it)",
     )
     rank: Count | Auto = Field(default="auto", description="rank of the low-rank projector (auto: half the width)")
 

@@ -56,7 +56,7 @@ class ProjectorDetails:
         layers: layers of the mlp, >= 2.
         norm: ``none``, or ``batch`` for a BatchNorm after each hidden layer of the mlp, ``batch-plain`` for one
             without scale and shift.
-        output_norm: one after the last layer, too.
+        output_norm: one after the last layer, too, where the hidden layers have one.
         rank: of the low-rank projector; None is half the width.
         output_scale: that one has scale and shift; SimSiam's has not.
     """
@@ -115,7 +115,8 @@ def build_projector(
     if details.layers < 2:
         raise ValueError(f"projector layers must be >= 2, got {details.layers}; one layer is the kind linear")
     widths = [width, *[hidden] * (details.layers - 1), features]
-    last = "none" if not details.output_norm else "batch" if details.output_scale else "batch-plain"
+    has_last = details.norm != "none" and details.output_norm
+    last = "none" if not has_last else "batch" if details.output_scale else "batch-plain"
     return perceptron(widths, norm=details.norm, output_norm=last)
 
 

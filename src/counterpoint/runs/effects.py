@@ -190,6 +190,14 @@ def _stem(facts: Facts) -> str | None:
     return None if known else f"encoder {encoder} has one stem, drawn in one way; ResNets of ours have several"
 
 
+def _output_norm(facts: Facts) -> str | None:
+    """BatchNorm after the last layer of a projector."""
+    norm = chosen(facts.settings.projector.norm, facts.method.projector_norm)
+    return facts.needs_projector("mlp") or (
+        "projector.norm is none; a norm after the last layer goes with those before it" if norm == "none" else None
+    )
+
+
 def _cosine(facts: Facts) -> str | None:
     """A setting of the cosine."""
     return "optim.schedule is constant; it is of the cosine" if facts.settings.optim.schedule == "constant" else None
@@ -258,7 +266,7 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "projector.layers": lambda facts: facts.needs_projector("mlp"),
     "projector.hidden": lambda facts: facts.needs_projector("mlp"),
     "projector.norm": lambda facts: facts.needs_projector("mlp"),
-    "projector.output_norm": lambda facts: facts.needs_projector("mlp"),
+    "projector.output_norm": _output_norm,
     "projector.features": lambda facts: facts.needs_projector("linear", "mlp"),
     "projector.rank": lambda facts: facts.needs_projector("low-rank"),
     "optim.momentum": lambda facts: facts.needs_optimiser("momentum"),

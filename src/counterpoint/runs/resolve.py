@@ -106,8 +106,7 @@ def resolve(
     fill("temperature", lambda: (method.temperature, by_method))
     fill("projector.layers", lambda: (method.projector_layers, by_method))
     fill("projector.norm", lambda: (method.projector_norm, by_method))
-    has_norm = resolution.settings.projector.norm not in ("none", "auto")
-    fill("projector.output_norm", lambda: (method.projector_output_norm if has_norm else "none", by_method))
+    fill("projector.output_norm", lambda: (method.projector_output_norm, by_method))
     fill("target.momentum", lambda: (method.momentum, by_method))
     fill("target.queue_size", lambda: _queue_size(method.queue_size or 0, num_train))
     asked = resolution.settings.loss
