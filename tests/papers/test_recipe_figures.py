@@ -6,8 +6,8 @@ import pytest
 
 from counterpoint.runs.recipes import recipe_named
 
-# Section 6, Table 4 and README of alphacl2022; section 3.2 of mio2021; G.5, G.6 and D of ncl2024; main.py of directclr2022; 7.1 of
-# imbalanced2026.
+# Section 6, Table 4 and README of alphacl2022; section 3.2 of mio2021; G.5, G.6 and D of ncl2024; main.py of
+# directclr2022; section 7.1 of imbalanced2026.
 FIGURES: dict[str, dict[str, Any]] = {
     "alphacl-cifar10-resnet18": {
         "optim.name": "adam", "optim.learning_rate": 0.01, "optim.weight_decay": 0.0, "batch_size": 128, "epochs": 500,
@@ -50,7 +50,8 @@ FIGURES: dict[str, dict[str, Any]] = {
         "projector.hidden": 2048, "projector.features": 256, "output.nonnegative": "relu-gelu", "stem": "small-padded",
     },
     "ncl-imagenet100-resnet18": {
-        "projector.hidden": 4096, "projector.features": 512, "batch_size": 256, "epochs": 200, "output.nonnegative": "relu",
+        "projector.hidden": 4096, "projector.features": 512, "batch_size": 256, "epochs": 200,
+        "output.nonnegative": "relu",
         "optim.learning_rate": 0.3, "stem": "large",
     },
     "ncl-imagenet100-resnet18-released": {
@@ -70,7 +71,8 @@ FIGURES: dict[str, dict[str, Any]] = {
         "optim.final_share": 0.001, "initial": "normal-zero", "loss.negatives": "cross-view",
     },
     "directclr-imagenet-resnet50-simclr": {
-        "projector.hidden": 2048, "projector.features": 128, "projector.norm": "batch", "projector.output_norm": "batch",
+        "projector.hidden": 2048, "projector.features": 128, "projector.norm": "batch",
+        "projector.output_norm": "batch",
     },
     "directclr-imagenet-resnet50-low-rank": {"projector.kind": "low-rank", "projector.rank": 360, "output.d0": "all"},
     "imbalanced-cifar10-resnet50": {

@@ -11,7 +11,6 @@ from recipe_steps import SIDES, job_of, pictures_file, settings_of, take_two_ste
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.recipes import Recipe, all_recipes, recipe_named
 
-LIGHT = ("mio-cifar10-resnet9", "mio-cifar10-resnet9-byol", "mio-cifar100-resnet9-dcl")
 # Settings that steer what is written, or what another setting beside them says; none of them has a say in the weights.
 OUTPUT_ONLY = {
     "engine.checkpoint_at": "says when checkpoints are written: tests/runs/test_recipes.py",
@@ -63,15 +62,29 @@ OPTIONS = {
 }
 
 
+# What is of the old value only, at its default.
+RESET: dict[str, dict[str, Any]] = {
+    "optim.name": {"optim.trust": 0.001, "optim.trust_clip": False},
+    "optim.schedule": {"optim.final_share": 0.0, "optim.peak_epochs": 0.0, "optim.cosine_epochs": "auto"},
+    "projector.norm": {"projector.output_norm": "auto"},
+    "loss.name": {"loss.options": {}, "loss.epsilon": 1.0, "loss.negatives": "auto", "temperature": "auto"},
+}
+ONE_LOSS = ("byol", "supervised", "nonnegative-supervised")  # methods that take no other
+OF_METHOD = ("temperature", "loss", "projector", "target", "output")  # what a method may read in a way of its own
+
+
 def tried() -> list[tuple[str, str]]:
-    """Each setting of each method and loss once per paper, in the first recipe that has it."""
+    """Each setting once per paper, those of a method once per method, loss and projector: in the first such recipe."""
     seen: dict[tuple[Any, ...], tuple[str, str]] = {}
     for name, recipe in all_recipes().items():
         settings = recipe.settings
         for path, value in settings.items():
-            kind = (recipe.paper, settings["method"], settings.get("loss.name"), settings.get("projector.kind"))
-            if value != "auto" and path not in OUTPUT_ONLY:
-                seen.setdefault((*kind, path), (name, path))
+            kind = (settings["method"], settings.get("loss.name"), settings.get("projector.kind"))
+            kind = kind if path.startswith(OF_METHOD) else (recipe.paper,)
+            is_fixed = path == "loss.name" and settings["method"] in ONE_LOSS
+            if value != "auto" and path not in OUTPUT_ONLY and not is_fixed:
+                rule = str(value) if path == "loss.options" else ""
+                seen.setdefault((*kind, path, rule), (name, path))
     return list(seen.values())
 
 
@@ -83,16 +96,14 @@ def changed(recipe: Recipe, path: str) -> list[dict[str, Any]]:
     if path == "projector.kind":  # what else it says is of that kind only
         rest = {other: "auto" for other in recipe.settings if other.startswith("projector.") and other != path}
         return [{path: "linear" if value != "linear" else "none", **rest}]
-    if path == "optim.name":
-        return [{path: "adamw", **{f"optim.{name}": "auto" for name in ()}}]
-    return [{path: _other(path, value)}]
+    return [{path: _other(path, value), **RESET.get(path, {})}]
 
 
 def _other(path: str, value: Any) -> Any:
     if path == "stem":
         return "small" if value != "small" else "large"
     if path == "loss.name":
-        return "mio-v2" if value != "mio-v2" else "mio-v1"
+        return "dcl" if value == "infonce" else "vicreg"
     if isinstance(value, bool):
         return not value
     if path in OTHER and OTHER[path] != value:
@@ -102,7 +113,7 @@ def _other(path: str, value: Any) -> Any:
     if path == "projector.layers":
         return value + 1
     known = SMALL.get(path, value)
-    return known + 1 if isinstance(known, int) else known * 0.5 + 0.1
+    return known + 1 if isinstance(known, int) else known * 0.7 + 0.023
 
 
 def _other_option(key: str, old: Any) -> dict[str, Any]:
@@ -130,14 +141,13 @@ def test_each_setting_of_a_recipe_is_in_effect(name: str, path: str, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.parametrize("name", all_recipes())
 def test_a_recipe_takes_two_steps_at_its_own_hyper_parameters(name: str, tmp_path: Path) -> None:
-    """With its own batch, by gradient caching where that is above 512; photographs at a seventh of their side on a CPU."""
+    """With its own batch, in chunks where that is above 512; photographs at a seventh of their side on a CPU."""
     settings = recipe_named(name).settings
     side = SIDES[name.split("-")[1]]
     side = side if side < 200 or torch.cuda.is_available() else side // 7
     counts = settings.get("source.class_counts", ())
-    number = max(
-        2 * settings["batch_size"], settings.get("target.queue_size", 0) if settings["method"] == "moco" else 0
-    )
+    queue = settings.get("target.queue_size", 0) if settings["method"] == "moco" else 0
+    number = max(2 * settings["batch_size"], queue)
     data = pictures_file(tmp_path, number=number, side=side, counts=tuple(counts))
     caching = {"engine.chunk_size": 256, "engine.chunk_norm": True} if settings["batch_size"] > 512 else {}
     losses = take_two_steps(job_of(settings_of(name, data, caching), tmp_path))
