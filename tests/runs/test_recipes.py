@@ -74,6 +74,14 @@ def test_a_recipe_and_its_settings_written_out_train_the_same_weights(tmp_path: 
     assert weights[0] == weights[1]
 
 
+def test_checkpoints_of_named_epochs_stay(tmp_path: Path) -> None:
+    lasting = {**SMALL, "epochs": 5, "engine.checkpoint_at": [2, 3, 9], "engine.keep": 1, "engine.checkpoint_every": 4}
+    run = cp.train("digits", recipe=MIO, out=tmp_path / "run", quiet=True, **lasting)
+    per_epoch = 1797 // 64  # all of the digits: a recipe holds nothing out
+    steps = sorted(int(path.name.removeprefix("step-")) for path in (run.path / "checkpoints").glob("step-*"))
+    assert steps == [2 * per_epoch, 3 * per_epoch, 5 * per_epoch]
+
+
 def test_flags_and_set_win_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     small = ["--encoder", "convnet", "--stem", "auto", "--batch-size", "64"]

@@ -122,7 +122,7 @@ def _first_text(value: ast.AST) -> str:
 
 LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "data": lambda: {**catalogue_sentences("data/sets"), **catalogue_sentences("data/formats")},
-    "methods": lambda: {name: f"{method.summary} ({method.source})" for name, method in METHODS.items()},
+    "methods": lambda: {name: f"{method.sentence} ({method.source})" for name, method in METHODS.items()},
     "encoders": _encoders,
     "losses": lambda: catalogue_sentences("losses"),
     "views": lambda: {name: _changes(plan) for name, plan in PRESETS.items()},

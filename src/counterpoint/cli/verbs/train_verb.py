@@ -6,7 +6,7 @@ from counterpoint.cli.arguments import add_settings, settings_from
 from counterpoint.cli.parsers import HELP_WIDTH, Parser, print_folder, two_columns
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
-_METHODS = "\n".join(two_columns({name: method.summary for name, method in METHODS.items()}, HELP_WIDTH))
+_METHODS = "\n".join(two_columns({name: method.sentence for name, method in METHODS.items()}, HELP_WIDTH))
 
 PLACE, SUMMARY = 10, "train an encoder by contrast"
 TEACH = f"""Train an encoder by contrast: two views of a sample are pulled together, samples are pushed apart.
@@ -23,6 +23,9 @@ examples:
   counterpoint train --recipe mio-cifar10-resnet18 --data cifar10 --epochs 20
   counterpoint train --config run.yaml --seeds 5
   torchrun --nproc-per-node 2 -m counterpoint train --config run.yaml
+
+A method by itself takes the optimiser and the views that suit the data; a recipe takes those of a published table
+(counterpoint list recipes), and whatever is given beside it wins.
 
 Every setting has a flag; what is left at auto is chosen for the data and written, with its reason, to
 RUN/resolved.yaml. The last line printed names the run folder."""
