@@ -1,4 +1,4 @@
-"""What an encoder keeps for its backward pass, against what torch allocates, and the refusal of a batch that is too large."""
+"""What an encoder keeps for its backward pass, counted by hand, and the refusal of a batch that is too large."""
 
 from pathlib import Path
 

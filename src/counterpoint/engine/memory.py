@@ -59,7 +59,7 @@ def kept_bytes(module: nn.Module, in_shape: tuple[int, ...]) -> int:
     48
     """
     module = copy.deepcopy(module).to("meta").train()
-    weights = {parameter.untyped_storage()._cdata for parameter in module.parameters()}
+    weights = {value.untyped_storage()._cdata for value in (*module.parameters(), *module.buffers())}
     kept: dict[int, torch.UntypedStorage] = {}  # holds them, so that no address is used twice
 
     def keep(value: Tensor) -> Tensor:
