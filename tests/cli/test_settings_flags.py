@@ -36,6 +36,8 @@ def yaml_file(folder: Path, text: str) -> Path:
 def example_of(path: str) -> tuple[str, Any]:
     """A legal value of a setting: as it is typed, and as it is meant."""
     words = expectation(FIELDS[path])
+    if path == "recipe":
+        return "ncl-cifar10-resnet18", "ncl-cifar10-resnet18"
     if "pair" in words:
         return "0.3,0.4", [0.3, 0.4]
     if FIELDS[path].annotation in (str, str | None):

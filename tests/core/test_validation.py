@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
+from counterpoint.core.data_settings import Auto, Pair, Settings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import Auto, Pair, Settings, TrainSettings
+from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import (
     as_yaml,
     build,

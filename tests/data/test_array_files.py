@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import indexed_images
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.source import Source

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data.silent_progress import silent

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from counterpoint.core.arrow_files import TableFile
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import indexed_images
 from counterpoint.data.formats.arrow_tables import open_table
 from counterpoint.data.formats.image_files import decode_square

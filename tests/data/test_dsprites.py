@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sets import dsprites
 from counterpoint.data.sets.dsprites import FILE, GRID, SHAPES, factors_at
 from counterpoint.data.source import Source

@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 from counterpoint.core.arrow_files import _check_rows
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import image_files, npz_files, pickled_arrays, tar_headers
 from counterpoint.data.formats.decoding import Room, decoded_bytes
 from counterpoint.data.formats.image_files import decode
@@ -375,7 +375,7 @@ def test_threads_hold_no_more_than_there_is() -> None:
 PEAK = """
 import sys
 from counterpoint.cli.main import keep_freed_memory
-from counterpoint.core.settings import SourceSettings
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.sources import open_source
 from data.silent_progress import silent
 def of_status(name):

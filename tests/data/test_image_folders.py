@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.image_folders import has_splits
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import image_files, indexed_images
 from counterpoint.data.formats.image_files import decode, decode_square, read_size
 from counterpoint.data.source import Source

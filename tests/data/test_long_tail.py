@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.long_tail import Thinned, class_counts_for, class_sizes, thin
 from counterpoint.data.order import split_source
 

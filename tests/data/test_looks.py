@@ -8,7 +8,7 @@ import torch
 from drawn_pictures import clouds, line_drawings, without_colour
 from torch import Tensor
 
-from counterpoint.core.settings import SourceSettings
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.sets.digits import open_digits
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.drawer import ViewDrawer

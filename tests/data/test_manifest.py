@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import index_check, indexed_images
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.formats.indexed_images import Listing, open_listing

@@ -7,8 +7,8 @@ import pytest
 import torch
 from silent_progress import silent
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.parts import foreign_classes, joined, with_names
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torchvision.datasets as peers
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sets import published as published_sets
 from counterpoint.data.sets.published import PublishedSet
 from counterpoint.data.sets.stl10 import PlaneStore

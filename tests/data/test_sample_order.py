@@ -8,7 +8,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.data.loader import BatchLoader
-from counterpoint.data.order import EpochOrder, split_source
+from counterpoint.data.order import EpochOrder, build_order, split_source
 from counterpoint.data.stores import MemoryStore
 
 # --- the split
@@ -83,6 +83,11 @@ def test_the_order_is_a_function_of_seed_and_epoch_only() -> None:
     assert torch.equal(batches(3, 4), before)
     others = [batches(3, 5), batches(4, 4), batches(3 + 2**32, 4), batches(4, 3)]
     assert all(not torch.equal(other, before) for other in others)
+
+
+def test_a_fixed_order_is_that_of_the_data_in_every_epoch() -> None:
+    order = build_order(torch.tensor([2, 3, 5, 7, 11]), None, 2, seed=4, sampling="fixed")
+    assert order.batches(0).tolist() == order.batches(1).tolist() == [[2, 3], [5, 7]]
 
 
 def test_every_sample_is_left_out_at_times_when_batches_do_not_divide_the_data() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import FOLDER, Source
 from counterpoint.data.sources import FORMS, open_source
 from data.silent_progress import silent

@@ -100,6 +100,12 @@ def test_the_newest_is_restored_and_only_the_newest_are_kept(tmp_path: Path) -> 
     assert restore_checkpoint(tmp_path).snapshot.position.step == 100
 
 
+def test_named_steps_stay_and_are_not_counted(tmp_path: Path) -> None:
+    for step in (0, 3, 6, 9, 12):
+        save_checkpoint(tmp_path, tiny(step), keep=1, stays={3, 9})
+    assert [path.name[-2:] for path in list_checkpoints(tmp_path)] == ["12", "09", "03"]
+
+
 def test_steps_beyond_eight_digits_are_newer(tmp_path: Path) -> None:
     for step in (99_999_999, 100_000_000):
         save_checkpoint(tmp_path, tiny(step), keep=3)

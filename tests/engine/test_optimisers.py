@@ -83,6 +83,30 @@ def test_only_kernels_and_matrices_are_decayed_and_frozen_parameters_not_touched
         assert [group["is_adapted"] for group in optimizer.param_groups] == [True, False, False]
 
 
+def test_all_but_scalars_are_decayed_where_that_is_asked_for() -> None:
+    module = Parts()
+    decay = decay_by_name(module, build_optimizer(module, settings("sgd").model_copy(update={"decay_all": True})))
+    assert {name for name, value in decay.items() if value == 0.0} == {"scale.log"}
+    assert set(decay.values()) == {0.0, 0.3}
+
+
+def test_decay_of_all_is_that_of_torch_s_sgd_by_itself() -> None:
+    """As lightly's benchmark calls it: one group, one decay."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    peer = copy.deepcopy(module)
+    asked = settings("sgd").model_copy(update={"decay_all": True})
+    ours = build_optimizer(module, asked)
+    theirs = torch.optim.SGD(peer.parameters(), lr=0.05, momentum=asked.momentum, weight_decay=0.3)
+    data = torch.randn(3, 8, 4, generator=torch.Generator().manual_seed(0))
+    for network, optimizer in ((module, ours), (peer, theirs)):
+        for x in data:
+            optimizer.zero_grad()
+            network(x).square().mean().backward()
+            optimizer.step()
+    for own, other in zip(module.parameters(), peer.parameters(), strict=True):
+        assert_close(own, other)
+
+
 def test_a_part_may_exempt_its_own_parameters() -> None:
     module = nn.Sequential(Positions(), nn.Linear(3, 2))
     decay = decay_by_name(module, build_optimizer(module, settings("adamw")))

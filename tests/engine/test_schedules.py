@@ -42,6 +42,24 @@ def test_the_schedule_is_warm_up_then_cosine(num_steps: int, num_warmup: int) ->
     assert schedule(num_steps) == pytest.approx(0.0, abs=1e-12)
 
 
+def test_a_cosine_of_its_own_length_is_that_of_the_released_alpha_cl_loop() -> None:
+    """torch's scheduler as simclr_trainer.py calls it: T_max counts batches, and it steps from epoch 11 on."""
+    num_batches, num_epochs = 39, 100
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4)
+    scheduler = lr_scheduler.CosineAnnealingLR(optimizer, T_max=num_batches)
+    expected = []
+    for epoch in range(num_epochs):
+        expected += [optimizer.param_groups[0]["lr"]] * num_batches
+        optimizer.step()
+        if epoch >= 10:
+            scheduler.step()
+    asked = settings(schedule="epoch-cosine", peak_epochs=10.0, cosine_epochs=float(num_batches))
+    schedule = build_schedule(asked, num_epochs=num_epochs, batches_per_epoch=num_batches)
+    assert rates(schedule) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+    assert min(expected) < 1e-12
+    assert expected[-1] > 0.1  # it has risen again
+
+
 @st.composite
 def schedules(draw: st.DrawFn) -> tuple[Schedule, str, int, int]:
     """A schedule, its name, epochs and batches per epoch."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import counterpoint as cp
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.settings import SourceSettings
 from counterpoint.core.stored_rows import whole
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source

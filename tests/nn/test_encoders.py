@@ -4,11 +4,13 @@ import sys
 
 import pytest
 import torch
+import torchvision
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
 from counterpoint.nn.encoders import CATALOGUE, build_encoder, build_timm, feature_width, with_pooling
 from counterpoint.nn.resnet import ResNet
+from tolerances import assert_close
 
 WIDTHS = {"convnet": 256, "resnet9-narrow": 128, "resnet9": 512, "resnet18": 512, "resnet50": 2048, "mlp": 256}
 IMAGE_ENCODERS = [name for name, entry in CATALOGUE.items() if entry.kind == "images"]
@@ -102,8 +104,40 @@ def test_a_stem_can_be_asked_for() -> None:
     assert isinstance(small, ResNet)
     assert isinstance(large, ResNet)
     assert (len(small.stem), len(large.stem)) == (3, 4)
-    with pytest.raises(ValueError, match="stem must be one of small, large"):
+    with pytest.raises(ValueError, match="stem must be one of small, large, small-padded, small-cut"):
         build_encoder("resnet9", (3, 32, 32), "medium")
+
+
+@pytest.mark.parametrize(("stem", "side"), [("small", 32), ("small-padded", 34), ("small-cut", 30)])
+def test_a_small_stem_pads_as_asked(stem: str, side: int) -> None:
+    """solo-learn pads the 3 x 3 convolution of CIFAR by 2, miossl not at all."""
+    encoder = build_encoder("resnet9-narrow", (3, 32, 32), stem)
+    assert isinstance(encoder, ResNet)
+    assert encoder.stem(torch.zeros(1, 3, 32, 32)).shape[2:] == (side, side)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_kernels_can_be_drawn_as_torchvision_draws_them(name: str) -> None:
+    def deviations(module: nn.Module) -> list[float]:
+        return sorted(float(part.weight.detach().std()) for part in module.modules() if isinstance(part, nn.Conv2d))
+
+    torch.manual_seed(0)
+    peer = getattr(torchvision.models, name)()
+    ours = build_encoder(name, (3, 224, 224), "large", "normal")
+    plain = build_encoder(name, (3, 224, 224), "large")
+    # The smallest kernels have 4096 weights: a difference of two deviations has a standard error of 1 / 64 of them.
+    assert deviations(ours) == pytest.approx(deviations(peer), rel=5 / 64)
+    assert deviations(plain) != pytest.approx(deviations(peer), rel=0.2)
+
+
+def test_blocks_can_begin_as_their_shortcut(generator: torch.Generator) -> None:
+    encoder = build_encoder("resnet9-narrow", (3, 32, 32), "small", "normal-zero").eval()
+    assert isinstance(encoder, ResNet)
+    features = torch.rand(2, 16, 8, 8, generator=generator)
+    assert_close(encoder.blocks[0](features), features)
+    drawn = build_encoder("resnet9-narrow", (3, 32, 32), "small", "normal").eval()
+    assert isinstance(drawn, ResNet)
+    assert not torch.allclose(drawn.blocks[0](features), features)
 
 
 def test_an_unknown_encoder_gets_the_nearest_name() -> None:

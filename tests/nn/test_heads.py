@@ -71,6 +71,16 @@ def test_simsiam_s_output_norm_has_no_weights(generator: torch.Generator) -> Non
     assert not any(isinstance(module, nn.BatchNorm1d) for module in plain.modules())
 
 
+@pytest.mark.parametrize(("norm", "has_scale"), [("batch", True), ("batch-plain", False)])
+@pytest.mark.parametrize("output_scale", [True, False])
+def test_norms_have_a_scale_where_it_is_asked_for(norm: str, has_scale: bool, output_scale: bool) -> None:
+    details = ProjectorDetails(norm=norm, output_norm=True, output_scale=output_scale)
+    projector = build_projector("mlp", 4, hidden=3, features=2, details=details)
+    norms = [module for module in projector.modules() if isinstance(module, nn.BatchNorm1d)]
+    assert [module.affine for module in norms] == [has_scale, output_scale]
+    assert not any(module.bias is not None for module in projector.modules() if isinstance(module, nn.Linear))
+
+
 @pytest.mark.parametrize("rank", [None, 1, 3, 8])
 def test_low_rank_keeps_a_fixed_subspace(rank: int | None, generator: torch.Generator) -> None:
     projector = build_projector("low-rank", 8, hidden=5, features=4, details=ProjectorDetails(rank=rank)).double()
@@ -142,7 +152,7 @@ def test_an_unknown_kind_is_refused() -> None:
     ("kind", "details", "sentence"),
     [
         ("mlp", ProjectorDetails(layers=1), "projector layers must be >= 2, got 1; one layer is the kind linear"),
-        ("mlp", ProjectorDetails(norm="layer"), "projector norm must be one of none, batch, got 'layer'"),
+        ("mlp", ProjectorDetails(norm="layer"), "projector norm must be one of none, batch, batch-plain, got 'layer'"),
         ("low-rank", ProjectorDetails(rank=8), "projector.rank must be between 1 and the width .*, 7, got 8"),
         ("low-rank", ProjectorDetails(rank=0), "projector.rank must be between 1 and the width .*, 7, got 0"),
     ],

@@ -41,6 +41,7 @@ CHANGED: dict[str, Any] = {
     "projector.layers": 4,
     "projector.hidden": 9,
     "projector.norm": None,  # the other one
+    "projector.output_norm": None,
     "projector.features": 5,
     "projector.rank": 2,
 }
@@ -49,6 +50,9 @@ OF_OTHER_PARTS = {
     "optim.trust": 0.1,
     "optim.trust_clip": True,
     "optim.final_share": 0.1,
+    "optim.peak_epochs": 1.0,
+    "optim.cosine_epochs": 3.0,
+    "optim.decay_all": True,
     "engine.chunk_norm": True,
     "engine.strategy": "fsdp",
     "engine.sync_norm": False,
@@ -59,9 +63,13 @@ OF_OTHER_PARTS = {
     "source.max_bad": 0.5,
     "source.altered": "skip",
     "stem": "large",
+    "initial": "normal",
     "pretrained_weights": "weights.safetensors",
 }
-PARTS = {"optim.final_share": {"optim.schedule": "constant"}}
+PARTS = {
+    **{f"optim.{name}": {"optim.schedule": "constant"} for name in ("final_share", "peak_epochs", "cosine_epochs")},
+    "optim.decay_all": {"optim.weight_decay": 0.0},
+}
 
 
 def settings_of(method: str, **changes: Any) -> TrainSettings:
@@ -99,7 +107,8 @@ def test_what_is_refused_changes_nothing_and_all_else_does(method: str) -> None:
     plain, _ = made_of(method)
     idle = idle_settings(settings_of(method))
     for path, value in CHANGED.items():
-        given = value or ("none" if METHODS[method].projector_norm == "batch" else "batch")
+        known = METHODS[method].projector_norm if path == "projector.norm" else METHODS[method].projector_output_norm
+        given = value or ("none" if known != "none" else "batch")
         changed, resolution = made_of(method, **{path: given})
         assert differ(dict(plain), changed) != (path in idle), path
         if path in idle:

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 import counterpoint as cp
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, RunError, UsageError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data import stores
 from counterpoint.data.formats import image_files, index_check
 from counterpoint.data.sources import open_source

@@ -17,8 +17,8 @@ from counterpoint.calibration.cases import Case, Plan, run_case
 from counterpoint.calibration.faults import CATALOGUE, HEALTHY
 from counterpoint.calibration.spoiled_samples import Sample
 from counterpoint.core.array_layout import fit_images, to_unit_float
+from counterpoint.core.data_settings import Settings, SourceSettings
 from counterpoint.core.errors import DataError, RunError, unknown_name
-from counterpoint.core.settings import Settings, SourceSettings
 from counterpoint.core.written_tables import markdown_table
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter

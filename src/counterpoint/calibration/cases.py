@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 
 from counterpoint.calibration.faults import CATALOGUE, HEALTHY, Form
 from counterpoint.calibration.spoiled_samples import Sample
+from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.run_records import Record
-from counterpoint.core.settings import LookSettings
 from counterpoint.core.validation import nest
 from counterpoint.data.formats.labels import number_labels
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD

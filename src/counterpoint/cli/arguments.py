@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import UsageError, nearest
 from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, expectation, leaf_fields, merge, nest, parse_yaml, read_yaml_mapping
+from counterpoint.runs.recipes import with_recipe
 
 # What of the data a verb looks at.
 CHOOSING = ("source.split", "source.classes", "source.root", "source.image_size", "source.max_bad")
@@ -42,18 +43,35 @@ def add_settings(parser: argparse.ArgumentParser, sections: Sequence[str] | None
 
 
 def settings_from(namespace: argparse.Namespace, config: str | None) -> dict[str, Any]:
-    """Lay the flags that were given over the YAML file, and check both.
+    """Lay the flags that were given over the YAML file, and check both, with the recipe that they name.
 
     Raises:
-        UsageError: a mistake in the file or in a flag.
+        UsageError: a mistake in the file, in a flag or in the name of a recipe.
     """
     from_file: dict[str, Any] = {}
     if config is not None:
         from_file = read_yaml_mapping(Path(config))
         build(TrainSettings, from_file, config)
     asked = merge(from_file, _given(namespace, [path for path, _ in leaf_fields(TrainSettings)]))
-    build(TrainSettings, asked, "command line")
+    asked = merge(asked, nest(dict(_assigned(text) for text in getattr(namespace, "set", None) or ())))
+    build(TrainSettings, with_recipe(asked), "command line")
     return asked
+
+
+def _assigned(text: str) -> tuple[str, Any]:
+    """Path and value of ``--set path=value``.
+
+    Raises:
+        UsageError: no such form, or no such setting.
+    """
+    path, sign, value = text.partition("=")
+    fields = dict(leaf_fields(TrainSettings))
+    path = path.strip().replace("-", "_")
+    if not sign:
+        raise UsageError(f"--set takes NAME=VALUE, such as --set optim.name=sgd, got {text!r}")
+    if path not in fields:
+        raise UsageError(f"command line: unknown setting {path!r}{nearest(path, fields)}")
+    return path, _value(path, fields[path], value)
 
 
 def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from counterpoint.core.settings import Auto, Count, Settings
+from counterpoint.core.data_settings import Auto, Count, Settings
 
 
 class CurvatureSettings(Settings):

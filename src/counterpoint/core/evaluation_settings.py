@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
-from counterpoint.core.settings import LookSettings
+from counterpoint.core.data_settings import LookSettings
 
 Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
 

@@ -5,183 +5,11 @@ written to ``resolved.yaml``. Field descriptions are the command line's help. Th
 ``counterpoint --help`` answers at once.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import Field
 
-Auto = Literal["auto"]
-Off = Literal["none"]
-Pair = Annotated[tuple[float, float], Strict(False)]  # YAML writes a pair as a list
-
-
-class Settings(BaseModel):
-    """Frozen and strict: wrong types and unknown keys are errors."""
-
-    # Strict: "1" is no number, and 1.0 no count. Frozen: what a run records is what it was given.
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
-
-
-def _hint(text: str) -> Any:
-    """Remedy shown after the allowed range when a value is refused."""
-    return {"hint": text}
-
-
-Probability = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-
-
-class SourceSettings(Settings):
-    """What is read from the data."""
-
-    labels: str = Field(
-        default="auto",
-        description="where labels come from: auto (sub-folder names, the npz's labels), none, "
-        "or a .csv (file,label) / .npy file; training never needs them",
-    )
-    image_size: Annotated[int, Field(ge=8, le=1024)] | Auto = Field(
-        default="auto",
-        description="side in pixels to which photographs are brought before the views",
-        json_schema_extra=_hint("common values are 32, 64, 96, 224"),
-    )
-    holdout: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
-        default="auto",
-        description="share of the samples kept out of training for evaluation (auto: 0.2 where labels are known, "
-        "else 0)",
-    )
-    max_bad: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.01, description="stop when more than this share of the files cannot be read"
-    )
-    root: str = Field(
-        default="data", description="folder of the named data sets (cifar10, stl10, ...), as torchvision keeps them"
-    )
-    split: str = Field(
-        default="auto", description="part of a named data set: train (auto), test, ...; of stl10 also fold-0 to fold-9"
-    )
-    classes: str = Field(
-        default="all", description="names of the classes whose samples are taken, separated by commas, such as cat,dog"
-    )
-    image_column: str = Field(default="auto", description="tables: column of images or vectors (auto: by its type)")
-    label_column: str = Field(default="auto", description="tables and CSV lists: column of labels (auto: by its name)")
-    altered: Literal["refuse", "skip", "reindex"] = Field(
-        default="refuse",
-        description="samples whose content changed since the data were indexed: refuse them, skip and name them, or "
-        "take them as they are now",
-    )
-    imbalance: Literal["none", "exponential", "step"] = Field(
-        default="none", description="cut the training classes to a long tail (exponential) or to two sizes (step)"
-    )
-    imbalance_ratio: Annotated[float, Field(ge=1)] = Field(
-        default=100.0, description="size of the largest class over that of the smallest"
-    )
-    class_counts: list[Count] | Off = Field(
-        default="none", description="training samples of each class in the order of class names, such as [500, 50, 5]"
-    )
-    label_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0,
-        description="share of each class's training samples that are trained on, at least one; the others are left out",
-        json_schema_extra=_hint("0.01 and 0.1 are common in fine-tuning with few labels"),
-    )
-    sampling: Literal["natural", "balanced"] = Field(
-        default="natural", description="draw samples as often as they occur, or every class equally often"
-    )
-
-
-class PartSettings(Settings):
-    """What of the data a verb looks at; what is None stays as the run has it."""
-
-    split: str | None = None
-    classes: str | None = None
-    root: str | None = None
-    image_size: int | None = None
-    max_bad: float | None = None
-
-    @property
-    def part(self) -> dict[str, Any]:
-        """The settings of ``source`` that were given."""
-        return self.model_dump(include=set(PartSettings.model_fields), exclude_none=True)
-
-
-class LookSettings(PartSettings):
-    """With which encoder a verb looks at samples, and where it computes."""
-
-    weights: str | None = Field(
-        default=None, description="with --encoder: its weights: .safetensors, or a .pth, .ckpt or .bin of tensors"
-    )
-    mean: Annotated[tuple[float, ...], Strict(False)] | None = Field(
-        default=None,
-        description="with --encoder: mean of its input in [0, 1], by channel (default: as its library has it)",
-    )
-    std: Annotated[tuple[float, ...], Strict(False)] | None = Field(
-        default=None, description="with --encoder: standard deviation of its input, likewise"
-    )
-    checkpoint: str | None = Field(
-        default=None, description="step of a saved checkpoint whose encoder is taken, or all (default: the last state)"
-    )
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU if there is one")
-    cache: bool = Field(default=True, description="keep features in the cache, and take them from there")
-
-
-class DiagnosisSettings(LookSettings):
-    """The same of ``diagnose``, and what it looks at beyond representation and embedding."""
-
-    layers: bool = Field(default=False, description="measure every layer of backbone and projector, too")
-
-
-class ViewSettings(Settings):
-    """How two views of one sample are drawn; a field left at auto comes from the preset."""
-
-    preset: str = Field(
-        default="auto",
-        description="a recipe, see `counterpoint list views` (auto: by the kind of data), or package.module:name of a "
-        "function that makes views of your own",
-    )
-    crop_scale: Pair | Auto = Field(
-        default="auto", description="share of the area a random resized crop keeps, lowest and highest"
-    )
-    flip: Probability | Auto = Field(default="auto", description="probability of a left-right flip")
-    jitter: Probability | Auto = Field(default="auto", description="probability of colour jitter")
-    jitter_strength: Annotated[float, Field(ge=0, le=1)] | Auto = Field(
-        default="auto",
-        description="brightness, contrast and saturation change by up to this share, hue by a quarter of it",
-    )
-    jitter_saturation: Annotated[float, Field(ge=0, le=1)] | Auto = Field(
-        default="auto", description="saturation's share of jitter_strength: 1 is the same strength, 0 leaves it alone"
-    )
-    grayscale: Probability | Auto = Field(default="auto", description="probability of dropping the colour")
-    blur: Probability | Auto = Field(default="auto", description="probability of a Gaussian blur")
-    blur_second: Probability | Auto = Field(
-        default="auto", description="the same for the second view, where the two differ (auto: as the preset has it)"
-    )
-    blur_sigma: Pair | Auto = Field(default="auto", description="blur width in pixels, lowest and highest")
-    solarize: Probability | Auto = Field(
-        default="auto", description="probability of inverting the bright half of the values"
-    )
-    solarize_second: Probability | Auto = Field(
-        default="auto", description="the same for the second view (auto: as the preset has it)"
-    )
-    interpolation: Literal["auto", "bilinear", "bicubic"] = Field(
-        default="auto", description="how a crop is brought to size"
-    )
-    affine: Probability | Auto = Field(
-        default="auto", description="probability of rotating, shifting, scaling and shearing"
-    )
-    rotate: Annotated[float, Field(ge=0, le=180)] | Auto = Field(
-        default="auto", description="largest rotation in degrees"
-    )
-    translate: Annotated[float, Field(ge=0, le=1)] | Auto = Field(
-        default="auto", description="largest shift as a share of the side"
-    )
-    zoom: Pair | Auto = Field(default="auto", description="scaling of the affine view, lowest and highest")
-    shear: Annotated[float, Field(ge=0, le=60)] | Auto = Field(default="auto", description="largest shear in degrees")
-    fill: Literal["auto", "black", "edge"] = Field(
-        default="auto", description="what surrounds a picture that is moved: black, or the nearest pixels of its edge"
-    )
-    noise: Annotated[float, Field(ge=0)] | Auto = Field(
-        default="auto", description="vectors: standard deviation of added noise, in standard deviations of the feature"
-    )
-    dropout: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
-        default="auto", description="vectors: share of features set to their mean"
-    )
+from counterpoint.core.data_settings import Auto, Count, Off, Settings, SourceSettings, ViewSettings, hint
 
 
 class ProjectorSettings(Settings):
@@ -198,8 +26,14 @@ class ProjectorSettings(Settings):
     features: Annotated[int, Field(ge=2)] | Auto = Field(
         default="auto", description="dimensions of the embedding (auto: 128)"
     )
-    norm: Literal["auto", "none", "batch"] = Field(
-        default="auto", description="BatchNorm after the mlp's hidden layers (auto: as the method has it)"
+    norm: Literal["auto", "none", "batch", "batch-plain"] = Field(
+        default="auto",
+        description="BatchNorm after the mlp's hidden layers, plain without trained scale and shift (auto: as the "
+        "method has it)",
+    )
+    output_norm: Literal["auto", "none", "batch", "batch-plain"] = Field(
+        default="auto",
+        description="the same after its last layer, where its hidden layers have one (auto: as the method has it)",
     )
     rank: Count | Auto = Field(default="auto", description="rank of the low-rank projector (auto: half the width)")
 
@@ -256,10 +90,13 @@ class OptimSettings(Settings):
         default="auto",
         description="peak learning rate (auto: 2e-3 for adamw and adam; 0.06 x batch / 128 for sgd; 0.3 x batch / 256 "
         "for lars)",
-        json_schema_extra=_hint("common values are 1e-3 for adamw and 0.06 for sgd"),
+        json_schema_extra=hint("common values are 1e-3 for adamw and 0.06 for sgd"),
     )
     weight_decay: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto", description="decay of matrices and kernels, not of biases and norms"
+    )
+    decay_all: bool = Field(
+        default=False, description="decay biases, scales and shifts as well, as torch's optimisers do by themselves"
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of sgd and lars")
     trust: Annotated[float, Field(gt=0)] = Field(
@@ -274,6 +111,14 @@ class OptimSettings(Settings):
     warmup_epochs: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto", description="epochs of linear warm-up (auto: 5 % of all)"
     )
+    peak_epochs: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="epochs at the peak, between warm-up and cosine"
+    )
+    cosine_epochs: Annotated[float, Field(gt=0)] | Auto = Field(
+        default="auto",
+        description="epochs from the peak to the cosine's end, after which the rate rises again (auto: all that are "
+        "left)",
+    )
     final_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="where the cosine ends, as a share of the peak"
     )
@@ -281,7 +126,7 @@ class OptimSettings(Settings):
         default=1.0,
         description="factor of the learning rate from each layer of the encoder to the one before it; the last layer "
         "has it once, heads have the full rate",
-        json_schema_extra=_hint("0.65 to 0.9 are common in fine-tuning"),
+        json_schema_extra=hint("0.65 to 0.9 are common in fine-tuning"),
     )
     clip: Annotated[float, Field(gt=0)] | Off = Field(
         default="none", description="largest norm of the gradient; a longer one is scaled down to it"
@@ -333,6 +178,9 @@ class EngineSettings(Settings):
     checkpoint_steps: Count | Off = Field(
         default="none", description="save every so many steps, too, in the middle of an epoch or at its end"
     )
+    checkpoint_at: list[Count] | Off = Field(
+        default="none", description="epochs after which a checkpoint is saved that stays, such as [100, 300, 500]"
+    )
     keep: Count = Field(default=2, description="number of newest checkpoints kept")
     knn_every: Count | Off = Field(
         default="none", description="epochs between kNN checks on held-out samples while training (needs labels)"
@@ -349,17 +197,29 @@ class TrainSettings(Settings):
         description="a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
         ".npy, .npz, .csv, .txt, .tar, .parquet, .arrow",
     )
+    recipe: str | None = Field(
+        default=None,
+        description="settings of a published table, see `counterpoint list recipes`, or a .yaml file of that form; "
+        "whatever is given beside it wins",
+    )
     method: str = Field(default="simclr", description="see `counterpoint list methods`")
-    out: str | None = Field(default=None, description="run folder to create (default: runs/DATA-METHOD)")
+    out: str | None = Field(
+        default=None, description="run folder to create (default: runs/DATA-METHOD, or runs/DATA-RECIPE)"
+    )
     encoder: str = Field(
         default="auto",
         description="convnet, resnet9-narrow, resnet9, resnet18, resnet50, mlp, or timm:NAME (auto: by the kind and "
         "size of data)",
     )
-    stem: Literal["auto", "small", "large"] = Field(
+    stem: Literal["auto", "small", "small-padded", "small-cut", "large"] = Field(
         default="auto",
-        description="of the built-in ResNets: small keeps the side of the images, large leaves a quarter of it (auto: "
-        "large above 64 px)",
+        description="of the built-in ResNets: small keeps the side of the images, padded adds two pixels to it and cut "
+        "takes two, large leaves a quarter of it (auto: large above 64 px)",
+    )
+    initial: Literal["uniform", "normal", "normal-zero"] = Field(
+        default="uniform",
+        description="how kernels of the built-in ResNets are drawn: uniform as torch does, normal as torchvision, zero "
+        "with residual branches that begin at 0",
     )
     init: str | None = Field(
         default=None,
@@ -373,14 +233,14 @@ class TrainSettings(Settings):
     batch_size: Annotated[int, Field(ge=2)] | Auto = Field(
         default="auto",
         description="distinct samples per step; each is seen in two views",
-        json_schema_extra=_hint(
+        json_schema_extra=hint(
             "a contrastive loss needs at least one other sample to repel; common values are 128 to 1024"
         ),
     )
     temperature: Annotated[float, Field(gt=0)] | Auto = Field(
         default="auto",
         description="similarity scale of the loss",
-        json_schema_extra=_hint("common values are 0.1 to 0.5"),
+        json_schema_extra=hint("common values are 0.1 to 0.5"),
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=0, description="fixes order, views and weights")
     source: SourceSettings = SourceSettings()

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.counter_random import words
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import SourceSettings
 
 TAIL_SEED = 0  # as with the split, runs of every seed are trained on the same samples
 PURPOSE_TAIL = 64 << 16  # among the purposes of core.counter_random

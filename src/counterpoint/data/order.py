@@ -66,12 +66,12 @@ class EpochOrder:
     Args:
         positions: positions in the source that are trained on.
         batch_size: samples per batch.
-        seed: the run's seed.
+        seed: the run's seed; None for the order of the positions in every epoch.
     """
 
     positions: Tensor
     batch_size: int
-    seed: int
+    seed: int | None
 
     def __post_init__(self) -> None:
         """Refuse a batch that no epoch can fill."""
@@ -84,7 +84,9 @@ class EpochOrder:
 
     def batches(self, epoch: int) -> Tensor:
         """Source positions, shape (batches, batch size)."""
-        order = self.positions[random_order(self.seed, epoch, len(self.positions))]
+        order = self.positions
+        if self.seed is not None:
+            order = order[random_order(self.seed, epoch, len(order))]
         used = self.batches_per_epoch * self.batch_size
         return order[:used].reshape(self.batches_per_epoch, self.batch_size)
 
@@ -181,14 +183,13 @@ def build_order(
         labels_N: class number of every sample of the source, -1 where unknown, or None.
         batch_size: samples per batch.
         seed: the run's seed.
-        sampling: ``natural`` or ``balanced``.
+        sampling: ``natural``, ``balanced`` or ``fixed``.
 
     Raises:
         UsageError: balanced sampling without labels, or a batch larger than the data.
     """
-    if sampling == "natural":
-        return EpochOrder(positions, batch_size, seed)
-    assert sampling == "balanced"
+    if sampling != "balanced":
+        return EpochOrder(positions, batch_size, None if sampling == "fixed" else seed)
     if labels_N is None:
         raise UsageError("source.sampling balanced needs labels; name them with source.labels, or use natural")
     known = positions[labels_N[positions] >= 0]

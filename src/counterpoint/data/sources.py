@@ -11,8 +11,8 @@ from typing import Any
 
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.catalogues import loaded
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest
-from counterpoint.core.settings import SourceSettings
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.labels import number_labels
 from counterpoint.data.parts import of_classes

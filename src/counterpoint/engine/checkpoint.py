@@ -3,7 +3,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class Memory:
     facts: dict[str, Any]
 
 
-def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int) -> Path:
+def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int, stays: Collection[int] = ()) -> Path:
     """Write ``step-*`` under a temporary name, flush, rename; then drop all but the newest ``keep`` up to this step.
 
     A checkpoint of the same step and content is left as it is. Older ones are dropped only once the new one is
@@ -88,6 +88,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int) -> Path:
         folder: the run's checkpoint folder; one process at a time may save there.
         snapshot: what to save.
         keep: number of checkpoints to keep, >= 1.
+        stays: steps whose checkpoints are kept beside those.
 
     Returns:
         The checkpoint's folder.
@@ -104,7 +105,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int) -> Path:
         seals = _write(temporary, snapshot)
         if not _is_same(target, seals):
             _commit(temporary, target, dropped)
-        drop_old(folder, snapshot.position.step, keep)
+        drop_old(folder, snapshot.position.step, keep, stays)
     except (OSError, TypeError) as error:
         raise RunError(
             f"cannot save checkpoint {target}: {_cause(error)}; earlier checkpoints are untouched"
@@ -165,13 +166,15 @@ def record_path(folder: Path, step: int) -> Path:
     return folder / f"after-{step:08d}.json"
 
 
-def drop_old(folder: Path, step: int, keep: int) -> None:
+def drop_old(folder: Path, step: int, keep: int, stays: Collection[int] = ()) -> None:
     """Drop checkpoints beyond the newest ``keep`` up to a step, and records of steps that no checkpoint is left for.
+
+    Those of the steps in ``stays`` are neither dropped nor counted.
 
     Each is renamed first: half of one never has a checkpoint's name.
     """
     # Later ones stay, and so do copies by hand, such as `step-00000120 (copy)`, whose step is -1.
-    known = [path for path in list_checkpoints(folder) if 0 <= step_of(path) <= step]
+    known = [path for path in list_checkpoints(folder) if 0 <= step_of(path) <= step and step_of(path) not in stays]
     for path in known[keep:]:
         trash = path.with_name(f".{path.name}{DROPPED}")
         path.rename(trash)

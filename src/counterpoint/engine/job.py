@@ -95,7 +95,14 @@ class TrainingJob:
         """Passes over the training samples."""
         return int(self.settings.epochs)
 
+    @property
+    def lasting_steps(self) -> frozenset[int]:
+        """Updates after which a checkpoint is saved that stays."""
+        epochs = self.settings.engine.checkpoint_at
+        each = self.loader.order.batches_per_epoch
+        return frozenset() if epochs == "none" else frozenset(epoch * each for epoch in epochs)
+
     def is_due(self, step: int) -> bool:
         """Whether a checkpoint is asked for after so many steps, wherever in an epoch that is."""
         every = self.settings.engine.checkpoint_steps
-        return every != "none" and step % every == 0
+        return (every != "none" and step % every == 0) or step in self.lasting_steps

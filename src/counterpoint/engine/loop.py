@@ -290,7 +290,8 @@ def _save(job: TrainingJob, state: LoopState) -> None:
         log=asdict(state.log),
         facts=dict(job.facts),
     )
-    on_first_rank(lambda: save_checkpoint(job.folder.checkpoints, snapshot, keep=job.settings.engine.keep))
+    keep = job.settings.engine.keep
+    on_first_rank(lambda: save_checkpoint(job.folder.checkpoints, snapshot, keep=keep, stays=job.lasting_steps))
     state.unproven = state.position.step
 
 
@@ -323,7 +324,8 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
     # Lines that were written after this checkpoint are of steps that will be taken again.
     on_first_rank(lambda: job.folder.truncate_metrics(position.step))
     # A save that was killed may have left one too many; no save follows where it was the last.
-    on_first_rank(lambda: drop_old(job.folder.checkpoints, position.step, job.settings.engine.keep))
+    keep = job.settings.engine.keep
+    on_first_rank(lambda: drop_old(job.folder.checkpoints, position.step, keep, job.lasting_steps))
     reporter.say(
         f"resuming from {restored.path.name} (epoch {position.epoch + 1}, step {position.step} of "
         f"{job.schedule.num_steps})"

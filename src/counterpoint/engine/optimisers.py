@@ -24,7 +24,8 @@ def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: b
 
     Kernels and matrices are decayed (Adam and SGD add the decay to the gradient, AdamW takes it off the weights, LARS
     counts it in its ratio). Biases, norms and learned scales are neither decayed nor adapted by LARS; nor is what a
-    part names in ``no_weight_decay()``, as timm's encoders do.
+    part names in ``no_weight_decay()``, as timm's encoders do. With ``decay_all`` all but scalars are decayed, and LARS
+    adapts the same as without it.
 
     Args:
         module: whose trainable parameters are optimised.
@@ -58,8 +59,11 @@ def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: b
         rate = {} if share == 1.0 else {RATE_SHARE: share}
         if decayed or not groups:
             groups.append({"params": decayed, "weight_decay": float(settings.weight_decay), "is_adapted": True, **rate})
+        of_vectors = float(settings.weight_decay) if settings.decay_all else 0.0
         groups += [
-            {"params": rest, "weight_decay": 0.0, "is_adapted": False, **rate} for rest in (vectors, scalars) if rest
+            {"params": rest, "weight_decay": decay, "is_adapted": False, **rate}
+            for rest, decay in ((vectors, of_vectors), (scalars, 0.0))
+            if rest
         ]
     optimizer = _optimizer(groups, settings, is_sharded=is_sharded)
     # A hook, since every way of loading passes through it. Groups are saved with their flags, such as fused=True,

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, to_samples
+from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.own_parts import CUSTOM, is_origin
 from counterpoint.core.run_records import FEATURES
-from counterpoint.core.settings import LookSettings, SourceSettings
 from counterpoint.core.stored_rows import StoredRows, row_slices, taken
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels

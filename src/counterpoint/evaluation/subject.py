@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from counterpoint.core.data_settings import SourceSettings, ViewSettings
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.settings import SourceSettings, TrainSettings, ViewSettings
+from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build
 from counterpoint.data.long_tail import is_thinned
 from counterpoint.data.order import Split
@@ -119,7 +120,8 @@ def untrained_backbone(subject: Subject) -> nn.Module | None:
         return None
     if subject.settings is None:
         return build_foreign(card.architecture, card.in_shape, seed=0).backbone
-    return initial_encoder(card.architecture, card.in_shape, subject.settings.seed, card.stem)
+    settings = subject.settings
+    return initial_encoder(card.architecture, card.in_shape, settings.seed, card.stem, settings.initial)
 
 
 def open_queries(

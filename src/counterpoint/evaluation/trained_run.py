@@ -6,10 +6,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import is_unchanged
 from counterpoint.core.rundir import Run, RunFolder, as_run
-from counterpoint.core.settings import SourceSettings, TrainSettings
+from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
 from counterpoint.data.long_tail import thin
 from counterpoint.data.order import Split, split_source

@@ -27,8 +27,9 @@ class Method:
         options: arguments of the loss; what the user gives goes before.
         projector: none, linear or mlp.
         projector_layers: layers of an mlp.
-        projector_norm: ``batch`` for BatchNorm after its hidden layers, or ``none``.
-        projector_output_norm: with ``batch``, one after its last layer, too.
+        projector_norm: ``batch`` for BatchNorm after its hidden layers, ``batch-plain`` without scale and shift, or
+            ``none``.
+        projector_output_norm: the same after its last layer, where its hidden layers have one.
         hidden_share: hidden width of an mlp over the encoder's; None is the larger of the mlp's two ends.
         features: dimensions of the embedding, unless a share is given.
         features_share: dimensions of the embedding over the encoder's width.
@@ -40,6 +41,8 @@ class Method:
         queue_size: past keys that are kept; None has no queue.
         predictor_share: hidden width of the predictor over the encoder's; None has no predictor.
         needs_labels: the method learns from labels.
+        published: what the runs of its paper have that this has not by itself, and the recipe that has it; empty where
+            there is none.
     """
 
     summary: str
@@ -50,7 +53,7 @@ class Method:
     projector: str = "mlp"
     projector_layers: int = 2
     projector_norm: str = "none"
-    projector_output_norm: bool = False
+    projector_output_norm: str = "none"
     hidden_share: float | None = None
     features: int = EMBEDDING_DIMS
     features_share: float | None = None
@@ -62,6 +65,12 @@ class Method:
     queue_size: int | None = None
     predictor_share: float | None = None
     needs_labels: bool = False
+    published: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What it is, and where its paper trains it in another way."""
+        return f"{self.summary}; the paper: {self.published}" if self.published else self.summary
 
     def features_for(self, width: int) -> int:
         """Dimensions of the embedding for an encoder of some width."""
@@ -86,6 +95,7 @@ CATALOGUE: Mapping[str, Method] = {
         summary="SimCLR with non-negative embeddings, whose dimensions are sparse and can be read",
         source="ncl2024, section 4",
         nonnegative="relu",  # the paper's; its CIFAR code has relu-gelu (compared in docs/architecture.md)
+        published="LARS, views and projector of its own, --recipe ncl-cifar10-resnet18",
     ),
     "directclr": Method(
         summary="no projector: the loss sees a sub-vector of the representation itself",
@@ -94,6 +104,7 @@ CATALOGUE: Mapping[str, Method] = {
         d0_share=360 / 2048,  # the authors' d0 for ResNet-50, from their code
         negatives="cross-view",
         temperature=0.1,
+        published="LARS, two kinds of views (--views.preset directclr), --recipe directclr-imagenet-resnet50",
     ),
     "alpha-cl": Method(
         summary="choose by a rule how much each pair counts, closest pairs most, and follow that",
@@ -103,18 +114,21 @@ CATALOGUE: Mapping[str, Method] = {
         projector_norm="batch",  # the released code's, there without scale and shift
         hidden_share=1.0,  # 512-512-128 for ResNet-18
         temperature=0.5,
+        published="Adam, BatchNorm without scale, a schedule of its own, --recipe alphacl-cifar10-resnet18",
     ),
     "mio": Method(
         summary="mutual information by a binary classifier of pairs: no sum over negatives inside a logarithm",
         source="mio2021, section 3.2",
         loss="mio-v3",
         hidden_share=1.0,  # 512-512-128 for ResNet-18
+        published="SGD, lightly's views, --recipe mio-cifar10-resnet18; --views.preset mio is of its older code",
     ),
     "spectral": Method(
         summary="positives similar, other pairs orthogonal: factors the matrix of co-occurring views",
         source="haochen2021; ncl2024, Eq. 2",
         loss="spectral",
         negatives="cross-view",
+        published="SGD, views and projector of its own, --recipe ncl-cifar10-resnet18-spectral",
     ),
     "moco": Method(
         summary="contrast each view with a queue of keys from a slowly moving encoder: many negatives, small batches",
@@ -144,7 +158,7 @@ CATALOGUE: Mapping[str, Method] = {
         options={"form": "cosine"},
         projector_layers=3,
         projector_norm="batch",
-        projector_output_norm=True,
+        projector_output_norm="batch-plain",
         hidden_share=1.0,  # 2048-2048-2048-2048 for ResNet-50
         features_share=1.0,
         predictor_share=0.25,  # 2048-512-2048
@@ -193,6 +207,7 @@ CATALOGUE: Mapping[str, Method] = {
         loss="cross-entropy",
         projector="none",
         needs_labels=True,
+        published="SGD, crops and flips only, --recipe ncl-imagenet100-resnet18-supervised",
     ),
     "nonnegative-supervised": Method(
         summary="cross-entropy with non-negative features and class weights, whose dimensions can be read",
@@ -202,6 +217,7 @@ CATALOGUE: Mapping[str, Method] = {
         projector="none",
         nonnegative="relu",
         needs_labels=True,
+        published="SGD, crops and flips only, --recipe ncl-imagenet100-resnet18-supervised-nce",
     ),
 }
 

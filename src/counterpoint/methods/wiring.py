@@ -228,7 +228,7 @@ def _cross_modal(settings: TrainSettings, entry: Entry, parts: MethodParts) -> T
             "catalogue; choose one with --encoder"
         )
     with own_draws(_seed(parts, SECOND_SEED)):
-        backbone = build_encoder(name, shape, settings.stem)
+        backbone = build_encoder(name, shape, settings.stem, settings.initial)
         width = feature_width(backbone, shape)
         # Both towers must end in one space, so a projector that keeps its input's width will not do.
         projector = build_projector("linear", width, hidden=width, features=parts.projected_width)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.errors import UsageError, first_line, nearest, unknown_name
 from counterpoint.core.torch_state import own_draws
-from counterpoint.nn.resnet import ResNet, stem_for
+from counterpoint.nn.resnet import ResNet, draw_kernels, stem_for
 
 
 def check_timm_name(name: str) -> Any:
@@ -124,13 +124,14 @@ def has_stem(name: str) -> bool:
     return name in CATALOGUE and CATALOGUE[name].has_stem
 
 
-def build_encoder(name: str, in_shape: Shape, stem: str = "auto") -> nn.Module:
+def build_encoder(name: str, in_shape: Shape, stem: str = "auto", initial: str = "uniform") -> nn.Module:
     """Build an untrained encoder by name.
 
     Args:
         name: a key of ``CATALOGUE`` or ``timm:NAME``.
         in_shape: shape of one sample: (channels, height, width) or (features,).
-        stem: of the built-in ResNets, ``small`` or ``large``; ``auto`` goes by the size of the images.
+        stem: of the built-in ResNets, a name of ``STEMS``; ``auto`` goes by the size of the images.
+        initial: how their kernels are drawn, see ``draw_kernels``.
 
     Raises:
         UsageError: unknown name, or an encoder for another kind of sample.
@@ -140,7 +141,10 @@ def build_encoder(name: str, in_shape: Shape, stem: str = "auto") -> nn.Module:
     if name.startswith(TIMM_PREFIX):
         return with_pooling(build_timm(name.removeprefix(TIMM_PREFIX), in_shape), in_shape)
     chosen = stem_for(*in_shape[1:]) if stem == "auto" and has_stem(name) else stem
-    return CATALOGUE[name].build(in_shape, chosen)
+    encoder = CATALOGUE[name].build(in_shape, chosen)
+    if has_stem(name):
+        draw_kernels(encoder, initial)
+    return encoder
 
 
 def check_encoder_name(name: str) -> None:
@@ -168,10 +172,10 @@ def check_kind(name: str, in_shape: Shape) -> None:
         raise UsageError(f"encoder {name!r} takes {needed}, but the data are {kind}; use {', '.join(fitting)}")
 
 
-def initial_encoder(name: str, in_shape: Shape, seed: int, stem: str = "auto") -> nn.Module:
+def initial_encoder(name: str, in_shape: Shape, seed: int, stem: str = "auto", initial: str = "uniform") -> nn.Module:
     """The untrained encoder of a run: the same weights for the same seed, whatever was drawn before."""
     with own_draws(seed):
-        return build_encoder(name, in_shape, stem)
+        return build_encoder(name, in_shape, stem, initial)
 
 
 def own_copy(module: nn.Module) -> nn.Module:

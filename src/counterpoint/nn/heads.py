@@ -18,29 +18,33 @@ from counterpoint.core.numerics import unit_rows
 BYTES_PER_WEIGHT = 16  # in training: the weight, its gradient and two moments, in float32
 
 
-def perceptron(widths: Sequence[int], *, has_norm: bool, output_norm: bool = False) -> nn.Sequential:
+def perceptron(widths: Sequence[int], *, norm: str, output_norm: str = "none") -> nn.Sequential:
     """Linear layers with ReLU between them; weights are drawn from torch's generator.
 
     A layer before a BatchNorm has no bias: the norm would subtract it.
 
     Args:
         widths: of the input, of each hidden layer and of the output.
-        has_norm: a BatchNorm after each hidden layer.
-        output_norm: a BatchNorm without scale and shift after the last layer.
+        norm: ``batch`` for a BatchNorm after each hidden layer, ``batch-plain`` for one without scale and shift, or
+            ``none``.
+        output_norm: the same after the last layer.
 
-    >>> [type(layer).__name__ for layer in perceptron([4, 3, 2], has_norm=True)]
+    >>> [type(layer).__name__ for layer in perceptron([4, 3, 2], norm="batch")]
     ['Linear', 'BatchNorm1d', 'ReLU', 'Linear']
     """
     layers: list[nn.Module] = []
     for width_in, width in itertools.pairwise(widths[:-1]):
-        layers.append(_linear(width_in, width, bias=not has_norm))
-        layers += [nn.BatchNorm1d(width), nn.ReLU()] if has_norm else [nn.ReLU()]
-    layers.append(_linear(widths[-2], widths[-1], bias=not output_norm))
-    if output_norm:
-        layers.append(nn.BatchNorm1d(widths[-1], affine=False))
+        layers += [_linear(width_in, width, bias=norm == "none"), *_batch_norm(width, norm), nn.ReLU()]
+    layers += [_linear(widths[-2], widths[-1], bias=output_norm == "none"), *_batch_norm(widths[-1], output_norm)]
     return nn.Sequential(*layers)
 
 
+def _batch_norm(width: int, norm: str) -> list[nn.Module]:
+    """A BatchNorm, or nothing."""
+    return [] if norm == "none" else [nn.BatchNorm1d(width, affine=norm == "batch")]
+
+
+NORMS = ("none", "batch", "batch-plain")
 KINDS = ("none", "linear", "mlp", "low-rank", "diagonal")
 
 
@@ -50,15 +54,18 @@ class ProjectorDetails:
 
     Attributes:
         layers: layers of the mlp, >= 2.
-        norm: ``none``, or ``batch`` for a BatchNorm after each hidden layer of the mlp.
-        output_norm: with ``batch``: one without scale and shift after the last layer, too, as SimSiam has it.
+        norm: ``none``, or ``batch`` for a BatchNorm after each hidden layer of the mlp, ``batch-plain`` for one
+            without scale and shift.
+        output_norm: one after the last layer, too, where the hidden layers have one.
         rank: of the low-rank projector; None is half the width.
+        output_scale: that one has scale and shift; SimSiam's has not.
     """
 
     layers: int = 2
     norm: str = "none"
     output_norm: bool = False
     rank: int | None = None
+    output_scale: bool = False
 
 
 PLAIN = ProjectorDetails()
@@ -104,12 +111,13 @@ def build_projector(
         return LowRank(width, _rank(width, details.rank))
     if kind == "diagonal":
         return Diagonal(width)
-    check_choice(details.norm, "projector norm", ("none", "batch"))
+    check_choice(details.norm, "projector norm", NORMS)
     if details.layers < 2:
         raise ValueError(f"projector layers must be >= 2, got {details.layers}; one layer is the kind linear")
     widths = [width, *[hidden] * (details.layers - 1), features]
-    has_norm = details.norm == "batch"
-    return perceptron(widths, has_norm=has_norm, output_norm=has_norm and details.output_norm)
+    has_last = details.norm != "none" and details.output_norm
+    last = "none" if not has_last else "batch" if details.output_scale else "batch-plain"
+    return perceptron(widths, norm=details.norm, output_norm=last)
 
 
 def output_width(kind: str, width: int, *, features: int, rank: int | None = None) -> int:
@@ -203,7 +211,7 @@ def build_predictor(features: int, hidden: int) -> nn.Sequential:
     19
     """
     # chen2021, section 3: neither BatchNorm nor ReLU after the last layer.
-    return perceptron([features, hidden, features], has_norm=True)
+    return perceptron([features, hidden, features], norm="batch")
 
 
 class OutputMap(nn.Module):

@@ -1,11 +1,15 @@
 """ResNet-9, 18 and 50 with he2016's stem for photographs, or that for small images."""
 
+from typing import cast
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_choice
 
-STEMS = ("small", "large")
+STEMS = ("small", "large", "small-padded", "small-cut")
+PADDING = {"small-padded": 2, "small-cut": 0}  # solo-learn's for CIFAR; miossl's
+INITIAL = ("uniform", "normal", "normal-zero")
 FIRST_WIDTH = 64  # he2016's; each of the four stages is twice as wide as the one before
 LARGEST_SMALL_SIDE = 64
 
@@ -28,7 +32,8 @@ class ResNet(nn.Module):
         expansion: 1 for two 3 x 3 convolutions per block, 4 for bottleneck blocks.
         first_width: channels of stem and first stage.
         stem: ``large`` is a 7 x 7 convolution of stride 2 and a max-pooling of stride 2 (he2016, Table 1), which leaves
-            maps of a quarter of the side; ``small`` is a 3 x 3 convolution that keeps it (he2016, section 4.2).
+            maps of a quarter of the side; ``small`` is a 3 x 3 convolution that keeps it (he2016, section 4.2);
+            ``small-padded`` pads by 2 and ``small-cut`` not at all, so that maps are 2 wider or narrower.
     """
 
     def __init__(
@@ -44,7 +49,7 @@ class ResNet(nn.Module):
         check_choice(stem, "stem", STEMS)
         kernel, stride = (7, 2) if stem == "large" else (3, 1)
         layers: list[nn.Module] = [
-            nn.Conv2d(in_channels, first_width, kernel, stride, kernel // 2, bias=False),
+            nn.Conv2d(in_channels, first_width, kernel, stride, PADDING.get(stem, kernel // 2), bias=False),
             nn.BatchNorm2d(first_width),
             nn.ReLU(),
         ]
@@ -96,3 +101,23 @@ class ResidualBlock(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Add the residual to the shortcut."""
         return F.relu(self.residual(features) + self.shortcut(features))
+
+
+def draw_kernels(module: nn.Module, initial: str) -> None:
+    """Draw the kernels of a network anew; ``uniform`` leaves those that torch drew.
+
+    Source: he2015, Eq. 10, with the fan-out, as torchvision has it; goyal2017, section 5.1 (the last scale of a
+    residual branch begins at 0, so that each block begins as its shortcut).
+
+    Args:
+        module: its convolutions are drawn from torch's generator.
+        initial: ``uniform``, ``normal`` or ``normal-zero``.
+    """
+    check_choice(initial, "initial", INITIAL)
+    if initial == "uniform":
+        return
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(part, ResidualBlock) and initial == "normal-zero":
+            nn.init.zeros_(cast(nn.BatchNorm2d, part.residual[-1]).weight)

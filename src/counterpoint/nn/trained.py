@@ -50,11 +50,12 @@ class EncoderCard:
     output_norm: bool = False
     rank: int | None = None
     stem: str = "small"  # of the built-in ResNets: 0.1.0 had one at any size
+    output_scale: bool = False
 
     @property
     def projector_details(self) -> ProjectorDetails:
         """What only some projectors have."""
-        return ProjectorDetails(self.layers, self.norm, self.output_norm, self.rank)
+        return ProjectorDetails(self.layers, self.norm, self.output_norm, self.rank, self.output_scale)
 
     @property
     def projected_width(self) -> int:

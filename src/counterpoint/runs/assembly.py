@@ -321,7 +321,7 @@ def initial_backbone(settings: TrainSettings, in_shape: tuple[int, ...], module:
         return with_pooling(own_copy(module), in_shape)
     if settings.encoder == CUSTOM:
         raise UsageError("this run was trained with your own module; pass it as encoder=")
-    return initial_encoder(settings.encoder, in_shape, settings.seed, settings.stem)
+    return initial_encoder(settings.encoder, in_shape, settings.seed, settings.stem, settings.initial)
 
 
 def _projector(settings: TrainSettings, card: EncoderCard) -> nn.Module:
@@ -336,6 +336,7 @@ def _card(settings: TrainSettings, source: Source, width: int, statistics: Stati
     """What the run folder records about the encoder."""
     asked, method = settings.projector, method_named(settings.method)  # what the projector does not read is still auto
     features = int(chosen(asked.features, method.features_for(width)))
+    output_norm = chosen(asked.output_norm, method.projector_output_norm)
     mean, std = statistics
     card = EncoderCard(
         architecture=settings.encoder,
@@ -351,7 +352,8 @@ def _card(settings: TrainSettings, source: Source, width: int, statistics: Stati
         d0=None if settings.output.d0 == "all" else int(settings.output.d0),
         layers=int(chosen(asked.layers, method.projector_layers)),
         norm=chosen(asked.norm, method.projector_norm),
-        output_norm=method.projector_output_norm,
+        output_norm=output_norm != "none",
+        output_scale=output_norm == "batch",
         rank=chosen(asked.rank, None),
         stem=settings.stem if has_stem(settings.encoder) else "small",
     )

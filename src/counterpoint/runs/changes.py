@@ -17,6 +17,7 @@ HARMLESS = frozenset(
         "engine.workers",
         "engine.checkpoint_every",
         "engine.checkpoint_steps",
+        "engine.checkpoint_at",
         "engine.keep",
         "engine.knn_every",
         "engine.tensorboard",
@@ -24,6 +25,9 @@ HARMLESS = frozenset(
         "source.max_bad",
     }
 )
+
+# Where a run lies, and the name of settings that are recorded one by one: no value by itself.
+NAMES = ("out", "recipe")
 
 # Settings that earlier versions did not have, at the values that stand for what they did: their runs keep their hash.
 LATER: Mapping[str, tuple[Any, ...]] = {
@@ -35,6 +39,11 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "source.classes": ("all", "all"),
     "engine.encode_views": ("auto", "together"),
     "views.fill": ("auto", "black"),
+    "initial": ("uniform",),
+    "projector.output_norm": ("auto", "none", "batch-plain"),  # which SimSiam has
+    "optim.decay_all": (False,),
+    "optim.peak_epochs": (0.0,),
+    "optim.cosine_epochs": ("auto",),
 }
 # What stands for a setting in a run that it has no effect in, where earlier versions recorded it.
 WITHOUT_EFFECT: Mapping[str, str] = {"engine.strategy": "ddp"}
@@ -88,7 +97,7 @@ def settings_hash(settings: TrainSettings, former: Mapping[str, str] = FORMER) -
     values = settings.model_dump(mode="json")
     known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path not in HARMLESS}
     # What earlier versions did not know is left out at the values of what they did: the same text, the same hash.
-    relevant = {path: value for path, value in known.items() if path != "out" and value not in LATER.get(path, ())}
+    relevant = {path: value for path, value in known.items() if path not in NAMES and value not in LATER.get(path, ())}
     relevant.update({path: value for path, value in WITHOUT_EFFECT.items() if relevant[path] == "auto"})
     relevant.update(former)
     # Sorted: the order of fields may change.
@@ -108,11 +117,11 @@ def former_settings(folder: RunFolder) -> dict[str, str]:
 
 def differing_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Both values of each setting that differs, by path."""
-    # Another "out" is a folder that was moved; "auto" asks for nothing.
+    # Another "out" is a folder that was moved; a recipe is what its values are; "auto" asks for nothing.
     return {
         path: (_at(before, path), _at(after, path))
         for path, _ in leaf_fields(TrainSettings)
-        if path != "out" and _at(after, path) not in ("auto", _at(before, path))
+        if path not in NAMES and _at(after, path) not in ("auto", _at(before, path))
     }
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import Run
-from counterpoint.core.settings import LookSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.diagnostics.class_directions import (

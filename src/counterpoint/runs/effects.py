@@ -182,11 +182,25 @@ def value_at(settings: TrainSettings, path: str) -> Any:
 
 
 def _stem(facts: Facts) -> str | None:
-    """The stem of ResNets; which encoder ``auto`` is shows with the data."""
+    """Stem and kernels of ResNets; which encoder ``auto`` is shows with the data."""
     encoder = facts.settings.encoder
     if facts.shape is not None and len(facts.shape) == 1:
-        return "the data are vectors; built-in ResNets, which have two stems, take images"
-    return None if encoder == AUTO or has_stem(encoder) else f"encoder {encoder} has one stem; ResNets of ours have two"
+        return "the data are vectors; built-in ResNets, which have several stems, take images"
+    known = encoder == AUTO or has_stem(encoder)
+    return None if known else f"encoder {encoder} has one stem, drawn in one way; ResNets of ours have several"
+
+
+def _output_norm(facts: Facts) -> str | None:
+    """BatchNorm after the last layer of a projector."""
+    norm = chosen(facts.settings.projector.norm, facts.method.projector_norm)
+    return facts.needs_projector("mlp") or (
+        "projector.norm is none; a norm after the last layer goes with those before it" if norm == "none" else None
+    )
+
+
+def _cosine(facts: Facts) -> str | None:
+    """A setting of the cosine."""
+    return "optim.schedule is constant; it is of the cosine" if facts.settings.optim.schedule == "constant" else None
 
 
 def _encode_views(facts: Facts) -> str | None:
@@ -237,6 +251,7 @@ def _shards(facts: Facts) -> tuple[str, ...]:
 # Each rule says why its setting has no effect; None where it has one. Those of views wait for the data.
 RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "stem": _stem,
+    "initial": _stem,
     "pretrained_weights": lambda facts: (
         None
         if str(facts.settings.init).startswith(TIMM_PREFIX)
@@ -251,14 +266,14 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "projector.layers": lambda facts: facts.needs_projector("mlp"),
     "projector.hidden": lambda facts: facts.needs_projector("mlp"),
     "projector.norm": lambda facts: facts.needs_projector("mlp"),
+    "projector.output_norm": _output_norm,
     "projector.features": lambda facts: facts.needs_projector("linear", "mlp"),
     "projector.rank": lambda facts: facts.needs_projector("low-rank"),
     "optim.momentum": lambda facts: facts.needs_optimiser("momentum"),
     "optim.trust": lambda facts: facts.needs_optimiser("trust"),
     "optim.trust_clip": lambda facts: facts.needs_optimiser("trust_clip"),
-    "optim.final_share": lambda facts: (
-        "optim.schedule is constant; the cosine ends there" if facts.settings.optim.schedule == "constant" else None
-    ),
+    "optim.decay_all": lambda facts: "optim.weight_decay is 0" if facts.settings.optim.weight_decay == 0 else None,
+    **{f"optim.{name}": _cosine for name in ("final_share", "peak_epochs", "cosine_epochs")},
     "engine.chunk_norm": lambda facts: (
         "engine.chunk_size is none; chunks need it" if facts.settings.engine.chunk_size == "none" else None
     ),

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import finite_vectors, to_bytes, to_samples
+from counterpoint.core.data_settings import DiagnosisSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import sha256_of, write_atomically, write_sealed
 from counterpoint.core.rundir import Run, RunFolder
-from counterpoint.core.settings import DiagnosisSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels, number_known, number_labels

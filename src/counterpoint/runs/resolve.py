@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import Settings, TrainSettings
+from counterpoint.core.settings import TrainSettings
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.views.looks import BlankViews, Pictures, count_blank_views, look, sample_pictures
 from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
@@ -105,6 +106,7 @@ def resolve(
     fill("temperature", lambda: (method.temperature, by_method))
     fill("projector.layers", lambda: (method.projector_layers, by_method))
     fill("projector.norm", lambda: (method.projector_norm, by_method))
+    fill("projector.output_norm", lambda: (method.projector_output_norm, by_method))
     fill("target.momentum", lambda: (method.momentum, by_method))
     fill("target.queue_size", lambda: _queue_size(method.queue_size or 0, num_train))
     asked = resolution.settings.loss

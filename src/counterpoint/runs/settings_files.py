@@ -8,18 +8,32 @@ from counterpoint.core.files import sealed_text, write_text
 from counterpoint.core.run_records import Continuation, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.shown import shown
 from counterpoint.core.validation import as_yaml, dump_yaml, read_yaml_mapping
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.continuation import reason_of
 from counterpoint.runs.effects import without_idle
+from counterpoint.runs.recipes import reasons_of, recipe_named
 from counterpoint.runs.resolve import Resolution
 
 
 def describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution, status: RunStatus) -> None:
     """Write what is known of a run before the first step."""
-    write_text(folder.config, sealed_text(as_yaml(settings, only_set=True)))
+    write_text(folder.config, sealed_text(_recipe_comment(settings) + as_yaml(settings, only_set=True)))
+    from_recipe = {path: why for path, why in reasons_of(settings).items() if path not in resolution.idle}
+    resolution.reasons.update(from_recipe)
     _write_resolved(folder, resolution)
     folder.write_status(status)
+
+
+def _recipe_comment(settings: TrainSettings) -> str:
+    """What the recipe follows and where it departs from the paper, as lines that YAML does not read."""
+    if settings.recipe is None:
+        return ""
+    recipe = recipe_named(settings.recipe)
+    lines = [f"recipe {recipe.name}: {recipe.line}", f"follows {recipe.follows}"]
+    lines += [f"departs: {departure}" for departure in recipe.departures]
+    return "".join(f"# {shown(line)}\n" for line in lines)
 
 
 def keep_changes(

@@ -21,6 +21,7 @@ from counterpoint.core.validation import build, nest
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.job import TrainingJob
+from counterpoint.engine.memory import check_memory
 from counterpoint.engine.placement import Placement, from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
@@ -103,7 +104,8 @@ def train(
         overwrite: replace the run folder if it holds a run already.
         quiet: show no progress.
         settings: any field of ``TrainSettings``: ``method="ncl"``, ``out="runs/ncl"``, ``epochs=30``,
-            ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``loss`` may also be a loss of your own, of which
+            ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``recipe`` names those of a published table,
+            which the others win over. ``loss`` may also be a loss of your own, of which
             a copy is trained with: one of ``counterpoint.losses``, or any module called as ``loss(z0, z1)``; and
             ``views`` a function of your own, called as ``views(samples, draws)`` (see ``OwnViews``). And ``seeds``: how
             many runs to train, of ``seed``, ``seed + 1``, ..., each in a folder ``seed-<number>`` of ``out``, on the
@@ -208,8 +210,20 @@ def try_assembly(folder: RunFolder, settings: TrainSettings, start: Start) -> tu
     assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, initial_weights(settings)))
     # Again, as which views have an effect depends on the data.
     refuse_idle(settings, assembled.resolution.idle)
+    on_all_ranks(lambda: _check_memory(assembled))
     _check_alike(job, assembled)
     return assembled, job
+
+
+def _check_memory(assembled: Assembled) -> None:
+    """Refuse a batch that cannot be encoded at once; modules of the user's own, which may be anything, are let pass."""
+    settings, encoder = assembled.settings, assembled.encoder
+    if settings.engine.chunk_size != "none" or settings.encoder == CUSTOM:
+        return
+    # Two passes, one after the other, keep as much as one over both views.
+    num_views = 2 * assembled.loss_batch // assembled.placement.world_size
+    device, is_half = assembled.placement.torch_device, settings.engine.precision != "fp32"
+    check_memory(encoder.backbone, encoder.card.in_shape, num_views, device=device, is_half=is_half)
 
 
 @usual_modes()
@@ -282,7 +296,8 @@ def default_out(settings: TrainSettings) -> str:
         return "runs/unnamed"  # never created: opening the data fails first, with advice
     # Not Path.resolve: links may go round.
     stem = Path(os.path.realpath(os.path.expanduser(settings.data))).stem
-    return f"runs/{shown_name(stem)}-{settings.method}"
+    how = settings.method if settings.recipe is None else Path(settings.recipe).stem
+    return f"runs/{shown_name(stem)}-{how}"
 
 
 def _continue(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:

@@ -5,35 +5,68 @@ A catalogue is the literal mapping ``CATALOGUE`` of a module; each entry has a t
 
 import argparse
 import ast
+import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
 
 from counterpoint.cli.parsers import Parser, terminal_width, two_columns
 from counterpoint.core.catalogues import Held, held
-from counterpoint.core.errors import unknown_name
+from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.metric import described_metrics
+from counterpoint.core.validation import dump_yaml
 from counterpoint.data.views.presets import PRESETS, ViewPlan
 from counterpoint.evaluation.named_protocols import CATALOGUE as PROTOCOLS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.papers.reproductions import listed
+from counterpoint.runs.recipes import Recipe, all_recipes, recipe_named
 
 PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, metrics and the rest"
 TEACH = """List what can be chosen by name.
 
-example:
-  counterpoint list encoders"""
+examples:
+  counterpoint list encoders
+  counterpoint list recipes mio-cifar10-resnet18
+  counterpoint list recipes --json"""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
     parser.add_argument("what", nargs="?", metavar="WHAT", help=f"one of {', '.join(LISTS)} (default: all)")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="of a recipe: all that it says")
+    parser.add_argument("--json", action="store_true", help="print JSON; of recipes with all that they say")
 
 
 def run(flags: argparse.Namespace) -> int:
     """Print one list, or all."""
     if flags.what is not None and flags.what not in LISTS:
         raise unknown_name("list", flags.what, LISTS)
-    for title in [flags.what] if flags.what else LISTS:
+    if flags.name is not None and flags.what != "recipes":
+        raise UsageError(f"NAME is for `counterpoint list recipes NAME`, got {flags.name!r}")
+    if flags.name is not None:
+        return _print_recipe(recipe_named(flags.name), is_json=flags.json)
+    titles = [flags.what] if flags.what else list(LISTS)
+    if flags.json:
+        print(json.dumps({title: _records(title) for title in titles}, indent=2))
+        return 0
+    for title in titles:
         print(f"{title}:", *two_columns(LISTS[title](), terminal_width()), sep="\n")
+    return 0
+
+
+def _records(title: str) -> Any:
+    """A list for other programs: sentences by name, of recipes everything."""
+    return [asdict(recipe) for recipe in all_recipes().values()] if title == "recipes" else dict(LISTS[title]())
+
+
+def _print_recipe(recipe: Recipe, *, is_json: bool) -> int:
+    """All that one recipe says; what its settings are as a config that `train --config` takes."""
+    if is_json:
+        print(json.dumps(asdict(recipe), indent=2))
+        return 0
+    comments = [f"{recipe.name}: {recipe.line}", f"follows {recipe.follows}"]
+    comments += [f"departs: {departure}" for departure in recipe.departures]
+    print(*(f"# {line}" for line in comments), dump_yaml(recipe.asked), sep="\n", end="")
     return 0
 
 
@@ -89,7 +122,7 @@ def _first_text(value: ast.AST) -> str:
 
 LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "data": lambda: {**catalogue_sentences("data/sets"), **catalogue_sentences("data/formats")},
-    "methods": lambda: {name: f"{method.summary} ({method.source})" for name, method in METHODS.items()},
+    "methods": lambda: {name: f"{method.sentence} ({method.source})" for name, method in METHODS.items()},
     "encoders": _encoders,
     "losses": lambda: catalogue_sentences("losses"),
     "views": lambda: {name: _changes(plan) for name, plan in PRESETS.items()},
@@ -101,5 +134,6 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "corruptions": lambda: catalogue_sentences("data/corruptions"),
     "protocols": lambda: {name: protocol.table for name, protocol in PROTOCOLS.items()},
     "checks": lambda: catalogue_sentences("diagnostics/checks"),
+    "recipes": lambda: {name: recipe.line for name, recipe in all_recipes().items()},
     "figures": lambda: {item.name: item.summary for item in listed()},
 }

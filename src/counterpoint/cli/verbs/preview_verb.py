@@ -22,7 +22,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     parser.add_argument("--samples", type=int, default=8, help="rows, at most 64 (default 8)")
     parser.add_argument("--columns", type=int, default=6, help="views per row, at most 64 (default 6)")
-    add_settings(parser, ["data", "seed", "source", "views"])
+    add_settings(parser, ["data", "recipe", "seed", "source", "views"])
 
 
 def run(flags: argparse.Namespace) -> int:

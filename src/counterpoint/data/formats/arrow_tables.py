@@ -12,9 +12,9 @@ import torch
 
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import ColumnKind, Schema, TableFile
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, RunError, UsageError, nearest
 from counterpoint.core.files import read_json
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.source import FOLDER, FileForm, Progress, Source, choose_split, memory_source, refuse_split

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.image_files import ImageSize, Skipped, map_files, read_size, to_square
 from counterpoint.data.formats.index_check import UNREAD, Known, examine, judge, known_samples, named, refuse_altered
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.labels import number_labels
 from counterpoint.data.sets.published import PublishedSet, RawSet, fitting_labels, read_bytes
 from counterpoint.data.source import NamedSource, Progress, Source, fixed_labels, memory_source, refuse_split

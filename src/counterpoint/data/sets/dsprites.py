@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
-from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.formats.npz_files import ArrayHeader, npz_keys, open_member, read_npz
 from counterpoint.data.source import (

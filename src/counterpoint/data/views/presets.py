@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from counterpoint.core.data_settings import ViewSettings
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.settings import ViewSettings
 
 if TYPE_CHECKING:
     from counterpoint.core.array_layout import Kind

@@ -1,0 +1,262 @@
+"""Recipes: the settings of a published table as data, one file per data set and encoder. Loads without torch.
+
+A recipe is a part of a config. What stands beside it in a config or on the command line wins, and what it leaves open
+is chosen for the data as ever. Files lie in the folders of the papers, ``papers/BIBKEY/recipes/NAME.yaml``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from counterpoint.core.catalogues import PACKAGE
+from counterpoint.core.data_settings import Settings
+from counterpoint.core.errors import UsageError, nearest, unknown_name
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, leaf_fields, merge, nest, read_yaml_mapping
+
+VERSION = 1  # of the form of a recipe file
+SUFFIXES = (".yaml", ".yml")
+# A recipe says how to train, not on what and whereto; one recipe is no setting of another.
+NOT_IN_RECIPES = ("data", "out", "recipe", "init", "pretrained_weights", "source.root", "source.labels")
+PATHS = tuple(path for path, _ in leaf_fields(TrainSettings))
+
+
+class Arm(Settings):
+    """A line of a table: what it has differently from the recipe it belongs to.
+
+    Attributes:
+        summary: what is different, behind the file's data and encoder; the extended file's arm's where empty.
+        reproduces: tables and figures; those of the file where empty.
+        departures: from the paper and its code, beyond those of the file.
+        settings: a part of a config; each value replaces the file's.
+    """
+
+    summary: str = ""
+    reproduces: list[str] = Field(default=[])
+    departures: list[str] = Field(default=[])
+    settings: dict[str, Any] = Field(default={})
+
+
+class RecipeFile(Settings):
+    """What a recipe file holds; its name is that of the recipe, and ``NAME-ARM`` that of each arm.
+
+    Attributes:
+        version: of this form.
+        paper: key of the bibliography.
+        summary: one line, ``DATA, ENCODER: what``.
+        extends: name of a file whose settings, departures and arms this one goes on from.
+        reproduces: tables and figures of the paper.
+        follows: whose configuration it is, with file and line or section; of the extended file where empty.
+        departures: from the paper and its code, one sentence each.
+        settings: a part of a config.
+        arms: other lines of the same tables; one that the extended file has is taken only if it is named here.
+    """
+
+    version: int
+    paper: str
+    summary: str
+    extends: str | None = None
+    reproduces: list[str]
+    follows: str = ""
+    departures: list[str] = Field(default=[])
+    settings: dict[str, Any] = Field(default={})
+    arms: dict[str, dict[str, Any]] = Field(default={})
+
+    def arm(self, name: str, path: Path) -> Arm:
+        """One arm, checked; empty where there is none of the name."""
+        return build(Arm, self.arms.get(name, {}), f"recipe {path}, arm {name}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One recipe, complete.
+
+    Attributes:
+        name: of the file, or of file and arm.
+        paper: key of the bibliography.
+        summary: one line.
+        reproduces: tables and figures of the paper.
+        follows: whose configuration it is.
+        departures: from the paper and its code.
+        settings: values by dotted path, as in ``TrainSettings``.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    reproduces: tuple[str, ...]
+    follows: str
+    departures: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    @property
+    def line(self) -> str:
+        """What ``counterpoint list recipes`` says."""
+        return f"{self.paper}, {', '.join(self.reproduces)}: {self.summary}"
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The settings as a nested mapping."""
+        return nest(self.settings)
+
+
+def recipe_named(name: str) -> Recipe:
+    """A recipe of the papers, or that of a file of the user's own.
+
+    Args:
+        name: as ``counterpoint list recipes`` has it, or a path that ends in ``.yaml``.
+
+    Raises:
+        UsageError: there is none of the name (the nearest is told), the file is of another version of the form, or it
+            holds a mistake.
+
+    >>> recipe_named("mio-cifar10-resnet18").settings["optim.learning_rate"]
+    0.06
+    """
+    if name.endswith(SUFFIXES):
+        return _recipes_of(Path(name))[Path(name).stem]
+    for path in _files():
+        # mio-cifar10-resnet18-simclr stands in mio-cifar10-resnet18.yaml.
+        if f"{name}-".startswith(f"{path.stem}-") and name in (found := _recipes_of(path)):
+            return found[name]
+    # Not all names, of which there are many.
+    raise UsageError(
+        f"unknown recipe {name!r}{nearest(name, all_recipes())} (`counterpoint list recipes` has them all)"
+    )
+
+
+def all_recipes() -> Mapping[str, Recipe]:
+    """Every recipe of the papers by name, in the order of the papers and of their files."""
+    return {name: recipe for path in _files() for name, recipe in _recipes_of(path).items()}
+
+
+def with_recipe(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was asked for, laid over the recipe that it names; each setting is replaced as a whole.
+
+    Args:
+        asked: a nested mapping of settings, not yet validated.
+
+    Raises:
+        UsageError: see ``recipe_named``.
+    """
+    name = asked.get("recipe")
+    if not isinstance(name, str):
+        return asked
+    open_settings = {path: value for path, value in recipe_named(name).settings.items() if not _holds(asked, path)}
+    return merge(nest(open_settings), asked)
+
+
+def reasons_of(settings: TrainSettings) -> dict[str, str]:
+    """The recipe as the reason of each value that it has set, by path."""
+    if settings.recipe is None:
+        return {}
+    recipe = recipe_named(settings.recipe)
+    reason = f"recipe {recipe.name} ({recipe.paper}, {', '.join(recipe.reproduces)})"
+    values = settings.model_dump()
+    return {path: reason for path, value in _flat(values).items() if _same(recipe.settings.get(path), value)}
+
+
+def _files() -> Iterator[Path]:
+    """The files of the papers."""
+    yield from sorted(PACKAGE.glob(f"papers/*/recipes/*{SUFFIXES[0]}"), key=lambda path: (path.parent, path.stem))
+
+
+@cache
+def _read(path: Path) -> RecipeFile:
+    """One file, checked."""
+    values = read_yaml_mapping(path)
+    if values.get("version") != VERSION:
+        raise UsageError(
+            f"recipe {path} is of form {values.get('version', 'unknown')}, and this version of Counterpoint reads form "
+            f"{VERSION}; its key `version` says which, docs/papers.md what belongs in it"
+        )
+    return build(RecipeFile, values, f"recipe {path}")
+
+
+def _recipes_of(path: Path) -> dict[str, Recipe]:
+    """The recipes of a file: its own, and one for each arm."""
+    file = _read(path)
+    below = None if file.extends is None else _extended(path, file.extends)
+    base = {} if below is None else _checked(below.settings, path)
+    own = base | _checked(file.settings, path)
+    follows = file.follows or ("" if below is None else below.follows)
+    departures = (*(() if below is None else below.departures), *file.departures)
+    found = {path.stem: Recipe(path.stem, file.paper, file.summary, tuple(file.reproduces), follows, departures, own)}
+    for arm in file.arms:
+        line, known = file.arm(arm, path), Arm() if below is None else below.arm(arm, path)
+        found[f"{path.stem}-{arm}"] = Recipe(
+            name=f"{path.stem}-{arm}",
+            paper=file.paper,
+            summary=f"{_setting_of(file.summary)}{line.summary or known.summary}",
+            reproduces=tuple(line.reproduces or file.reproduces),
+            follows=follows,
+            departures=(*departures, *known.departures, *line.departures),
+            settings=own | _checked(known.settings, path) | _checked(line.settings, path),
+        )
+    return found
+
+
+def _setting_of(summary: str) -> str:
+    """Data and encoder, with which the summary of a file begins and those of its arms go on: ``CIFAR-10, ResNet-18: ``.
+
+    >>> _setting_of("CIFAR-10, ResNet-18: MIOv3")
+    'CIFAR-10, ResNet-18: '
+    """
+    return "".join(summary.partition(": ")[:2]) if ": " in summary else ""
+
+
+def _extended(path: Path, name: str) -> RecipeFile:
+    """The file that another goes on from; files extend one another once only.
+
+    Raises:
+        UsageError: there is none, or it extends another itself.
+    """
+    places = {place.stem: place for place in _files()}
+    if name not in places:
+        raise unknown_name(f"recipe in `extends` of {path}:", name, places)
+    below = _read(places[name])
+    if below.extends is not None:
+        raise UsageError(f"recipe {path} extends {name}, which extends {below.extends}; extend that one")
+    return below
+
+
+def _checked(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Settings by dotted path, each one that ``TrainSettings`` takes.
+
+    Raises:
+        UsageError: a setting is unknown, out of range, or none that a recipe may fix.
+    """
+    nested = nest(settings)
+    build(TrainSettings, nested, f"recipe {path}")
+    flat = _flat(nested)
+    for name in NOT_IN_RECIPES:
+        if name in flat:
+            raise UsageError(f"recipe {path}: {name} is for the user to say; leave it out")
+    return flat
+
+
+def _flat(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a nested mapping holds, by dotted path."""
+    return {path: _at(nested, path) for path in PATHS if _holds(nested, path)}
+
+
+def _holds(nested: Mapping[str, Any], path: str) -> bool:
+    """Whether a nested mapping, which may be anything, says something at a dotted path."""
+    section, _, leaf = path.rpartition(".")
+    place = nested.get(section) if section else nested
+    return isinstance(place, Mapping) and leaf in place
+
+
+def _at(nested: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path, which is there."""
+    section, _, leaf = path.rpartition(".")
+    return (nested[section] if section else nested)[leaf]
+
+
+def _same(written: Any, value: Any) -> bool:
+    """Whether a value is the recipe's; YAML has lists where settings have pairs."""
+    return written is not None and (list(value) if isinstance(value, tuple) else value) == written
