@@ -14,8 +14,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from counterpoint.core.code_state import processor
+from counterpoint.core.validation import nest
 from counterpoint.nn.encoders import build_encoder
 from counterpoint.papers.study import PAPERS, studies
+from counterpoint.runs.recipes import with_recipe
 
 TARGET = PAPERS / "paper_scale.json"
 GPU_RATE = 5e13  # operations per second: a sixth of an A100's peak in bfloat16, as small networks reach
@@ -56,8 +58,8 @@ def main() -> None:
         plan = study.paper_scale
         seconds = operations = 0.0
         for arm in study.arms:
-            settings = study.settings_of(arm, "paper")
-            size, side = SIZES.get(arm.data or plan.data, SIZES["cifar10"])
+            settings = with_recipe(nest(study.settings_of(arm, "paper")))
+            size, side = SIZES[study.data_of(arm, "paper")]
             case = (settings["encoder"], settings.get("stem", "auto"), side)
             if case not in known:
                 known[case] = step(*case)

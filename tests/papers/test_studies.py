@@ -24,6 +24,7 @@ from counterpoint.papers.study_result import StudyResult, read_result, result_fi
 from counterpoint.papers.study_runner import Part, StudyPlan, alone, part_of, run_study
 from counterpoint.papers.study_views import as_reproduction, as_text
 from counterpoint.runs.effects import check_choices
+from counterpoint.runs.recipes import recipe_named, with_recipe
 
 QUIET = Reporter(quiet=True)
 SHORT: dict[str, Any] = {"encoder": "convnet", "epochs": 1, "batch_size": 64}
@@ -100,8 +101,19 @@ def test_every_arm_of_every_study_can_be_trained_and_measured_as_it_says(scale: 
         check_measures(study.measures)
         assert study.at(scale).data in SETS
         for arm in study.arms:
-            assert arm.data is None or arm.data in SETS
-            check_choices(build(TrainSettings, nest(study.settings_of(arm, scale)), f"{study.name} {arm.name}"))
+            assert study.data_of(arm, scale) in SETS
+            asked = with_recipe(nest(study.settings_of(arm, scale)))
+            check_choices(build(TrainSettings, asked, f"{study.name} {arm.name}"))
+
+
+def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
+    found = [(study, arm, recipe_named(arm.recipe)) for study in studies().values() for arm in study.arms if arm.recipe]
+    assert len(found) >= 60
+    for study, arm, recipe in found:
+        assert recipe.paper == study.paper, arm
+        assert study.settings_of(arm, "paper")["recipe"] == arm.recipe
+        # The set that the recipe is of: alphacl-stl10-resnet18-p2.
+        assert study.data_of(arm, "paper") == recipe.name.split("-")[1].replace("tinyimagenet", "tiny-imagenet"), arm
 
 
 def test_a_real_study_is_trained_measured_and_judged(toy: Study, tmp_path: Path) -> None:

@@ -30,10 +30,12 @@ class Arm(Settings):
     Attributes:
         name: short, of letters, digits and hyphens.
         says: what the paper calls it.
-        settings: of training, at any scale; laid over those of the scale.
+        settings: of training; laid over those of the scale, and left aside where a recipe stands in their place.
         small: settings at the small scale alone.
-        paper: settings at the paper's scale alone.
-        data: another set than the study's, by its name in ``study_data``.
+        recipe: of the paper's scale, by its name; empty for the settings.
+        paper: settings at the paper's scale alone, laid over the recipe.
+        data: another set than the study's at the small scale, by its name in ``study_data``.
+        paper_data: the same at the paper's scale.
         printed: what the paper prints in each column.
     """
 
@@ -41,8 +43,10 @@ class Arm(Settings):
     says: str
     settings: dict[str, Any] = Field(default_factory=dict)
     small: dict[str, Any] = Field(default_factory=dict)
+    recipe: str = ""
     paper: dict[str, Any] = Field(default_factory=dict)
     data: str | None = None
+    paper_data: str | None = None
     printed: dict[str, str] = Field(default_factory=dict)
 
 
@@ -177,9 +181,15 @@ class Study(Settings):
         return next(arm for arm in self.arms if arm.name == name)
 
     def settings_of(self, arm: Arm, scale: Scale) -> dict[str, Any]:
-        """Settings of training of one arm: the scale's, then the arm's, then the arm's own of the scale."""
+        """Settings of training: the scale's, then the arm's, then its own of the scale; or its recipe."""
+        if scale == "paper" and arm.recipe:
+            return merge({"recipe": arm.recipe}, arm.paper)
         own = arm.small if scale == "small" else arm.paper
         return merge(merge(self.at(scale).settings, arm.settings), own)
+
+    def data_of(self, arm: Arm, scale: Scale) -> str:
+        """Name of the set that an arm is about."""
+        return (arm.data if scale == "small" else arm.paper_data) or self.at(scale).data
 
 
 def short_hash(value: Any) -> str:

@@ -39,6 +39,7 @@ from counterpoint.papers.study_result import (
     result_file,
 )
 from counterpoint.runs.effects import check_choices
+from counterpoint.runs.recipes import with_recipe
 from counterpoint.runs.training import train
 
 MOST_NAMED = 3  # cells that an error lists
@@ -176,13 +177,14 @@ def _planned(study: Study, asked: StudyPlan, reporter: Reporter) -> StudyRun:
         raise UsageError(f"seeds must be at least 2, got {num_seeds}; an interval needs them")
     settings_of = {arm.name: nest(study.settings_of(arm, asked.scale)) for arm in study.arms}
     for name, settings in settings_of.items():
-        check_choices(build(TrainSettings, settings, f"{study.name}, arm {name}"))  # before any data are read
-    names = sorted({arm.data or scale.data for arm in study.arms})
+        asked_for = with_recipe(settings)
+        check_choices(build(TrainSettings, asked_for, f"{study.name}, arm {name}"))  # before any data are read
+    names = sorted({study.data_of(arm, asked.scale) for arm in study.arms})
     data = {name: prepare(name, scale.part_of(name), asked.root, asked.out) for name in names}
     cells = []
     for seed in range(num_seeds):  # all arms of a seed first: what is there can be compared
         for arm in study.arms:
-            own = data[arm.data or scale.data]
+            own = data[study.data_of(arm, asked.scale)]
             cells.append(Cell(arm, seed, own, merge({"source": dict(own.source)}, settings_of[arm.name])))
     return StudyRun(study, asked.scale, asked.out, cells, code_state(), reporter)
 
