@@ -23,6 +23,7 @@ from counterpoint.papers.study_measures import Measured, check_measures
 from counterpoint.papers.study_result import StudyResult, read_result, result_file
 from counterpoint.papers.study_runner import Part, StudyPlan, alone, part_of, run_study
 from counterpoint.papers.study_views import as_reproduction, as_text
+from counterpoint.report.theory_pages.theory_page import render_reproduction
 from counterpoint.runs.effects import check_choices
 
 QUIET = Reporter(quiet=True)
@@ -116,6 +117,7 @@ def test_a_real_study_is_trained_measured_and_judged(toy: Study, tmp_path: Path)
         assert words in text
     page = as_reproduction(toy, result)
     assert page.settings["claims"] == toy.claims_hash
+    assert f"Of 1 claims: 1 {result.claims[0]['verdict']}." in render_reproduction(page)
     assert [type(panel).__name__ for panel in page.panels] == ["TablePanel", "TablePanel", "LinePanel"]
 
 
