@@ -105,20 +105,25 @@ def test_every_arm_of_every_study_can_be_trained_and_measured_as_it_says(scale: 
             check_choices(build(TrainSettings, nest(study.settings_of(arm, scale)), f"{study.name} {arm.name}"))
 
 
-def test_a_real_study_is_trained_measured_and_judged(toy: Study, tmp_path: Path) -> None:
+def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
+    curvature = {"steps": 3, "batch_size": 16, "precision": "float32", "checkpoint": "all"}
+    toy = study_of(tmp_path, measures={**TOY["measures"], "fine_tune": {"epochs": 1}, "curvature": curvature})
     result = run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
     assert result is not None
     assert [(cell.arm, cell.seed) for cell in result.cells] == [("cl", 0), ("cl", 1), ("ncl", 0), ("ncl", 1)]
     ours, other = (np.array(result.of_arm(arm, "embedding: class_consistency")) for arm in ("ncl", "cl"))
     assert result.claims[0]["difference"] == pytest.approx((ours - other).mean())
-    assert len(result.cells[0].curves["embedding: log spectrum"]) == 64
+    first = result.cells[0]
+    assert len(first.curves["embedding: log spectrum"]) == 64
+    assert 0 <= first.figures["fine-tuned: classifier"] <= 1
+    assert first.figures["curvature: largest eigenvalue"] >= max(first.curves["curvature: Ritz values"]) - 1e-3
     text = as_text(toy, result)
     for words in ("NCL is more consistent", "the paper prints", "2 seeds could tell", "digits"):
         assert words in text
     page = as_reproduction(toy, result)
     assert page.settings["claims"] == toy.claims_hash
     assert f"Of 1 claims: 1 {result.claims[0]['verdict']}." in render_reproduction(page)
-    assert [type(panel).__name__ for panel in page.panels] == ["TablePanel", "TablePanel", "LinePanel"]
+    assert [type(panel).__name__ for panel in page.panels] == ["TablePanel", "TablePanel", *["LinePanel"] * 3]
 
 
 def test_a_study_that_stopped_goes_on_and_gives_the_same_json(
