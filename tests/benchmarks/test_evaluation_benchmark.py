@@ -88,6 +88,7 @@ def test_a_figure_that_differs_is_named_and_not_timed() -> None:
     assert lines[-1] == "At most 9 s: met."
 
 
+@pytest.mark.thorough
 def test_a_limit_that_is_passed_is_named() -> None:
     lines, wrong = measured(Case("sum of nothing", lambda: 0.0, limit=0.0))
     assert wrong == ["sum of nothing: 0.0 s, at most 0"]

@@ -13,10 +13,11 @@ from counterpoint.calibration.spoiled_samples import (
     copied,
     labelled_by_tint,
     nearly_copied,
+    of_faint_noise,
+    of_noise,
     shaded,
     tinted,
     with_classes,
-    with_rare_alike,
 )
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
@@ -63,12 +64,16 @@ def test_a_tint_and_a_light_are_one_number_for_all_pixels_of_a_picture() -> None
 def test_classes_have_the_sizes_asked_for_and_tints_are_the_classes() -> None:
     found = spoiled(with_classes((50, 7, 5)))
     assert np.bincount(found.classes).tolist() == [50, 7, 5]
-    alike = spoiled(with_rare_alike((30, 30), (8, 8)))
-    assert np.bincount(alike.classes).tolist() == [30, 30, 8, 8]
-    tints = alike.pictures.astype(float).mean(axis=(1, 2)).argmax(axis=1)
-    assert [set(tints[alike.classes == label]) for label in range(4)] == [{0}, {1}, {2}, {2}]
     coloured = spoiled(labelled_by_tint(3, 0.9))
     assert (coloured.pictures.mean(axis=(1, 2)).argmax(axis=1) == coloured.classes).all()
+
+
+def test_noise_has_nothing_of_the_pictures_and_keeps_the_classes() -> None:
+    for spoil in (of_noise, of_faint_noise):
+        found = spoiled(spoil)
+        assert (found.classes == sample().classes).all()
+        assert abs(np.corrcoef(found.pictures.ravel(), sample().pictures.ravel())[0, 1]) < 0.02
+        assert abs(found.pictures.mean() - 127.5) < 2
 
 
 def test_encoders_are_silent_and_repeat_themselves() -> None:

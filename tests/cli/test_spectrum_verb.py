@@ -30,6 +30,7 @@ def test_it_prints_words_and_writes_the_record(run: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv", "--markdown"])
+@pytest.mark.sampled(3)
 def test_every_form_is_printed_alone(run: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spectrum", str(run), *FAST, form, "-q"]) == 0
     shown = capsys.readouterr()
@@ -72,6 +73,7 @@ def test_bounds_say_what_is_proven_and_what_not(run: Path, capsys: pytest.Captur
     assert max(map(len, shown.splitlines())) <= 100
 
 
+@pytest.mark.thorough
 def test_eigenvectors_are_written_on_request_and_not_kept_beside_another_spectrum(run: Path) -> None:
     assert main(["spectrum", str(run), *FAST, "-q", "--top", "2", "--vectors", "true"]) == 0
     with np.load(run / "eigenvectors.npz") as stored:

@@ -29,6 +29,7 @@ def cases(draw: st.DrawFn) -> tuple[list[int], int]:
 
 
 @given(cases(), st.integers(0, 3))
+@pytest.mark.thorough
 def test_every_batch_draws_the_classes_evenly(case: tuple[list[int], int], epoch: int) -> None:
     sizes, batch_size = case
     order, labels = balanced(sizes, batch_size)

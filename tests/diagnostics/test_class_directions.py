@@ -112,6 +112,7 @@ def test_random_labels_have_no_rare_classes_that_merge() -> None:
         assert found.low < 0.5
 
 
+@pytest.mark.thorough
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     """Three spread-out classes with known means; the truth is the distance of an endless sample."""
     means = torch.nn.functional.normalize(draw(3, 5, 1), dim=1)

@@ -23,6 +23,7 @@ from counterpoint.papers.study_measures import Measured, check_measures
 from counterpoint.papers.study_result import StudyResult, read_result, result_file
 from counterpoint.papers.study_runner import Part, StudyPlan, alone, part_of, run_study
 from counterpoint.papers.study_views import as_reproduction, as_text
+from counterpoint.report.theory_pages.theory_page import render_reproduction
 from counterpoint.runs.effects import check_choices
 from counterpoint.runs.recipes import recipe_named, with_recipe
 
@@ -116,19 +117,25 @@ def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
         assert study.data_of(arm, "paper") == recipe.name.split("-")[1].replace("tinyimagenet", "tiny-imagenet"), arm
 
 
-def test_a_real_study_is_trained_measured_and_judged(toy: Study, tmp_path: Path) -> None:
+def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
+    curvature = {"steps": 3, "batch_size": 16, "precision": "float32", "checkpoint": "all"}
+    toy = study_of(tmp_path, measures={**TOY["measures"], "fine_tune": {"epochs": 1}, "curvature": curvature})
     result = run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
     assert result is not None
     assert [(cell.arm, cell.seed) for cell in result.cells] == [("cl", 0), ("cl", 1), ("ncl", 0), ("ncl", 1)]
     ours, other = (np.array(result.of_arm(arm, "embedding: class_consistency")) for arm in ("ncl", "cl"))
     assert result.claims[0]["difference"] == pytest.approx((ours - other).mean())
-    assert len(result.cells[0].curves["embedding: log spectrum"]) == 64
+    first = result.cells[0]
+    assert len(first.curves["embedding: log spectrum"]) == 64
+    assert 0 <= first.figures["fine-tuned: classifier"] <= 1
+    assert first.figures["curvature: largest eigenvalue"] >= max(first.curves["curvature: Ritz values"]) - 1e-3
     text = as_text(toy, result)
     for words in ("NCL is more consistent", "the paper prints", "2 seeds could tell", "digits"):
         assert words in text
     page = as_reproduction(toy, result)
     assert page.settings["claims"] == toy.claims_hash
-    assert [type(panel).__name__ for panel in page.panels] == ["TablePanel", "TablePanel", "LinePanel"]
+    assert f"Of 1 claims: 1 {result.claims[0]['verdict']}." in render_reproduction(page)
+    assert [type(panel).__name__ for panel in page.panels] == ["TablePanel", "TablePanel", *["LinePanel"] * 3]
 
 
 def test_a_study_that_stopped_goes_on_and_gives_the_same_json(

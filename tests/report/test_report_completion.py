@@ -77,6 +77,7 @@ def test_a_diagnosis_alone_votes_by_itself_and_an_evaluation_takes_its_place(cop
     assert anew.reference_name in ("input (PCA)", "untrained encoder")
 
 
+@pytest.mark.thorough
 def test_a_diagnosis_follows_a_newer_evaluation(copies: Callable[[str], Path]) -> None:
     run = copies("newer")
     evaluate(run)
@@ -102,6 +103,7 @@ def test_a_bare_report_makes_nothing(copies: Callable[[str], Path]) -> None:
     assert "counterpoint diagnose run" in text
 
 
+@pytest.mark.thorough
 def test_progress_is_shown_unless_quiet(copies: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     report(copies("quiet"), quiet=True)
     assert capsys.readouterr().err == ""

@@ -89,6 +89,7 @@ def test_the_question_is_that_of_the_run_and_the_answer_that_of_theory(digits: P
     assert optimum.held_out is not None
 
 
+@pytest.mark.thorough
 def test_a_diagnosis_keeps_the_comparison(digits: Path) -> None:
     found = cp.diagnose(str(digits), quiet=True)
     written = json.loads((digits / "findings.json").read_text())
@@ -166,6 +167,7 @@ def test_labels_may_come_later(tmp_path: Path) -> None:
     assert len(found.record.rows) == 3
 
 
+@pytest.mark.thorough
 def test_few_dimensions_have_no_certificate_and_say_so(tmp_path: Path) -> None:
     run, _, _ = trained(tmp_path, sizes=[20, 10, 10, 10], projector={"features": 2})
     found = compare_classes(run, quiet=True)
@@ -179,6 +181,7 @@ def test_few_dimensions_have_no_certificate_and_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["vicreg", "barlow-twins", "alpha-cl", "simsiam", "supervised"])
+@pytest.mark.sampled(5)
 def test_a_loss_that_theory_does_not_cover_says_so(method: str, tmp_path: Path) -> None:
     run, _, _ = trained(tmp_path, method=method)
     with pytest.raises(UsageError, match=r"has no class-level risk: .*; covered are InfoNCE"):

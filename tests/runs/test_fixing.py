@@ -54,6 +54,7 @@ def test_what_nothing_changes_is_said_with_its_advice(run: cp.Run) -> None:
         fix_of(run.folder, Findings(findings=(Finding(name="a", level="good", changes={"epochs": 2}),)))
 
 
+@pytest.mark.thorough
 def test_a_run_that_learned_nothing_is_trained_by_its_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cold, config = tmp_path / "cold", tmp_path / "cold-fixed.yaml"
     small = ["--epochs", "1", "--encoder", "convnet", "--batch-size", "256", "-q"]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import counterpoint as cp
 from counterpoint.diagnostics.findings import Findings
@@ -34,6 +35,7 @@ def test_copies_of_training_samples_among_the_held_out_are_found(tmp_path: Path)
     assert leak.low < leak.measured < leak.high
 
 
+@pytest.mark.thorough
 def test_fresh_samples_have_no_copies_and_one_table_of_equal_sizes(tmp_path: Path) -> None:
     found = diagnosed(draw(300), tmp_path)
     record = found.held_out
@@ -47,6 +49,7 @@ def test_fresh_samples_have_no_copies_and_one_table_of_equal_sizes(tmp_path: Pat
     assert not {"leakage", "held-out"} & {finding.name for finding in found.findings}
 
 
+@pytest.mark.thorough
 def test_where_nothing_was_held_out_there_is_nothing_to_set_apart(tmp_path: Path) -> None:
     assert diagnosed(draw(100), tmp_path, source={"holdout": 0.0}).held_out is None
 

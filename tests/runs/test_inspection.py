@@ -9,6 +9,7 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.evaluation.vector_table import WRITERS, Table, read_table
 
 
 def draw(seed: int) -> np.ndarray:
@@ -28,6 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
 
 
 @pytest.mark.parametrize("given", [{}, {"labels": LABELS}])
+@pytest.mark.sampled(2)
 def test_the_array_of_a_run_is_known_again(run: cp.Run, given: dict[str, Any]) -> None:
     own = cp.diagnose(run, quiet=True)
     run.folder.findings.unlink()
@@ -46,6 +48,7 @@ def test_other_data_leave_the_record_of_the_run_alone(run: cp.Run, capsys: pytes
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv", ".parquet"])
+@pytest.mark.sampled(3)
 def test_what_embed_writes_is_read_back(run: cp.Run, tmp_path: Path, suffix: str) -> None:
     if suffix == ".parquet":
         pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
@@ -54,6 +57,24 @@ def test_what_embed_writes_is_read_back(run: cp.Run, tmp_path: Path, suffix: str
     assert expected.places["embedding"].class_consistency is not None
     for subject in (table, str(tmp_path / f"table{suffix}")):
         assert cp.diagnose(subject).to_dict() == expected.to_dict()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
+def test_rows_of_a_file_that_are_no_numbers_are_named_and_left_out(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
+    path, z = tmp_path / f"z{suffix}", draw(0)
+    z[3, 2], z[20, 0] = np.nan, np.inf
+    if suffix == ".npy":
+        np.save(path, z)
+    else:
+        WRITERS[suffix](Table(tuple(f"s{place}" for place in range(40)), z, None), path)
+    found = cp.diagnose(path, quiet=True)
+    odd = next(each for each in found.findings if each.name == "not-finite")
+    assert ("3, 20" if suffix == ".npy" else "s3, s20") in odd.text
+    assert found.places["embedding"].num_samples == 38
+    with pytest.raises(DataError, match="sample 3 holds NaN or infinity"):
+        read_table(path)
 
 
 def test_rows_without_a_label_count_for_no_class(tmp_path: Path) -> None:

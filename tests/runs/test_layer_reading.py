@@ -42,6 +42,7 @@ def layers_of(encoder: nn.Module, data: np.ndarray, **look: Any) -> LayersRecord
 
 
 @pytest.mark.parametrize("rank", [98, 64, 40])
+@pytest.mark.sampled(3)
 def test_the_hidden_layer_that_loses_directions_is_named(rank: int) -> None:
     record = layers_of(stack(128, rank, 128), draw(1000))
     assert [layer.name for layer in record.layers] == ["input", "0", "1", "representation", "embedding"]
@@ -189,6 +190,7 @@ def test_a_run_keeps_its_layers_beside_its_findings(run: cp.Run) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_one_checkpoint_is_looked_at_alone(run: cp.Run) -> None:
     before = run.folder.findings.read_bytes()
     found = cp.diagnose(run, data=draw(300, 16), layers=True, checkpoint="4", quiet=True).layers
@@ -199,6 +201,7 @@ def test_one_checkpoint_is_looked_at_alone(run: cp.Run) -> None:
         cp.diagnose(run, data=draw(300, 16), checkpoint="all", quiet=True)
 
 
+@pytest.mark.thorough
 def test_the_table_fits_a_terminal_and_other_encoders_have_it_too(run: cp.Run, tmp_path: Path) -> None:
     found = cp.diagnose(run, data=draw(300, 16), layers=True, quiet=True)
     text = str(found)

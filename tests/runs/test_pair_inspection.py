@@ -74,6 +74,7 @@ def test_the_loss_in_the_table_is_that_of_the_runs_view_pairs(run: cp.Run) -> No
         assert row.loss == pytest.approx(sum(values) / 4, rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_pictures_of_pairs_are_kept_and_shown(run: cp.Run) -> None:
     found = look(run)
     record = read_run(run.path, name="run", order=0)
@@ -99,11 +100,13 @@ def test_pictures_that_are_kept_already_are_not_kept_twice() -> None:
     assert [pair.thumbnails for pair in placed.nearest] == [(2, 0), (0, 3)]
 
 
+@pytest.mark.thorough
 def test_sub_batches_are_what_the_loss_sees(tmp_path: Path) -> None:
     found = look(trained(tmp_path / "run", engine={"accumulate": 2}))
     assert (found.run_batch, found.num_negatives) == (8, 14)
 
 
+@pytest.mark.thorough
 def test_a_larger_batch_than_the_samples_is_said(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", batch_size=48, source={"holdout": 0.0})
     few = cp.diagnose(run.path, data=pictures()[:30], labels=LABELS[:30], quiet=True).pairs
@@ -120,6 +123,7 @@ def test_a_larger_batch_than_the_samples_is_said(tmp_path: Path) -> None:
         ({"method": "moco", "target": {"queue_size": 32}}, "a queue of earlier keys"),
     ],
 )
+@pytest.mark.sampled(4)
 def test_what_weighs_no_pairs_says_so(tmp_path: Path, asked: dict[str, Any], why: str) -> None:
     projector = {} if asked["method"] == "supervised" else {"features": 8}
     found = look(trained(tmp_path / "run", **asked, projector=projector))
@@ -144,6 +148,7 @@ def test_what_a_loss_has_learned_comes_from_the_checkpoint(tmp_path: Path) -> No
     assert expected != pytest.approx(other, rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_loss_of_ones_own_is_asked_where_it_is_at_hand(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", loss=InfoNCE(0.7))
     assert look(run).loss == "InfoNCE"

@@ -83,6 +83,7 @@ def test_a_training_that_does_nothing_is_advised_to_go_faster_not_slower(tmp_pat
     assert "lower learning rate" not in str(found)
 
 
+@pytest.mark.thorough
 def test_an_encoder_with_random_weights_is_called_untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = cp.diagnose("mlp", data=draw(width=6), quiet=True)

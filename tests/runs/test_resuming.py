@@ -72,6 +72,7 @@ def test_mid_epoch_and_at_an_epochs_end(tmp_path: Path, images: np.ndarray, monk
         assert_same_run(resumed, whole)
 
 
+@pytest.mark.thorough
 def test_twice_with_workers_sgd_and_dropout_of_the_users_own(
     tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_it_is_the_largest_product_over_the_states(run: cp.Run) -> None:
     assert (found.momentum, found.limit, found.peak) == (0.9, 3.8, 0.5)
 
 
+@pytest.mark.thorough
 def test_the_spectrum_is_read_as_it_was_written(run: cp.Run) -> None:
     again = HessianSpectrum.from_dict(read_sealed(run.folder.spectrum), "spectrum.json")
     assert again.to_dict() == {**spectrum(run, checkpoint="all").to_dict()}
@@ -73,6 +74,7 @@ def test_other_optimisers_have_no_known_limit(optim: dict[str, Any], tmp_path: P
     assert run_sharpness(other.folder, read_resolved(other.folder)) is None
 
 
+@pytest.mark.thorough
 def test_without_a_spectrum_or_of_averaged_weights_nothing_is_known(run: cp.Run, tmp_path: Path) -> None:
     plain = train(tmp_path / "run", optim={"name": "sgd"})
     assert run_sharpness(plain.folder, read_resolved(plain.folder)) is None

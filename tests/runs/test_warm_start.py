@@ -71,6 +71,7 @@ def test_a_file_of_a_run_or_of_the_encoder_alone(tmp_path: Path, first: cp.Run, 
     assert parts_of(run) == (["backbone"] if is_plain else ["backbone", "projector"])
 
 
+@pytest.mark.thorough
 def test_the_encoder_is_that_of_the_run_unless_named(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (32, 8, 8), dtype=np.uint8)
     narrow = cp.train(images, encoder="resnet9-narrow", out=tmp_path / "narrow", **{**SMALL, "epochs": 1})

@@ -100,6 +100,7 @@ def test_where_no_weights_are_exact_the_plan_says_how_near_they_come(proportions
     assert f"{weighting.deviation:.3g} from it, the nearest that was found" in str(plan)
 
 
+@pytest.mark.thorough
 def test_the_text_says_what_to_do() -> None:
     text = str(rebalance([0.6, 0.2, 0.2]))
     assert text.startswith("the optimum is 0.475 from the simplex (0.05 allowed)")

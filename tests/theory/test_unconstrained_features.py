@@ -80,6 +80,7 @@ def test_heavy_imbalance_merges_the_minorities_opposite_the_majority() -> None:
     assert torch.bincount(made.labels).tolist() == [36, 2, 2]
 
 
+@pytest.mark.thorough
 def test_stratified_batches_are_as_good_as_all_samples_at_once() -> None:
     made = simulate_features(PAPER, training=FeatureTraining(num_samples=40, epochs=60, batch_size=16))
     assert made.deviation < TOLERANCE
@@ -100,6 +101,7 @@ def test_infonce_as_it_trains_agrees_with_its_own_geometry() -> None:
     assert made.variance < 0.01
 
 
+@pytest.mark.thorough
 def test_spectral_loss_makes_classes_orthogonal_whatever_their_shares() -> None:
     made = simulate_features([0.6, 0.3, 0.1], loss=SpectralContrastive(), training=SMALL)
     assert float((made.gram - torch.eye(3)).abs().max()) < 1e-3
@@ -119,6 +121,7 @@ def test_spectral_losses_train_at_their_own_radius(make: type[Loss], mu: float, 
     assert made.risk == pytest.approx(-2 * mu + mu**2 * 0.375, abs=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_large_radius_makes_a_class_spread_below_its_own_risk() -> None:
     made = simulate_features(PAPER, loss=SpectralContrastive(mu=4.0), training=SMALL)
     assert not made.optimum.is_collapse_optimal
@@ -147,6 +150,7 @@ def test_where_theory_expects_collapse_of_the_same_loss_classes_collapse() -> No
     assert collapsed.deviation < 1e-3
 
 
+@pytest.mark.thorough
 def test_a_hinge_has_many_optima_and_training_finds_one_of_them() -> None:
     made = simulate_features(PAPER, loss=Triplet(), num_negatives=39, training=SMALL)
     assert made.excess_risk == pytest.approx(0.0, abs=1e-3 * abs(made.optimum.risk))

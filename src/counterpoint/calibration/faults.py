@@ -23,10 +23,11 @@ from counterpoint.calibration.spoiled_samples import (
     copied,
     labelled_by_tint,
     nearly_copied,
+    of_faint_noise,
+    of_noise,
     shaded,
     tinted,
     with_classes,
-    with_rare_alike,
 )
 
 HEALTHY = "healthy"
@@ -39,6 +40,7 @@ ATTRACTS = {
     **SMALL_PROJECTOR,
 }
 LEARNED_BY_HEART = {"epochs": 20, "views.preset": "none", "source.holdout": 0.0}
+BY_LABELS_ALONE = {"method": "supcon", "views.preset": "none", "source.holdout": 0.0}
 NO_COLOUR_CHANGES = {"views.jitter": 0.0, "views.grayscale": 0.0}
 
 
@@ -103,7 +105,7 @@ CATALOGUE: Mapping[str, Fault] = {
         ("cluster-collapse",),
         Form({"method": "supcon", **LEARNED_BY_HEART}, with_classes((200, 200)), features=as_they_are),
         Form(
-            {"method": "supcon", **LEARNED_BY_HEART, "temperature": 0.1},
+            {"method": "supcon", **LEARNED_BY_HEART, "epochs": 30, "temperature": 0.5},
             with_classes((130, 130, 130)),
             features=as_they_are,
         ),
@@ -113,6 +115,18 @@ CATALOGUE: Mapping[str, Fault] = {
         ("alignment", "unrelated-views", "hiding-views"),
         Form({"views.crop_scale": (0.01, 0.04), "views.jitter": 1.0, "views.jitter_strength": 1.0}),
         Form({"views.crop_scale": (0.02, 0.06), "views.solarize": 0.5, "views.grayscale": 1.0}),
+    ),
+    "nothing to learn": Fault(
+        "noise in place of pictures",
+        ("loss-at-chance", "hiding-views", "unrelated-views"),
+        Form(samples=of_noise),
+        Form(samples=of_faint_noise),
+    ),
+    "learned by heart": Fault(
+        "sixty samples, for long",
+        ("held-out",),
+        Form({"source.holdout": 0.9, "views.crop_scale": (0.5, 1.0), "epochs": 150}),
+        Form({"source.holdout": 0.9, "views.crop_scale": (0.3, 1.0), "epochs": 300, "batch_size": 60}),
     ),
     "crowded samples": Fault(
         "a loss that hardly repels",
@@ -187,10 +201,10 @@ CATALOGUE: Mapping[str, Fault] = {
         Form(NO_PROJECTOR, encoder=lambda: Spoiled(Repeated((1.0, -0.7, 1.3)), width=48)),
     ),
     "minority collapse": Fault(
-        "small classes that one mean stands for",
+        "labels of classes that are far from balanced, at a high temperature",
         ("minority-collapse",),
-        Form({"method": "supcon", **NO_COLOUR_CHANGES}, with_rare_alike((220, 220), (40, 40, 40))),
-        Form({"method": "supcon", **NO_COLOUR_CHANGES}, with_rare_alike((160, 160, 160), (30, 30))),
+        Form({**BY_LABELS_ALONE, "epochs": 40, "temperature": 4.0}, with_classes((480, 40, 40, 40))),
+        Form({**BY_LABELS_ALONE, "epochs": 30, "temperature": 4.0}, with_classes((460, 45, 45))),
     ),
     "shortcut": Fault(
         "a tint or a light of its own in each picture, which both views keep",

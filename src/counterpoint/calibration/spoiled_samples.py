@@ -1,4 +1,4 @@
-"""Samples with a fault: copies, near copies, tints, labels that say something else."""
+"""Samples with a fault: copies, near copies, tints, noise, labels that say something else."""
 
 # N samples, H, W pixels, 3 channels
 
@@ -25,7 +25,6 @@ class Sample:
 
 
 HUES = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [0, 255, 255], [255, 0, 255]])
-GROUP_TINT = 0.4
 Spoil = Callable[[Sample, np.random.Generator], Sample]
 
 
@@ -102,21 +101,12 @@ def with_classes(counts: tuple[int, ...]) -> Spoil:
     return spoil
 
 
-def with_rare_alike(frequent: tuple[int, ...], rare: tuple[int, ...]) -> Spoil:
-    """Frequent classes, and rare ones that are random parts of one group, so that one mean stands for all of them.
+def of_noise(sample: Sample, draws: np.random.Generator) -> Sample:
+    """Noise in place of pictures: each value uniform by itself."""
+    return Sample(draws.integers(0, 256, sample.pictures.shape, dtype=np.uint8), sample.classes)
 
-    Each group has a tint of its own, so that a short training tells groups apart.
-    """
 
-    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
-        merged = sample.classes % (len(frequent) + 1)
-        sizes = (*frequent, sum(rare))
-        places = [draws.permutation(np.flatnonzero(merged == label))[:size] for label, size in enumerate(sizes)]
-        classes = [np.full(len(part), label) for label, part in enumerate(places[:-1])]
-        classes += [np.full(size, len(frequent) + number) for number, size in enumerate(rare)]
-        groups = np.concatenate([np.full(len(part), group) for group, part in enumerate(places)])
-        pictures = _tinted(sample.pictures[np.concatenate(places)], groups, GROUP_TINT)
-        order = draws.permutation(len(groups))
-        return Sample(pictures[order], np.concatenate(classes)[: len(groups)][order])
-
-    return spoil
+def of_faint_noise(sample: Sample, draws: np.random.Generator) -> Sample:
+    """Noise in place of pictures: each value normal by itself, around middle grey."""
+    noise = draws.normal(128, 40, sample.pictures.shape)
+    return Sample(noise.round().clip(0, 255).astype(np.uint8), sample.classes)

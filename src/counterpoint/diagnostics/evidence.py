@@ -13,10 +13,12 @@ from counterpoint.diagnostics.pair_look import PairLook
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
-    "learning rate", "temperature", "views", "colour", "preview", "epochs", "batch", "representation", "projector",
-    "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling",
+    "learning rate", "temperature", "views", "colour", "kept colour", "preview", "epochs", "batch", "representation",
+    "projector", "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling",
 ]  # fmt: skip
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
+GREY_INPUT = "raw input without colour"  # votes of pictures whose channels were averaged
+RAW_INPUT = BASELINES[-1]
 TRAINING, HELD_OUT = "training", "held out"  # parts of a run's samples
 
 
@@ -188,6 +190,13 @@ class Evidence:
     def vote_of(self, features: str) -> EvaluationRow | None:
         """KNN accuracy of some features."""
         return next((row for row in self._known if row.features == features), None)
+
+    @property
+    def is_in_colour(self) -> bool:
+        """Whether colours are known to tell classes: without them fewer queries are right by the raw input."""
+        raw, grey = self.vote_of(RAW_INPUT), self.vote_of(GREY_INPUT)
+        lost = raw.minus(grey) if raw and grey else None
+        return lost is not None and lost.is_told_apart and lost.value > 0
 
     @property
     def unjudged(self) -> tuple[str, ...]:

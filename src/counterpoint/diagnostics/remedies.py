@@ -122,6 +122,11 @@ COLOUR_CHANGES = Step(
     "views that change colours (--views.jitter)",
     lambda _: {"views.jitter": 0.8, "views.jitter_strength": 0.4, "views.grayscale": 0.2},
 )
+KEPT_COLOURS = Step(
+    "kept colour",
+    "views that keep colours (--views.jitter 0 --views.grayscale 0)",
+    lambda _: {"views.jitter": 0.0, "views.grayscale": 0.0},
+)
 BALANCED_SAMPLING = Step(
     "sampling",
     "drawing every class equally often (--source.sampling balanced)",

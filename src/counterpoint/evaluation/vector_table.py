@@ -41,11 +41,15 @@ class Table:
         return len(self.names)
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, *, only_finite: bool = True) -> Table:
     """Read what ``embed`` wrote, or the bare vectors of a ``.npy``.
 
+    Args:
+        path: of one of the forms of ``READERS``.
+        only_finite: whether rows that hold NaN or infinity are refused; else the vectors are as the file has them.
+
     Raises:
-        DataError: damaged, or without vectors.
+        DataError: damaged, without vectors, or with rows that are not finite; the first is named.
     """
     # The checks below hold for every form of file.
     names, labels, vectors_ND = READERS[path.suffix](path)
@@ -57,7 +61,7 @@ def read_table(path: Path) -> Table:
     # .npz and .csv write an unknown label as empty text, Parquet as null.
     known = tuple(str(label) if label not in (None, "") else None for label in labels)
     places = tuple(map(str, names)) or tuple(map(str, range(len(vectors_ND))))
-    held_ND = to_samples(vectors_ND, "vectors", name=str(path)).numpy()
+    held_ND = to_samples(vectors_ND, "vectors", name=str(path)).numpy() if only_finite else vectors_ND
     return Table(places, held_ND, known if any(known) else None, path=path)
 
 

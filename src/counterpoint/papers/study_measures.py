@@ -139,7 +139,7 @@ def _of_features(
 def _fine_tuned(run: Run, data: StudyData, measures: Measures, folder: Path) -> float:
     """Accuracy of the classifier of an encoder that was trained on with labels."""
     test = {} if data.test is None else {"data": data.train, "test_data": data.test}
-    settings = {"seed": run.seed, **measures.fine_tune}
+    settings = {"seed": run.folder.read_status().seed, **measures.fine_tune}
     tuned = fine_tune(run, **test, **settings, out=str(folder / "fine-tuned"), overwrite=True, quiet=True)
     return tuned.evaluation.accuracy("embedding", "classifier")
 

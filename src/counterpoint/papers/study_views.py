@@ -108,9 +108,8 @@ def as_reproduction(study: Study, result: StudyResult) -> Reproduction:
     """As the record that pages are made from."""
     claims = []
     for claim, row in zip(study.claims, claim_rows(study, result), strict=True):
-        note = f"{row[4]}; so many seeds could tell {row[3]}"
-        agrees = AGREES.get(row[4])
-        claims.append(Claim(claim.says, claim.source, row[2], agrees, note))
+        note = f"{len(result.seeds)} seeds could tell {row[3]}"
+        claims.append(Claim(claim.says, claim.source, row[2], AGREES.get(row[4]), note, judged=row[4]))
     settings = {
         "scale": result.scale,
         "data": result.data,

@@ -15,6 +15,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
+from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.class_directions import (
     class_cosines,
     class_spreads,
@@ -32,7 +33,9 @@ from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import EMBEDDING, extract
 from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
-from counterpoint.runs.class_question import ClassQuestion, class_question
+from counterpoint.losses.loss import Loss
+from counterpoint.runs.class_question import ClassQuestion, class_question, question_of_features
+from counterpoint.runs.pair_inspection import USUAL_BATCH
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 
 EASY_CLASSES = 50  # for which a diagnosis solves the optimum: well below a second
@@ -88,7 +91,7 @@ def compare_classes(
     key = key_of(judged.encoder) if asked.cache else None
     embedding_ND = extract(judged.encoder, judged.source, [EMBEDDING], key=key).embedding
     geometry = solve(question, tolerance)
-    return ClassComparison(question, geometry, _compared(judged, embedding_ND, question, geometry))
+    return ClassComparison(question, geometry, _compared_run(judged, embedding_ND, question, geometry))
 
 
 def solve(question: ClassQuestion, tolerance: float = TOLERANCE) -> Geometry:
@@ -147,22 +150,53 @@ def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None
     source = subject.source
     try:
         question = class_question(subject)
-        num_classes = len(question.numbers_C)
-        if num_classes > EASY_CLASSES or not question.is_easy:
-            command = f"counterpoint geometry --run {subject.name}"
-            raise UsageError(f"the optimum of {num_classes} classes takes longer than a diagnosis: {command}")
-        return _compared(subject, embedding_ND, question, solve(question))
+        _check_easy(question, f"counterpoint geometry --run {subject.name}")
+        return _compared_run(subject, embedding_ND, question, solve(question))
     except UsageError as error:
         found = class_record(embedding_ND, source.labels, source.class_names)
         return found and found.model_copy(update={"why_no_optimum": str(error)})
 
 
-def _compared(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, geometry: Geometry) -> ClassRecord:
-    """Training samples of a run, measured beside the optimum."""
-    source, positions_N = subject.source, question.positions_N
+def classes_of_features(loss: Loss, z_ND: Tensor, labels: Labels, *, nonnegative: bool) -> ClassRecord | None:
+    """The classes of features from anywhere, beside the optimum of a loss where that is known and soon found.
+
+    Args:
+        loss: any.
+        z_ND: features.
+        labels: of the samples.
+        nonnegative: the features have no negative entries.
+    """
+    try:
+        question = question_of_features(loss, labels.numbers, z_ND.shape[1], USUAL_BATCH, nonnegative=nonnegative)
+        _check_easy(question, "cp.theory.optimal_geometry(proportions, loss=...)")
+        return _compared(z_ND, labels, question, solve(question))
+    except UsageError as error:
+        found = class_record(z_ND, labels.numbers, labels.class_names)
+        return found and found.model_copy(update={"why_no_optimum": str(error)})
+
+
+def _check_easy(question: ClassQuestion, instead: str) -> None:
+    """Require an optimum that takes well below a second."""
+    num_classes = len(question.numbers_C)
+    if num_classes > EASY_CLASSES or not question.is_easy:
+        raise UsageError(f"the optimum of {num_classes} classes takes longer than a diagnosis: {instead}")
+
+
+def _compared_run(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, geometry: Geometry) -> ClassRecord:
+    """Training samples of a run, measured beside the optimum; samples that were held out, too."""
+    source = subject.source
     assert source.labels is not None
-    z_ND, labels_N = embedding_ND[positions_N], source.labels[positions_N]
-    record = class_record(z_ND, labels_N, source.class_names)
+    record = _compared(embedding_ND, Labels(source.labels, source.class_names), question, geometry)
+    assert record.optimum is not None
+    held_out = _held_out(subject, embedding_ND, question, geometry)
+    return record.model_copy(update={"optimum": record.optimum.model_copy(update={"held_out": held_out})})
+
+
+def _compared(embedding_ND: Tensor, labels: Labels, question: ClassQuestion, geometry: Geometry) -> ClassRecord:
+    """The samples that a question is about, measured beside the optimum."""
+    positions_N = question.positions_N
+    z_ND, labels_N = embedding_ND[positions_N], labels.numbers[positions_N]
+    record = class_record(z_ND, labels_N, labels.class_names)
     assert record is not None
     classes, names = class_geometry(z_ND, labels_N), [row.name for row in record.rows]
     distance = gram_distance(classes, geometry.gram)
@@ -177,7 +211,6 @@ def _compared(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, g
         frobenius=distance.frobenius,
         largest=distance.largest,
         pair=tuple(names[place] for place in distance.pair),
-        held_out=_held_out(subject, embedding_ND, question, geometry),
         risk=geometry.risk,
         lower_bound=_known(geometry.lower_bound),
         relative_gap=_known(geometry.relative_gap),

@@ -178,14 +178,61 @@ def _draws(subject: Subject) -> _Draws:
     if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):
         return _Draws(record, float(record.num_negatives or math.inf), notes)
     batch = min(int(settings.batch_size) // settings.engine.accumulate, len(subject.split.train))
+    is_two_view = _is_two_view(loss)
+    return _of_batch(record, batch - 1 if counted is None else counted // 2 if is_two_view else counted, loss, notes)
+
+
+def _is_two_view(loss: Loss) -> bool:
+    """Whether both views of the other samples are negatives."""
     pairing = next((part.pairing for part in loss.modules() if isinstance(part, PairLoss)), None)
-    is_two_view = pairing is not None and pairing.negatives == "two-view"
-    number = batch - 1 if counted is None else counted // 2 if is_two_view else counted
-    if is_two_view and isinstance(record, LogOfSum):
+    return pairing is not None and pairing.negatives == "two-view"
+
+
+def _of_batch(record: ClassLevel, number: int, loss: Loss, notes: tuple[str, ...]) -> _Draws:
+    """A batch whose other samples are so many draws."""
+    if _is_two_view(loss) and isinstance(record, LogOfSum):
         # docs/theory.md, Two views: n - 1 draws, every term twice.
         record = replace(record, margin=record.margin + math.log(2))
         notes = (f"Both views of {number} other samples are {number} draws, each twice: a margin of log 2.", *notes)
     return _Draws(record, float(number), notes)
+
+
+def question_of_features(
+    loss: Loss, labels_N: Tensor, width: int, batch_size: int, *, nonnegative: bool
+) -> ClassQuestion:
+    """What to ask for features from anywhere and a loss, as if batches of so many samples were drawn of them.
+
+    Args:
+        loss: any.
+        labels_N: class numbers, -1 where a sample has none.
+        width: features.
+        batch_size: samples of a batch.
+        nonnegative: the features have no negative entries.
+
+    Raises:
+        UsageError: fewer than two classes, or a loss that theory does not cover.
+    """
+    positions_N = (labels_N >= 0).nonzero()[:, 0]
+    numbers_C, counts_C = labels_N[positions_N].unique(return_counts=True)
+    if len(numbers_C) < 2:
+        raise UsageError(f"a geometry needs at least 2 classes, got {len(numbers_C)}")
+    notes = () if loss.uses_labels else (OWN_POSITIVES,)
+    record = loss.class_level()
+    if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):
+        draws = _Draws(record, float(record.num_negatives or math.inf), notes)
+    else:
+        draws = _of_batch(record, min(batch_size, len(positions_N)) - 1, loss, notes)
+    return ClassQuestion(
+        proportions_C=counts_C.double() / counts_C.sum(),
+        numbers_C=numbers_C,
+        positions_N=positions_N,
+        num_unlabelled=int((labels_N < 0).sum()),
+        record=draws.record,
+        num_negatives=draws.number,
+        dimension=width if width < len(numbers_C) - 1 else None,
+        nonnegative=nonnegative,
+        notes=draws.notes,
+    )
 
 
 def _with_learned(loss: Loss, subject: Subject) -> Loss:

@@ -327,6 +327,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "temperature": settings.loss.name != CUSTOM and "temperature" in parameters_of(settings.loss.name),
         "views": has_views,
         "colour": has_views and kind == "images" and settings.views.jitter in (0, AUTO),
+        "kept colour": has_views and kind == "images" and settings.views.jitter not in (0, AUTO),
         "preview": has_views and kind == "images",
         "epochs": True,
         "batch": not is_large,

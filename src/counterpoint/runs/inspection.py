@@ -35,10 +35,11 @@ from counterpoint.evaluation.checkpoints import ALL
 from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
-from counterpoint.runs.class_comparison import class_record
+from counterpoint.losses.loss import Loss
+from counterpoint.runs.class_comparison import class_record, classes_of_features
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES
 from counterpoint.runs.layer_reading import null_band, read_layers
-from counterpoint.runs.pair_inspection import with_thumbnails
+from counterpoint.runs.pair_inspection import look_at_features, with_thumbnails
 from counterpoint.runs.run_evidence import gather_evidence, is_rectified
 from counterpoint.runs.votes import votes_of_features
 
@@ -47,12 +48,13 @@ THUMBNAIL_SIDE = 48
 
 
 @usual_modes()
-def diagnose(
+def diagnose(  # noqa: PLR0913 (its signature is published)
     subject: Run | Table | str | Path | Any,
     *,
     data: Any = None,
     labels: Any = None,
     views: Any = None,
+    loss: Loss | None = None,
     threshold: float = SPARSITY_THRESHOLD,
     quiet: bool = False,
     **look: Any,
@@ -66,6 +68,8 @@ def diagnose(
         data: for a run: other samples (anything ``train`` takes), or the array that it was trained on.
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
+        loss: for features: one of ``counterpoint.losses`` that they were, or would be, trained with. With views it is
+            asked whom it looks at (in batches of 256), with labels where it would have the class means.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
         look: for a run or an encoder: what of the data is taken: ``split``, ``classes``, ``root`` and ``image_size``,
@@ -90,6 +94,8 @@ def diagnose(
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
+        if loss is not None:
+            raise UsageError("loss= goes with features; a run has its own: Run(path, loss=...) where that is your own")
         reporter = Reporter(quiet=quiet)
         judged = open_subject(subject, Samples(data, labels), asked, reporter)
         follows = asked.layers and asked.checkpoint == ALL
@@ -99,7 +105,9 @@ def diagnose(
         given = ["data", *look][data is None]
         raise UsageError(f"{given}= goes with a run; features are all that is looked at")
     _check_features(subject)
-    return _diagnose_features(subject, labels, views, threshold)
+    if loss is not None:
+        _check_loss(loss, views, labels)
+    return _diagnose_features(subject, labels, views, loss, threshold)
 
 
 def _read_features(path: Path) -> Table:
@@ -109,7 +117,7 @@ def _read_features(path: Path) -> Table:
             f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as `counterpoint "
             "embed` writes them"
         )
-    return read_table(path)
+    return read_table(path, only_finite=False)
 
 
 def _check_features(subject: Any) -> None:
@@ -121,12 +129,21 @@ def _check_features(subject: Any) -> None:
         )
 
 
-def _diagnose_features(features: Any, labels: Any, views: Any, threshold: float) -> Findings:
+def _check_loss(loss: Any, views: Any, labels: Any) -> None:
+    """Refuse what is no loss, or has nothing to look at."""
+    if not isinstance(loss, Loss):
+        raise UsageError(f"loss must be one of counterpoint.losses, such as InfoNCE(0.2), got {type(loss).__name__}")
+    if views is None and labels is None:
+        raise UsageError("loss= needs views= (whom it looks at) or labels= (where it would have the classes)")
+
+
+def _diagnose_features(features: Any, labels: Any, views: Any, loss: Loss | None, threshold: float) -> Findings:
     """Measure features without a run, without the rows that are not finite."""
     table = features if isinstance(features, Table) else None
-    z_ND, is_finite_N = finite_vectors(table.vectors if table else features, name="features")
+    name = str(table.path) if table and table.path else "features"
+    z_ND, is_finite_N = finite_vectors(table.vectors if table else features, name=name)
     if len(z_ND) < 2:
-        raise DataError(f"features must have at least 2 rows, got {len(z_ND)}")
+        raise DataError(f"{name} must have at least 2 rows, got {len(z_ND)}")
     all_names = table.names if table else tuple(map(str, range(len(is_finite_N))))
     kept = is_finite_N.nonzero()[:, 0]
     names = [all_names[place] for place in kept.tolist()]
@@ -140,6 +157,11 @@ def _diagnose_features(features: Any, labels: Any, views: Any, threshold: float)
     kept_labels = replace(numbered, numbers=labels_N) if numbered else None
     evidence = evidence_of_features(z_ND, pair[1] if pair else None, kept_labels, threshold=threshold)
     evidence = replace(evidence, not_finite=odd)
+    if loss is not None and pair is not None:
+        evidence = replace(evidence, pairs=look_at_features(loss, pair, kept_labels, names))
+    if loss is not None and kept_labels is not None:
+        classes_seen = classes_of_features(loss, z_ND, kept_labels, nonnegative=evidence.is_nonnegative)
+        evidence = replace(evidence, classes=classes_seen)
     concepts, _ = _concepts(z_ND, labels_N, classes, names, threshold)
     return Findings(
         findings=find(evidence),
@@ -148,6 +170,7 @@ def _diagnose_features(features: Any, labels: Any, views: Any, threshold: float)
         settings=_settings(z_ND, threshold),
         unjudged=() if evidence.votes else (UNLABELLED,),
         classes=evidence.classes,
+        pairs=evidence.pairs,
     )
 
 

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.errors import UsageError
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
-from counterpoint.diagnostics.near_samples import NearSamples, near_samples
+from counterpoint.data.formats.labels import Labels
+from counterpoint.diagnostics.near_samples import MOST_COMPARED, NearSamples, near_samples
 from counterpoint.diagnostics.pair_attention import (
     BatchAttention,
     PairBatch,
@@ -28,18 +30,22 @@ from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.evaluation.checkpoints import ALL, steps_asked
 from counterpoint.evaluation.subject import Subject
+from counterpoint.evaluation.view_pairs import evenly_spaced
 from counterpoint.losses.build import shared_settings
+from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.wrappers import SparsityPenalty
 from counterpoint.methods.catalogue import method_named
 from counterpoint.methods.wiring import loss_of
 
+USUAL_BATCH = 256  # samples of a batch, where no run says how many
 SMALL_SIDE = 8  # pixels of pictures that are compared as they came
 PIECE = 256  # samples that are read at once
 LOSS = "loss."  # before the names of what a loss learns, within a method
 FEWEST_BATCHES, MOST_BATCHES = 8, 64  # that are looked at, where there are enough samples
 SOME_SAMPLES = 512  # of small batches so many samples are taken
 QUEUE_WHY = "its negatives are a queue of earlier keys, which is not looked at"
+NO_WEIGHTS = "this loss weighs no pairs ({})"
 OWN_WHY = "the run's loss is your own and not at hand; pass Run(path, loss=...)"
 
 
@@ -59,16 +65,24 @@ class SeenPairs:
     plain_ND: Tensor
     positions_N: Tensor
 
-    def batches(self, near: NearSamples, size: int, seed: int) -> list[PairBatch]:
-        """Random batches of distinct samples."""
-        labels, (z0_ND, z1_ND) = self.judged.source.labels, (view.double() for view in self.views)
-        labels_N = None if labels is None else labels[self.positions_N]
-        at_most = min(MOST_BATCHES, max(FEWEST_BATCHES, SOME_SAMPLES // size))
-        drawn = drawn_batches(len(z0_ND), size, at_most=at_most, generator=torch.Generator().manual_seed(seed))
-        return [
-            PairBatch(z0_ND[at], z1_ND[at], None if labels_N is None else labels_N[at], near.is_copy_NN[at][:, at])
-            for at in drawn
-        ]
+    @property
+    def named(self) -> "_Named":
+        """What the samples are called."""
+        source = self.judged.source
+        labels_N = None if source.labels is None else source.labels[self.positions_N]
+        names = tuple(str(source.sample_names[at]) for at in self.positions_N.tolist())
+        pictures = self.positions_N.tolist() if source.kind == "images" else None
+        return _Named(names, labels_N, source.class_names, pictures)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What samples are called, their classes, and the places of their pictures."""
+
+    names: tuple[str, ...]
+    labels_N: Tensor | None
+    class_names: tuple[str, ...]
+    pictures: Sequence[int] | None = None
 
 
 def look_at_pairs(seen: SeenPairs, checkpoint: str | None = None) -> PairLook | None:
@@ -87,31 +101,76 @@ def look_at_pairs(seen: SeenPairs, checkpoint: str | None = None) -> PairLook | 
     if settings is None or method_named(settings.method).wiring == "cross-modal":
         return None
     near = near_samples(*seen.views, seen.plain_ND, _small(seen))
-    known = {"closer_share": near.closer_share, "copy_share": near.copy_share, "nearest": _named(seen, near)}
+    nearest = _nearest(seen.named, near)
     loss, why = _weighing_loss(seen.judged, checkpoint)
     if loss is None:
-        return PairLook(why=why, **known)
+        return PairLook(why=why, closer_share=near.closer_share, copy_share=near.copy_share, nearest=nearest)
     run_batch = int(settings.batch_size) // settings.engine.accumulate
-    batches = seen.batches(near, run_batch, settings.seed)
+    batches = _batches(seen.views, seen.named.labels_N, near, run_batch, settings.seed)
     at_temperature = _temperature(settings, loss)
-    table = ()
-    if at_temperature is not None:
-        is_nonnegative = seen.judged.encoder.card.nonnegative != "none"
+    look = _look(loss, near, nearest, batches, run_batch)
+    if at_temperature is None:
+        return look
+    is_nonnegative = seen.judged.encoder.card.nonnegative != "none"
 
-        def loss_at(temperature: float) -> WeighingLoss:
-            return _weighing(_built(seen.judged, settings.model_copy(update={"temperature": temperature})))
+    def loss_at(temperature: float) -> WeighingLoss:
+        return _weighing(_built(seen.judged, settings.model_copy(update={"temperature": temperature})))
 
-        table = temperature_table(loss_at, at_temperature, batches, nonnegative=is_nonnegative)
+    table = temperature_table(loss_at, at_temperature, batches, nonnegative=is_nonnegative)
+    return look.model_copy(update={"temperature": at_temperature, "temperatures": table})
+
+
+def look_at_features(loss: Loss, views: tuple[Tensor, Tensor], labels: Labels | None, names: Sequence[str]) -> PairLook:
+    """What a loss does to the pairs of features from anywhere, in batches of at most ``USUAL_BATCH`` samples.
+
+    Args:
+        loss: any; figures of alpha are None where it weighs no pairs.
+        views: features of two views of the same samples, of which at most 2048, evenly spaced, are looked at.
+        labels: of the samples.
+        names: of the samples.
+    """
+    chosen_N = evenly_spaced(torch.arange(len(names)), MOST_COMPARED)
+    chosen = (views[0][chosen_N], views[1][chosen_N])
+    labels_N = labels.numbers[chosen_N] if labels else None
+    near = near_samples(*chosen, chosen[0])
+    shown = tuple(names[int(at)] for at in chosen_N)
+    named = _Named(shown, labels_N, labels.class_names if labels else ())
+    nearest = _nearest(named, near)
+    inner = _inner(loss)
+    if not hasattr(inner, "importance"):
+        why = NO_WEIGHTS.format(inner.card.name)
+        return PairLook(why=why, closer_share=near.closer_share, copy_share=near.copy_share, nearest=nearest)
+    look = _look(inner, near, nearest, _batches(chosen, labels_N, near, USUAL_BATCH, seed=0), USUAL_BATCH)
+    return look.model_copy(update={"temperature": _temperature_of(inner)})
+
+
+def _look(
+    loss: Loss, near: NearSamples, nearest: tuple[NearPair, ...], batches: Sequence[PairBatch], run_batch: int
+) -> PairLook:
+    """What a loss that weighs pairs does in some batches."""
     return PairLook(
         loss=loss.card.name,
-        temperature=at_temperature,
         run_batch=run_batch,
         batch_size=len(batches[0].z0_ND),
         num_batches=len(batches),
-        temperatures=table,
+        closer_share=near.closer_share,
+        copy_share=near.copy_share,
+        nearest=nearest,
         **_figures([batch_attention(_weighing(loss), batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
-        **known,
     )
+
+
+def _batches(
+    views: tuple[Tensor, Tensor], labels_N: Tensor | None, near: NearSamples, size: int, seed: int
+) -> list[PairBatch]:
+    """Random batches of distinct samples."""
+    z0_ND, z1_ND = (view.double() for view in views)
+    at_most = min(MOST_BATCHES, max(FEWEST_BATCHES, SOME_SAMPLES // size))
+    drawn = drawn_batches(len(z0_ND), size, at_most=at_most, generator=torch.Generator().manual_seed(seed))
+    return [
+        PairBatch(z0_ND[at], z1_ND[at], None if labels_N is None else labels_N[at], near.is_copy_NN[at][:, at])
+        for at in drawn
+    ]
 
 
 def _small(seen: SeenPairs) -> Tensor:
@@ -160,7 +219,7 @@ def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None
         loss.load_state_dict(_learned(judged, checkpoint))
     loss = _inner(loss).cpu()
     if not hasattr(loss, "importance"):
-        return None, f"this loss weighs no pairs ({loss.card.name})"
+        return None, NO_WEIGHTS.format(loss.card.name)
     return loss, ""
 
 
@@ -202,19 +261,27 @@ def _temperature(settings: TrainSettings, loss: Loss) -> float | None:
     return float(settings.temperature)
 
 
-def _named(seen: SeenPairs, near: NearSamples) -> tuple[NearPair, ...]:
+def _temperature_of(loss: Loss) -> float | None:
+    """The temperature of a loss that is an object; None where it has none."""
+    try:
+        record = loss.class_level()
+    except UsageError:  # it has no class-level risk
+        return None
+    return 1 / record.scale if isinstance(record, LogOfSum) else None
+
+
+def _nearest(named: _Named, near: NearSamples) -> tuple[NearPair, ...]:
     """The closest pairs with names, classes and pictures."""
-    source, found = seen.judged.source, []
-    for (first, second), cosine, own in zip(near.pairs_P2.tolist(), near.cosine_P, near.own_P, strict=True):
-        both = [int(seen.positions_N[at]) for at in (first, second)]
-        numbers = [] if source.labels is None else [int(source.labels[at]) for at in both]
+    found = []
+    for both, cosine, own in zip(near.pairs_P2.tolist(), near.cosine_P, near.own_P, strict=True):
+        numbers = [] if named.labels_N is None else named.labels_N[both].tolist()
         pair = NearPair(
             cosine=float(cosine),
             own=float(own),
-            names=tuple(source.sample_names[at] for at in both),
-            classes=tuple(source.class_names[number] for number in numbers) if min(numbers, default=-1) >= 0 else (),
-            thumbnails=tuple(both) if source.kind == "images" else (),
-            is_copy=bool(near.is_copy_NN[first, second]),
+            names=tuple(named.names[at] for at in both),
+            classes=tuple(named.class_names[number] for number in numbers) if min(numbers, default=-1) >= 0 else (),
+            thumbnails=() if named.pictures is None else tuple(named.pictures[at] for at in both),
+            is_copy=bool(near.is_copy_NN[both[0], both[1]]),
         )
         found.append(pair)
     return tuple(found)

@@ -10,7 +10,7 @@ from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.data.order import Split
-from counterpoint.diagnostics.evidence import REPRESENTATION, UNTRAINED
+from counterpoint.diagnostics.evidence import GREY_INPUT, RAW_INPUT, REPRESENTATION, UNTRAINED
 from counterpoint.evaluation.outcome import CATALOGUE, KNN, Row
 from counterpoint.evaluation.protocol import MIN_QUERIES
 from counterpoint.evaluation.scoring import Labelled, Measured
@@ -19,7 +19,7 @@ from counterpoint.evaluation.view_pairs import evenly_spaced
 
 MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
 NEAREST, TEMPERATURE = 20, 0.1
-_, _, UNTRAINED_VOTE, RAW_INPUT = BASELINES
+_, _, UNTRAINED_VOTE, _ = BASELINES
 
 Votes = tuple[EvaluationRow, ...]
 
@@ -39,8 +39,10 @@ def votes_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Votes:
         return ()
     bank, queries = _asked(source.labels, judged.split)
     named = {UNTRAINED_VOTE if name == UNTRAINED else name: (z_ND[bank], z_ND[queries]) for name, z_ND in seen.items()}
-    raw = [to_unit_float(source.store.fetch(part.tolist())).flatten(1) for part in (bank, queries)]
-    named[RAW_INPUT] = (raw[0], raw[1])
+    raw = [to_unit_float(source.store.fetch(part.tolist())) for part in (bank, queries)]
+    named[RAW_INPUT] = (raw[0].flatten(1), raw[1].flatten(1))
+    if source.kind == "images" and raw[0].shape[1] > 1:
+        named[GREY_INPUT] = (raw[0].mean(dim=1).flatten(1), raw[1].mean(dim=1).flatten(1))
     return votes(named, (source.labels[bank], source.labels[queries]), source.class_names)
 
 

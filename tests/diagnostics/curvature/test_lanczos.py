@@ -34,6 +34,7 @@ def test_the_basis_is_orthonormal_and_gives_the_tridiagonal_matrix(rng: np.rando
         assert float((projected_MM - matrix_MM).abs().max()) < 1e-12 * max(1e-300, float(known.values_P.abs().max()))
 
 
+@pytest.mark.thorough
 def test_moments_are_exact_up_to_twice_the_steps(rng: np.random.Generator) -> None:
     for known, start_P, steps in many(rng):
         tridiagonal, _ = lanczos(known.matrix_PP, start_P, steps=steps)
@@ -58,6 +59,7 @@ def test_no_eigenvalue_comes_twice(rng: np.random.Generator) -> None:
         assert torch.allclose(found[found > 1], torch.linspace(5, 60, 20, dtype=torch.float64), rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_residuals_bound_the_error_of_every_value(rng: np.random.Generator) -> None:
     for known, start_P, steps in many(rng)[:60]:
         tridiagonal, basis_MP = lanczos(known.matrix_PP, start_P, steps=steps)
@@ -97,6 +99,7 @@ def test_neither_zero_steps_nor_a_zero_start_are_taken() -> None:
 
 
 @pytest.mark.parametrize("name", ["infonce", "mio-v3", "barlow-twins"])
+@pytest.mark.sampled(3)
 def test_at_full_order_it_is_the_dense_spectrum_of_an_encoder(name: str, rng: np.random.Generator) -> None:
     coupled = problem(make(name), encoder())
     dense_P = torch.linalg.eigvalsh(dense_hessian(coupled))

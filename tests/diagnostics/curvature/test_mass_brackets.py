@@ -108,6 +108,7 @@ def test_the_three_ranges_hold_everything(rng: np.random.Generator) -> None:
         masses(found, -1.0)
 
 
+@pytest.mark.thorough
 def test_the_trace_is_within_five_standard_errors(rng: np.random.Generator) -> None:
     for _ in range(SPECTRA):
         known = known_spectrum(rng, has_repeats=False)

@@ -94,6 +94,7 @@ def test_theorem_3_the_end_is_aligned_and_of_rank_one() -> None:
     assert end.unevenness > 0.05  # nothing asks for even filters
 
 
+@pytest.mark.thorough
 def test_corollary_3_filters_of_one_norm_end_even() -> None:
     made = ascend(
         draw_covariance(5, 6), draw_layers([6, 5, 4, 7], generator=seeded(6), per_filter=True), num_steps=2500,

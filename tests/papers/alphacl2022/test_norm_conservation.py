@@ -150,6 +150,7 @@ def test_lemma_7_across_kinks(normalisation: Callable[[Tensor], Tensor]) -> None
     assert float(found.filter_norms_L.min()) > MOVED
 
 
+@pytest.mark.thorough
 def test_single_filters_below_l2_do_change_length() -> None:
     found = drifts(flow_of(Network(squared, l2_norm), 1))
     assert float(found.filter_norms_L.min()) > MOVED

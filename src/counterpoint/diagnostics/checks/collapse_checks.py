@@ -28,6 +28,7 @@ OFFSET = 0.45  # spread around the mean: the mean is longer than twice what tell
 COLD = 0.03  # temperatures up to here shrink the embedding until cosines fit them: a check of its own says that
 UNEVEN = -0.8  # uniformity: as of samples whose mean squared distance is 0.4 instead of 2
 CLIFF = 2.5  # decades of variance: a shorter fall is the end of a slope, as healthy runs have
+NOTHING_LEFT = 8.0  # decades: no training leaves so little in a direction that the layers before it could fill
 FEW, MANY = 0.02, 0.5  # of the resolved directions that have vanished
 LOW_RANK_SHARE, VERY_LOW_RANK_SHARE = 0.25, 0.05
 LOST_RANK_SHARE = 0.25
@@ -136,6 +137,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     level: Level = "good" if count == 0 else "note" if share <= FEW else "warning" if share <= MANY else "severe"
     if not is_cliff:
         level = {"severe": "warning", "warning": "note"}.get(level, level)  # pyright: ignore[reportAssignmentType]
+    # What was never there no views bring back.
+    steps = (DIRECTCLR, WEAKER_VIEWS) if step is None or step < NOTHING_LEFT else ()
     if evidence.is_nonnegative and level == "warning":
         level = "note"  # clusters on few non-negative axes are what the map is for
     if evidence.is_supervised and level in ("warning", "severe"):
@@ -165,9 +168,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
             evidence,
             WIDER_PROJECTOR,
             REPRESENTATION_INSTEAD,
-            DIRECTCLR,
-            WEAKER_VIEWS,
-            otherwise="if a projector computed these features, use those before it",
+            *steps,
+            otherwise="a wider layer where they end, or features from before it",
         ),
         expect="fewer directions have vanished",
         cannot_tell="whether the lost directions would have helped: few classes need few of them",

@@ -8,7 +8,14 @@ from counterpoint.core.run_records import EvaluationRow
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Evidence
 from counterpoint.diagnostics.finding import Check, Finding, Level
-from counterpoint.diagnostics.remedies import MORE_EPOCHS, REPRESENTATION_INSTEAD, WEAKER_VIEWS, WIDER_PROJECTOR, advice
+from counterpoint.diagnostics.remedies import (
+    KEPT_COLOURS,
+    MORE_EPOCHS,
+    REPRESENTATION_INSTEAD,
+    WEAKER_VIEWS,
+    WIDER_PROJECTOR,
+    advice,
+)
 
 NARROW = 0.1  # of the representation's effective rank, that the embedding has dimensions
 HIDDEN = 0.5  # of what the representation's accuracy has over the commonest class, that the embedding lacks
@@ -24,6 +31,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
     if learned is None or baseline is None or gain is None:
         return None
     level: Level = "note" if not gain.is_told_apart else "good" if gain.value > 0 else "warning"
+    in_colour = evidence.is_in_colour
     words = {"good": "better than", "note": "not measurably better than", "warning": "worse than"}[level]
     return Finding(
         name="gain",
@@ -38,10 +46,13 @@ def check_gain(evidence: Evidence) -> Finding | None:
         reference_name=baseline.features,
         text=f"On the same {learned.total:,} queries the difference is {100 * gain.value:+.1f} points, 95 % interval "
         f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}, p {written_p(gain.p)} ({gain.test}). Where raw input "
-        "already separates the classes, learning has little to add, and more labelled samples are needed to see it.",
+        "already separates the classes, learning has little to add, and more labelled samples are needed to see it."
+        + " Colours tell these classes: fewer queries are right by the grey pictures."
+        * in_colour,
         confirm="compare by a linear classifier, too: counterpoint evaluate RUN --metrics linear-probe",
         **advice(
             evidence,
+            *[KEPT_COLOURS] * in_colour,
             WEAKER_VIEWS,
             MORE_EPOCHS,
             otherwise="more data, or an encoder whose training keeps what the classes differ in",

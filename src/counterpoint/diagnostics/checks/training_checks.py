@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from counterpoint.diagnostics.evidence import Evidence
+from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Check, Finding
 from counterpoint.diagnostics.remedies import (
     HIGHER_RATE,
@@ -52,9 +53,11 @@ def check_thrown(evidence: Evidence) -> Finding | None:
     is_thrown, is_beyond = moved is not None and moved >= THROWN, isinstance(rate, float) and rate > most
     if not is_thrown and not is_beyond:
         return None
+    loss = check_loss(evidence)
+    has_failed = is_full_collapse(evidence.places[EMBEDDING]) or (loss is not None and loss.level == "severe")
     return Finding(
         name="rate-too-high",
-        level="severe" if is_thrown else "warning",
+        level="severe" if is_thrown or has_failed else "warning",
         title=f"Training has thrown the weights away: they moved by {moved:.3g} times their length"
         if is_thrown
         else f"The learning rate {rate:g} is far above what {evidence.values['optim.name']} is used with",

@@ -47,6 +47,7 @@ class Claim:
         ours: our value.
         agrees: whether both agree; None where the paper prints nothing that could be compared.
         note: explains a difference, or how the agreement was judged.
+        judged: the verdict of a claim that is put to a test, in its own words.
     """
 
     what: str
@@ -54,11 +55,12 @@ class Claim:
     ours: float | str
     agrees: bool | None
     note: str = ""
+    judged: str = ""
 
     @property
     def verdict(self) -> str:
-        """``agrees``, ``differs``, or ``-`` where nothing can be compared."""
-        return VERDICTS[self.agrees]
+        """Its own words, or ``agrees``, ``differs``, or ``-`` where nothing can be compared."""
+        return self.judged or VERDICTS[self.agrees]
 
 
 @dataclass(frozen=True)
