@@ -2,17 +2,17 @@
 
 import datetime
 import platform
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from exact_losses import Errors
 from measuring import Quartiles
 from peer_losses import DENSE, OURS
 from problems import Kind, Precision, Problem
+
+from counterpoint.core.code_state import code_state, processor
 
 PRODUCTS = "three bare products"
 HEADER = (
@@ -97,12 +97,14 @@ BF16_PEAKS = {"B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12}  
 def heading(device: str, script: str = "pair_losses.py") -> str:
     """Date, commit, command, hardware and versions."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    hardware = f"CPU {_processor()}, {torch.get_num_threads()} threads"
+    hardware = f"CPU {processor()}, {torch.get_num_threads()} threads"
     if device == "cuda":
         hardware = f"GPU {torch.cuda.get_device_name()}, {hardware}, CUDA {torch.version.cuda}"
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     command = " ".join(["python", f"benchmarks/{script}", *sys.argv[1:]])
-    return f"Measured {now} at commit {_commit()} with `{command}`\non {hardware}; {versions}, {platform.system()}."
+    return (
+        f"Measured {now} at commit `{code_state()}` with `{command}`\non {hardware}; {versions}, {platform.system()}."
+    )
 
 
 def table(section: Section) -> str:
@@ -201,26 +203,3 @@ def _quartiles(values: Quartiles | None, scale: float = 1.0) -> str:
 def _short(value: float) -> str:
     """Three digits, or all before the point."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _processor() -> str:
-    """Name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    """Short hash of the checkout, and whether files differ from it."""
-    folder = Path(__file__).parent
-    try:
-        found = [
-            subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-            for words in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain"])
-        ]
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown (no git checkout)"
-    return f"`{found[0]}`" + (" with uncommitted changes" if found[1] else "")

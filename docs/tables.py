@@ -1,4 +1,7 @@
-"""Writes the tables that are made from records: losses and metrics. python docs/tables.py; --check writes nothing."""
+"""Writes what is made from records: tables of losses and metrics, pages about the papers' results.
+
+python docs/tables.py; --check writes nothing.
+"""
 
 import inspect
 import sys
@@ -8,6 +11,7 @@ from pathlib import Path
 from counterpoint.core.metric import Metric, described_metrics
 from counterpoint.losses import CATALOGUE
 from counterpoint.losses.build import build_loss
+from counterpoint.papers.result_pages import pages
 
 HERE = Path(__file__).parent
 NEEDED = {"loss": "infonce", "num_classes": 3, "num_features": 4}  # what has no default
@@ -53,10 +57,12 @@ def page(path: Path, rows: Iterable[str]) -> str:
 PAGES: Mapping[str, Callable[[], Iterable[str]]] = {"losses.md": loss_rows, "evaluation.md": metric_rows}
 
 if __name__ == "__main__":
+    made = {HERE / name: page(HERE / name, rows()) for name, rows in PAGES.items()}
+    made |= {HERE / "papers" / name: text for name, text in pages().items()}
     has_changed = False
-    for name, rows in PAGES.items():
-        written = page(HERE / name, rows())
-        has_changed |= (HERE / name).read_text(encoding="utf-8") != written
+    for path, written in made.items():
+        has_changed |= not path.exists() or path.read_text(encoding="utf-8") != written
         if "--check" not in sys.argv:
-            (HERE / name).write_text(written, encoding="utf-8")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(written, encoding="utf-8")
     sys.exit(int(has_changed and "--check" in sys.argv))

@@ -8,7 +8,7 @@ import pytest
 from counterpoint.cli.main import main
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.papers import reproductions
-from counterpoint.papers.reproductions import CATALOGUE, Figure, reproduce
+from counterpoint.papers.reproductions import CATALOGUE, Figure, listed, reproduce
 from counterpoint.report.theory_pages.reproduction import Claim, FigureRun, LinePanel, Reproduction, Series
 from runs.folder_snapshot import snapshot
 
@@ -33,17 +33,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_a_figure_all_are_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
-    listed = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in listed] == list(CATALOGUE)
-    assert all(len(line.split()) > 4 for line in listed)
-    assert len({line.index(figure.summary) for line, figure in zip(listed, CATALOGUE.values(), strict=True)}) == 1
-    assert main(["reproduce", "--json"]) == 0
-    assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == list(CATALOGUE)
+    lines = capsys.readouterr().out.splitlines()
+    items = listed()
+    assert [line.split()[0] for line in lines] == [item.name for item in items]
+    assert all(len(line.split()) > 4 for line in lines)
+    assert len({line.index(item.summary) for line, item in zip(lines, items, strict=True)}) == 1
+    assert main(["reproduce", "--list", "--json"]) == 0
+    assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == [item.name for item in items]
 
 
-def test_the_catalogue_has_the_figures_of_four_papers() -> None:
-    figures = {"alphacl": (2, 3), "directclr": (4, 5, 6), "imbalanced": (1, 2), "ncl": (6,)}
-    assert {f"{paper}-fig{number}" for paper, numbers in figures.items() for number in numbers} <= set(CATALOGUE)
+# Captions of the five papers: how many tables and figures each has.
+CAPTIONS = {"alphacl": (4, 4), "mio": (3, 6), "ncl": (7, 10), "directclr": (1, 10), "imbalanced": (0, 2)}
+
+
+def test_the_list_names_every_table_and_figure_of_the_five_papers() -> None:
+    names = [item.name for item in listed()]
+    wanted = [
+        f"{paper}-{kind}{number}"
+        for paper, numbers in CAPTIONS.items()
+        for kind, most in zip(("table", "fig"), numbers, strict=True)
+        for number in range(1, most + 1)
+    ]
+    assert len(wanted) == 47
+    assert set(wanted) <= set(names)
+    assert len(names) == len(set(names))
+
+
+def test_what_shows_no_measurement_is_no_more_than_a_drawing() -> None:
+    drawn = {item.name for item in listed() if item.kind == "drawing"}
+    assert not [name for name in drawn if "table" in name and name != "mio-table1"]
+    assert len(drawn) <= 9
 
 
 def test_a_figure_prints_its_table_and_writes_numbers_and_page(
@@ -84,9 +103,20 @@ def test_json_for_scripts(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 BAD = {
-    "unknown figure": ("directclr-fig7", ["unknown figure 'directclr-fig7'", "did you mean 'directclr-fig"]),
-    "a figure far from any": ("zzz", ["unknown figure 'zzz'", "alphacl-fig2"]),
-    "a name that leads elsewhere": ("../toy-fig1", ["unknown figure"]),
+    "unknown figure": ("directclr-fig77", ["unknown table or figure 'directclr-fig77'", "did you mean 'directclr-fig"]),
+    "a figure far from any": ("zzz", ["unknown table or figure 'zzz'", "alphacl-fig2"]),
+    "a name that leads elsewhere": ("../toy-fig1", ["unknown table or figure"]),
+    "a drawing": ("directclr-fig8", ["directclr-fig8 has nothing to make again: a diagram of DirectCLR"]),
+    "a study that is not there": ("mine.yaml", ["mine.yaml does not exist"]),
+    "a study without its data": ("ncl-table1", ["cifar10 is needed", "--data ROOT"]),
+    "a study whose data are elsewhere": ("ncl-table1 --data pages", ["cifar10", "pages"]),
+    "one seed": ("ncl-table1 --data pages --seeds 1", ["seeds must be at least 2, got 1"]),
+    "a part beyond the last": ("ncl-table1 --data pages --part 4/3", ["part must be NUMBER/TOTAL"]),
+    "a flag of figures": ("ncl-table1 --data pages --quick", ["ncl-table1 is a study; --quick goes with computed"]),
+    "a flag of studies": (
+        "toy-fig1 --scale paper",
+        ["--scale goes with studies"],
+    ),
     "seed below 0": ("toy-fig1 --seed -1", ["seed must be a whole number >= 0, got -1"]),
     "seed in words": ("toy-fig1 --seed many", ["--seed", "'many'"]),
     "unknown flag": ("toy-fig1 --quik", ["unknown flag --quik", "'--quick'"]),

@@ -124,7 +124,9 @@ def power(effect: float, num_seeds: int, *, is_paired: bool) -> float:
     """
     freedom = (num_seeds - 1) * (1 if is_paired else 2)
     bound, shift = float(stdtrit(freedom, 1 - LEVEL / 2)), effect * math.sqrt(num_seeds)
-    return float(1 - nctdtr(freedom, shift, bound) + nctdtr(freedom, shift, -bound))
+    # The far tail is smaller than float64 for large shifts, where SciPy has NaN.
+    far = float(nctdtr(freedom, shift, -bound))
+    return float(1 - nctdtr(freedom, shift, bound)) + (0.0 if math.isnan(far) else far)
 
 
 def _standard_error(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> tuple[float, float]:

@@ -1,9 +1,11 @@
-"""Figures of the papers, made again: a catalogue by name, and the run that writes the numbers of one.
+"""Tables and figures of the papers by name: those that are computed or studied, and why others are neither.
 
-Drawing is left to ``report``, which reads the same record. Loads without torch: a figure is imported when it is made.
+A figure is a function and is computed here; a study is data (``study``) and run by ``study_runner``. Drawing is left to
+``report``, which reads the same record. Loads without torch: a figure is imported when it is made.
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +14,7 @@ from pkgutil import resolve_name
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_json, write_json
+from counterpoint.papers.study import Study, read_study, studies
 from counterpoint.report.theory_pages.reproduction import FigureRun, Reproduction
 
 QUICK = "quick, reduced"
@@ -79,6 +82,74 @@ CATALOGUE: Mapping[str, Figure] = {
         takes_data=True,
     ),
 }
+
+
+# What shows no measurement: nothing in it can be made again.
+DRAWINGS: Mapping[str, str] = {
+    "alphacl-fig1": "a diagram, and the losses of the family: counterpoint list losses",
+    "alphacl-fig4": "a drawing of the notation",
+    "mio-fig1": "a graphical model",
+    "mio-table1": "sizes of the data sets: counterpoint list data",
+    "ncl-fig2": "a diagram of learning paradigms",
+    "directclr-fig1": "a drawing of complete and of dimensional collapse",
+    "directclr-fig3": "a drawing of the two-layer linear model",
+    "directclr-fig8": "a diagram of DirectCLR",
+    "directclr-fig10": "a diagram of the residual connection",
+}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A table or figure of a paper, as the list shows it.
+
+    Attributes:
+        name: as in ``counterpoint reproduce NAME``.
+        kind: figure, study or drawing.
+        summary: a sentence.
+    """
+
+    name: str
+    kind: str
+    summary: str
+
+
+def listed() -> tuple[Listed, ...]:
+    """Every table and figure of the five papers, paper by paper."""
+    found = [Listed(name, "figure", figure.summary) for name, figure in CATALOGUE.items()]
+    for study in studies().values():
+        found.append(Listed(study.name, "study", study.title))
+        found += [Listed(name, "study", f"{words} (with {study.name})") for name, words in study.also.items()]
+    found += [Listed(name, "drawing", f"nothing to make again: {why}") for name, why in DRAWINGS.items()]
+    return tuple(sorted(found, key=_place))
+
+
+def _place(item: Listed) -> tuple[str, str, int]:
+    """By paper, tables after figures, by number."""
+    paper, _, rest = item.name.partition("-")
+    parts = re.match(r"(\D*)(\d*)", rest)
+    assert parts is not None
+    return paper, parts[1], int(parts[2] or 0)
+
+
+def study_named(name: str) -> Study | None:
+    """The study of a name, also of another table or figure that it shows, or of a file of the user's own.
+
+    Returns:
+        The study; None where the name is that of a figure which a function computes.
+
+    Raises:
+        UsageError: a name that nothing has, or of a drawing; a file that is no study.
+    """
+    if name.endswith(".yaml"):
+        return read_study(Path(name))
+    for study in studies().values():
+        if name == study.name or name in study.also:
+            return study
+    if name in DRAWINGS:
+        raise UsageError(f"{name} has nothing to make again: {DRAWINGS[name]}")
+    if name not in CATALOGUE:
+        raise unknown_name("table or figure", name, [item.name for item in listed() if item.kind != "drawing"])
+    return None
 
 
 def reproduce(

@@ -1,57 +1,82 @@
-"""`counterpoint reproduce`: a figure of a paper made again, as a table on standard output and on a page."""
+"""`counterpoint reproduce`: a table or figure of a paper made again, as text on standard output and on a page."""
 
 import argparse
 import json
+import os
+from pathlib import Path
 
 from counterpoint.cli.parsers import Parser
+from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.shown import shown, shown_lines
-from counterpoint.papers.reproductions import CATALOGUE as FIGURES
-from counterpoint.papers.reproductions import figure_named, numbers_file, reproduce
+from counterpoint.papers.reproductions import listed, numbers_file, reproduce, study_named
+from counterpoint.papers.study import SCALES, Study
 
 FIGURES_FOLDER = "runs/reproduce"
 
-PLACE, SUMMARY = 100, "make a figure of one of the papers again"
-TEACH = """Make a figure of one of the papers again: what the paper says, what comes out here, whether both agree,
-and the figure drawn. Without a figure, list those that can be made. FIGURE.json has the numbers, FIGURE.html the
-drawing.
+PLACE, SUMMARY = 100, "make a table or figure of one of the papers again"
+TEACH = """Make a table or figure of one of the papers again: what the paper says, what comes out here, and a verdict on
+each claim. Without a name, list all of the five papers. Some are computed by a function; the others are studies, in
+which every arm is trained with several seeds: what is finished is not made again, so that a study that was stopped goes
+on where it was. NAME.json has the numbers, NAME.html the page.
 
 examples:
-  counterpoint reproduce
+  counterpoint reproduce --list
   counterpoint reproduce directclr-fig6
-  counterpoint reproduce imbalanced-fig1 --data cifar10 --seed 1"""
+  counterpoint reproduce ncl-table1 --data ROOT                # ROOT/cifar10-pack or torchvision's folders
+  counterpoint reproduce mio-table2 --data ROOT --scale paper --part 3/12"""
+OF_STUDIES, OF_FIGURES = ("scale", "seeds", "part"), ("seed", "quick")
 
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
-    parser.add_argument("figure", metavar="FIGURE", nargs="?", help="which one (default: list them)")
+    parser.add_argument("figure", metavar="NAME", nargs="?", help="which one (default: list them)")
+    parser.add_argument("--list", action="store_true", help="list every table and figure of the five papers")
     parser.add_argument(
-        "--out", default=FIGURES_FOLDER, metavar="FOLDER", help=f"where both files go (default {FIGURES_FOLDER})"
+        "--out", default=FIGURES_FOLDER, metavar="FOLDER", help=f"for all files (default {FIGURES_FOLDER})"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random (default 0)")
+    parser.add_argument(
+        "--data", metavar="DATA", help="folder with the data sets; of a figure: images (default: the digits)"
+    )
+    parser.add_argument("--scale", choices=SCALES, help="studies: small (default; minutes on a CPU) or the paper's")
+    parser.add_argument("--seeds", type=int, metavar="N", help="studies: how many, at least 2 (default 3)")
+    parser.add_argument(
+        "--part",
+        metavar="I/N",
+        help="studies: make only every N-th cell, from the I-th on; a SLURM array and torchrun say so by themselves",
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="figures: of everything random (default 0)")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a reduced size that takes seconds; writes FIGURE-quick.json and FIGURE-quick.html",
+        default=None,
+        help="figures: a reduced size that takes seconds; writes NAME-quick",
     )
-    parser.add_argument("--data", metavar="DATA", help="images, where the figure is about images (default: the digits)")
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Make a figure again, print what came out and draw it; without a figure, list them."""
-    if flags.figure is None:
+    """Make a table or figure again, print what came out and draw it; without a name, list them."""
+    if flags.figure is None or flags.list:
         print(_listed(as_json=flags.json))
         return 0
-    figure_named(flags.figure)
+    study = study_named(flags.figure)
+    for name in OF_STUDIES if study is None else OF_FIGURES:
+        if getattr(flags, name) is not None:
+            kinds = ("a figure that is computed", "studies") if study is None else ("a study", "computed figures")
+            raise UsageError(f"{flags.figure} is {kinds[0]}; --{name} goes with {kinds[1]}")
+    return _figure(flags) if study is None else _study(study, flags)
+
+
+def _figure(flags: argparse.Namespace) -> int:
+    """Make a figure again that a function computes."""
     from counterpoint.report.theory_pages.theory_document import check_theory_target  # deferred: loads NumPy and Pillow
     from counterpoint.report.theory_pages.theory_page import write_reproduction  # deferred: loads torch
 
-    page = numbers_file(flags.figure, flags.out, quick=flags.quick).with_suffix(".html")
+    quick = bool(flags.quick)
+    page = numbers_file(flags.figure, flags.out, quick=quick).with_suffix(".html")
     check_theory_target(page)
-    made = reproduce(
-        flags.figure, out=flags.out, seed=flags.seed, quick=flags.quick, data=flags.data, quiet=flags.quiet
-    )
+    made = reproduce(flags.figure, out=flags.out, seed=flags.seed or 0, quick=quick, data=flags.data, quiet=flags.quiet)
     write_reproduction(made, page)
     if flags.json:
         print(json.dumps(finite_or_null(made.to_dict()), indent=1))
@@ -60,9 +85,35 @@ def run(flags: argparse.Namespace) -> int:
     return 0
 
 
+def _study(study: Study, flags: argparse.Namespace) -> int:
+    """Run what is missing of a study."""
+    from counterpoint.engine.progress import Reporter  # deferred: loads torch
+    from counterpoint.papers.study_result import result_file  # deferred: loads torch
+    from counterpoint.papers.study_runner import StudyPlan, alone, part_of, run_study  # deferred: loads torch
+    from counterpoint.papers.study_views import as_reproduction, as_text  # deferred: loads torch
+    from counterpoint.report.theory_pages.theory_document import check_theory_target  # deferred: loads torch
+    from counterpoint.report.theory_pages.theory_page import write_reproduction  # deferred: loads torch
+
+    scale, part = flags.scale or "small", part_of(flags.part)
+    alone(os.environ)
+    page = result_file(study, scale, Path(flags.out)).with_suffix(".html")
+    check_theory_target(page)
+    reporter = Reporter(quiet=flags.quiet)
+    result = run_study(study, StudyPlan(Path(flags.out), scale, flags.data, flags.seeds, part), reporter)
+    if result is None:
+        return 0
+    write_reproduction(as_reproduction(study, result), page)
+    if flags.json:
+        print(json.dumps(finite_or_null(result.model_dump(mode="json")), indent=1))
+    else:
+        print(f"{shown_lines(as_text(study, result))}\n\nDrawn in {shown(page)}.")
+    return 0
+
+
 def _listed(*, as_json: bool) -> str:
-    """All figures with their sentences."""
+    """All tables and figures with their sentences."""
+    items = listed()
     if as_json:
-        return json.dumps([{"name": name, "summary": figure.summary} for name, figure in FIGURES.items()], indent=1)
-    width = max(map(len, FIGURES))
-    return "\n".join(f"{name:<{width}} {figure.summary}" for name, figure in FIGURES.items())
+        return json.dumps([{"name": item.name, "kind": item.kind, "summary": item.summary} for item in items], indent=1)
+    width = max(len(item.name) for item in items)
+    return "\n".join(f"{item.name:<{width}} {item.summary}" for item in items)

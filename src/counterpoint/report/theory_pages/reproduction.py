@@ -47,6 +47,7 @@ class Claim:
         ours: our value.
         agrees: whether both agree; None where the paper prints nothing that could be compared.
         note: explains a difference, or how the agreement was judged.
+        judged: the verdict of a claim that is put to a test, in its own words.
     """
 
     what: str
@@ -54,11 +55,12 @@ class Claim:
     ours: float | str
     agrees: bool | None
     note: str = ""
+    judged: str = ""
 
     @property
     def verdict(self) -> str:
-        """``agrees``, ``differs``, or ``-`` where nothing can be compared."""
-        return VERDICTS[self.agrees]
+        """Its own words, or ``agrees``, ``differs``, or ``-`` where nothing can be compared."""
+        return self.judged or VERDICTS[self.agrees]
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,23 @@ class MatrixPanel:
             raise ValueError(f"matrix {self.title!r} has {len(values)} rows of length {sorted(shapes)}, but {labels}")
 
 
-Panel = LinePanel | PointPanel | MatrixPanel
-KINDS: Mapping[type, str] = {LinePanel: "lines", PointPanel: "points", MatrixPanel: "matrix"}
+@dataclass(frozen=True)
+class TablePanel:
+    """A table of texts.
+
+    Attributes:
+        title: what it is.
+        head: a name per column.
+        rows: a text per column.
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Panel = LinePanel | PointPanel | MatrixPanel | TablePanel
+KINDS: Mapping[type, str] = {LinePanel: "lines", PointPanel: "points", MatrixPanel: "matrix", TablePanel: "table"}
 
 
 @dataclass(frozen=True)

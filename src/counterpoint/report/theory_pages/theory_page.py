@@ -1,6 +1,7 @@
 """From a reproduced figure to one HTML file: what the paper says beside what we found, and the figure drawn again."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -10,7 +11,14 @@ from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
 from counterpoint.report.charts.series_style import GLYPHS
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.theory_pages.reproduction import Claim, LinePanel, Panel, Reproduction, written
+from counterpoint.report.theory_pages.reproduction import (
+    Claim,
+    LinePanel,
+    Panel,
+    Reproduction,
+    TablePanel,
+    written,
+)
 from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document
 from counterpoint.report.theory_pages.theory_panels import MAX_AT_ENDS, panel_figure
 from counterpoint.report.wording import number
@@ -54,7 +62,12 @@ def verdict_words(claims: Sequence[Claim]) -> str:
     '1 of 2 claims agrees, 1 differs; 1 has nothing printed to compare with.'
     >>> verdict_words([Claim("a", 1.0, 1.0, True), Claim("b", 2.0, 2.0, True)])
     'All 2 claims agree.'
+    >>> verdict_words([Claim("a", "", "", True, judged="holds"), Claim("b", "", "", None, judged="cannot be told")])
+    'Of 2 claims: 1 holds, 1 cannot be told.'
     """
+    if claims and all(claim.judged for claim in claims):
+        counts = Counter(claim.judged for claim in claims)
+        return f"Of {len(claims)} claims: {', '.join(f'{number} {words}' for words, number in counts.items())}."
     agree, differ, open_ = (sum(claim.agrees is verdict for claim in claims) for verdict in (True, False, None))
     parts = [_compared_words(agree, differ)] if agree + differ else []
     if open_:
@@ -99,7 +112,7 @@ def _value(value: str | float) -> str:
 def _verdict(claim: Claim) -> Markup:
     """Sign, word and colour of a verdict."""
     level = LEVEL_OF_VERDICT[claim.agrees]
-    words = "open" if claim.agrees is None else claim.verdict
+    words = "open" if claim.agrees is None and not claim.judged else claim.verdict
     sign = element("span", GLYPHS[level], class_="glyph", aria_hidden="true")
     return element("span", sign, words, class_=f"verdict level-{level}")
 
@@ -115,7 +128,9 @@ def _drawings(drawn: Sequence[Panel]) -> Markup:
 
 
 def _is_wide(panel: Panel) -> bool:
-    """Whether a panel's lines have names that want the whole width."""
+    """Whether a panel is a table, or its lines have names that want the whole width."""
+    if isinstance(panel, TablePanel):
+        return True
     if not isinstance(panel, LinePanel) or len(panel.series) <= MAX_AT_ENDS:
         return False
     return sum(text_width(series.name) + SWATCH for series in panel.series) > MAX_LEGEND_ROWS * HALF

@@ -14,7 +14,7 @@ from counterpoint.report.charts.point_chart import Cloud, point_clouds
 from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, element
-from counterpoint.report.theory_pages.reproduction import LinePanel, MatrixPanel, Panel, PointPanel, Series
+from counterpoint.report.theory_pages.reproduction import LinePanel, MatrixPanel, Panel, PointPanel, Series, TablePanel
 from counterpoint.report.wording import MINUS, count, number
 
 NUM_COLOURS = 6
@@ -43,6 +43,8 @@ class _Names:
 
 def panel_figure(panel: Panel, width: float) -> Markup:
     """Draw one panel at a width."""
+    if isinstance(panel, TablePanel):
+        return element("div", element("h3", panel.title), data_table(panel.title, panel.head, panel.rows))
     if isinstance(panel, MatrixPanel):
         return matrix_figure(panel, width=width)
     return line_figure(panel, width) if isinstance(panel, LinePanel) else point_figure(panel, width)

@@ -1,0 +1,52 @@
+"""Which code is running, on what processor: the commit of a checkout, or the version of an installed package."""
+
+import hashlib
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from counterpoint.core import __version__
+
+PACKAGE = Path(__file__).parents[1]
+
+
+@cache
+def code_state() -> str:
+    """Commit of the checkout that this package lies in, with a hash of its files where they differ from it.
+
+    Returns:
+        Twelve digits of the commit; the version where the package is in no checkout.
+    """
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    tracked = _git("ls-files", "--error-unmatch", "__init__.py")
+    if not commit or not tracked:
+        return f"version {__version__}"
+    return f"{commit}+{_hash_of_files()}" if _git("status", "--porcelain", "--", "*.py") else commit
+
+
+def processor() -> str:
+    """Name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _hash_of_files() -> str:
+    """Eight digits that all modules of the package give."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+def _git(*words: str) -> str:
+    """What git says in the package's folder; empty where it does not."""
+    try:
+        done = subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,300 @@
+"""Studies: what they may hold, cells that are kept, parts, and what is refused before anything is mixed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, dump_yaml, nest
+from counterpoint.engine.progress import Reporter
+from counterpoint.papers import study_runner
+from counterpoint.papers.study import SCALES, Study, read_study, studies
+from counterpoint.papers.study_data import SETS, prepare
+from counterpoint.papers.study_measures import Measured, check_measures
+from counterpoint.papers.study_result import StudyResult, read_result, result_file
+from counterpoint.papers.study_runner import Part, StudyPlan, alone, part_of, run_study
+from counterpoint.papers.study_views import as_reproduction, as_text
+from counterpoint.report.theory_pages.theory_page import render_reproduction
+from counterpoint.runs.effects import check_choices
+from counterpoint.runs.recipes import recipe_named, with_recipe
+
+QUIET = Reporter(quiet=True)
+SHORT: dict[str, Any] = {"encoder": "convnet", "epochs": 1, "batch_size": 64}
+SMALL: dict[str, Any] = {"data": "digits", "per_class": 20, "seeds": 2, "settings": SHORT}
+TOY: dict[str, Any] = {
+    "name": "toy-table1",
+    "paper": "ncl2024",
+    "item": "Table 0",
+    "title": "A toy",
+    "arms": [
+        {"name": "cl", "says": "CL", "settings": {"method": "simclr"}, "printed": {"consistency": "0.1"}},
+        {"name": "ncl", "says": "NCL", "settings": {"method": "ncl"}},
+    ],
+    "columns": {"kNN": "representation: knn", "consistency": "embedding: class_consistency"},
+    "claims": [
+        {
+            "says": "NCL is more consistent",
+            "source": "Fig. 0",
+            "first": "ncl",
+            "second": "cl",
+            "figure": "embedding: class_consistency",
+        }
+    ],
+    "measures": {
+        "metrics": ["knn"],
+        "evaluate": {"k": 5},
+        "features": {"embedding": ["class_consistency"]},
+        "curves": {"embedding": ["log spectrum"]},
+    },
+    "small": SMALL,
+    "paper_scale": SMALL,
+}
+
+
+def study_of(folder: Path, **changes: Any) -> Study:
+    """The toy with changes."""
+    path = folder / "toy.yaml"
+    path.write_text(dump_yaml({**TOY, **changes}))
+    return read_study(path)
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Study:
+    return study_of(tmp_path)
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """No training: figures that follow from arm and seed; returns the runs that were asked for."""
+    asked: list[str] = []
+
+    def train(data: str, **settings: Any) -> dict[str, Any]:
+        asked.append(f"{settings['method']} {settings['seed']}")
+        return settings
+
+    def measure(run: dict[str, Any], *_: object) -> Measured:
+        value = run["seed"] * 0.01 + (0.5 if run["method"] == "ncl" else 0.25)
+        return Measured({"representation: knn": value, "embedding: class_consistency": value}, {"embedding: a": (1.0,)})
+
+    monkeypatch.setattr(study_runner, "train", train)
+    monkeypatch.setattr(study_runner, "measure", measure)
+    return asked
+
+
+def plain(path: Path) -> dict[str, Any]:
+    """A result without what another machine or day would have differently."""
+    told = json.loads(path.read_text())
+    return {name: value for name, value in told.items() if name not in ("made", "sha256")}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_arm_of_every_study_can_be_trained_and_measured_as_it_says(scale: Any) -> None:
+    for study in studies().values():
+        check_measures(study.measures)
+        assert study.at(scale).data in SETS
+        for arm in study.arms:
+            assert study.data_of(arm, scale) in SETS
+            asked = with_recipe(nest(study.settings_of(arm, scale)))
+            check_choices(build(TrainSettings, asked, f"{study.name} {arm.name}"))
+
+
+def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
+    found = [(study, arm, recipe_named(arm.recipe)) for study in studies().values() for arm in study.arms if arm.recipe]
+    assert len(found) >= 60
+    for study, arm, recipe in found:
+        assert recipe.paper == study.paper, arm
+        assert study.settings_of(arm, "paper")["recipe"] == arm.recipe
+        # The set that the recipe is of: alphacl-stl10-resnet18-p2.
+        assert study.data_of(arm, "paper") == recipe.name.split("-")[1].replace("tinyimagenet", "tiny-imagenet"), arm
+
+
+def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
+    curvature = {"steps": 3, "batch_size": 16, "precision": "float32", "checkpoint": "all"}
+    toy = study_of(tmp_path, measures={**TOY["measures"], "fine_tune": {"epochs": 1}, "curvature": curvature})
+    result = run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
+    assert result is not None
+    assert [(cell.arm, cell.seed) for cell in result.cells] == [("cl", 0), ("cl", 1), ("ncl", 0), ("ncl", 1)]
+    ours, other = (np.array(result.of_arm(arm, "embedding: class_consistency")) for arm in ("ncl", "cl"))
+    assert result.claims[0]["difference"] == pytest.approx((ours - other).mean())
+    first = result.cells[0]
+    assert len(first.curves["embedding: log spectrum"]) == 64
+    assert 0 <= first.figures["fine-tuned: classifier"] <= 1
+    assert first.figures["curvature: largest eigenvalue"] >= max(first.curves["curvature: Ritz values"]) - 1e-3
+    text = as_text(toy, result)
+    for words in ("NCL is more consistent", "the paper prints", "2 seeds could tell", "digits"):
+        assert words in text
+    page = as_reproduction(toy, result)
+    assert page.settings["claims"] == toy.claims_hash
+    assert f"Of 1 claims: 1 {result.claims[0]['verdict']}." in render_reproduction(page)
+    assert [type(panel).__name__ for panel in page.panels] == ["TablePanel", "TablePanel", *["LinePanel"] * 3]
+
+
+def test_a_study_that_stopped_goes_on_and_gives_the_same_json(
+    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_study(toy, StudyPlan(tmp_path / "whole"), QUIET) is not None
+    calls, measure = [], study_runner.measure
+
+    def stopping(*given: Any) -> Measured:
+        calls.append(given)
+        if len(calls) == 3:  # two cells are kept, the third one is trained and not measured
+            raise KeyboardInterrupt
+        return measure(*given)
+
+    monkeypatch.setattr(study_runner, "measure", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(toy, StudyPlan(tmp_path / "stopped"), QUIET)
+    assert not result_file(toy, "small", tmp_path / "stopped").exists()
+    assert run_study(toy, StudyPlan(tmp_path / "stopped"), QUIET) is not None
+    assert len(calls) == 5  # the two cells that were kept are not measured again
+    first, second = (plain(result_file(toy, "small", tmp_path / name)) for name in ("whole", "stopped"))
+    assert first == second
+
+
+@pytest.mark.thorough
+def test_a_killed_process_is_gone_on_with_and_gives_the_same_json(toy: Study, tmp_path: Path) -> None:
+    def command(out: str) -> list[str]:
+        words = ["reproduce", str(tmp_path / "toy.yaml"), "--out", str(tmp_path / out), "-q"]
+        return [sys.executable, "-m", "counterpoint", *words]
+
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    running = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    cells = tmp_path / "killed" / "toy-table1-small" / "cells"
+    while not list(cells.glob("*.json")):
+        assert running.poll() is None
+        time.sleep(0.01)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    assert len(list(cells.glob("*.json"))) < 4
+    subprocess.run(command("killed"), check=True, capture_output=True)
+    first, second = (plain(result_file(toy, "small", tmp_path / name)) for name in ("whole", "killed"))
+    assert first == second
+
+
+@pytest.mark.usefixtures("untrained")
+def test_cells_of_another_commit_are_refused_by_name(
+    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_runner, "code_state", lambda: "aaaaaaaaaaaa")
+    run_study(toy, StudyPlan(tmp_path / "out", part=Part(1, 4)), QUIET)
+    monkeypatch.setattr(study_runner, "code_state", lambda: "bbbbbbbbbbbb")
+    with pytest.raises(RunError, match=r"another commit \(aaaaaaaaaaaa, this is bbbbbbbbbbbb\): cl-seed-0; remove"):
+        run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_claims_that_changed_after_the_first_cell_are_refused(toy: Study, tmp_path: Path) -> None:
+    run_study(toy, StudyPlan(tmp_path / "out", part=Part(1, 4)), QUIET)
+    easier = study_of(tmp_path, claims=[{**TOY["claims"][0], "than": -1.0}])
+    assert easier.claims_hash != toy.claims_hash
+    with pytest.raises(RunError, match="another claims"):
+        run_study(easier, StudyPlan(tmp_path / "out"), QUIET)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_cells_of_other_settings_are_refused(toy: Study, tmp_path: Path) -> None:
+    run_study(toy, StudyPlan(tmp_path / "out", part=Part(1, 4)), QUIET)
+    longer = study_of(tmp_path, small={**SMALL, "settings": {**SHORT, "epochs": 2}})
+    with pytest.raises(RunError, match="another plan"):
+        run_study(longer, StudyPlan(tmp_path / "out"), QUIET)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_a_result_of_other_claims_is_refused(toy: Study, tmp_path: Path) -> None:
+    run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
+    path = result_file(toy, "small", tmp_path / "out")
+    assert isinstance(read_result(path, toy), StudyResult)
+    harder = study_of(tmp_path, claims=[{**TOY["claims"][0], "than": 0.3}])
+    with pytest.raises(RunError, match=f"other claims \\({toy.claims_hash}\\) than toy-table1 has now"):
+        read_result(path, harder)
+
+
+def test_parts_make_each_cell_once_and_the_last_one_writes_the_result(
+    toy: Study, tmp_path: Path, untrained: list[str]
+) -> None:
+    whole = run_study(toy, StudyPlan(tmp_path / "whole"), QUIET)
+    assert whole is not None
+    del untrained[:]
+    found = [run_study(toy, StudyPlan(tmp_path / "parts", part=Part(number, 3)), QUIET) for number in (1, 2, 3)]
+    assert sorted(untrained) == ["ncl 0", "ncl 1", "simclr 0", "simclr 1"]
+    assert found[:2] == [None, None]
+    assert found[2] is not None
+    assert plain(result_file(toy, "small", tmp_path / "parts")) == plain(result_file(toy, "small", tmp_path / "whole"))
+
+
+def test_a_part_is_that_of_the_flag_of_a_slurm_array_or_of_a_rank() -> None:
+    assert part_of(None, {}) == Part(1, 1)
+    assert part_of(None, {"RANK": "2", "WORLD_SIZE": "4"}) == Part(3, 4)
+    for wrong in ("3", "0/2", "3/2", "a/b"):
+        with pytest.raises(UsageError, match="part"):
+            part_of(wrong, {})
+
+
+def test_a_rank_trains_alone_on_its_own_gpu() -> None:
+    environment = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "CUDA_VISIBLE_DEVICES": "4,7"}
+    alone(environment)
+    assert environment == {"CUDA_VISIBLE_DEVICES": "7"}
+    alone(environment)
+    assert environment == {"CUDA_VISIBLE_DEVICES": "7"}
+
+
+def write_set(folder: Path, split: str, counts: tuple[int, ...], *, labelled: bool = True) -> None:
+    """Pictures of a made set, so many of each class."""
+    folder.mkdir(exist_ok=True)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    images = np.random.default_rng(0).integers(0, 255, (len(labels), 16, 16, 3), dtype=np.uint8)
+    arrays = {"images": images, "labels": labels} if labelled else {"images": images}
+    np.savez(folder / f"{split}.npz", **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_part_of_a_set_has_the_first_samples_of_each_class_and_the_official_queries(tmp_path: Path) -> None:
+    write_set(tmp_path / "cifar10-pack", "train", (5, 6))
+    write_set(tmp_path / "cifar10-pack", "test", (3, 3))
+    plan = Study.model_validate({**TOY, "small": {"data": "cifar10", "per_class": 4, "queries_per_class": 2}}).small
+    found = prepare("cifar10", plan, str(tmp_path), tmp_path / "out")
+    train, test = np.load(found.train), np.load(str(found.test))
+    whole = np.load(tmp_path / "cifar10-pack" / "train.npz")
+    assert np.bincount(train["labels"]).tolist() == [4, 4]
+    assert np.bincount(test["labels"]).tolist() == [2, 2]
+    np.testing.assert_array_equal(train["images"], whole["images"][[0, 1, 2, 3, 5, 6, 7, 8]])
+
+
+def test_data_that_lack_what_a_study_needs_are_refused_in_one_line(tmp_path: Path) -> None:
+    plan = Study.model_validate({**TOY, "small": {"data": "cifar10", "per_class": 4, "queries_per_class": 2}}).small
+
+    def refused(kind: type[CounterpointError], words: str, root: Path | None, name: str = "cifar10") -> None:
+        with pytest.raises(kind, match=words) as caught:
+            prepare(name, plan, None if root is None else str(root), tmp_path / "out")
+        assert "\n" not in str(caught.value)
+
+    refused(UsageError, "--data ROOT", None)
+    refused(UsageError, "unknown data set 'cifar11'", tmp_path, "cifar11")
+    refused(DataError, "cifar10", tmp_path)
+    refused(DataError, "caltech101 has no split train", tmp_path, "caltech101")
+    write_set(tmp_path / "cifar10-pack", "train", (5, 6), labelled=False)
+    write_set(tmp_path / "cifar10-pack", "test", (3, 1))
+    refused(DataError, "no labels", tmp_path)
+    write_set(tmp_path / "cifar10-pack", "train", (5, 6))
+    refused(DataError, "1 samples of class 1; the study needs 2", tmp_path)
+
+
+def test_mistakes_in_a_study_are_told(tmp_path: Path) -> None:
+    for words, changes in (
+        ("the arm nobody", {"claims": [{**TOY["claims"][0], "second": "nobody"}]}),
+        ("two arms are called cl", {"arms": [TOY["arms"][0]] * 2}),
+        ("margin > 0", {"claims": [{**TOY["claims"][0], "relation": "within"}]}),
+        ("colums", {"colums": {}}),
+    ):
+        with pytest.raises(UsageError, match=words):
+            study_of(tmp_path, **changes)
+    with pytest.raises(UsageError, match="unknown metric 'knnn'"):
+        check_measures(study_of(tmp_path, measures={"metrics": ["knnn"]}).measures)
