@@ -1,17 +1,18 @@
-r"""Second derivatives of convolutions and normalisations in few operations, put under an encoder while it is differentiated.
+r"""Second derivatives of convolutions and normalisations in few operations, put under an encoder for a while.
 
 A Hessian-vector product differentiates the backward of each layer once more. torch decomposes that: of a convolution it
 takes the slope by the weights as a convolution with a kernel of the size of the map, and of a normalisation some thirty
 passes over the map. Here both are closed forms on the kernels that training uses.
 
-**Convolution** y = w * x, with cotangent g of y. Its backward is linear in g and in (x, w); for a change (x', w') of both,
+**Convolution** y = w * x, with cotangent g of y. Its backward is linear in g and in (x, w); for a change (x', w') of
+both,
 
 .. math:: \partial_g = w * x' + w' * x, \qquad (\partial_x, \partial_w) = \text{backward}(g;\ x', w').
 
 With the backward that follows these are twice the convolutions of a gradient, and no fewer would do.
 
-**Normalisation** y = gamma h + beta, h = (x - m) r, means <.> over the m values of a row (a channel of BatchNorm, a group
-of GroupNorm). With B(q) = r (q - <q> - h <q h>), which is its backward with gamma = 1, a = gamma g, b = B(u), and
+**Normalisation** y = gamma h + beta, h = (x - m) r, means <.> over the values of a row (a channel of BatchNorm, a
+group of GroupNorm). With B(q) = r (q - <q> - h <q h>), which is its backward with gamma = 1, a = gamma g, b = B(u), and
 cotangents u, s, t of the slopes by x, gamma and beta,
 
 .. math:: \partial_g = \gamma b + s h + t, \qquad \partial_\gamma = \sum g b, \qquad
@@ -33,6 +34,9 @@ from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
 CONVOLUTIONS: dict[Any, int] = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}  # and their axes of space
+OF_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+OF_GROUP_NORM = ("input", "num_groups", "weight", "bias", "eps")
+OF_BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
 
 
 class ShortSecondDerivatives(TorchFunctionMode):
@@ -40,64 +44,57 @@ class ShortSecondDerivatives(TorchFunctionMode):
 
     Values and gradients stay torch's. There is no third derivative. Calls that the closed forms do not cover (samples
     without a batch, padding by name, no scale) go to torch.
+
+    Args:
+        channels_last: give maps of two axes to convolutions in this layout.
     """
+
+    def __init__(self, *, channels_last: bool = False) -> None:
+        super().__init__()
+        self.channels_last = channels_last
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Answer for the layers known here."""
-        kwargs = kwargs or {}
-        answer = None
+        kwargs, answer = kwargs or {}, None
         if func in CONVOLUTIONS:
-            answer = _convolved(CONVOLUTIONS[func], *args, **kwargs)
+            given = dict(zip(OF_CONVOLUTION, args, strict=False)) | kwargs
+            answer = _convolved(given, CONVOLUTIONS[func], channels_last=self.channels_last)
         elif func is F.group_norm:
-            answer = _group_normed(*args, **kwargs)
+            answer = _group_normed(dict(zip(OF_GROUP_NORM, args, strict=False)) | kwargs)
         elif func is F.batch_norm:
-            answer = _batch_normed(*args, **kwargs)
+            answer = _batch_normed(dict(zip(OF_BATCH_NORM, args, strict=False)) | kwargs)
         return func(*args, **kwargs) if answer is None else answer
 
 
-def _convolved(
-    axes: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor | None:
-    """A convolution of a batch."""
-    if input.ndim != axes + 2 or isinstance(padding, str):
+def _convolved(given: dict[str, Any], axes: int, *, channels_last: bool) -> Tensor | None:
+    """A convolution of a batch over some axes."""
+    x, w, padding = given["input"], given["weight"], given.get("padding", 0)
+    if x.ndim != axes + 2 or isinstance(padding, str):
         return None
+    if channels_last and axes == 2:
+        x, w = (each.contiguous(memory_format=torch.channels_last) for each in (x, w))
+    stride, dilation, groups = (given.get(name, 1) for name in ("stride", "dilation", "groups"))
     sizes = [[each] * axes if isinstance(each, int) else list(each) for each in (stride, padding, dilation)]
-    return _Convolution.apply(input, weight, bias, (*sizes, False, [0] * axes, groups))  # pyright: ignore[reportReturnType]
+    return _Convolution.apply(x, w, given.get("bias"), (*sizes, False, [0] * axes, groups))  # pyright: ignore[reportReturnType]
 
 
-def _group_normed(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor | None:
+def _group_normed(given: dict[str, Any]) -> Tensor | None:
     """GroupNorm with a scale and a shift."""
-    if weight is None or bias is None:
+    x, gamma_C, beta_C = given["input"].contiguous(), given.get("weight"), given.get("bias")
+    if gamma_C is None or beta_C is None:
         return None
-    return _Normalisation.apply(input.contiguous(), weight, bias, num_groups, eps)[0]  # pyright: ignore[reportOptionalSubscript, reportIndexIssue]
+    return _normalised(x, gamma_C, beta_C, _Rows(x.shape, given["num_groups"], given.get("eps", 1e-5)))
 
 
-def _batch_normed(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor | None:
+def _batch_normed(given: dict[str, Any]) -> Tensor | None:
     """BatchNorm with the statistics of the batch, a scale and a shift.
 
     Running statistics, which the training loss does not look at, stay as they are.
     """
-    if weight is None or bias is None or not training or input.numel() == input.shape[1]:
+    x, gamma_C, beta_C = given["input"], given.get("weight"), given.get("bias")
+    if gamma_C is None or beta_C is None or not given.get("training", False) or x.numel() == x.shape[1]:
         return None
-    return _Normalisation.apply(input.contiguous(), weight, bias, 0, eps)[0]  # pyright: ignore[reportOptionalSubscript, reportIndexIssue]
+    return _normalised(_packed(x), gamma_C, beta_C, _Rows(x.shape, 0, given.get("eps", 1e-5)))
 
 
 class _Convolution(Function):
@@ -144,10 +141,11 @@ class _ConvolutionSlope(Function):
 
 @dataclass(frozen=True)
 class _Rows:
-    """What has one mean and one variance: the groups of each sample, or for ``num_groups`` 0 each channel of the batch."""
+    """What has one mean and one variance: groups of each sample, or for ``num_groups`` 0 channels of the batch."""
 
-    num_groups: int
     shape: torch.Size
+    num_groups: int
+    eps: float
 
     def view(self, maps: Tensor) -> Tensor:
         """Maps as one batch of R channels, for the kernels of BatchNorm."""
@@ -165,29 +163,43 @@ class _Rows:
         each_NC = each_R.view(num, self.num_groups).repeat_interleave(channels // self.num_groups, dim=1)
         return each_NC.view(num, channels, *[1] * (len(self.shape) - 2))
 
-    def normed(self, x: Tensor, gamma_C: Tensor, beta_C: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    def normed(self, x: Tensor, gamma_C: Tensor, beta_C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Normalised maps, means and 1 / deviation."""
         if not self.num_groups:
-            return aten.native_batch_norm(x, gamma_C, beta_C, None, None, True, 0.0, eps)
-        sizes = (*x.shape[:2], x[0, 0].numel(), self.num_groups)
-        return aten.native_group_norm(x, gamma_C, beta_C, *sizes, eps)
+            return aten.native_batch_norm(x, gamma_C, beta_C, None, None, True, 0.0, self.eps)
+        return aten.native_group_norm(x, gamma_C, beta_C, *self._sizes(x), self.eps)
+
+    def slopes(self, g: Tensor, x: Tensor, gamma_C: Tensor, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """Backward by x, gamma and beta."""
+        if not self.num_groups:
+            return _pulled(g, x, gamma_C, moments)
+        return aten.native_group_norm_backward(g, x, *moments, gamma_C, *self._sizes(x), [True] * 3)
+
+    def _sizes(self, x: Tensor) -> tuple[int, ...]:
+        """As torch's kernels for groups take them."""
+        return (*self.shape[:2], x[0, 0].numel(), self.num_groups)
+
+
+def _normalised(x: Tensor, gamma_C: Tensor, beta_C: Tensor, rows: _Rows) -> Tensor:
+    """``_Normalisation.apply``, which torch leaves untyped."""
+    return _Normalisation.apply(x, gamma_C, beta_C, rows)  # pyright: ignore[reportReturnType]
 
 
 class _Normalisation(Function):
     """Normalisation with scale and shift."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gamma_C: Tensor, beta_C: Tensor, num_groups: int, eps: float) -> Any:
-        ctx.rows, ctx.eps = _Rows(num_groups, x.shape), eps
-        y, mean_R, inverse_R = ctx.rows.normed(x, gamma_C, beta_C, eps)
-        ctx.mark_non_differentiable(mean_R, inverse_R)
-        ctx.save_for_backward(x, gamma_C, mean_R, inverse_R)
-        return y, mean_R, inverse_R
+    def forward(ctx: Any, x: Tensor, gamma_C: Tensor, beta_C: Tensor, rows: _Rows) -> Tensor:
+        ctx.rows = rows
+        y, *moments = rows.normed(x, gamma_C, beta_C)
+        ctx.save_for_backward(x, gamma_C, *moments)
+        return y
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor, *_: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        slopes = _NormalisationSlope.apply(g.contiguous(), *ctx.saved_tensors, ctx.rows, ctx.eps)
-        return *slopes, None, None  # pyright: ignore[reportGeneralTypeIssues]
+    def backward(ctx: Any, g: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, gamma_C, *moments = ctx.saved_tensors
+        slopes = _NormalisationSlope.apply(_as_packed(g, x), x, gamma_C, tuple(moments), ctx.rows)
+        return *slopes, None  # pyright: ignore[reportGeneralTypeIssues]
 
 
 class _NormalisationSlope(Function):
@@ -195,49 +207,56 @@ class _NormalisationSlope(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, g: Tensor, x: Tensor, gamma_C: Tensor, mean_R: Tensor, inverse_R: Tensor, rows: _Rows, eps: float
-    ) -> Any:
-        ctx.rows, ctx.eps = rows, eps
-        ctx.save_for_backward(g, x, gamma_C, mean_R, inverse_R)
-        if not rows.num_groups:
-            return _pulled(g, x, gamma_C, mean_R, inverse_R)
-        sizes = (*x.shape[:2], x[0, 0].numel(), rows.num_groups)
-        return aten.native_group_norm_backward(g, x, mean_R, inverse_R, gamma_C, *sizes, [True] * 3)
+        ctx: Any, g: Tensor, x: Tensor, gamma_C: Tensor, moments: tuple[Tensor, Tensor], rows: _Rows
+    ) -> tuple[Tensor, ...]:
+        ctx.rows = rows
+        ctx.save_for_backward(g, x, gamma_C, *moments)
+        return rows.slopes(g, x, gamma_C, moments)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, u: Tensor, s_C: Tensor, t_C: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        g, x, gamma_C, mean_R, inverse_R = ctx.saved_tensors
+        g, x, gamma_C, *moments = ctx.saved_tensors
         rows: _Rows = ctx.rows
-        m_R, r_R = mean_R.view(-1), inverse_R.view(-1)
+        m_R, r_R = (each.view(-1) for each in moments)
         num, gamma = x.numel() // len(m_R), _channels(gamma_C, x.shape)
 
         def pulled(q: Tensor, *wanted: bool) -> tuple[Tensor, Tensor]:
             """B(q), and the sums of q h."""
-            return _pulled(rows.view(q), rows.view(x), None, m_R, r_R, (*wanted, False))[:2]
+            return _pulled(rows.view(q), rows.view(x), None, (m_R, r_R), (*wanted, False))[:2]
 
-        b, uh_R = pulled(u.contiguous(), True, True)
+        b, uh_R = pulled(_as_packed(u, x), True, True)
         _, ah_R = pulled(gamma * g, False, True)
         b = b.view_as(x)
-        gb_NC = (g * b).flatten(2).sum(2) if x.ndim > 2 else g * b
+        gb_NC = (g * b).sum(tuple(range(2, x.ndim))) if x.ndim > 2 else g * b
         ab_R = rows.sums(gb_NC * gamma_C)
         by_x, _ = pulled((_channels(s_C, x.shape) - gamma * rows.spread(r_R * uh_R / num)) * g, True, False)
         by_x = by_x.view_as(x).addcmul_(rows.spread(r_R * ah_R / num), b, value=-1)
         by_x.addcmul_(x - rows.spread(m_R), rows.spread(r_R.square() * ab_R / num), value=-1)
-        by_g = rows.normed(x, s_C, t_C, ctx.eps)[0].addcmul_(gamma, b)
-        return by_g, by_x, gb_NC.sum(0), *[None] * 4
+        by_g = rows.normed(x, s_C, t_C)[0].addcmul_(gamma, b)
+        return by_g, by_x, gb_NC.sum(0), None, None
 
 
 def _pulled(
     q: Tensor,
     x: Tensor,
     gamma_C: Tensor | None,
-    mean_C: Tensor,
-    inverse_C: Tensor,
+    moments: tuple[Tensor, Tensor],
     wanted: tuple[bool, ...] = (True, True, True),
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Backward of a normalisation over the batch: slopes by x, gamma and beta."""
-    return aten.native_batch_norm_backward(q, x, gamma_C, None, None, mean_C, inverse_C, True, 0.0, list(wanted))
+    return aten.native_batch_norm_backward(q, x, gamma_C, None, None, *moments, True, 0.0, list(wanted))
+
+
+def _packed(maps: Tensor) -> Tensor:
+    """Maps without gaps; those whose channels come last stay so."""
+    is_last = maps.ndim == 4 and maps.is_contiguous(memory_format=torch.channels_last)
+    return maps if is_last else maps.contiguous()
+
+
+def _as_packed(maps: Tensor, packed: Tensor) -> Tensor:
+    """Maps in the layout of others."""
+    return maps.contiguous() if packed.is_contiguous() else maps.contiguous(memory_format=torch.channels_last)
 
 
 def _channels(each_C: Tensor, shape: torch.Size) -> Tensor:
