@@ -18,13 +18,13 @@ from counterpoint.losses import InfoNCE
 Layer = Callable[..., Tensor]
 N = 4
 CASES: dict[str, tuple[Layer, tuple[tuple[int, ...], ...]]] = {
-    "conv2d, strided, biased": (lambda x, w, b: F.conv2d(x, w, b, 2, 1), ((2, 3, 5, 5), (4, 3, 3, 3), (4,))),
-    "conv2d, grouped": (lambda x, w: F.conv2d(x, w, None, (2, 1), 1, 1, 2), ((2, 4, 5, 5), (4, 2, 3, 3))),
+    "conv2d, strided, biased": (lambda x, w, b: F.conv2d(x, w, b, 2, 1), ((2, 2, 4, 3), (2, 2, 3, 3), (2,))),
+    "conv2d, grouped": (lambda x, w: F.conv2d(x, w, None, (2, 1), 1, 1, 2), ((2, 2, 4, 3), (2, 1, 3, 3))),
     "conv1d, dilated": (lambda x, w: F.conv1d(x, w, None, 1, 1, 2), ((2, 2, 7), (3, 2, 3))),
-    "conv3d": (F.conv3d, ((2, 2, 3, 3, 3), (2, 2, 2, 2, 2))),
-    "GroupNorm of maps": (lambda x, w, b: F.group_norm(x, 3, w, b), ((2, 6, 3, 2), (6,), (6,))),
+    "conv3d": (F.conv3d, ((1, 2, 2, 2, 3), (2, 2, 2, 2, 2))),
+    "GroupNorm of maps": (lambda x, w, b: F.group_norm(x, 3, w, b), ((2, 6, 2, 1), (6,), (6,))),
     "GroupNorm of vectors": (lambda x, w, b: F.group_norm(x, 2, w, b), ((3, 6), (6,), (6,))),
-    "BatchNorm of maps": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), ((3, 4, 2, 2), (4,), (4,))),
+    "BatchNorm of maps": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), ((2, 3, 2, 2), (3,), (3,))),
     "BatchNorm of vectors": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), ((5, 4), (4,), (4,))),
 }
 
@@ -71,17 +71,17 @@ def test_what_they_do_not_cover_goes_to_torch() -> None:
 def convnet(norm: Callable[[], nn.Module]) -> nn.Module:
     """Two convolutions with what a layer may have, smooth."""
     torch.manual_seed(0)
-    first, last = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, stride=2, bias=False)
+    first, last = nn.Conv2d(2, 4, 1), nn.Conv2d(4, 4, 2, stride=2, bias=False)
     module = nn.Sequential(first, norm(), nn.Tanh(), last, norm(), nn.Flatten(), nn.Linear(16, 3)).double()
     for layer in (module[1], module[4]):
-        nn.init.normal_(layer.weight)
+        nn.init.normal_(layer.get_parameter("weight"))
     return module
 
 
 def maps_problem(module: nn.Module, *, is_separable: bool) -> CoupledLoss:
     """InfoNCE of pairs of small maps."""
     generator = torch.Generator().manual_seed(1)
-    x0, noise = torch.randn(2, N, 2, 5, 5, generator=generator, dtype=torch.float64)
+    x0, noise = torch.randn(2, N, 2, 4, 4, generator=generator, dtype=torch.float64)
     loss = InfoNCE(0.5)
 
     def encode(parameters: dict[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
