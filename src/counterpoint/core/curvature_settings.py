@@ -20,7 +20,7 @@ class CurvatureSettings(Settings):
         vectors: keep their eigenvectors, too; those of a run are saved to ``eigenvectors.npz``.
         batch_norm: statistics of the batch, as in training, or those that training gathered.
         precision: of the products.
-        chunk_size: pairs that are encoded at once where the whole graph does not fit.
+        chunk_size: pairs that are encoded at once, at least, where the whole graph does not fit.
         memory: MiB that the graph of the whole batch may keep; auto is half of what is free.
         seed: of probes and certificates.
     """
@@ -43,7 +43,9 @@ class CurvatureSettings(Settings):
         description="BatchNorm with the statistics of the batch, as in training, or with its running ones",
     )
     precision: Literal["float64", "float32"] = Field(default="float64", description="of the products")
-    chunk_size: Count = Field(default=64, description="pairs encoded at once where the whole graph does not fit")
+    chunk_size: Count = Field(
+        default=64, description="pairs encoded at once, at least, where the whole graph does not fit"
+    )
     memory: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto", description="MiB that the graph of the whole batch may keep; auto is half of what is free"
     )

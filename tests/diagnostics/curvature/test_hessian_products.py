@@ -10,7 +10,13 @@ from torch import Tensor
 
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
-from counterpoint.diagnostics.curvature.hessian_products import chunked_products, hessian_operator, kept_products
+from counterpoint.diagnostics.curvature.hessian_products import (
+    PART_BYTES,
+    chunked_products,
+    hessian_operator,
+    kept_products,
+    part_size,
+)
 from counterpoint.losses import CATALOGUE, InfoNCE
 
 TIGHT, BITS = 1e-10, 1e-12
@@ -69,10 +75,28 @@ def test_the_route_follows_from_what_the_graph_keeps() -> None:
     coupled = problem(InfoNCE().double(), encoder())
     kept = hessian_operator(coupled, chunk_size=3, memory_limit=1e9).route
     assert (kept.name, kept.chunk_size) == ("kept", N)
-    cut = hessian_operator(coupled, chunk_size=3, memory_limit=10).route
-    assert (cut.name, cut.chunk_size) == ("chunked", 3)
+    cut = hessian_operator(coupled, chunk_size=5, memory_limit=10).route
+    assert (cut.name, cut.chunk_size) == ("chunked", 5)
     assert cut.graph_bytes == kept.graph_bytes
     assert cut.reason.endswith("does not fit")
+
+
+def test_a_chunk_is_not_smaller_than_the_vectors_of_a_product() -> None:
+    coupled = problem(InfoNCE().double(), encoder(), 200)
+    route = hessian_operator(coupled, chunk_size=1, memory_limit=10).route
+    assert route.graph_bytes is not None
+    vectors, each = 2 * coupled.num_parameters * 8, route.graph_bytes / 200
+    assert (route.chunk_size - 1) * each < vectors <= route.chunk_size * each
+
+
+def test_parts_of_a_kept_graph_follow_from_its_size() -> None:
+    coupled = problem(InfoNCE().double(), encoder())
+    assert part_size(coupled, PART_BYTES) == N
+    assert part_size(coupled, 2 * PART_BYTES) == N // 2
+    assert part_size(coupled, 100 * PART_BYTES) == 1
+    v_P = torch.linspace(-1, 1, coupled.num_parameters, dtype=torch.float64)
+    for size in range(1, N + 1):
+        assert relative(kept_products(coupled, part_size=size) @ v_P, kept_products(coupled) @ v_P) < BITS
 
 
 def test_an_encoder_that_mixes_samples_is_not_cut() -> None:

@@ -2,6 +2,7 @@
 
 # N samples, C samples per chunk, P parameters in one vector
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,11 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import NonFiniteError
-from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, flat
+from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs, Parameters, flat
+from counterpoint.diagnostics.curvature.layer_curvature import ShortSecondDerivatives
 from counterpoint.diagnostics.curvature.spectrum_records import Route
+
+PART_BYTES = 32 * 2**20  # of the graph of one part: small enough that a processor's cache helps
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ def hessian_operator(loss: CoupledLoss, *, chunk_size: int, memory_limit: float)
 
     Args:
         loss: at its parameters.
-        chunk_size: samples per chunk, >= 1.
+        chunk_size: samples per chunk, >= 1. Chunks whose graph is smaller than the vector and its product, which are
+            there anyway, are made larger: they would cost time and save no memory.
         memory_limit: bytes that the graph of the whole batch may keep. What it needs is measured on one chunk.
 
     Raises:
@@ -82,11 +87,15 @@ def hessian_operator(loss: CoupledLoss, *, chunk_size: int, memory_limit: float)
     needed = graph_bytes(loss, size)
     words = f"the graph of the whole batch, about {needed / 2**20:,.0f} MiB,"
     if needed <= memory_limit:
-        return kept_products(loss, reason=f"{words} fits", needed=needed)
+        return kept_products(loss, reason=f"{words} fits", needed=needed, part_size=part_size(loss, needed))
+    vectors = 2 * loss.num_parameters * next(iter(loss.parameters.values())).element_size()
+    size = min(loss.num_samples, max(size, math.ceil(vectors * loss.num_samples / max(1, needed))))
     return chunked_products(loss, size, reason=f"{words} does not fit", needed=needed)
 
 
-def kept_products(loss: CoupledLoss, *, reason: str = "as asked", needed: int | None = None) -> HessianOperator:
+def kept_products(
+    loss: CoupledLoss, *, reason: str = "as asked", needed: int | None = None, part_size: int | None = None
+) -> HessianOperator:
     r"""The Hessian with the graph of its gradient kept: about two gradients of time per product.
 
     .. math:: H v = \nabla_\theta \langle \nabla_\theta L(\theta), v \rangle
@@ -97,10 +106,12 @@ def kept_products(loss: CoupledLoss, *, reason: str = "as asked", needed: int | 
         loss: at its parameters.
         reason: why this route, for the record.
         needed: bytes that the graph keeps, for the record.
+        part_size: samples that are encoded at once; None takes all.
     """
     leaves = list((named := loss.leaves()).values())
     with torch.enable_grad():
-        value = loss.loss(named, loss.encode(named, loss.inputs))
+        parts = [_encoded(loss, named, part) for part in loss.chunks(part_size or loss.num_samples)]
+        value = loss.loss(named, torch.cat(parts))
         gradient = torch.autograd.grad(value, leaves, create_graph=True, materialize_grads=True)
 
     def product(v_P: Tensor) -> Tensor:
@@ -172,6 +183,18 @@ def chunked_products(
     )
 
 
+def part_size(loss: CoupledLoss, needed: int) -> int:
+    """Samples that are best encoded at once in a kept graph: all on a GPU, on a processor what its cache can hold.
+
+    Args:
+        loss: at its parameters; it must be separable.
+        needed: bytes that the graph of all samples keeps.
+    """
+    if loss.inputs[0].device.type != "cpu":
+        return loss.num_samples
+    return min(loss.num_samples, max(1, loss.num_samples * PART_BYTES // max(1, needed)))
+
+
 def graph_bytes(loss: CoupledLoss, chunk_size: int) -> int:
     """What the graph of the gradient of the whole batch keeps for the encoder, from one chunk of it."""
     kept: dict[int, int] = {}
@@ -184,12 +207,24 @@ def graph_bytes(loss: CoupledLoss, chunk_size: int) -> int:
     chunk = next(loss.chunks(chunk_size))
     leaves = list((named := loss.leaves()).values())
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        z = loss.encode(named, chunk)
+        z = _encoded(loss, named, chunk)
         gradient = torch.autograd.grad(z, leaves, torch.ones_like(z), create_graph=True, allow_unused=True)
     for tensor in (*loss.parameters.values(), *chunk):
         kept.pop(tensor.untyped_storage().data_ptr(), None)
     del gradient  # held until here: what it keeps was to be counted
     return sum(kept.values()) * loss.num_samples // len(chunk[0])
+
+
+def _encoded(loss: CoupledLoss, parameters: Parameters, inputs: Inputs) -> Tensor:
+    """Embeddings with a graph whose second derivative is short.
+
+    On a processor, BatchNorm (which mixes samples) and float64 are a fifth faster with channels last; GroupNorm in
+    float32, which would change the layout to and fro, is not.
+    """
+    first = inputs[0]
+    channels_last = first.device.type == "cpu" and (first.dtype == torch.float64 or not loss.is_separable)
+    with ShortSecondDerivatives(channels_last=channels_last):
+        return loss.encode(parameters, inputs)
 
 
 def _add_curved(
@@ -199,7 +234,7 @@ def _add_curved(
     leaves = list((named := loss.leaves()).values())
     weight = g.clone().requires_grad_()
     with torch.enable_grad():
-        z = loss.encode(named, chunk)
+        z = _encoded(loss, named, chunk)
         pulled = torch.autograd.grad(z, leaves, weight, create_graph=True, materialize_grads=True)
         *curved, tangent = _pulled_back(pulled, [*leaves, weight], v, keeps=False)
     _add(total, curved)
@@ -210,7 +245,7 @@ def _seeded(loss: CoupledLoss, chunk: tuple[Tensor, ...], g: Tensor) -> Sequence
     """A chunk's share of the gradient whose derivative with respect to its embeddings is g."""
     leaves = list((named := loss.leaves()).values())
     with torch.enable_grad():
-        return torch.autograd.grad(loss.encode(named, chunk), leaves, g, materialize_grads=True)
+        return torch.autograd.grad(_encoded(loss, named, chunk), leaves, g, materialize_grads=True)
 
 
 def _add(total: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
