@@ -26,7 +26,10 @@ def numbers(seed: int, *shape: int) -> Tensor:
 
 def projector_of(name: str) -> nn.Module:
     entry, features = CATALOGUE[name], CATALOGUE[name].features_for(WIDTH)
-    details = ProjectorDetails(entry.projector_layers, entry.projector_norm, entry.projector_output_norm)
+    last = entry.projector_output_norm
+    details = ProjectorDetails(
+        entry.projector_layers, entry.projector_norm, last != "none", output_scale=last == "batch"
+    )
     hidden = entry.hidden_for(WIDTH, features)
     return build_projector(entry.projector, WIDTH, hidden=hidden, features=features, details=details)
 

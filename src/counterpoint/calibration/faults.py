@@ -89,7 +89,7 @@ CATALOGUE: Mapping[str, Fault] = {
                 **ATTRACTS,
                 "projector.kind": "linear",
                 "projector.hidden": None,
-                "epochs": 12,
+                "epochs": 24,
                 "optim.learning_rate": 0.05,
             }
         ),
@@ -203,8 +203,8 @@ CATALOGUE: Mapping[str, Fault] = {
     "minority collapse": Fault(
         "labels of classes that are far from balanced, at a high temperature",
         ("minority-collapse",),
-        Form({**BY_LABELS_ALONE, "epochs": 40, "temperature": 4.0}, with_classes((480, 40, 40, 40))),
-        Form({**BY_LABELS_ALONE, "epochs": 30, "temperature": 4.0}, with_classes((460, 45, 45))),
+        Form({**BY_LABELS_ALONE, "epochs": 100, "temperature": 4.0}, with_classes((480, 40, 40, 40))),
+        Form({**BY_LABELS_ALONE, "epochs": 80, "temperature": 4.0}, with_classes((460, 45, 45))),
     ),
     "shortcut": Fault(
         "a tint or a light of its own in each picture, which both views keep",

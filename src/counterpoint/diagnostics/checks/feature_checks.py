@@ -21,7 +21,7 @@ MANY_REPEATED = 0.25  # of the dimensions repeat an earlier one
 MERGED = 0.8  # cosine between the centred means of rare classes, lower end of its interval
 APART = 0.3  # of that cosine above what theory or the frequent classes have
 FEW_TIMES = 3.0  # mean count of frequent classes over that of rare ones, below which classes are about balanced
-WIDER = 0.1  # cosine of two views, that of training samples less that of held-out ones: lower end of its interval
+WIDER = 0.05  # cosine of two views, that of training samples less that of held-out ones: lower end of its interval
 LEAKED, MUCH_LEAKED = 0.01, 0.1  # of the held-out samples are in the training part
 
 
