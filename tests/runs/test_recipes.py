@@ -12,7 +12,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.effects import check_choices
-from counterpoint.runs.recipes import all_recipes, recipe_named, with_recipe
+from counterpoint.runs.recipes import all_recipes, reasons_of, recipe_named, with_recipe
 
 MIO = "mio-cifar10-resnet18"
 SMALL = {"encoder": "convnet", "stem": "auto", "epochs": 1, "batch_size": 64}
@@ -51,6 +51,17 @@ def test_what_is_asked_for_wins_over_the_recipe() -> None:
     )
     assert asked["optim"]["learning_rate"] == 0.06
     assert with_recipe({"method": "ncl"}) == {"method": "ncl"}
+
+
+def test_fewer_epochs_have_a_warm_up_in_the_same_proportion() -> None:
+    name = "ncl-cifar10-resnet18"
+    assert (recipe_named(name).settings["epochs"], recipe_named(name).settings["optim.warmup_epochs"]) == (200, 10.0)
+    assert with_recipe({"recipe": name, "epochs": 5})["optim"]["warmup_epochs"] == 0.25
+    assert with_recipe({"recipe": name, "epochs": 400})["optim"]["warmup_epochs"] == 10.0
+    assert with_recipe({"recipe": name, "epochs": 5, "optim": {"warmup_epochs": 2}})["optim"]["warmup_epochs"] == 2
+    settings = build(TrainSettings, with_recipe({"recipe": name, "epochs": 5}), name)
+    reasons = reasons_of(settings)
+    assert reasons["optim.warmup_epochs"] == f"{reasons['optim.momentum']}, in proportion to the epochs"
 
 
 def test_a_run_says_recipe_as_the_reason_of_what_it_set(tmp_path: Path) -> None:

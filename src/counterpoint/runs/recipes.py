@@ -137,6 +137,8 @@ def all_recipes() -> Mapping[str, Recipe]:
 def with_recipe(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """What was asked for, laid over the recipe that it names; each setting is replaced as a whole.
 
+    Where fewer epochs are asked for than the recipe has, its warm-up is shorter in the same proportion.
+
     Args:
         asked: a nested mapping of settings, not yet validated.
 
@@ -146,8 +148,9 @@ def with_recipe(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     name = asked.get("recipe")
     if not isinstance(name, str):
         return asked
-    open_settings = {path: value for path, value in recipe_named(name).settings.items() if not _holds(asked, path)}
-    return merge(nest(open_settings), asked)
+    recipe = recipe_named(name)
+    settings = {**recipe.settings, **_shortened(recipe, asked.get("epochs"))}
+    return merge(nest({path: value for path, value in settings.items() if not _holds(asked, path)}), asked)
 
 
 def reasons_of(settings: TrainSettings) -> dict[str, str]:
@@ -156,8 +159,22 @@ def reasons_of(settings: TrainSettings) -> dict[str, str]:
         return {}
     recipe = recipe_named(settings.recipe)
     reason = f"recipe {recipe.name} ({recipe.paper}, {', '.join(recipe.reproduces)})"
-    values = settings.model_dump()
-    return {path: reason for path, value in _flat(values).items() if _same(recipe.settings.get(path), value)}
+    values, shortened = _flat(settings.model_dump()), _shortened(recipe, settings.epochs)
+    found = {path: reason for path, value in values.items() if _same(recipe.settings.get(path), value)}
+    of_epochs = f"{reason}, in proportion to the epochs"
+    return found | {path: of_epochs for path, value in shortened.items() if _same(value, values[path])}
+
+
+def _shortened(recipe: Recipe, epochs: Any) -> dict[str, Any]:
+    """What goes by the number of epochs, where fewer are asked for; nothing where the recipe's are.
+
+    >>> _shortened(recipe_named("ncl-cifar10-resnet18"), 20)
+    {'optim.warmup_epochs': 1.0}
+    """
+    planned, warmup = recipe.settings.get("epochs"), recipe.settings.get("optim.warmup_epochs")
+    if not isinstance(epochs, int) or not planned or not warmup or epochs >= planned:
+        return {}
+    return {"optim.warmup_epochs": round(warmup * epochs / planned, 3)}
 
 
 def _files() -> Iterator[Path]:
