@@ -65,7 +65,7 @@ OPTIONS = {
 # What is of the old value only, at its default.
 RESET: dict[str, dict[str, Any]] = {
     "optim.name": {"optim.trust": 0.001, "optim.trust_clip": False},
-    "optim.schedule": {"optim.final_share": 0.0, "optim.peak_epochs": 0.0, "optim.cosine_epochs": "auto"},
+    "optim.schedule": {"optim.final_share": 0.0, "optim.peak_epochs": 0.0, "optim.cosine_epochs": "none"},
     "projector.norm": {"projector.output_norm": "auto"},
     "loss.name": {"loss.options": {}, "loss.epsilon": 1.0, "loss.negatives": "auto", "temperature": "auto"},
 }

@@ -160,12 +160,14 @@ def two_columns(rows: Mapping[str, str], width: int) -> Sequence[str]:
       three  the third of all of them
              here
     """
-    first = max(map(len, rows)) + 4
+    first = min(max(map(len, rows)) + 4, max(width - NARROWEST, NARROWEST))
     lines = []
     for name, sentence in rows.items():
         broken = textwrap.wrap(sentence, max(NARROWEST, width - first), break_long_words=False, break_on_hyphens=False)
-        lines.append(f"  {name:<{first - 2}}{broken[0]}")
-        lines += [" " * first + line for line in broken[1:]]
+        # A name that is too long for the column has a line of its own.
+        is_beside = len(name) + 4 <= first
+        lines.append(f"  {name:<{first - 2}}{broken[0]}" if is_beside else f"  {name}")
+        lines += [" " * first + line for line in broken[is_beside:]]
     return lines
 
 

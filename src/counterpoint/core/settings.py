@@ -114,9 +114,9 @@ class OptimSettings(Settings):
     peak_epochs: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="epochs at the peak, between warm-up and cosine"
     )
-    cosine_epochs: Annotated[float, Field(gt=0)] | Auto = Field(
-        default="auto",
-        description="epochs from the peak to the cosine's end, after which the rate rises again (auto: all that are "
+    cosine_epochs: Annotated[float, Field(gt=0)] | Off = Field(
+        default="none",
+        description="epochs from the peak to the cosine's end, after which the rate rises again (none: all that are "
         "left)",
     )
     final_share: Annotated[float, Field(ge=0, le=1)] = Field(

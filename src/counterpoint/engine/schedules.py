@@ -94,5 +94,5 @@ def build_schedule(settings: OptimSettings, *, num_epochs: int, batches_per_epoc
         final_share=1.0 if settings.schedule == "constant" else settings.final_share,
         held_for=batches_per_epoch if settings.schedule == "epoch-cosine" else 1,
         num_peak=round(settings.peak_epochs * batches_per_epoch),
-        num_cosine=None if asked == "auto" else max(1, round(asked * batches_per_epoch)),
+        num_cosine=None if asked == "none" else max(1, round(asked * batches_per_epoch)),
     )

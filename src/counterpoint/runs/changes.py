@@ -43,7 +43,7 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "projector.output_norm": ("auto", "none", "batch-plain"),  # which SimSiam has
     "optim.decay_all": (False,),
     "optim.peak_epochs": (0.0,),
-    "optim.cosine_epochs": ("auto",),
+    "optim.cosine_epochs": ("none",),
 }
 # What stands for a setting in a run that it has no effect in, where earlier versions recorded it.
 WITHOUT_EFFECT: Mapping[str, str] = {"engine.strategy": "ddp"}

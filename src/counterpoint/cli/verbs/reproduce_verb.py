@@ -18,12 +18,13 @@ PLACE, SUMMARY = 100, "make a table or figure of one of the papers again"
 TEACH = """Make a table or figure of one of the papers again: what the paper says, what comes out here, and a verdict on
 each claim. Without a name, list all of the five papers. Some are computed by a function; the others are studies, in
 which every arm is trained with several seeds: what is finished is not made again, so that a study that was stopped goes
-on where it was. NAME.json has the numbers, NAME.html the page.
+on where it was. NAME.json has the numbers, NAME.html the page. ROOT holds sets as cifar10-pack or in torchvision's
+folders.
 
 examples:
   counterpoint reproduce --list
   counterpoint reproduce directclr-fig6
-  counterpoint reproduce ncl-table1 --data ROOT                # ROOT/cifar10-pack or torchvision's folders
+  counterpoint reproduce ncl-table1 --data ROOT
   counterpoint reproduce mio-table2 --data ROOT --scale paper --part 3/12"""
 OF_STUDIES, OF_FIGURES = ("scale", "seeds", "part"), ("seed", "quick")
 
