@@ -32,7 +32,10 @@ def parts_of(method: str, *, projector: str | None = None, seed: int = 3, **chan
     """As a recipe hands them over: everything as the entry has it."""
     entry = CATALOGUE[method]
     kind, features = projector or entry.projector, entry.features_for(WIDTH)
-    details = ProjectorDetails(entry.projector_layers, entry.projector_norm, entry.projector_output_norm)
+    last = entry.projector_output_norm
+    details = ProjectorDetails(
+        entry.projector_layers, entry.projector_norm, last != "none", output_scale=last == "batch"
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         backbone = MLP(IN, WIDTH)
