@@ -604,6 +604,7 @@ def test_momentum_moves_the_limit(momentum: float, level: Level) -> None:
 @pytest.mark.parametrize("num_samples", [300, 2000])
 @pytest.mark.parametrize("floor", [0.0, 1e-3, 1e-5, 1e-7])
 @pytest.mark.parametrize("rank", [98, 64, 40])
+@pytest.mark.sampled(3)
 def test_features_of_a_lower_rank_are_called_collapsed_on_any_floor(rank: int, floor: float, num_samples: int) -> None:
     """Mixed at random, so that the last directions alive are far weaker than the first."""
     draws = torch.Generator().manual_seed(0)

@@ -117,6 +117,7 @@ def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
         assert study.data_of(arm, "paper") == recipe.name.split("-")[1].replace("tinyimagenet", "tiny-imagenet"), arm
 
 
+@pytest.mark.thorough
 def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
     curvature = {"steps": 3, "batch_size": 16, "precision": "float32", "checkpoint": "all"}
     toy = study_of(tmp_path, measures={**TOY["measures"], "fine_tune": {"epochs": 1}, "curvature": curvature})

@@ -78,6 +78,7 @@ def test_a_run_says_recipe_as_the_reason_of_what_it_set(tmp_path: Path) -> None:
     assert all(f"# departs: {departure}" in text for departure in recipe_named(MIO).departures)
 
 
+@pytest.mark.thorough
 def test_a_recipe_and_its_settings_written_out_train_the_same_weights(tmp_path: Path) -> None:
     recipe = cp.train("digits", recipe=MIO, out=tmp_path / "recipe", quiet=True, **SMALL)
     plain = cp.train("digits", out=tmp_path / "plain", quiet=True, **merge(recipe_named(MIO).asked, SMALL))
@@ -85,6 +86,7 @@ def test_a_recipe_and_its_settings_written_out_train_the_same_weights(tmp_path: 
     assert weights[0] == weights[1]
 
 
+@pytest.mark.thorough
 def test_checkpoints_of_named_epochs_stay(tmp_path: Path) -> None:
     lasting = {**SMALL, "epochs": 5, "engine.checkpoint_at": [2, 3, 9], "engine.keep": 1, "engine.checkpoint_every": 4}
     run = cp.train("digits", recipe=MIO, out=tmp_path / "run", quiet=True, **lasting)
@@ -93,6 +95,7 @@ def test_checkpoints_of_named_epochs_stay(tmp_path: Path) -> None:
     assert steps == [2 * per_epoch, 3 * per_epoch, 5 * per_epoch]
 
 
+@pytest.mark.thorough
 def test_flags_and_set_win_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     small = ["--encoder", "convnet", "--stem", "auto", "--batch-size", "64"]
