@@ -192,6 +192,7 @@ def test_a_run_keeps_its_layers_beside_its_findings(run: cp.Run) -> None:
 
 @pytest.mark.thorough
 def test_one_checkpoint_is_looked_at_alone(run: cp.Run) -> None:
+    cp.diagnose(run, data=draw(300, 16), quiet=True)
     before = run.folder.findings.read_bytes()
     found = cp.diagnose(run, data=draw(300, 16), layers=True, checkpoint="4", quiet=True).layers
     assert found is not None
