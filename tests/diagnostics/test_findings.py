@@ -14,6 +14,8 @@ from counterpoint.core.run_records import ClassShare, EvaluationRow, read_record
 from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
+    GREY_INPUT,
+    RAW_INPUT,
     REPRESENTATION,
     UNTRAINED,
     Evidence,
@@ -162,12 +164,13 @@ def hidden_views() -> Evidence:
     return evidence(places={UNTRAINED: untrained, EMBEDDING: healthy(overlap=0.58)})
 
 
+FAST = {**VALUES, "optim.learning_rate": 30.0, "optim.name": "sgd"}
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
     ("untrained", evidence(weight_change=0.0, levers=frozenset()), "warning", "its weights are random"),
     (
         "rate-too-high",
-        evidence(values={**VALUES, "optim.learning_rate": 30.0, "optim.name": "sgd"}),
+        evidence(values=FAST),
         "warning",
         "The learning rate 30 is far above what sgd is used with",
     ),
@@ -383,6 +386,45 @@ def test_of_five_samples_nothing_is_said_but_that() -> None:
     few = Findings(findings=find(embedding(num_samples=5, spread=0.0)))
     assert [each.name for each in few.findings] == ["little-evidence"]
     assert few.verdict == "No verdict: 5 samples are too few."
+
+
+@pytest.mark.parametrize(
+    ("grey", "kept"),
+    [(hit_row(GREY_INPUT, range(300), 1000), True), (hit_row(GREY_INPUT, range(795), 1000), False), (None, False)],
+    ids=["worse without colour", "as good without", "not asked"],
+)
+def test_views_keep_colours_where_these_tell_the_classes(grey: EvaluationRow | None, kept: bool) -> None:
+    raw = hit_row(RAW_INPUT, range(800), 1000)
+    asked = tuple(filter(None, [*votes(accuracy(0.70), raw), grey]))
+    known = evidence(votes=asked, levers=frozenset({"kept colour"}), values=VALUES)
+    (finding,) = (each for each in find(known) if each.name == "gain")
+    assert (finding.changes == {"views.jitter": 0.0, "views.grayscale": 0.0}) == kept
+    assert finding.remedy.startswith("views that keep colours" if kept else "more data")
+    assert ("Colours tell these classes" in finding.text) == kept
+
+
+@pytest.mark.parametrize(
+    ("known", "level"),
+    [
+        (evidence(values=FAST, levers=frozenset()), "warning"),
+        (evidence(values=FAST, levers=frozenset(), loss=6.15), "severe"),
+        (evidence(values=FAST, levers=frozenset(), places={EMBEDDING: healthy(spread=0.004)}), "severe"),
+    ],
+    ids=["trained", "at chance", "collapsed"],
+)
+def test_a_rate_beyond_usual_is_severe_where_the_training_failed(known: Evidence, level: Level) -> None:
+    (finding,) = (each for each in find(known) if each.name == "rate-too-high")
+    assert finding.level == level
+
+
+@pytest.mark.parametrize(("step", "has_views"), [(7.9, True), (8.1, False)])
+def test_what_a_layer_has_cut_off_no_views_bring_back(step: float, has_views: bool) -> None:
+    levers = frozenset({"views", "directclr"})
+    known = evidence(places={EMBEDDING: healthy(vanished=40, vanished_step=step)}, levers=levers, values=VALUES)
+    (finding,) = (each for each in find(known) if each.name == "dimensional-collapse")
+    assert finding.level == "severe"
+    assert bool(finding.changes) == has_views
+    assert finding.remedy.startswith("DirectCLR" if has_views else "a wider layer where they end")
 
 
 def test_a_gain_is_judged_in_pairs_where_intervals_overlap() -> None:

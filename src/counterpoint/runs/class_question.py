@@ -175,8 +175,6 @@ def _draws(subject: Subject) -> _Draws:
     record = _with_learned(loss, subject).class_level()
     if entry.wiring == "queue":
         return _Draws(record, float(counted or settings.target.queue_size), notes)
-    if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):
-        return _Draws(record, float(record.num_negatives or math.inf), notes)
     batch = min(int(settings.batch_size) // settings.engine.accumulate, len(subject.split.train))
     is_two_view = _is_two_view(loss)
     return _of_batch(record, batch - 1 if counted is None else counted // 2 if is_two_view else counted, loss, notes)
@@ -189,7 +187,9 @@ def _is_two_view(loss: Loss) -> bool:
 
 
 def _of_batch(record: ClassLevel, number: int, loss: Loss, notes: tuple[str, ...]) -> _Draws:
-    """A batch whose other samples are so many draws."""
+    """A batch whose other samples are so many draws, unless the loss says itself how many it takes."""
+    if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):
+        return _Draws(record, float(record.num_negatives or math.inf), notes)
     if _is_two_view(loss) and isinstance(record, LogOfSum):
         # docs/theory.md, Two views: n - 1 draws, every term twice.
         record = replace(record, margin=record.margin + math.log(2))
@@ -217,11 +217,7 @@ def question_of_features(
     if len(numbers_C) < 2:
         raise UsageError(f"a geometry needs at least 2 classes, got {len(numbers_C)}")
     notes = () if loss.uses_labels else (OWN_POSITIVES,)
-    record = loss.class_level()
-    if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):
-        draws = _Draws(record, float(record.num_negatives or math.inf), notes)
-    else:
-        draws = _of_batch(record, min(batch_size, len(positions_N)) - 1, loss, notes)
+    draws = _of_batch(loss.class_level(), min(batch_size, len(positions_N)) - 1, loss, notes)
     return ClassQuestion(
         proportions_C=counts_C.double() / counts_C.sum(),
         numbers_C=numbers_C,
