@@ -25,7 +25,8 @@ from counterpoint.runs.resolve import resolve_holdout
 # The parts of named sets and the size of photographs in folders have no meaning for a file of pictures.
 ELSEWHERE = {"source.split": "auto", "source.image_size": "auto"}
 CLASSES = ("airplane", "automobile", "bird", "cat")
-SIDES = {"cifar10": 32, "cifar100": 32, "stl10": 96, "tinyimagenet": 64, "imagenet100": 224, "imagenet": 224}
+SMALL_SIDES = {"cifar10": 32, "cifar100": 32, "dsprites": 64, "tinyimagenet": 64, "stl10": 96}
+SIDES = {**SMALL_SIDES, "imagenet100": 224, "imagenet": 224}
 
 
 def pictures_file(folder: Path, *, number: int, side: int, counts: tuple[int, ...] = ()) -> Path:

@@ -61,6 +61,14 @@ FIGURES: dict[str, dict[str, Any]] = {
     "ncl-imagenet100-resnet18-supervised-nce-projector": {
         "projector.hidden": 16384, "projector.features": 2048, "epochs": 100, "output.nonnegative": "relu",
     },
+    "ncl-imagenet100-resnet18-finetune-nce": {"epochs": 50, "output.nonnegative": "relu", "projector.kind": "none"},
+    "ncl-cifar10-resnet18-finetune": {"epochs": 30, "optim.learning_rate": 0.4, "optim.trust": 0.02, "batch_size": 256},
+    "ncl-dsprites-convnet": {"optim.name": "adam", "optim.learning_rate": 1e-4, "batch_size": 64},
+    "mio-cifar10-resnet50-released": {
+        "optim.name": "lars", "optim.learning_rate": 1.5, "optim.weight_decay": 1e-6, "optim.trust": 1e-3,
+        "batch_size": 128, "epochs": 250, "optim.cosine_epochs": 1000.0, "temperature": 0.5, "stem": "small-cut",
+        "projector.hidden": 2048, "projector.features": 128, "source.holdout": 0.2,
+    },
     "ncl-cifar10-resnet18-spectral-l1": {
         "batch_size": 256, "optim.weight_decay": 1e-4, "epochs": 200,
         "loss.options": {"loss": "spectral", "weight": 0.01, "normalize": False},

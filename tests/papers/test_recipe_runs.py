@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from recipe_steps import SIDES, job_of, pictures_file, settings_of, take_two_steps, trace_of
+from recipe_steps import CLASSES, SIDES, job_of, pictures_file, settings_of, take_two_steps, trace_of
 
 from counterpoint.core.errors import UsageError
 from counterpoint.runs.recipes import Recipe, all_recipes, recipe_named
@@ -155,7 +155,8 @@ def test_a_recipe_takes_two_steps_at_its_own_hyper_parameters(name: str, tmp_pat
     side = side if side < 200 or torch.cuda.is_available() else side // 7
     counts = settings.get("source.class_counts", ())
     queue = settings.get("target.queue_size", 0) if settings["method"] == "moco" else 0
-    number = max(2 * settings["batch_size"], queue)
+    kept = 1 - settings.get("source.holdout", 0.0)
+    number = max(math.ceil((2 * settings["batch_size"] + len(CLASSES)) / kept), queue)
     data = pictures_file(tmp_path, number=number, side=side, counts=tuple(counts))
     caching = {"engine.chunk_size": 256, "engine.chunk_norm": True} if settings["batch_size"] > 512 else {}
     losses = take_two_steps(job_of(settings_of(name, data, caching), tmp_path))

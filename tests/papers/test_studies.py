@@ -117,6 +117,18 @@ def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
         assert study.data_of(arm, "paper") == recipe.name.split("-")[1].replace("tinyimagenet", "tiny-imagenet"), arm
 
 
+def test_fine_tuning_is_the_studys_then_the_scales_then_the_arms() -> None:
+    study = studies()["ncl-table4-finetune"]
+    nce = study.arm("nce-mlp")
+    own = {"method": "nonnegative-supervised", "projector": {"kind": "mlp"}}
+    assert study.measures_of(nce, "small").fine_tune == {"epochs": 4, **own}
+    assert study.measures_of(nce, "paper").fine_tune == {"epochs": 50, **own}
+    assert study.measures_of(study.arm("ce"), "paper").fine_tune == {"epochs": 50, "method": "supervised"}
+    # What is not fine-tuned stays so, whatever a scale says.
+    table = studies()["ncl-table4"].model_copy(update={"small": study.small})
+    assert table.measures_of(table.arm("ce"), "small") == table.measures
+
+
 @pytest.mark.thorough
 def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
     curvature = {"steps": 3, "batch_size": 16, "precision": "float32", "checkpoint": "all"}

@@ -123,12 +123,12 @@ def listed() -> tuple[Listed, ...]:
     return tuple(sorted(found, key=_place))
 
 
-def _place(item: Listed) -> tuple[str, str, int]:
+def _place(item: Listed) -> tuple[str, str, int, str]:
     """By paper, tables after figures, by number."""
     paper, _, rest = item.name.partition("-")
     parts = re.match(r"(\D*)(\d*)", rest)
     assert parts is not None
-    return paper, parts[1], int(parts[2] or 0)
+    return paper, parts[1], int(parts[2] or 0), rest
 
 
 def study_named(name: str) -> Study | None:

@@ -34,6 +34,7 @@ class Arm(Settings):
         small: settings at the small scale alone.
         recipe: of the paper's scale, by its name; empty for the settings.
         paper: settings at the paper's scale alone, laid over the recipe.
+        fine_tune: settings of training on from the arm with labels, laid over those of ``Measures``.
         data: another set than the study's at the small scale, by its name in ``study_data``.
         paper_data: the same at the paper's scale.
         printed: what the paper prints in each column.
@@ -45,6 +46,7 @@ class Arm(Settings):
     small: dict[str, Any] = Field(default_factory=dict)
     recipe: str = ""
     paper: dict[str, Any] = Field(default_factory=dict)
+    fine_tune: dict[str, Any] = Field(default_factory=dict)
     data: str | None = None
     paper_data: str | None = None
     printed: dict[str, str] = Field(default_factory=dict)
@@ -117,6 +119,7 @@ class ScalePlan(PartPlan):
         data: a set by its name in ``study_data``.
         others: parts of the other sets that arms name.
         settings: of training, of every arm.
+        fine_tune: settings of training on with labels at this scale, laid over those of ``Measures``.
         seeds: how many.
         note: what a reader must know.
     """
@@ -124,6 +127,7 @@ class ScalePlan(PartPlan):
     data: str
     others: dict[str, PartPlan] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
+    fine_tune: dict[str, Any] = Field(default_factory=dict)
     seeds: Annotated[int, Field(ge=2)] = 3
     note: str = ""
 
@@ -186,6 +190,13 @@ class Study(Settings):
             return merge({"recipe": arm.recipe}, arm.paper)
         own = arm.small if scale == "small" else arm.paper
         return merge(merge(self.at(scale).settings, arm.settings), own)
+
+    def measures_of(self, arm: Arm, scale: Scale) -> Measures:
+        """What is measured of an arm: of fine-tuning the study's settings, then the scale's, then the arm's."""
+        if not self.measures.fine_tune:
+            return self.measures
+        own = merge(merge(self.measures.fine_tune, self.at(scale).fine_tune), arm.fine_tune)
+        return self.measures.model_copy(update={"fine_tune": own})
 
     def data_of(self, arm: Arm, scale: Scale) -> str:
         """Name of the set that an arm is about."""

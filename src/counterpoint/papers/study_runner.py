@@ -120,7 +120,7 @@ class StudyRun:
     def plan_hash(self, cell: Cell) -> str:
         """Of everything that a cell depends on beside code and seed; the parts of sets are known by their names."""
         names = [Path(name).name for name in (cell.data.train, cell.data.test or "")]
-        return short_hash([dict(cell.settings), names, self.study.measures.model_dump()])
+        return short_hash([dict(cell.settings), names, self.study.measures_of(cell.arm, self.scale).model_dump()])
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def _make_one(going: StudyRun, cell: Cell) -> None:
     run = train(cell.data.train, **cell.settings, seed=cell.seed, out=str(place), resume=True, quiet=True)
     scratch = going.folder.parent / "work" / cell.name
     scratch.mkdir(parents=True, exist_ok=True)
-    found = measure(run, cell.data, going.study.measures, scratch)
+    found = measure(run, cell.data, going.study.measures_of(cell.arm, going.scale), scratch)
     record = CellRecord(arm=cell.arm.name, seed=cell.seed, figures=found.figures, curves=found.curves)
     made = Made(
         commit=going.commit,

@@ -77,6 +77,7 @@ class Recipe:
 
     Attributes:
         name: of the file, or of file and arm.
+        file: that it stands in, without its suffix.
         paper: key of the bibliography.
         summary: one line.
         reproduces: tables and figures of the paper.
@@ -86,6 +87,7 @@ class Recipe:
     """
 
     name: str
+    file: str
     paper: str
     summary: str
     reproduces: tuple[str, ...]
@@ -202,11 +204,13 @@ def _recipes_of(path: Path) -> dict[str, Recipe]:
     own = base | _checked(file.settings, path)
     follows = file.follows or ("" if below is None else below.follows)
     departures = (*(() if below is None else below.departures), *file.departures)
-    found = {path.stem: Recipe(path.stem, file.paper, file.summary, tuple(file.reproduces), follows, departures, own)}
+    names = (path.stem, path.stem, file.paper, file.summary, tuple(file.reproduces))
+    found = {path.stem: Recipe(*names, follows, departures, own)}
     for arm in file.arms:
         line, known = file.arm(arm, path), Arm() if below is None else below.arm(arm, path)
         found[f"{path.stem}-{arm}"] = Recipe(
             name=f"{path.stem}-{arm}",
+            file=path.stem,
             paper=file.paper,
             summary=f"{_setting_of(file.summary)}{line.summary or known.summary}",
             reproduces=tuple(line.reproduces or file.reproduces),

@@ -6,6 +6,7 @@ A catalogue is the literal mapping ``CATALOGUE`` of a module; each entry has a t
 import argparse
 import ast
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -50,13 +51,23 @@ def run(flags: argparse.Namespace) -> int:
         print(json.dumps({title: _records(title) for title in titles}, indent=2))
         return 0
     for title in titles:
-        print(f"{title}:", *two_columns(LISTS[title](), terminal_width()), sep="\n")
+        # Over a hundred recipes would drown the rest.
+        lines = _recipe_files() if title == "recipes" and flags.what is None else LISTS[title]()
+        print(f"{title}:", *two_columns(lines, terminal_width()), sep="\n")
     return 0
 
 
 def _records(title: str) -> Any:
     """A list for other programs: sentences by name, of recipes everything."""
     return [asdict(recipe) for recipe in all_recipes().values()] if title == "recipes" else dict(LISTS[title]())
+
+
+def _recipe_files() -> Mapping[str, str]:
+    """The first recipe of each file, and how many more it has."""
+    recipes = all_recipes()
+    arms = Counter(recipe.file for recipe in recipes.values())
+    lines = {file: f"{recipes[file].line}{f', and {more - 1} more' * (more > 1)}" for file, more in arms.items()}
+    return {**lines, "(all)": "counterpoint list recipes"}
 
 
 def _print_recipe(recipe: Recipe, *, is_json: bool) -> int:
