@@ -47,6 +47,7 @@ OTHER: dict[str, Any] = {
     "loss.negatives": "same-view",
     "optim.name": "adamw",
     "optim.weight_decay": 0.1,
+    "optim.trust": 1e-5,  # where it is clipped a larger one changes nothing in the first steps of a warm-up
     "optim.schedule": "constant",
     "optim.final_share": 0.3,
     "engine.precision": "bf16",
