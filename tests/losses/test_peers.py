@@ -3,11 +3,13 @@
 Other peers stand with their losses: DCLW, Barlow Twins, VICReg, SupCon, cross-modal and sigmoid.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from lightly.loss import DCLLoss, NTXentLoss
 from pytorch_metric_learning.losses import NTXentLoss as MetricLearningNTXent
 from pytorch_metric_learning.losses import SelfSupervisedLoss
@@ -55,3 +57,25 @@ def test_the_default_temperatures_are_lightlys() -> None:
     views = draw_views(torch.float64)
     assert_close(InfoNCE(temperature=0.5)(*views), NTXentLoss()(*views))
     assert_close(DCL()(*views), DCLLoss()(*views))
+
+
+def test_dcl_as_lightly_had_it_is_another_loss() -> None:
+    """Until 2025-06 it added two log-sum-exps, over the same view and the other one: mio2021's DCL columns have it."""
+    views = draw_views(torch.float64)
+    z0, z1 = (F.normalize(z, dim=1) for z in views)
+    is_own = torch.eye(N, dtype=torch.bool)
+
+    def parts(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the anchors a: positives, and the logits of both kinds of negatives."""
+        same, cross = a @ a.T / 0.1, a @ b.T / 0.1
+        return cross.diagonal(), same.masked_fill(is_own, -math.inf), cross.masked_fill(is_own, -math.inf)
+
+    both = [parts(z0, z1), parts(z1, z0)]
+    now = sum((torch.cat([same, cross], dim=1).logsumexp(1) - own).mean() for own, same, cross in both) / 2
+    before = sum((same.logsumexp(1) + cross.logsumexp(1) - own).mean() for own, same, cross in both) / 2
+    assert_close(DCL(0.1)(*views), torch.as_tensor(now))
+    assert abs(float(torch.as_tensor(before - now).detach())) > 0.1
+    slopes = [
+        torch.cat(torch.autograd.grad(torch.as_tensor(value), views, retain_graph=True)) for value in (now, before)
+    ]
+    assert float((slopes[0] - slopes[1]).norm()) > 0.1 * float(slopes[0].norm())

@@ -59,6 +59,22 @@ def test_no_eigenvalue_comes_twice(rng: np.random.Generator) -> None:
         assert torch.allclose(found[found > 1], torch.linspace(5, 60, 20, dtype=torch.float64), rtol=1e-5)
 
 
+def test_a_count_of_ritz_values_is_no_count_of_eigenvalues() -> None:
+    """A hundred steps see 12 values between 0 and 1 where there are 441, or 941: their weights say the share."""
+    outliers = np.geomspace(1, 200, 60)[1:]
+    for num_small in (441, 941):
+        small = np.random.default_rng(0).random(num_small) ** 4
+        values = torch.from_numpy(np.concatenate([outliers, np.linspace(-2, -0.01, 100), 0.9 * small + 1e-3]))
+        is_small = (values > 0) & (values < 1)
+        assert int(is_small.sum()) == num_small
+        signs = torch.from_numpy(np.random.default_rng(1).choice([-1.0, 1.0], len(values)))
+        found = ritz(lanczos(torch.diag(values), signs, steps=100)[0])
+        counted = (found.values_M > 0) & (found.values_M < 1)
+        assert int(counted.sum()) < 30
+        share = float(found.weights_M[counted].sum())
+        assert share == pytest.approx(num_small / len(values), abs=0.02)
+
+
 @pytest.mark.thorough
 def test_residuals_bound_the_error_of_every_value(rng: np.random.Generator) -> None:
     for known, start_P, steps in many(rng)[:60]:

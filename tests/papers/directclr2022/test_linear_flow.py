@@ -86,6 +86,25 @@ def test_the_released_loss_is_the_librarys_infonce_on_the_sphere(generator: torc
     assert_close(torch.tensor(ProductInfoNCE(0.1).at(z_NK, other_NK).value), loss(z_NK, other_NK))
 
 
+def test_erratum_the_loss_of_section_6_2_rises_with_agreement(generator: torch.Generator) -> None:
+    """It prints sum log(exp(z z') / sum_j exp(z_i z_j)): no minus, no temperature, and z_i itself as a negative."""
+    z_NK = torch.nn.functional.normalize(gaussian_points(9, 3, generator=generator))
+    apart_NK = torch.nn.functional.normalize(z_NK + gaussian_points(9, 3, generator=generator))
+
+    def printed(other_NK: torch.Tensor) -> float:
+        return float(((z_NK * other_NK).sum(1) - (z_NK @ z_NK.T).logsumexp(1)).sum())
+
+    def released(other_NK: torch.Tensor) -> float:
+        return float(torch.nn.functional.cross_entropy(z_NK @ other_NK.T / 0.1, torch.arange(9)))
+
+    loss = InfoNCE(0.1, 1.0, "cross-view", anchors="first")
+    for other_NK in (z_NK, apart_NK):
+        assert float(loss(z_NK, other_NK)) == pytest.approx(released(other_NK), rel=1e-10)
+        assert abs(-printed(other_NK) / 9 - released(other_NK)) > 0.1  # another sign is not enough
+    assert released(z_NK) < released(apart_NK)
+    assert printed(z_NK) > printed(apart_NK)
+
+
 @NAMES
 @few
 @given(sizes=problems)

@@ -210,6 +210,35 @@ def test_bounded_scores_are_best_where_clipped(seed: int, version: int, largest:
         assert value(population_terms(moved_XY, joint_XY), version) >= least - EXACT
 
 
+@given(seeds, st.sampled_from([0.1, 0.2, 0.5, 2.0]))
+@settings(max_examples=40)
+def test_equations_5_to_9_need_the_temperature(seed: int, tau: float) -> None:
+    """Eq. 9 prints e^C = r. Put into Eq. 2, which divides by tau, it is not v1's least; e^(C / tau) = r is."""
+    joint_XY = draw_joint(seed)
+    log_ratio_XY = (joint_XY / (joint_XY.sum(1)[:, None] * joint_XY.sum(0))).log()
+    printed, right = (
+        oracle.population(joint_XY.tolist(), (cosine_XY / tau).tolist(), 1)
+        for cosine_XY in (log_ratio_XY, tau * log_ratio_XY)
+    )
+    assert close(right, information(joint_XY).least_v1)
+    assert printed > right + EXACT
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_equation_17_needs_its_means(n: int) -> None:
+    """Its last line prints sums over pairs: negatives then weigh T_N / T_P = 2N - 2 times what Eq. 18 gives them."""
+    similarity = torch.cat(draw_views(1, n)) @ torch.cat(draw_views(1, n)).T
+    terms, counts = batch_terms(similarity, temperature=0.5), pair_counts(n)
+    s_MM = (similarity / 0.5).tolist()
+    places = [(i, j) for i in range(2 * n) for j in range(2 * n) if i != j]
+    positive = [s_MM[i][j] for i, j in places if i % n == j % n]
+    negative = [math.exp(s_MM[i][j]) for i, j in places if i % n != j % n]
+    means = -math.fsum(positive) / counts.positives + math.fsum(negative) / counts.negatives
+    assert close(terms.v3, means)
+    printed = -math.fsum(positive) + math.fsum(negative)
+    assert close(printed / counts.positives, terms.v3 + (2 * n - 3) * math.fsum(negative) / counts.negatives)
+
+
 # --- surrogates
 
 
