@@ -4,6 +4,7 @@ import io
 import re
 import shlex
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
@@ -31,6 +32,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DIAGNOSIS = (ROOT / "docs" / "diagnosis.md").read_text(encoding="utf-8")
 THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
 PAPERS = sorted((ROOT / "src" / "counterpoint" / "papers").glob("*/README.md"))
 PARTS = ["Measured", "Why", "Test", "Try", "Open"]  # of a section on a check
 ON_PAPERS = "".join(path.read_text(encoding="utf-8") for path in PAPERS)
@@ -103,6 +105,19 @@ def test_links_of_the_documents_lead_somewhere() -> None:
             assert "://" in target or (document.parent / target).exists(), f"{document.name}: {target}"
 
 
+def anchors(document: Path) -> set[str]:
+    """What a heading can be linked by: lower case, without punctuation, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_to_sections_lead_to_a_heading() -> None:
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *PAPERS]:
+        for target, section in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", document.read_text(encoding="utf-8")):
+            page = (document.parent / target).resolve() if target else document
+            assert section in anchors(page), f"{document.name}: {target}#{section}"
+
+
 def test_every_cited_key_is_in_the_bibliography_and_every_entry_is_cited() -> None:
     bibliography = (ROOT / "docs" / "references.bib").read_text(encoding="utf-8")
     keys = set(re.findall(r"^@\w+\{(\w+),", bibliography, flags=re.MULTILINE))
@@ -124,11 +139,11 @@ def test_every_code_of_a_finding_has_its_section_with_a_picture_and_every_sectio
         assert re.findall(r"^- \*\*(\w+)\*\*: ", text, flags=re.MULTILINE) == PARTS, code
 
 
-def test_commands_of_the_page_on_diagnosis_and_of_findings_have_flags_that_exist(
+def test_commands_of_diagnosis_findings_and_errata_have_flags_that_exist(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     checks = (ROOT / "src" / "counterpoint" / "diagnostics" / "checks").glob("*.py")
-    text = DIAGNOSIS + "".join(path.read_text(encoding="utf-8") for path in checks)
+    text = DIAGNOSIS + ERRATA + "".join(path.read_text(encoding="utf-8") for path in checks)
     commands = set(re.findall(r"\bcounterpoint ([a-z][a-z-]*)\b([^`#\n\"]*)", text))
     assert len(commands) > 20
     for verb, words in commands:
@@ -139,13 +154,33 @@ def test_commands_of_the_page_on_diagnosis_and_of_findings_have_flags_that_exist
         assert [flag for flag in re.findall(r"--[a-z][\w.-]*", words) if flag not in known] == [], (verb, words)
 
 
+def defined_tests() -> Counter[str]:
+    """How many files of tests/ define a test of this name."""
+    files = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    return Counter(name for text in files for name in set(re.findall(r"^def (test_\w+)\(", text, flags=re.MULTILINE)))
+
+
 def test_every_check_that_the_page_on_theory_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", THEORY + ON_PAPERS))
-    defined: set[str] = set()
-    for path in (ROOT / "tests").rglob("*.py"):
-        defined |= set(re.findall(r"^def (test_\w+)\(", path.read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert len(named) > 40
-    assert named <= defined, named - defined
+    assert len(named) > 20
+    assert named <= set(defined_tests()), named - set(defined_tests())
+
+
+def test_every_erratum_is_shown_by_a_test_of_its_own_name_or_by_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names are unique, so that `pytest -k NAME` runs what is meant; commands make a figure that is listed."""
+    assert main(["reproduce", "--list"]) == 0
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+    defined = defined_tests()
+    tables = re.findall(r"^\|.*\| shown by \|\n\|[-|]+\n((?:\|.*\n)+)", ERRATA, flags=re.MULTILINE)
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(tables) == 2 * len(PAPERS)
+    for row in rows:
+        shown_by = re.findall(r"`([^`]+)`", row.removesuffix(" |").rpartition(" | ")[2])
+        assert shown_by, row
+        assert all(re.fullmatch(r"test_\w+|counterpoint reproduce [\w-]+", one) for one in shown_by), row
+    for name in re.findall(r"`(test_\w+)`", ERRATA):
+        assert defined[name] == 1, f"{name} is defined in {defined[name]} files"
+    assert set(re.findall(r"`counterpoint reproduce ([\w-]+)`", ERRATA)) <= listed
 
 
 def test_every_module_of_theory_that_a_document_names_exists() -> None:

@@ -90,8 +90,9 @@ def paper_page(paper: str) -> str:
     found = results_of(paper)
     parts = [
         f"# {TITLES[paper]}",
-        f"What was reproduced here of `{paper}`; what it claims, where it lives and its errata: "
-        f"[README](../../src/counterpoint/papers/{paper}/README.md). Written by `make docs` from the results in "
+        f"What was reproduced here of `{paper}`; what it claims and where it lives: "
+        f"[README](../../src/counterpoint/papers/{paper}/README.md); what it prints and does not hold: "
+        f"[errata](../errata.md#{paper}). Written by `make docs` from the results in "
         f"`src/counterpoint/papers/{paper}/results`; all papers: [summary](README.md).",
         READ,
         *(as_markdown(study, result) for study, result in found),
