@@ -34,6 +34,9 @@ chance. "Could tell" is the smallest difference from the claimed one that so man
 with probability 0.8. A claim holds where its whole interval does, does not hold where its whole interval contradicts
 it, and cannot be told otherwise. Thresholds stood in the studies before the first run; each result carries their hash.
 
+The small scale was raised once, for all studies together: five had been run with 2,000 pictures, 6 epochs and 1,000
+queries, where most claims could not be told. They were run again as all the others; claims and thresholds stayed.
+
 The claims are orderings at a small scale: a verdict says what holds in minutes on a CPU, not what holds at the paper's
 scale. Verdicts on figures that a function computes compare one run with what is printed."""
 
