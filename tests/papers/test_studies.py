@@ -18,7 +18,7 @@ from counterpoint.core.validation import build, dump_yaml, nest
 from counterpoint.engine.progress import Reporter
 from counterpoint.papers import study_runner
 from counterpoint.papers.study import SCALES, Study, read_study, studies
-from counterpoint.papers.study_data import SETS, prepare
+from counterpoint.papers.study_data import SETS, prepare, training_split
 from counterpoint.papers.study_measures import Measured, check_measures
 from counterpoint.papers.study_result import StudyResult, read_result, result_file
 from counterpoint.papers.study_runner import Part, StudyPlan, alone, part_of, run_study
@@ -279,6 +279,22 @@ def test_a_part_of_a_set_has_the_first_samples_of_each_class_and_the_official_qu
     assert np.bincount(train["labels"]).tolist() == [4, 4]
     assert np.bincount(test["labels"]).tolist() == [2, 2]
     np.testing.assert_array_equal(train["images"], whole["images"][[0, 1, 2, 3, 5, 6, 7, 8]])
+
+
+def test_the_training_split_is_found_from_any_folder_and_other_data_stay(tmp_path: Path) -> None:
+    pack = tmp_path / "root" / "cifar10-pack"
+    pack.parent.mkdir()
+    for split in ("train", "test"):
+        write_set(pack, split, (2, 2))
+    for data in (pack.parent, pack):
+        assert training_split("cifar10", str(data)) == (str(pack / "train.npz"), {})
+    (tmp_path / "published" / "cifar-10-batches-py").mkdir(parents=True)
+    root = str(tmp_path / "published")
+    assert training_split("cifar10", root) == ("cifar10", {"root": root})
+    for name in ("cars", "train"):  # a folder of pictures, one class of them trains
+        (tmp_path / "vehicles" / name).mkdir(parents=True)
+    for data in ("digits", str(pack / "train.npz"), str(tmp_path / "vehicles"), "nowhere"):
+        assert training_split("cifar10", data) == (data, {})
 
 
 def test_data_that_lack_what_a_study_needs_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -29,12 +29,16 @@ class FigureRun:
         quick: a reduced size that takes seconds.
         progress: takes a line from time to time.
         data: images to use, where the figure is about images; None is the bundled digits.
+        encoder: name of the image encoder to train, where the figure leaves it open; None is that of the figure.
+        epochs: passes over the samples, >= 1, where the figure leaves them open; None is a number for a laptop.
     """
 
     seed: int = 0
     quick: bool = False
     progress: Callable[[str], None] = ignore
     data: str | None = None
+    encoder: str | None = None
+    epochs: int | None = None
 
 
 @dataclass(frozen=True)
