@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from counterpoint.core.errors import DataError, UsageError, unknown_name
-from counterpoint.core.files import write_atomically
+from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.settings import SourceSettings
 from counterpoint.core.validation import build
 from counterpoint.data.sets.cifar import CIFAR10
@@ -186,8 +186,30 @@ def _part(
             np.savez(stream, **arrays)  # pyright: ignore[reportArgumentType]
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(_names_file(path), list(source.class_names))
     write_atomically(path, write)
     return path
+
+
+def _names_file(part: Path) -> Path:
+    """The names of the classes of a part; beside it, so that a part without names has the same content."""
+    return part.with_name(f"{part.stem}-classes.json")
+
+
+def class_names_of(data: StudyData, source: Source) -> tuple[str, ...]:
+    """Names of the classes of the queries: those of the set, where they are known, else those of the source.
+
+    Args:
+        data: of an arm.
+        source: the queries, opened.
+    """
+    path = _names_file(Path(data.test or data.train))
+    if not path.exists():
+        return source.class_names
+    known = read_json(path)
+    assert isinstance(known, list)
+    # The source knows a class of a part by its number.
+    return tuple(str(known[int(number)]) for number in source.class_names)
 
 
 def _first_of_each(source: Source, count: int | None, name: str, split: str) -> torch.Tensor:

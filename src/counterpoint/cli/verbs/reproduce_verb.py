@@ -107,6 +107,7 @@ def _figure(flags: argparse.Namespace) -> int:
 def _study(study: Study, flags: argparse.Namespace) -> int:
     """Run what is missing of a study."""
     from counterpoint.engine.progress import Reporter  # deferred: loads torch
+    from counterpoint.papers.study_pictures import picture_grids  # deferred: loads torch
     from counterpoint.papers.study_result import result_file  # deferred: loads torch
     from counterpoint.papers.study_runner import StudyPlan, alone, part_of, run_study  # deferred: loads torch
     from counterpoint.papers.study_views import as_reproduction, as_text  # deferred: loads torch
@@ -121,7 +122,7 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     result = run_study(study, StudyPlan(Path(flags.out), scale, flags.data, flags.seeds, part), reporter)
     if result is None:
         return 0
-    write_reproduction(as_reproduction(study, result), page)
+    write_reproduction(as_reproduction(study, result, picture_grids(study, scale, Path(flags.out))), page)
     if flags.json:
         print(json.dumps(finite_or_null(result.model_dump(mode="json")), indent=1))
     else:

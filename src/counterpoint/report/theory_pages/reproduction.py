@@ -153,6 +153,30 @@ KINDS: Mapping[type, str] = {LinePanel: "lines", PointPanel: "points", MatrixPan
 
 
 @dataclass(frozen=True)
+class PictureRow:
+    """Pictures side by side.
+
+    Attributes:
+        name: what they have in common, such as a dimension.
+        addresses: of each picture, with its content (``data:``).
+        classes: name of the class of each, or an empty text.
+    """
+
+    name: str
+    addresses: Sequence[str]
+    classes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class PictureGrid:
+    """Rows of pictures under a title; without rows, ``missing`` says how to get them."""
+
+    title: str
+    rows: Sequence[PictureRow]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
 class Reproduction:
     """A figure of a paper, made again.
 
@@ -164,6 +188,7 @@ class Reproduction:
         panels: what to draw.
         remarks: what a reader must know to compare: scale, differences of set-up, what the paper leaves open.
         settings: sizes, seeds and rates that the numbers depend on.
+        pictures: grids to set side by side; on the page alone, as pictures are data of others.
 
     >>> claim = Claim("largest eigenvalue", 2.0, 2.0004, True)
     >>> made = Reproduction("toy-fig1", "A toy", "mio2021, Fig. 1", [claim], [], settings={"seed": "0"})
@@ -178,6 +203,7 @@ class Reproduction:
     panels: Sequence[Panel]
     remarks: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    pictures: Sequence[PictureGrid] = ()
 
     @property
     def agrees(self) -> bool:
@@ -185,7 +211,7 @@ class Reproduction:
         return all(claim.agrees is not False for claim in self.claims)  # None, nothing to compare with, does not differ
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data for JSON; each panel names its kind."""
+        """Everything but pictures as plain data for JSON; each panel names its kind."""
         return {
             "name": self.name,
             "title": self.title,
