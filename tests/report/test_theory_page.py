@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from page_scan import PageScan
 from page_scan import scan_without_script as scan
 from theory_records import ATTACK, STEPS, hostile, lines, matrix, points, reproduction
 
@@ -255,7 +256,7 @@ def test_pictures_stand_side_by_side_with_the_share_of_the_commonest_class_and_i
     few = PictureRow("dimension 9", [DOT], ["dog"])
     grids = [PictureGrid("CL", [cats, few]), PictureGrid("NCL", (), "Remove ncl-seed-0.json.")]
     made = replace(reproduction(), pictures=grids)
-    page = scan(str(render_reproduction(made)))
+    page = PageScan(str(render_reproduction(made)))
     assert [image["src"] for image in page.named("img")] == [DOT] * 5
     assert [image["alt"] for image in page.named("img")] == ["cat", "dog", "cat", "cat", "dog"]
     for words in ("75% of one class: cat 3, dog 1", "100% of one class: dog 1", "Remove ncl-seed-0.json."):
@@ -266,7 +267,7 @@ def test_pictures_stand_side_by_side_with_the_share_of_the_commonest_class_and_i
 
 def test_class_names_of_pictures_are_escaped_and_pictures_without_classes_have_no_share() -> None:
     rows = [PictureRow("dimension 1", [DOT], [ATTACK]), PictureRow("dimension 2", [DOT], [""])]
-    page = scan(str(render_reproduction(replace(reproduction(), pictures=[PictureGrid(ATTACK, rows)]))))
+    page = PageScan(str(render_reproduction(replace(reproduction(), pictures=[PictureGrid(ATTACK, rows)]))))
     assert page.named("script") == []
     assert page.text.count("of one class:") == 1
     assert page.named("img")[1]["alt"] == "no class"
