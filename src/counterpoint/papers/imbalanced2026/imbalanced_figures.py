@@ -155,7 +155,7 @@ def _scatter_table(taken: ClassSamples, outcomes: Sequence[Outcome]) -> TablePan
     """How far the samples of each class lie from their mean, and how long the mean is."""
     head = ["class", "samples", "scatter before"]
     rows = [
-        [name, str(count), f"{scatter:.2g}"]
+        [name, str(count), f"{scatter:.3g}"]
         for name, count, scatter in zip(
             taken.class_names, taken.counts, class_scatter(outcomes[0].embedding.before, taken.labels), strict=True
         )
@@ -165,7 +165,7 @@ def _scatter_table(taken: ClassSamples, outcomes: Sequence[Outcome]) -> TablePan
         lengths = outcome.gram.diagonal().sqrt().tolist()
         scatters = class_scatter(outcome.embedding.after, taken.labels)
         for row, scatter, length in zip(rows, scatters, lengths, strict=True):
-            row += [f"{scatter:.2g}", f"{length:.4f}"]
+            row += [f"{scatter:.3g}", f"{length:.4f}"]
     return TablePanel("Scatter of each class: mean squared distance of its samples from their mean", head, rows)
 
 

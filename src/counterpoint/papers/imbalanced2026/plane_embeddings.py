@@ -191,10 +191,11 @@ def _embed(network: nn.Module, samples: Tensor, pass_size: int | None) -> Tensor
     """All samples as the loss sees them, BatchNorm having the statistics of just these samples."""
     if pass_size is None:
         return into_ball(network(samples), 1.0).cpu()
-    parts = samples.split(pass_size)
-    # large networks: the average over parts in place of the statistics of all at once
-    calibrate_norms(network, parts)
-    return torch.cat([into_ball(network(part), 1.0).cpu() for part in parts])
+    # large networks: the average over parts in place of the statistics of all at once; samples lie class by class, and
+    # every part must have its share of each class
+    num_parts = -(-len(samples) // pass_size)
+    calibrate_norms(network, [samples[first::num_parts] for first in range(num_parts)])
+    return torch.cat([into_ball(network(part), 1.0).cpu() for part in samples.split(pass_size)])
 
 
 def _standardised(source: Source, chosen: Tensor) -> Tensor:
