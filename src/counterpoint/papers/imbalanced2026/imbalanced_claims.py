@@ -177,7 +177,7 @@ def distance_claim(scl: Outcome, ucl: Outcome) -> Claim:
     return Claim(
         "the two minorities are much nearer to each other in UCL than in SCL",
         "yes (text of 7.1)",
-        f"no: distance {apart[0]:.3f} in UCL, {apart[1]:.3f} in SCL",
+        f"{'yes' if apart[0] < apart[1] else 'no'}: distance {apart[0]:.3f} in UCL, {apart[1]:.3f} in SCL",
         apart[0] < apart[1],
         f"The paper's own matrices say the contrary of its text: {printed[0]:.3f} in UCL, {printed[1]:.3f} in SCL.",
     )
