@@ -20,14 +20,16 @@ def toy(run: FigureRun) -> Reproduction:
     run.progress("half way")
     claims = [Claim("sum of two and two", 4.0, 4.0, True), Claim("colour", "blue", "green", False, "the lamp is green")]
     panels = [LinePanel("Line", "x", "y", [Series("a", [0.0, 1.0], [1.0, 2.0])])]
-    settings = {"seed": str(run.seed), "quick": str(run.quick), "data": str(run.data)}
+    settings = {name: str(getattr(run, name)) for name in ("seed", "quick", "data", "encoder", "epochs")}
     return Reproduction("toy-fig1", "A toy", "mio2021, Fig. 1", claims, panels, settings=settings)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(reproductions.CATALOGUE, "toy-fig1", Figure("a toy", f"{__name__}:toy", takes_data=True))  # type: ignore[index]
+    monkeypatch.setitem(
+        reproductions.CATALOGUE, "toy-fig1", Figure("a toy", f"{__name__}:toy", ("data", "encoder", "epochs"))
+    )  # type: ignore[index]
     return tmp_path
 
 
@@ -68,13 +70,15 @@ def test_what_shows_no_measurement_is_no_more_than_a_drawing() -> None:
 def test_a_figure_prints_its_table_and_writes_numbers_and_page(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["reproduce", "toy-fig1", "--seed", "3", "--quick", "--data", "digits"]) == 0
+    words = "--seed 3 --quick --data digits --encoder convnet --epochs 7"
+    assert main(["reproduce", "toy-fig1", *words.split()]) == 0
     captured = capsys.readouterr()
     assert "half way" in captured.err
     assert "the lamp is green" in captured.out
     assert captured.out.endswith("Drawn in runs/reproduce/toy-fig1-quick.html.\n")
     told = json.loads((folder / "runs/reproduce/toy-fig1-quick.json").read_text())
-    assert told["settings"] == {"size": "quick, reduced", "seed": "3", "quick": "True", "data": "digits"}
+    asked = {"seed": "3", "quick": "True", "data": "digits", "encoder": "convnet", "epochs": "7"}
+    assert told["settings"] == {"size": "quick, reduced", **asked}
     assert told["agrees"] is False
     assert "Settings: size quick, reduced, seed 3" in captured.out
     page = (folder / "runs/reproduce/toy-fig1-quick.html").read_text()
@@ -124,6 +128,15 @@ BAD = {
     "data that are not there": ("imbalanced-fig1 --quick --data nowhere", ["no such file or folder", "nowhere"]),
     "data without pictures": ("ncl-fig6 --quick --data notes.md", ["notes.md"]),
     "data of a figure that draws its own": ("alphacl-fig2 --data x", ["draws its own data; leave out --data"]),
+    "an encoder of a figure that builds its own": (
+        "ncl-fig6 --encoder convnet",
+        ["ncl-fig6 builds its own networks; leave out --encoder, which goes with imbalanced-fig1 and imbalanced-fig2"],
+    ),
+    "epochs of a figure that has its own": ("alphacl-fig2 --epochs 3", ["leave out --epochs, which goes with imbal"]),
+    "an encoder of a study": ("ncl-table1 --data pages --encoder convnet", ["--encoder goes with computed figures"]),
+    "epochs of a study": ("ncl-table1 --data pages --epochs 3", ["is a study; --epochs goes with computed figures"]),
+    "no epochs": ("imbalanced-fig1 --epochs 0", ["epochs must be a whole number >= 1, got 0"]),
+    "an unknown encoder": ("imbalanced-fig1 --encoder resnet99", ["unknown encoder 'resnet99'", "'resnet9'"]),
     "a folder that takes no files": ("toy-fig1 --out /proc/foo", ["cannot write into /proc/foo", "--out"]),
     "out is a file": ("toy-fig1 --out notes.md", ["notes.md is a file", "--out"]),
     "out is below a file": ("toy-fig1 --out notes.md/new", ["notes.md is a file"]),
@@ -163,10 +176,10 @@ def test_bad_input_is_one_line_and_nothing_is_touched(
 
 def test_the_function_refuses_what_the_command_refuses(folder: Path) -> None:
     with pytest.raises(UsageError, match="unknown figure"):
-        reproduce("toy", out=folder)
+        reproduce("toy", FigureRun(), out=folder)
     (folder / "toy-fig1.json").write_text("{}")
     with pytest.raises(RunError, match="holds no reproduced figure"):
-        reproduce("toy-fig1", out=folder, quiet=True)
+        reproduce("toy-fig1", FigureRun(), out=folder)
     assert (folder / "toy-fig1.json").read_text() == "{}"
 
 
@@ -184,7 +197,7 @@ def check_figure(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) ->
         assert claim["what"].split()[0] in printed
         assert claim["agrees"] is not False or claim["note"], f"{claim['what']} differs; its note must say why"
     assert (out / f"{name}-quick.html").stat().st_size < 8_000_000
-    again = reproduce(name, out=out, quick=True, quiet=True)
+    again = reproduce(name, FigureRun(quick=True), out=out)
     assert json.loads(json.dumps(again.to_dict(), default=str))["claims"] == told["claims"]
 
 

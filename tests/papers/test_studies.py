@@ -13,15 +13,19 @@ import numpy as np
 import pytest
 
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, dump_yaml, nest
+from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import extract
+from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.papers import study_runner
-from counterpoint.papers.study import SCALES, Study, read_study, studies
-from counterpoint.papers.study_data import SETS, prepare
+from counterpoint.papers.study import SCALES, Study, read_study, short_hash, studies
+from counterpoint.papers.study_data import SETS, StudyData, class_names_of, prepare, training_split
 from counterpoint.papers.study_measures import Measured, check_measures
+from counterpoint.papers.study_pictures import picture_grids, pictures_file
 from counterpoint.papers.study_result import StudyResult, read_result, result_file
-from counterpoint.papers.study_runner import Part, StudyPlan, alone, part_of, run_study
+from counterpoint.papers.study_runner import Cell, Part, StudyPlan, StudyRun, alone, part_of, run_study
 from counterpoint.papers.study_views import as_reproduction, as_text
 from counterpoint.report.theory_pages.theory_page import render_reproduction
 from counterpoint.runs.effects import check_choices
@@ -281,6 +285,22 @@ def test_a_part_of_a_set_has_the_first_samples_of_each_class_and_the_official_qu
     np.testing.assert_array_equal(train["images"], whole["images"][[0, 1, 2, 3, 5, 6, 7, 8]])
 
 
+def test_the_training_split_is_found_from_any_folder_and_other_data_stay(tmp_path: Path) -> None:
+    pack = tmp_path / "root" / "cifar10-pack"
+    pack.parent.mkdir()
+    for split in ("train", "test"):
+        write_set(pack, split, (2, 2))
+    for data in (pack.parent, pack):
+        assert training_split("cifar10", str(data)) == (str(pack / "train.npz"), {})
+    (tmp_path / "published" / "cifar-10-batches-py").mkdir(parents=True)
+    root = str(tmp_path / "published")
+    assert training_split("cifar10", root) == ("cifar10", {"root": root})
+    for name in ("cars", "train"):  # a folder of pictures, one class of them trains
+        (tmp_path / "vehicles" / name).mkdir(parents=True)
+    for data in ("digits", str(pack / "train.npz"), str(tmp_path / "vehicles"), "nowhere"):
+        assert training_split("cifar10", data) == (data, {})
+
+
 def test_data_that_lack_what_a_study_needs_are_refused_in_one_line(tmp_path: Path) -> None:
     plan = Study.model_validate({**TOY, "small": {"data": "cifar10", "per_class": 4, "queries_per_class": 2}}).small
 
@@ -311,3 +331,102 @@ def test_mistakes_in_a_study_are_told(tmp_path: Path) -> None:
             study_of(tmp_path, **changes)
     with pytest.raises(UsageError, match="unknown metric 'knnn'"):
         check_measures(study_of(tmp_path, measures={"metrics": ["knnn"]}).measures)
+
+
+# --- pictures of what activates each dimension
+
+PICTURES = {"pictures": {"layer": "embedding", "dimensions": 3, "pictures": 4}}
+
+
+def test_pictures_change_neither_the_hash_of_claims_nor_that_of_the_plan(tmp_path: Path) -> None:
+    plain = study_of(tmp_path)
+    shown = study_of(tmp_path, measures={**TOY["measures"], **PICTURES})
+    other = study_of(tmp_path, measures={**TOY["measures"], "features": {"embedding": ["sparsity"]}})
+    cell = Cell(plain.arms[0], 0, StudyData("train.npz", {}, "test.npz"), {"method": "simclr"})
+    first, second, third = (
+        StudyRun(study, "small", tmp_path, [cell], "", QUIET).plan_hash(cell) for study in (plain, shown, other)
+    )
+    # As cells that were made before there were pictures have it: of every field that there was then.
+    measures = {name: value for name, value in shown.measures.model_dump().items() if name != "pictures"}
+    assert first == second == short_hash([{"method": "simclr"}, ["train.npz", "test.npz"], measures])
+    assert third != first
+    assert plain.claims_hash == shown.claims_hash
+
+
+def test_the_hashes_of_kept_cells_of_the_papers_studies_stay(tmp_path: Path) -> None:
+    for name in ("ncl-fig3", "ncl-fig8"):
+        study = studies()[name]
+        assert study.measures.pictures is not None
+        without = study.model_copy(update={"measures": study.measures.model_copy(update={"pictures": None})})
+        cell = Cell(study.arms[0], 0, StudyData("train.npz", {}, None), {})
+        hashes = {StudyRun(each, "small", tmp_path, [cell], "", QUIET).plan_hash(cell) for each in (study, without)}
+        assert len(hashes) == 1
+        assert "pictures" not in study.measures.of_figures()
+
+
+def finished(study: Study, out: Path) -> StudyResult:
+    """A study whose cells are all there."""
+    result = run_study(study, StudyPlan(out), QUIET)
+    assert result is not None
+    return result
+
+
+@pytest.mark.thorough
+def test_the_page_of_a_study_shows_what_activates_each_dimension(tmp_path: Path) -> None:
+    shown, out = (
+        study_of(tmp_path, measures={"features": {"embedding": ["class_consistency"]}, **PICTURES}),
+        tmp_path / "out",
+    )
+    result = finished(shown, out)
+    grids = picture_grids(shown, "small", out)
+    assert [(grid.title, len(grid.rows), grid.missing) for grid in grids] == [("CL", 3, ""), ("NCL", 3, "")]
+    page = str(render_reproduction(as_reproduction(shown, result, grids)))
+    assert page.count("<img") == sum(len(row.addresses) for grid in grids for row in grid.rows) > 12
+    assert "data:image" not in result_file(shown, "small", out).read_text()
+    # The rows by hand: dimensions by mean size of the unit-length features, queries by their value there.
+    run = next((out / "runs").glob("*/seed-0"))
+    arm = "cl" if "simclr" in (run / "resolved.yaml").read_text() else "ncl"
+    subject = open_trained(str(run), reporter=QUIET)
+    z_QD = extract(subject.encoder, subject.source).embedding[subject.split.held_out].double().numpy()
+    z_QD = z_QD / np.maximum(np.linalg.norm(z_QD, axis=1, keepdims=True), 1e-12)
+    order = np.argsort(-np.abs(z_QD).mean(0), kind="stable")[:3]
+    rows = grids[0 if arm == "cl" else 1].rows
+    assert [row.name for row in rows] == [f"dimension {dim}" for dim in order]
+    assert subject.source.labels is not None
+    labels_Q = subject.source.labels[subject.split.held_out].numpy()
+    for row, dim in zip(rows, order, strict=True):
+        best = np.argsort(-z_QD[:, dim], kind="stable")[: len(row.classes)]
+        assert list(row.classes) == [str(labels_Q[place]) for place in best]
+
+    # What is missing is taken from the run folder; without it the page says how to get it.
+    file = pictures_file(shown, "small", out, arm)
+    before = file.read_bytes()
+    file.unlink()
+    finished(shown, out)
+    assert file.read_bytes() == before
+    file.unlink()
+    (run / "encoder.safetensors").unlink()
+    result = finished(shown, out)
+    assert not file.exists()
+    page = str(render_reproduction(as_reproduction(shown, result, picture_grids(shown, "small", out))))
+    assert f"Remove {arm}-seed-0.json from toy-table1-small/cells" in page
+
+
+def test_a_study_without_pictures_has_no_section_of_them(toy: Study, tmp_path: Path) -> None:
+    assert picture_grids(toy, "small", tmp_path) == ()
+
+
+def test_classes_of_a_part_are_named_as_in_the_set(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar10-pack"
+    for split in ("train", "test"):
+        write_set(folder, split, (3, 3))
+        with np.load(folder / f"{split}.npz") as arrays:
+            named = np.array(["airplane", "bird"])[arrays["labels"]]
+            np.savez(folder / f"{split}.npz", images=arrays["images"], labels=named)
+    plan = Study.model_validate({**TOY, "small": {"data": "cifar10", "per_class": 2, "queries_per_class": 2}}).small
+    found = prepare("cifar10", plan, str(tmp_path), tmp_path / "out")
+    source = open_source(str(found.test), SourceSettings(), progress=QUIET.bar)
+    assert source.class_names == ("0", "1")
+    assert class_names_of(found, source) == ("airplane", "bird")
+    next((tmp_path / "out" / "data").glob("*test*-classes.json")).unlink()  # of a part that was made before
+    assert class_names_of(found, source) == ("0", "1")

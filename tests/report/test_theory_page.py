@@ -7,11 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from page_scan import PageScan
 from page_scan import scan_without_script as scan
 from theory_records import ATTACK, STEPS, hostile, lines, matrix, points, reproduction
 
 from counterpoint.core.errors import RunError
-from counterpoint.report.theory_pages.reproduction import Claim, LinePanel, MatrixPanel, PointPanel, Series
+from counterpoint.report.theory_pages.reproduction import (
+    Claim,
+    LinePanel,
+    MatrixPanel,
+    PictureGrid,
+    PictureRow,
+    PointPanel,
+    Series,
+)
 from counterpoint.report.theory_pages.theory_page import render_reproduction, verdict_words, write_reproduction
 from counterpoint.report.theory_pages.theory_panels import MAX_LINES, heat_map, line_figure, point_figure
 
@@ -235,3 +244,30 @@ def test_a_drawing_stays_within_its_width() -> None:
         panel = matrix(size) if size > 1 else MatrixPanel("m", [[1.0]], ["x" * 300], ["y" * 300])
         (width,) = map(float, re.findall(r'viewBox="0 0 ([\d.]+)', heat_map(panel, 330.0)))
         assert width <= 331
+
+
+# --- pictures
+
+DOT = "data:image/png;base64,AAAA"
+
+
+def test_pictures_stand_side_by_side_with_the_share_of_the_commonest_class_and_in_no_json() -> None:
+    cats = PictureRow("dimension 3", [DOT] * 4, ["cat", "dog", "cat", "cat"])
+    few = PictureRow("dimension 9", [DOT], ["dog"])
+    grids = [PictureGrid("CL", [cats, few]), PictureGrid("NCL", (), "Remove ncl-seed-0.json.")]
+    made = replace(reproduction(), pictures=grids)
+    page = PageScan(str(render_reproduction(made)))
+    assert [image["src"] for image in page.named("img")] == [DOT] * 5
+    assert [image["alt"] for image in page.named("img")] == ["cat", "dog", "cat", "cat", "dog"]
+    for words in ("75% of one class: cat 3, dog 1", "100% of one class: dog 1", "Remove ncl-seed-0.json."):
+        assert words in page.text.replace("\u202f", "").replace("\u00a0", ""), words
+    assert "88%" in page.text.replace("\u202f", "").replace("\u00a0", "")  # the mean over rows, 87.5
+    assert DOT not in json.dumps(made.to_dict())
+
+
+def test_class_names_of_pictures_are_escaped_and_pictures_without_classes_have_no_share() -> None:
+    rows = [PictureRow("dimension 1", [DOT], [ATTACK]), PictureRow("dimension 2", [DOT], [""])]
+    page = PageScan(str(render_reproduction(replace(reproduction(), pictures=[PictureGrid(ATTACK, rows)]))))
+    assert page.named("script") == []
+    assert page.text.count("of one class:") == 1
+    assert page.named("img")[1]["alt"] == "no class"

@@ -28,12 +28,12 @@ class Figure:
     Attributes:
         summary: a sentence about it.
         maker: ``package.module:name`` of the function that does it.
-        takes_data: it is about images.
+        takes: names of ``OPTIONS`` that it leaves open.
     """
 
     summary: str
     maker: str
-    takes_data: bool = False
+    takes: tuple[str, ...] = ()
 
     @property
     def make(self) -> Callable[[FigureRun], Reproduction]:
@@ -41,6 +41,12 @@ class Figure:
         return resolve_name(self.maker)
 
 
+# What a run of a figure may be given beside seed and size, and what a figure that does not take it does instead.
+OPTIONS: Mapping[str, str] = {
+    "data": "draws its own data",
+    "encoder": "builds its own networks",
+    "epochs": "has a number of steps of its own",
+}
 CATALOGUE: Mapping[str, Figure] = {
     "alphacl-fig2": Figure(
         "five linear layers under fixed importance: the objective reaches the largest eigenvalue, each weight rank 1",
@@ -69,17 +75,17 @@ CATALOGUE: Mapping[str, Figure] = {
     "imbalanced-fig1": Figure(
         "three classes of images, one twice as large: samples collapse to the optimal geometry",
         "counterpoint.papers.imbalanced2026.imbalanced_figures:figure_1",
-        takes_data=True,
+        takes=("data", "encoder", "epochs"),
     ),
     "imbalanced-fig2": Figure(
         "three classes of images, one with nine tenths: the two minorities merge",
         "counterpoint.papers.imbalanced2026.imbalanced_figures:figure_2",
-        takes_data=True,
+        takes=("data", "encoder", "epochs"),
     ),
     "ncl-fig6": Figure(
         "features of contrastive and of non-negative contrastive learning side by side",
         "counterpoint.papers.ncl2024.ncl_figures:figure_6",
-        takes_data=True,
+        takes=("data",),
     ),
 }
 
@@ -152,51 +158,52 @@ def study_named(name: str) -> Study | None:
     return None
 
 
-def reproduce(
-    figure: str,
-    *,
-    out: str | Path,
-    seed: int = 0,
-    quick: bool = False,
-    data: str | None = None,
-    quiet: bool = False,
-) -> Reproduction:
+def reproduce(figure: str, run: FigureRun, *, out: str | Path) -> Reproduction:
     """Make a figure of a paper again and write its numbers to ``out/FIGURE.json``, or ``out/FIGURE-quick.json``.
 
     Args:
         figure: a name of the catalogue.
+        run: what it is asked for; a seed >= 0.
         out: folder, made if need be; an earlier result of the same name is replaced.
-        seed: of everything random, >= 0.
-        quick: a reduced size that shows the shape of the result within seconds.
-        data: images to use, where the figure is about images.
-        quiet: show no progress.
 
     Returns:
         The record with the paper's claims beside ours.
 
     Raises:
-        UsageError: an unknown figure (names the nearest), a seed below 0, or data for a figure that draws its own.
+        UsageError: an unknown figure (names the nearest), a seed below 0, no epochs, an unknown encoder, or an option
+            that the figure does not take.
         DataError: the images cannot be used.
         RunError: ``out`` cannot be written, or holds another file of that name.
     """
     chosen = figure_named(figure)
-    if seed < 0:
-        raise UsageError(f"seed must be a whole number >= 0, got {seed}")
-    if data is not None and not chosen.takes_data:
-        raise UsageError(f"{figure} draws its own data; leave out --data")
+    check_options(figure, run)
     # Refuse before the work.
-    target = numbers_file(figure, out, quick=quick)
+    target = numbers_file(figure, out, quick=run.quick)
     check_folder(Path(out))
     _check_numbers(target)
-    from counterpoint.engine.progress import Reporter  # deferred: a list of the figures needs no progress bar
-
-    record = chosen.make(FigureRun(seed, quick, Reporter(quiet=quiet).say, data))
-    if quick:
+    record = chosen.make(run)
+    if run.quick:
         record = replace(record, settings={"size": QUICK, **record.settings})
     # Made only now: a figure that fails leaves no empty folder.
     target.parent.mkdir(parents=True, exist_ok=True)
     write_json(target, record.to_dict())
     return record
+
+
+def check_options(figure: str, run: FigureRun) -> None:
+    """Refuse what a figure cannot be asked for.
+
+    Raises:
+        UsageError: a seed below 0, no epochs, or an option that the figure does not take.
+    """
+    if run.seed < 0:
+        raise UsageError(f"seed must be a whole number >= 0, got {run.seed}")
+    for option, instead in OPTIONS.items():
+        if getattr(run, option) is not None and option not in CATALOGUE[figure].takes:
+            fitting = " and ".join(name for name, other in CATALOGUE.items() if option in other.takes)
+            raise UsageError(f"{figure} {instead}; leave out --{option}, which goes with {fitting}")
+    if run.epochs is not None and run.epochs < 1:
+        raise UsageError(f"epochs must be a whole number >= 1, got {run.epochs}")
 
 
 def figure_named(name: str) -> Figure:

@@ -76,6 +76,20 @@ class StudyClaim(Settings):
     than: float = 0.0
 
 
+class PicturePlan(Settings):
+    """Which pictures the page of a study shows of each arm.
+
+    Attributes:
+        layer: of the encoder.
+        dimensions: how many, those with the largest expected activation.
+        pictures: the queries that activate each of them most.
+    """
+
+    layer: str = "embedding"
+    dimensions: Annotated[int, Field(ge=1, le=48)] = 6
+    pictures: Annotated[int, Field(ge=1, le=12)] = 8
+
+
 class Measures(Settings):
     """What is measured of a trained arm, on the queries.
 
@@ -87,6 +101,7 @@ class Measures(Settings):
         evaluate: more settings of ``evaluate``.
         curvature: settings of ``hessian_spectra``; none measures no curvature.
         fine_tune: settings of training on from the arm with labels; none does not.
+        pictures: what the page shows of the first seed; no figure depends on it.
     """
 
     metrics: Texts = ()
@@ -96,6 +111,11 @@ class Measures(Settings):
     evaluate: dict[str, Any] = Field(default_factory=dict)
     curvature: dict[str, Any] = Field(default_factory=dict)
     fine_tune: dict[str, Any] = Field(default_factory=dict)
+    pictures: PicturePlan | None = None
+
+    def of_figures(self) -> dict[str, Any]:
+        """What the figures of a cell depend on."""
+        return self.model_dump(exclude={"pictures"})
 
 
 class PartPlan(Settings):

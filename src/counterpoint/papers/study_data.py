@@ -3,7 +3,7 @@
 # N samples
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from counterpoint.core.errors import DataError, UsageError, unknown_name
-from counterpoint.core.files import write_atomically
+from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.settings import SourceSettings
 from counterpoint.core.validation import build
+from counterpoint.data.sets.cifar import CIFAR10
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
@@ -33,19 +34,21 @@ class StudySet:
         named: a named set of ``train``, read from ROOT where there is no such folder; empty for none.
         train: name of the split that is trained on.
         test: names that the split of queries may have; none where a share is held out.
+        published: folders of ROOT that the named set is read from, as its authors publish it.
     """
 
     folders: tuple[str, ...] = ()
     named: str = ""
     train: str = "train"
     test: tuple[str, ...] = ("test",)
+    published: tuple[str, ...] = ()
 
 
 SETS: Mapping[str, StudySet] = {
     "digits": StudySet(named="digits", test=()),
     "dsprites-rendered": StudySet(named="dsprites-rendered", test=()),
     "dsprites": StudySet(named="dsprites", test=()),
-    "cifar10": StudySet(("cifar10", "cifar10-pack"), "cifar10"),
+    "cifar10": StudySet(("cifar10", "cifar10-pack"), "cifar10", published=(CIFAR10.python, CIFAR10.binary)),
     "cifar100": StudySet(("cifar100",), "cifar100"),
     "stl10": StudySet(("stl10",), "stl10"),
     "tiny-imagenet": StudySet(("tiny-imagenet",), "tiny-imagenet", test=("val", "test")),
@@ -119,7 +122,7 @@ def _place(name: str, split: str, root: str | None) -> tuple[str, dict[str, Any]
     """Where a split is, and the settings that open it."""
     known, folder = SETS[name], Path(os.path.expanduser(root or "."))
     names = (known.train,) if split == "train" else known.test
-    places = [folder / own / f"{each}{ending}" for own in known.folders for each in names for ending in ENDINGS]
+    places = _split_places(known, names, folder)
     for place in places:
         if place.exists():
             return str(place), {}
@@ -127,6 +130,36 @@ def _place(name: str, split: str, root: str | None) -> tuple[str, dict[str, Any]
         return known.named, {"root": str(folder), "split": names[0]}
     looked = ", ".join(str(place) for place in places[:2])
     raise DataError(f"{name} has no split {split} under {folder}; looked for {looked}")
+
+
+def _split_places(known: StudySet, names: Sequence[str], root: Path) -> list[Path]:
+    """Where a split with one of these names may be."""
+    return [root / own / f"{each}{ending}" for own in known.folders for each in names for ending in ENDINGS]
+
+
+def training_split(name: str, data: str) -> tuple[str, dict[str, Any]]:
+    """The training samples of a set, where ``data`` is ROOT or the folder of the set; all other data as they are.
+
+    Args:
+        name: of ``SETS``.
+        data: a path, or the name of a set.
+
+    Returns:
+        What ``open_source`` opens, and the settings that open it.
+    """
+    known, folder = SETS[name], Path(os.path.expanduser(data))
+    for ending in ENDINGS:
+        # A folder of pictures may have a class of trains: the queries must lie beside it.
+        if (
+            any((folder / f"{test}{ending}").exists() for test in known.test)
+            and (own := folder / f"{known.train}{ending}").exists()
+        ):
+            return str(own), {}
+    for place in _split_places(known, (known.train,), folder):
+        if place.exists():
+            return str(place), {}
+    is_published = any((folder / own).is_dir() for own in known.published)
+    return (known.named, {"root": str(folder)}) if is_published else (data, {})
 
 
 def _part(
@@ -153,8 +186,30 @@ def _part(
             np.savez(stream, **arrays)  # pyright: ignore[reportArgumentType]
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(_names_file(path), list(source.class_names))
     write_atomically(path, write)
     return path
+
+
+def _names_file(part: Path) -> Path:
+    """The names of the classes of a part; beside it, so that a part without names has the same content."""
+    return part.with_name(f"{part.stem}-classes.json")
+
+
+def class_names_of(data: StudyData, source: Source) -> tuple[str, ...]:
+    """Names of the classes of the queries: those of the set, where they are known, else those of the source.
+
+    Args:
+        data: of an arm.
+        source: the queries, opened.
+    """
+    path = _names_file(Path(data.test or data.train))
+    if not path.exists():
+        return source.class_names
+    known = read_json(path)
+    assert isinstance(known, list)
+    # The source knows a class of a part by its number.
+    return tuple(str(known[int(number)]) for number in source.class_names)
 
 
 def _first_of_each(source: Source, count: int | None, name: str, split: str) -> torch.Tensor:

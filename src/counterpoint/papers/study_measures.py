@@ -12,6 +12,7 @@ from torch import Tensor
 from counterpoint.core.errors import unknown_name
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rundir import Run
+from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, expected_activation
 from counterpoint.diagnostics.measure import CATALOGUE as DIAGNOSED
 from counterpoint.diagnostics.measure import measure_place
@@ -113,20 +114,39 @@ def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> d
     return {f"{row.features}: {row.protocol}": float(row.outcome.value) for row in found.rows}
 
 
+@dataclass(frozen=True)
+class QueryFeatures:
+    """Features of the queries.
+
+    Attributes:
+        layers: by name, (q, d).
+        source: where the queries are.
+        positions: theirs in the source, (q,).
+    """
+
+    layers: Mapping[str, Tensor]
+    source: Source
+    positions: Tensor
+
+
+def query_features(run: Run, data: StudyData, layers: Sequence[str]) -> QueryFeatures:
+    """Pass the queries of an arm through its encoder."""
+    opened = open_trained(run, data=data.test, part=dict(data.look), reporter=QUIET)
+    found = extract(opened.encoder, opened.source, layers)
+    # Without a set of queries a share of the run's own samples is held out.
+    positions = opened.split.held_out if data.test is None else torch.arange(len(opened.source))
+    chosen = {layer: torch.as_tensor(found.layers[layer])[positions] for layer in layers}
+    return QueryFeatures(chosen, opened.source, positions)
+
+
 def _of_features(
     run: Run, data: StudyData, measures: Measures, figures: dict[str, float], curves: dict[str, tuple[float, ...]]
 ) -> None:
     """Metrics of diagnosis, and curves, of the queries' features."""
-    opened = open_trained(run, data=data.test, part=dict(data.look), reporter=QUIET)
-    layers = list(dict.fromkeys([*measures.features, *measures.curves]))
-    found = extract(opened.encoder, opened.source, layers)
-    labels = opened.source.labels
-    for layer in layers:
-        z_QD = torch.as_tensor(found.layers[layer])
-        labels_Q = labels
-        if data.test is None:  # a share of the run's own samples is held out
-            held_out = opened.split.held_out
-            z_QD, labels_Q = z_QD[held_out], None if labels is None else labels[held_out]
+    queries = query_features(run, data, list(dict.fromkeys([*measures.features, *measures.curves])))
+    labels = queries.source.labels
+    labels_Q = None if labels is None else labels[queries.positions]
+    for layer, z_QD in queries.layers.items():
         if names := measures.features.get(layer, ()):
             known = measure_place(z_QD, labels=labels_Q, only=names).figures
             figures |= {

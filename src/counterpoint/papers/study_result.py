@@ -174,6 +174,11 @@ def read_result(path: Path, study: Study) -> StudyResult:
     return result
 
 
+def cells_folder(study: Study, scale: str, out: Path) -> Path:
+    """Where the cells of a study stand."""
+    return out / f"{study.name}-{scale}" / "cells"
+
+
 def result_file(study: Study, scale: str, folder: Path) -> Path:
     """Where a result stands."""
     return folder / f"{study.name}-{scale}{ENDING}"

@@ -1,6 +1,6 @@
 """Run a study: one cell for each arm and seed, kept as soon as it is measured, and the result of all cells.
 
-OUT/NAME-SCALE/cells/ARM-seed-N.json    a cell, never measured again
+OUT/NAME-SCALE/cells/ARM-seed-N.json    a cell, never measured again; of the first seed perhaps ARM-seed-0-pictures.npz
 OUT/NAME-SCALE.json                     the result, once all cells are there
 OUT/runs/HASH/seed-N                    run folders; studies that train the same arm share them
 OUT/data/                               the parts of sets that small scales take
@@ -22,18 +22,21 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.ranks import TORCHRUN
 from counterpoint.core.run_records import read_record
+from counterpoint.core.rundir import Run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.engine.progress import Reporter
 from counterpoint.papers.study import Arm, Scale, Study, short_hash
 from counterpoint.papers.study_data import StudyData, prepare
 from counterpoint.papers.study_measures import check_measures, measure
+from counterpoint.papers.study_pictures import FIRST_SEED, pictures_file, write_pictures
 from counterpoint.papers.study_result import (
     FORMAT,
     CellFile,
     CellRecord,
     Made,
     StudyResult,
+    cells_folder,
     judge_claims,
     read_result,
     result_file,
@@ -111,7 +114,7 @@ class StudyRun:
     @property
     def folder(self) -> Path:
         """Of its cells."""
-        return self.out / f"{self.study.name}-{self.scale}" / "cells"
+        return cells_folder(self.study, self.scale, self.out)
 
     def file(self, cell: Cell) -> Path:
         """Of a cell."""
@@ -120,7 +123,12 @@ class StudyRun:
     def plan_hash(self, cell: Cell) -> str:
         """Of everything that a cell depends on beside code and seed; the parts of sets are known by their names."""
         names = [Path(name).name for name in (cell.data.train, cell.data.test or "")]
-        return short_hash([dict(cell.settings), names, self.study.measures_of(cell.arm, self.scale).model_dump()])
+        return short_hash([dict(cell.settings), names, self.study.measures_of(cell.arm, self.scale).of_figures()])
+
+    def run_folder(self, cell: Cell) -> Path:
+        """Of the training of a cell, which studies share."""
+        hashed = short_hash([dict(cell.settings), cell.data.train, self.commit])
+        return self.out / "runs" / hashed / f"seed-{cell.seed}"
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,7 @@ def run_study(study: Study, plan: StudyPlan, reporter: Reporter) -> StudyResult 
     missing = [cell for cell in mine if not going.file(cell).exists()]
     reporter.say(f"{study.name}, {plan.scale} scale: {len(mine)} cells, {len(mine) - len(missing)} of them finished")
     _make(going, missing)
+    _take_pictures(going, mine)
     return _finish(going)
 
 
@@ -228,9 +237,8 @@ def _make(going: StudyRun, missing: Sequence[Cell]) -> None:
 def _make_one(going: StudyRun, cell: Cell) -> None:
     """Train and measure one cell, and keep what was found."""
     started = time.perf_counter()
-    hashed = short_hash([dict(cell.settings), cell.data.train, going.commit])
-    place = going.out / "runs" / hashed / f"seed-{cell.seed}"
-    run = train(cell.data.train, **cell.settings, seed=cell.seed, out=str(place), resume=True, quiet=True)
+    place = str(going.run_folder(cell))
+    run = train(cell.data.train, **cell.settings, seed=cell.seed, out=place, resume=True, quiet=True)
     scratch = going.folder.parent / "work" / cell.name
     scratch.mkdir(parents=True, exist_ok=True)
     found = measure(run, cell.data, going.study.measures_of(cell.arm, going.scale), scratch)
@@ -246,6 +254,15 @@ def _make_one(going: StudyRun, cell: Cell) -> None:
     file = CellFile(cell=record, claims_hash=going.study.claims_hash, plan_hash=going.plan_hash(cell), made=made)
     going.folder.mkdir(parents=True, exist_ok=True)
     write_sealed(going.file(cell), file.model_dump(mode="json"))
+
+
+def _take_pictures(going: StudyRun, cells: Sequence[Cell]) -> None:
+    """Write the pictures of the first seed that are not there, where the run folder still is."""
+    plan = going.study.measures.pictures
+    for cell in cells if plan else ():
+        path, run = pictures_file(going.study, going.scale, going.out, cell.arm.name), Run(going.run_folder(cell))
+        if plan and cell.seed == FIRST_SEED and not path.exists() and run.folder.weights.exists():
+            write_pictures(run, cell.data, plan, path)
 
 
 def _finish(going: StudyRun) -> StudyResult | None:

@@ -15,6 +15,7 @@ from counterpoint.report.theory_pages.reproduction import (
     Claim,
     LinePanel,
     Panel,
+    PictureGrid,
     Reproduction,
     Series,
     TablePanel,
@@ -104,8 +105,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join([f"{first.strip():<{widths[0]}}", *rest]).rstrip()
 
 
-def as_reproduction(study: Study, result: StudyResult) -> Reproduction:
-    """As the record that pages are made from."""
+def as_reproduction(study: Study, result: StudyResult, pictures: Sequence[PictureGrid] = ()) -> Reproduction:
+    """As the record that pages are made from, with the pictures of each arm where there are any."""
     claims = []
     for claim, row in zip(study.claims, claim_rows(study, result), strict=True):
         note = f"{len(result.seeds)} seeds could tell {row[3]}"
@@ -126,6 +127,7 @@ def as_reproduction(study: Study, result: StudyResult) -> Reproduction:
         [*_table_panels(study, result), *curve_panels(study, result)],
         remarks=[note for note in (study.at_words(result.scale), *study.remarks) if note],
         settings=settings,
+        pictures=pictures,
     )
 
 
@@ -183,9 +185,22 @@ def made_words(study: Study, result: StudyResult) -> str:
             f"commit {result.made.commit}, torch {result.made.torch}, {result.made.finished[:10]}.",
             f"```sh\ncounterpoint reproduce {study.name} --data ROOT                 # this\n"
             f"counterpoint reproduce {study.name} --data ROOT --scale paper   # the paper's size\n```",
+            *_picture_words(study, result.scale),
             *hours_words(study),
         ]
     )
+
+
+def _picture_words(study: Study, scale: str) -> list[str]:
+    """Where the pictures of a study are to be seen."""
+    plan = study.measures.pictures
+    if plan is None:
+        return []
+    return [
+        f"The page that this command writes, `{study.name}-{scale}.html`, shows the {plan.pictures} queries that "
+        f"activate each of the first {plan.dimensions} dimensions most, arm beside arm; pictures are data of others, "
+        "and none is kept here."
+    ]
 
 
 def hours_words(study: Study) -> list[str]:

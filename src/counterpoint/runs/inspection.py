@@ -236,7 +236,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         if judged.folder is not None and judged.is_own_record:
             arrays |= _place_arrays(known.places, drawn_correlation(embedding_ND))
             if source.kind == "images" and shown:
-                arrays["thumbnails"] = _thumbnails(source, shown)
+                arrays["thumbnails"] = thumbnails(source, shown)
             _write_arrays(judged.folder, arrays)
             seal = {"arrays": {"sha256": sha256_of(judged.folder.arrays)}}
             write_sealed(judged.folder.findings, {**findings.to_dict(), **seal})
@@ -303,7 +303,7 @@ def _write_arrays(folder: RunFolder, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(folder.arrays, write)
 
 
-def _thumbnails(source: Source, positions: list[int]) -> np.ndarray:
+def thumbnails(source: Source, positions: list[int]) -> np.ndarray:
     """Small pictures (m, h, w) or (m, h, w, 3), uint8."""
     images = to_bytes(source.store.fetch(positions)).float()
     side = max(images.shape[2:])

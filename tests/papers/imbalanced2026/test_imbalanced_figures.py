@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from counterpoint.core.errors import DataError
+from counterpoint.core.errors import DataError, UsageError
 from counterpoint.losses import GeneralizedContrastive
 from counterpoint.papers.imbalanced2026.imbalanced_figures import figure_1, figure_2
 from counterpoint.papers.imbalanced2026.plane_embeddings import PlanePlan, embed_in_plane, take_classes
@@ -18,6 +18,7 @@ from counterpoint.report.theory_pages.reproduction import (
     MatrixPanel,
     PointPanel,
     Reproduction,
+    TablePanel,
     ignore,
 )
 
@@ -90,6 +91,67 @@ def test_figure_2_puts_the_shares_beside_the_true_thresholds(second) -> None:
     assert ["cosine 0.9996" in str(merging[1].ours), merging[1].agrees] == [True, True]
 
 
+# --- an encoder that was asked for
+
+
+@pytest.fixture(scope="module")
+def chosen() -> tuple[Reproduction, list[str]]:
+    lines: list[str] = []
+    return figure_1(FigureRun(encoder="convnet", epochs=30, progress=lines.append)), lines
+
+
+def test_an_encoder_that_was_asked_for_reaches_the_geometry(chosen) -> None:
+    made, _ = chosen
+    assert {made.settings[name] for name in ("encoder", "epochs")} == {"convnet", "30"}
+    assert made.settings["samples"] == "178 + 89 + 89"
+    (claim,) = differing(made)
+    assert "nearer to each other in UCL than in SCL" in claim.what
+    trained = [panel for panel in made.panels if isinstance(panel, MatrixPanel) and "trained" in panel.title]
+    for panel, (legs, base) in zip(trained, ((-0.6860, -0.0588), (-0.6265, -0.2151)), strict=True):
+        exact = [[1, legs, legs], [legs, 1, base], [legs, base, 1]]
+        assert np.abs(np.array(panel.values) - exact).max() < 0.05
+
+
+def test_each_epoch_is_told_with_the_time_that_is_left(chosen) -> None:
+    _, lines = chosen
+    for setting in ("SCL", "UCL"):
+        own = [line for line in lines if line.startswith(f"{setting}: epoch")]
+        assert len(own) == 30
+        assert all(line.endswith(" s left") for line in own)
+        assert own[-1].endswith(" 0 s left")
+
+
+def test_scatter_and_certificate_stand_beside_the_matrices(chosen) -> None:
+    made, _ = chosen
+    scatter, certificate = (panel for panel in made.panels if isinstance(panel, TablePanel))
+    for claim in (claim for claim in made.claims if "nearly collapse" in claim.what):
+        column = scatter.head.index(f"scatter, {claim.what[:3]}")
+        # The within-class variance is the mean over all samples, of 178, 89 and 89.
+        mean = np.average([float(row[column]) for row in scatter.rows], weights=[2, 1, 1])
+        assert mean == pytest.approx(float(str(claim.ours).split(",")[0]), rel=0.05)
+    clouds = {panel.title: panel.series for panel in made.panels if isinstance(panel, PointPanel)}
+    for row, cloud in zip(scatter.rows, clouds["before training"], strict=True):
+        points = np.stack([cloud.x, cloud.y], axis=1)
+        assert float(row[2]) == pytest.approx(((points - points.mean(0)) ** 2).sum(1).mean(), rel=0.01)
+    assert [row[0] for row in certificate.rows] == ["SCL", "UCL"]
+    for _, risk, bound, gap, _ in certificate.rows:
+        assert 0 <= float(risk) - float(bound) <= 1e-6
+        assert float(gap) < 1e-6
+
+
+def test_epochs_alone_leave_the_network_of_the_figure() -> None:
+    made = figure_1(FigureRun(epochs=2))
+    assert {made.settings[name] for name in ("encoder", "epochs")} == {"convnet", "2"}
+
+
+def test_an_encoder_that_is_unknown_or_of_other_samples_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown encoder 'resnet99'"):
+        figure_1(FigureRun(encoder="resnet99", data="nowhere"))  # before the data
+    np.savez(tmp_path / "rows.npz", x=np.random.default_rng(0).normal(size=(40, 4)), labels=["a", "a", "b", "c"] * 10)
+    with pytest.raises(UsageError, match="'convnet' takes images, but the data are vectors"):
+        figure_1(FigureRun(encoder="convnet", data=str(tmp_path / "rows.npz")))
+
+
 # --- what is trained
 
 
@@ -118,6 +180,16 @@ def test_an_embedding_is_a_function_of_the_seed(encoder: str) -> None:
     assert not torch.equal(first.before, first.after)
     assert torch.equal(state, torch.random.get_rng_state())
     assert lines[0].startswith("SCL: epoch 1 of 2, loss ")
+
+
+def test_samples_that_pass_in_parts_land_where_they_do_all_at_once() -> None:
+    taken = take_classes(None, (2, 1, 1))
+    whole, parts = (
+        embed_in_plane(taken, PlanePlan(1, 16, pass_size=size), supervised=True, progress=ignore)
+        for size in (None, 178)
+    )
+    # Statistics of BatchNorm: of all, and the mean of those of two halves.
+    assert float((whole.before - parts.before).norm(dim=1).mean()) < 0.05 * float(whole.before.norm(dim=1).mean())
 
 
 # --- what is taken

@@ -11,6 +11,7 @@ from counterpoint.core.files import finite_or_null
 from counterpoint.core.shown import shown, shown_lines
 from counterpoint.papers.reproductions import listed, numbers_file, reproduce, study_named
 from counterpoint.papers.study import SCALES, Study
+from counterpoint.report.theory_pages.reproduction import FigureRun
 
 FIGURES_FOLDER = "runs/reproduce"
 
@@ -19,14 +20,16 @@ TEACH = """Make a table or figure of one of the papers again: what the paper say
 each claim. Without a name, list all of the five papers. Some are computed by a function; the others are studies, in
 which every arm is trained with several seeds: what is finished is not made again, so that a study that was stopped goes
 on where it was. NAME.json has the numbers, NAME.html the page. ROOT holds sets as cifar10-pack or in torchvision's
-folders.
+folders. The two figures of the imbalanced classes also train an image encoder: by default for as long as a laptop takes
+minutes, and at the paper's size with --encoder resnet50 --epochs 1000 (a GPU, where there is one).
 
 examples:
   counterpoint reproduce --list
   counterpoint reproduce directclr-fig6
+  counterpoint reproduce imbalanced-fig1 --data ROOT --encoder resnet9-narrow
   counterpoint reproduce ncl-table1 --data ROOT
   counterpoint reproduce mio-table2 --data ROOT --scale paper --part 3/12"""
-OF_STUDIES, OF_FIGURES = ("scale", "seeds", "part"), ("seed", "quick")
+OF_STUDIES, OF_FIGURES = ("scale", "seeds", "part"), ("seed", "quick", "encoder", "epochs")
 
 
 def add_flags(parser: Parser) -> None:
@@ -53,6 +56,18 @@ def add_flags(parser: Parser) -> None:
         default=None,
         help="figures: a reduced size that takes seconds; writes NAME-quick",
     )
+    parser.add_argument(
+        "--encoder",
+        metavar="ENCODER",
+        help="imbalanced-fig1, imbalanced-fig2: the image encoder to train, such as convnet, resnet9-narrow or the "
+        "paper's resnet50 (counterpoint list encoders; default: a small network of the figure's own)",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        metavar="N",
+        help="imbalanced-fig1, imbalanced-fig2: passes over the pictures (default: 40 with --encoder; the paper: 1000)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
 
 
@@ -71,13 +86,16 @@ def run(flags: argparse.Namespace) -> int:
 
 def _figure(flags: argparse.Namespace) -> int:
     """Make a figure again that a function computes."""
+    from counterpoint.engine.progress import Reporter  # deferred: loads torch
     from counterpoint.report.theory_pages.theory_document import check_theory_target  # deferred: loads NumPy and Pillow
     from counterpoint.report.theory_pages.theory_page import write_reproduction  # deferred: loads torch
 
-    quick = bool(flags.quick)
-    page = numbers_file(flags.figure, flags.out, quick=quick).with_suffix(".html")
+    asked = FigureRun(
+        flags.seed or 0, bool(flags.quick), Reporter(quiet=flags.quiet).say, flags.data, flags.encoder, flags.epochs
+    )
+    page = numbers_file(flags.figure, flags.out, quick=asked.quick).with_suffix(".html")
     check_theory_target(page)
-    made = reproduce(flags.figure, out=flags.out, seed=flags.seed or 0, quick=quick, data=flags.data, quiet=flags.quiet)
+    made = reproduce(flags.figure, asked, out=flags.out)
     write_reproduction(made, page)
     if flags.json:
         print(json.dumps(finite_or_null(made.to_dict()), indent=1))
@@ -89,6 +107,7 @@ def _figure(flags: argparse.Namespace) -> int:
 def _study(study: Study, flags: argparse.Namespace) -> int:
     """Run what is missing of a study."""
     from counterpoint.engine.progress import Reporter  # deferred: loads torch
+    from counterpoint.papers.study_pictures import picture_grids  # deferred: loads torch
     from counterpoint.papers.study_result import result_file  # deferred: loads torch
     from counterpoint.papers.study_runner import StudyPlan, alone, part_of, run_study  # deferred: loads torch
     from counterpoint.papers.study_views import as_reproduction, as_text  # deferred: loads torch
@@ -103,7 +122,7 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     result = run_study(study, StudyPlan(Path(flags.out), scale, flags.data, flags.seeds, part), reporter)
     if result is None:
         return 0
-    write_reproduction(as_reproduction(study, result), page)
+    write_reproduction(as_reproduction(study, result, picture_grids(study, scale, Path(flags.out))), page)
     if flags.json:
         print(json.dumps(finite_or_null(result.model_dump(mode="json")), indent=1))
     else:

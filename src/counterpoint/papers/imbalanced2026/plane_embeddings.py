@@ -1,7 +1,8 @@
-"""Three classes of pictures in chosen proportions, and a small encoder that puts them into the plane."""
+"""Three classes of pictures in chosen proportions, and an encoder that puts them into the plane."""
 
 # N samples, B samples of a batch, C channels, H height, W width, D dimensions of the plane
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,17 @@ from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.core.numerics import into_ball
+from counterpoint.core.validation import build
 from counterpoint.data.order import EpochOrder
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.schedules import Schedule
+from counterpoint.evaluation.features import calibrate_norms
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.nn.encoders import build_encoder, feature_width
 from counterpoint.nn.heads import ProjectorDetails, build_projector
+from counterpoint.papers.study_data import training_split
 
 Progress = Callable[[str], None]
 BUNDLED = "digits"
@@ -30,8 +34,9 @@ PLANE = 2  # C - 1, section 7.1
 HEAD = ProjectorDetails(norm="batch")
 HEAD_WIDTH = 512  # the paper names no head; this is the one of HCL, the public code nearest to it
 BATCH_SIZE = 512  # or all samples, where there are fewer
+KERNELS = "normal"  # how a ResNet begins, as HCL's
 LEARNING_RATE = 1e-3  # of Adam at first; falls to zero along a cosine
-NUM_LINES = 5  # of progress per training
+NUM_LINES = 5  # of progress per training, unless the plan has another number
 
 
 @dataclass(frozen=True)
@@ -63,14 +68,20 @@ class PlanePlan:
     Attributes:
         epochs: passes over the samples.
         num_negatives: k draws for each anchor.
-        encoder: ``convnet`` or ``mlp``, which takes pictures as rows of pixels.
+        encoder: of the library; ``mlp`` takes pictures as rows of pixels.
         seed: of weights, order and draws.
+        device: cpu or cuda.
+        pass_size: samples that pass the network at once where it is looked at; None takes all.
+        num_lines: of progress.
     """
 
     epochs: int
     num_negatives: int = 512
     encoder: str = "convnet"
     seed: int = 0
+    device: str = "cpu"
+    pass_size: int | None = None
+    num_lines: int = NUM_LINES
 
 
 @dataclass(frozen=True)
@@ -92,15 +103,17 @@ def take_classes(data: str | None, ratio: Sequence[int]) -> ClassSamples:
     """Take the first samples of a few classes, in a fixed ratio: as many as there are, at most 3000 in all.
 
     Args:
-        data: any source with labels; None is the bundled digits. Of CIFAR-10 the paper's bird, automobile and airplane
-            are taken, of others the first classes.
+        data: any source with labels, or the folder of CIFAR-10 or of all sets, of which the training split is taken;
+            None is the bundled digits. Of CIFAR-10 the paper's bird, automobile and airplane are taken, of others the
+            first classes.
         ratio: size of each class over that of the smallest.
 
     Raises:
         UsageError: no such data.
         DataError: no labels, or a class is too small for the ratio.
     """
-    source = open_source(data or BUNDLED, SourceSettings(), progress=Reporter(quiet=True).bar)
+    place, asked = training_split("cifar10", data or BUNDLED)
+    source = open_source(place, build(SourceSettings, asked, "source"), progress=Reporter(quiet=True).bar)
     if source.labels is None or len(source.class_names) < len(ratio):
         raise DataError(f"{source.name} must have labels of at least {len(ratio)} classes for this figure")
     is_cifar = set(CIFAR_CLASSES) <= set(source.class_names)
@@ -131,9 +144,10 @@ def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, pr
         supervised: negatives are of other classes (SCL), or of all (UCL).
         progress: takes a line from time to time.
     """
-    samples = taken.samples.flatten(1) if plan.encoder == "mlp" else taken.samples
-    network = _build(plan, tuple(samples.shape[1:]))
-    before_ND = _embed(network, samples)
+    samples = (taken.samples.flatten(1) if plan.encoder == "mlp" else taken.samples).to(plan.device)
+    labels = taken.labels.to(plan.device)
+    network = _build(plan, tuple(samples.shape[1:])).to(plan.device)
+    before_ND = _embed(network, samples, plan.pass_size)
     # Eq. 20, vectors in the unit ball (A5)
     loss = GeneralizedContrastive(plan.num_negatives, supervised, "ball", seed=plan.seed)
     # all samples are shuffled anew in every epoch, which section 7 asks for (batch-shuffling, kini2024)
@@ -143,18 +157,22 @@ def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, pr
     optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
     setting, losses = ("SCL" if supervised else "UCL"), deque(maxlen=order.batches_per_epoch)
     batches = (batch_B for epoch in range(plan.epochs) for batch_B in order.batches(epoch))
+    network.train()
+    started = time.perf_counter()
     for step, batch_B in enumerate(batches):
         optimiser.param_groups[0]["lr"] = schedule(step)
         z_BD = network(samples[batch_B])
-        value = loss(z_BD, z_BD, taken.labels[batch_B], step=step)
+        value = loss(z_BD, z_BD, labels[batch_B], step=step)
         optimiser.zero_grad()
         value.backward()
         optimiser.step()
         losses.append(float(value.detach()))
         epoch, place = divmod(step + 1, order.batches_per_epoch)
-        if place == 0 and (epoch % max(1, plan.epochs // NUM_LINES) == 0 or epoch == plan.epochs):
-            progress(f"{setting}: epoch {epoch} of {plan.epochs}, loss {sum(losses) / len(losses):.4f}")
-    return PlaneEmbedding(before_ND, _embed(network, samples), sum(losses) / len(losses))
+        if place == 0 and (epoch % max(1, plan.epochs // plan.num_lines) == 0 or epoch == plan.epochs):
+            left = (time.perf_counter() - started) / epoch * (plan.epochs - epoch)
+            mean = sum(losses) / len(losses)
+            progress(f"{setting}: epoch {epoch} of {plan.epochs}, loss {mean:.4f}, {left:.0f} s left")
+    return PlaneEmbedding(before_ND, _embed(network, samples, plan.pass_size), sum(losses) / len(losses))
 
 
 def _build(plan: PlanePlan, in_shape: tuple[int, ...]) -> nn.Module:
@@ -162,16 +180,22 @@ def _build(plan: PlanePlan, in_shape: tuple[int, ...]) -> nn.Module:
     # the initialisation of torch knows the global generator only; it is put back afterwards
     with torch.random.fork_rng():
         torch.manual_seed(plan.seed)
-        encoder = build_encoder(plan.encoder, in_shape)
+        encoder = build_encoder(plan.encoder, in_shape, initial=KERNELS)
         width = feature_width(encoder, in_shape)
         head = build_projector("mlp", width, hidden=HEAD_WIDTH, features=PLANE, details=HEAD)
     return nn.Sequential(encoder, head)
 
 
 @torch.no_grad()
-def _embed(network: nn.Module, samples: Tensor) -> Tensor:
+def _embed(network: nn.Module, samples: Tensor, pass_size: int | None) -> Tensor:
     """All samples as the loss sees them, BatchNorm having the statistics of just these samples."""
-    return into_ball(network(samples), 1.0)
+    if pass_size is None:
+        return into_ball(network(samples), 1.0).cpu()
+    # large networks: the average over parts in place of the statistics of all at once; samples lie class by class, and
+    # every part must have its share of each class
+    num_parts = -(-len(samples) // pass_size)
+    calibrate_norms(network, [samples[first::num_parts] for first in range(num_parts)])
+    return torch.cat([into_ball(network(part), 1.0).cpu() for part in samples.split(pass_size)])
 
 
 def _standardised(source: Source, chosen: Tensor) -> Tensor:

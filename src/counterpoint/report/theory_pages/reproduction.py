@@ -29,12 +29,16 @@ class FigureRun:
         quick: a reduced size that takes seconds.
         progress: takes a line from time to time.
         data: images to use, where the figure is about images; None is the bundled digits.
+        encoder: name of the image encoder to train, where the figure leaves it open; None is that of the figure.
+        epochs: passes over the samples, >= 1, where the figure leaves them open; None is a number for a laptop.
     """
 
     seed: int = 0
     quick: bool = False
     progress: Callable[[str], None] = ignore
     data: str | None = None
+    encoder: str | None = None
+    epochs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,30 @@ KINDS: Mapping[type, str] = {LinePanel: "lines", PointPanel: "points", MatrixPan
 
 
 @dataclass(frozen=True)
+class PictureRow:
+    """Pictures side by side.
+
+    Attributes:
+        name: what they have in common, such as a dimension.
+        addresses: of each picture, with its content (``data:``).
+        classes: name of the class of each, or an empty text.
+    """
+
+    name: str
+    addresses: Sequence[str]
+    classes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class PictureGrid:
+    """Rows of pictures under a title; without rows, ``missing`` says how to get them."""
+
+    title: str
+    rows: Sequence[PictureRow]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
 class Reproduction:
     """A figure of a paper, made again.
 
@@ -160,6 +188,7 @@ class Reproduction:
         panels: what to draw.
         remarks: what a reader must know to compare: scale, differences of set-up, what the paper leaves open.
         settings: sizes, seeds and rates that the numbers depend on.
+        pictures: grids to set side by side; on the page alone, as pictures are data of others.
 
     >>> claim = Claim("largest eigenvalue", 2.0, 2.0004, True)
     >>> made = Reproduction("toy-fig1", "A toy", "mio2021, Fig. 1", [claim], [], settings={"seed": "0"})
@@ -174,6 +203,7 @@ class Reproduction:
     panels: Sequence[Panel]
     remarks: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    pictures: Sequence[PictureGrid] = ()
 
     @property
     def agrees(self) -> bool:
@@ -181,7 +211,7 @@ class Reproduction:
         return all(claim.agrees is not False for claim in self.claims)  # None, nothing to compare with, does not differ
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data for JSON; each panel names its kind."""
+        """Everything but pictures as plain data for JSON; each panel names its kind."""
         return {
             "name": self.name,
             "title": self.title,

@@ -11,10 +11,12 @@ from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
 from counterpoint.report.charts.series_style import GLYPHS
 from counterpoint.report.markup import Markup, element, join
+from counterpoint.report.theory_pages.picture_grids import picture_columns
 from counterpoint.report.theory_pages.reproduction import (
     Claim,
     LinePanel,
     Panel,
+    PictureGrid,
     Reproduction,
     TablePanel,
     written,
@@ -46,6 +48,7 @@ def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Mar
     sections = [
         TheorySection("claims", "Claims", "Does it agree with the paper?", _claims(reproduction)),
         TheorySection("figure", "Figure", "What does it look like?", _drawings(reproduction.panels)),
+        *_pictures(reproduction.pictures),
         TheorySection(
             "settings", "Settings", "How was it made?", _settings(reproduction, numbers or f"{reproduction.name}.json")
         ),
@@ -53,6 +56,13 @@ def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Mar
     size = [reproduction.settings["size"]] if "size" in reproduction.settings else []
     facts = " · ".join([reproduction.source, f"counterpoint reproduce {reproduction.name}", *size])
     return theory_document("Counterpoint reproduces a figure", reproduction.title, facts, sections)
+
+
+def _pictures(grids: Sequence[PictureGrid]) -> list[TheorySection]:
+    """The section of pictures, where there are any."""
+    if not grids:
+        return []
+    return [TheorySection("pictures", "Pictures", "What does each dimension mean?", picture_columns(grids))]
 
 
 def verdict_words(claims: Sequence[Claim]) -> str:
