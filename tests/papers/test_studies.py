@@ -19,6 +19,7 @@ from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.losses.build import build_loss
 from counterpoint.papers import study_runner
 from counterpoint.papers.study import SCALES, Study, read_study, short_hash, studies
 from counterpoint.papers.study_data import SETS, StudyData, class_names_of, prepare, training_split
@@ -108,7 +109,11 @@ def test_every_arm_of_every_study_can_be_trained_and_measured_as_it_says(scale: 
         for arm in study.arms:
             assert study.data_of(arm, scale) in SETS
             asked = with_recipe(nest(study.settings_of(arm, scale)))
-            check_choices(build(TrainSettings, asked, f"{study.name} {arm.name}"))
+            checked = build(TrainSettings, asked, f"{study.name} {arm.name}")
+            check_choices(checked)
+            if study.measures.curvature and checked.loss.name != "auto":
+                derivative = build_loss(checked.loss.name, {}, checked.loss.options).card.second_derivative
+                assert not derivative.startswith("none"), f"{study.name} {arm.name}"
 
 
 def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
@@ -329,6 +334,10 @@ def test_mistakes_in_a_study_are_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=words):
             study_of(tmp_path, **changes)
+    held = {**TOY["arms"][0], "settings": {"method": "simclr", "loss": {"name": "dclw"}}}
+    curved = study_of(tmp_path, arms=[held, TOY["arms"][1]], measures={"curvature": {"steps": 4}})
+    with pytest.raises(UsageError, match="DCLW has no Hessian"):
+        run_study(curved, StudyPlan(tmp_path / "out"), QUIET)
     with pytest.raises(UsageError, match="unknown metric 'knnn'"):
         check_measures(study_of(tmp_path, measures={"metrics": ["knnn"]}).measures)
 

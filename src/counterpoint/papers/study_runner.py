@@ -26,6 +26,7 @@ from counterpoint.core.rundir import Run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.engine.progress import Reporter
+from counterpoint.losses.build import build_loss
 from counterpoint.papers.study import Arm, Scale, Study, short_hash
 from counterpoint.papers.study_data import StudyData, prepare
 from counterpoint.papers.study_measures import check_measures, measure
@@ -43,6 +44,7 @@ from counterpoint.papers.study_result import (
 )
 from counterpoint.runs.effects import check_choices
 from counterpoint.runs.recipes import with_recipe
+from counterpoint.runs.run_loss import check_second_derivative
 from counterpoint.runs.training import train
 
 MOST_NAMED = 3  # cells that an error lists
@@ -187,7 +189,10 @@ def _planned(study: Study, asked: StudyPlan, reporter: Reporter) -> StudyRun:
     settings_of = {arm.name: nest(study.settings_of(arm, asked.scale)) for arm in study.arms}
     for name, settings in settings_of.items():
         asked_for = with_recipe(settings)
-        check_choices(build(TrainSettings, asked_for, f"{study.name}, arm {name}"))  # before any data are read
+        checked = build(TrainSettings, asked_for, f"{study.name}, arm {name}")
+        check_choices(checked)  # before any data are read
+        if study.measures.curvature and checked.loss.name != "auto":
+            check_second_derivative(build_loss(checked.loss.name, {}, checked.loss.options))
     names = sorted({study.data_of(arm, asked.scale) for arm in study.arms})
     data = {name: prepare(name, scale.part_of(name), asked.root, asked.out) for name in names}
     cells = []
