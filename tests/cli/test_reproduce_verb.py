@@ -8,6 +8,7 @@ import pytest
 from counterpoint.cli.main import main
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.papers import reproductions
+from counterpoint.papers.figure_seeds import over_seeds
 from counterpoint.papers.reproductions import CATALOGUE, Figure, listed, reproduce
 from counterpoint.report.theory_pages.reproduction import Claim, FigureRun, LinePanel, Reproduction, Series
 from runs.folder_snapshot import snapshot
@@ -84,6 +85,30 @@ def test_a_figure_prints_its_table_and_writes_numbers_and_page(
     page = (folder / "runs/reproduce/toy-fig1-quick.html").read_text()
     for words in ("the lamp is green", "reproduce toy-fig1 · quick, reduced", "toy-fig1-quick.json beside"):
         assert words in page
+
+
+def test_a_claim_of_a_figure_is_judged_with_every_seed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "toy-fig1", "--seed", "4", "--seeds", "3", "--quiet"]) == 0
+    told = json.loads((folder / "runs/reproduce/toy-fig1.json").read_text())
+    assert told["settings"]["seed"] == "4, 5, 6"
+    four, colour = told["claims"]
+    assert (four["ours"], four["agrees"], colour["ours"], colour["agrees"]) == (4.0, True, "green", False)
+    assert set(told["made"]) == {"commit", "machine", "seconds"}
+    capsys.readouterr()
+    assert main(["reproduce", "toy-fig1", "--seeds", "0"]) == 2
+    assert "seeds must be a whole number >= 1, got 0" in capsys.readouterr().err
+
+
+def test_seeds_of_two_minds_leave_a_claim_untold() -> None:
+    records = [
+        Reproduction("toy", "A toy", "mio2021, Fig. 1", [Claim("x", 1.0, ours, agrees, "within 0.1")], [])
+        for ours, agrees in ((1.0, True), (2.0, False), (1.5, False))
+    ]
+    (claim,) = over_seeds(records, 0).claims
+    assert (claim.ours, claim.agrees, claim.verdict) == ("1.5 (1 to 2)", None, "cannot be told")
+    assert claim.note == "within 0.1; agrees with 1 of 3 seeds"
+    (same,) = over_seeds(records[1:], 1).claims
+    assert (same.ours, same.verdict, same.note) == ("1.75 (1.5 to 2)", "differs", "within 0.1")
 
 
 def test_a_quick_result_never_replaces_a_full_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

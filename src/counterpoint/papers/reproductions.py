@@ -7,6 +7,7 @@ A figure is a function and is computed here; a study is data (``study``) and run
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -158,35 +159,44 @@ def study_named(name: str) -> Study | None:
     return None
 
 
-def reproduce(figure: str, run: FigureRun, *, out: str | Path) -> Reproduction:
+def reproduce(figure: str, run: FigureRun, *, out: str | Path, seeds: int = 1) -> Reproduction:
     """Make a figure of a paper again and write its numbers to ``out/FIGURE.json``, or ``out/FIGURE-quick.json``.
 
     Args:
         figure: a name of the catalogue.
         run: what it is asked for; a seed >= 0.
         out: folder, made if need be; an earlier result of the same name is replaced.
+        seeds: how many, from that of ``run`` on; every claim is judged with each.
 
     Returns:
-        The record with the paper's claims beside ours.
+        The record with the paper's claims beside ours; what is drawn is of the first seed.
 
     Raises:
-        UsageError: an unknown figure (names the nearest), a seed below 0, no epochs, an unknown encoder, or an option
-            that the figure does not take.
+        UsageError: an unknown figure (names the nearest), a seed below 0, no seeds, no epochs, an unknown encoder,
+            or an option that the figure does not take.
         DataError: the images cannot be used.
         RunError: ``out`` cannot be written, or holds another file of that name.
     """
     chosen = figure_named(figure)
     check_options(figure, run)
+    if seeds < 1:
+        raise UsageError(f"seeds must be a whole number >= 1, got {seeds}")
     # Refuse before the work.
     target = numbers_file(figure, out, quick=run.quick)
     check_folder(Path(out))
     _check_numbers(target)
-    record = chosen.make(run)
+    from counterpoint.core.code_state import code_state, processor  # deferred: a list of the figures needs neither
+    from counterpoint.papers.figure_seeds import over_seeds  # deferred: the same
+
+    started = time.perf_counter()
+    record = over_seeds([chosen.make(replace(run, seed=run.seed + place)) for place in range(seeds)], run.seed)
     if run.quick:
         record = replace(record, settings={"size": QUICK, **record.settings})
     # Made only now: a figure that fails leaves no empty folder.
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_json(target, record.to_dict())
+    spent = round(time.perf_counter() - started, 1)
+    made = {"commit": code_state(), "machine": processor(), "seconds": spent}
+    write_json(target, {**record.to_dict(), "made": made})
     return record
 
 

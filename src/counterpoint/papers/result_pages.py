@@ -38,7 +38,8 @@ The small scale was raised once, for all studies together: five had been run wit
 queries, where most claims could not be told. They were run again as all the others; claims and thresholds stayed.
 
 The claims are orderings at a small scale: a verdict says what holds in minutes on a CPU, not what holds at the paper's
-scale. Verdicts on figures that a function computes compare one run with what is printed."""
+scale. Figures that a function computes are compared with what is printed, with each seed: a claim holds where it
+does with all, and cannot be told where seeds are of two minds."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,14 @@ def verdicts_of(paper: str) -> list[Verdicts]:
         for study, result in results_of(paper)
     ]
     for figure in figures_of(paper):
-        rows = [(claim["what"], _written(claim["ours"]), OF_FIGURE[claim["agrees"]]) for claim in figure["claims"]]
+        rows = [(claim["what"], _written(claim["ours"]), _verdict(claim)) for claim in figure["claims"]]
         known.append(Verdicts(str(figure["name"]), rows))
     return known
+
+
+def _verdict(claim: Mapping[str, Any]) -> str:
+    """Of a figure's claim."""
+    return str(claim.get("judged") or OF_FIGURE[claim["agrees"]])
 
 
 def _written(value: object) -> str:
@@ -108,7 +114,7 @@ def paper_page(paper: str) -> str:
 def _figure_section(figure: Mapping[str, Any]) -> str:
     """A computed figure: its claims."""
     rows = [
-        [claim["what"], _written(claim["paper"]), _written(claim["ours"]), OF_FIGURE[claim["agrees"]]]
+        [claim["what"], _written(claim["paper"]), _written(claim["ours"]), _verdict(claim)]
         for claim in figure["claims"]
     ]
     table = markdown_table(["claim", "paper", "ours", "verdict"], rows, "lllr")

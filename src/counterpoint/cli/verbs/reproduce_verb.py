@@ -7,7 +7,7 @@ from pathlib import Path
 
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
-from counterpoint.core.files import finite_or_null
+from counterpoint.core.files import finite_or_null, read_json
 from counterpoint.core.shown import shown, shown_lines
 from counterpoint.papers.reproductions import listed, numbers_file, reproduce, study_named
 from counterpoint.papers.study import SCALES, Study
@@ -29,7 +29,7 @@ examples:
   counterpoint reproduce imbalanced-fig1 --data ROOT --encoder resnet9-narrow
   counterpoint reproduce ncl-table1 --data ROOT
   counterpoint reproduce mio-table2 --data ROOT --scale paper --part 3/12"""
-OF_STUDIES, OF_FIGURES = ("scale", "seeds", "part"), ("seed", "quick", "encoder", "epochs")
+OF_STUDIES, OF_FIGURES = ("scale", "part"), ("seed", "quick", "encoder", "epochs")
 
 
 def add_flags(parser: Parser) -> None:
@@ -43,13 +43,15 @@ def add_flags(parser: Parser) -> None:
         "--data", metavar="DATA", help="folder with the data sets; of a figure: images (default: the digits)"
     )
     parser.add_argument("--scale", choices=SCALES, help="studies: small (default; minutes on a CPU) or the paper's")
-    parser.add_argument("--seeds", type=int, metavar="N", help="studies: how many, at least 2 (default 3)")
+    parser.add_argument(
+        "--seeds", type=int, metavar="N", help="how many: studies 3 unless given, and at least 2; figures 1"
+    )
     parser.add_argument(
         "--part",
         metavar="I/N",
         help="studies: make only every N-th cell, from the I-th on; a SLURM array and torchrun say so by themselves",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="figures: of everything random (default 0)")
+    parser.add_argument("--seed", type=int, metavar="N", help="figures: the first, of everything random (default 0)")
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -93,12 +95,13 @@ def _figure(flags: argparse.Namespace) -> int:
     asked = FigureRun(
         flags.seed or 0, bool(flags.quick), Reporter(quiet=flags.quiet).say, flags.data, flags.encoder, flags.epochs
     )
-    page = numbers_file(flags.figure, flags.out, quick=asked.quick).with_suffix(".html")
+    numbers = numbers_file(flags.figure, flags.out, quick=asked.quick)
+    page = numbers.with_suffix(".html")
     check_theory_target(page)
-    made = reproduce(flags.figure, asked, out=flags.out)
+    made = reproduce(flags.figure, asked, out=flags.out, seeds=1 if flags.seeds is None else flags.seeds)
     write_reproduction(made, page)
     if flags.json:
-        print(json.dumps(finite_or_null(made.to_dict()), indent=1))
+        print(json.dumps(read_json(numbers), indent=1))
     else:
         print(f"{shown_lines(made)}\n\nDrawn in {shown(page)}.")
     return 0
