@@ -169,7 +169,8 @@ def _of_curvature(
 ) -> None:
     """Ritz values of the Hessian counted as the paper does, and its largest eigenvalue: last and first checkpoint."""
     states = [state for state in hessian_spectrum(run, **measures.curvature, quiet=True).states if state.step]
-    for name, state in {"first curvature": states[0], "curvature": states[-1]}.items():
+    seen = {"curvature": states[-1]} if len(states) == 1 else {"first curvature": states[0], "curvature": states[-1]}
+    for name, state in seen.items():
         values = sorted(state.found.ritz_values[0])
         figures[f"{name}: largest eigenvalue"] = float(state.found.largest[0].value)
         figures[f"{name}: negative Ritz values"] = float(sum(value < 0 for value in values))

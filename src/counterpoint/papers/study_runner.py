@@ -252,7 +252,7 @@ def _make_one(going: StudyRun, cell: Cell) -> None:
         commit=going.commit,
         version=__version__,
         torch=torch.__version__,
-        machine=f"{processor()}, {torch.get_num_threads()} threads",
+        machine=f"{processor()}, threads: {torch.get_num_threads()}",
         seconds={cell.name: round(time.perf_counter() - started, 1)},
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )

@@ -26,6 +26,8 @@ from counterpoint.report.theory_pages.theory_panels import MAX_AT_ENDS, panel_fi
 from counterpoint.report.wording import number
 
 LEVEL_OF_VERDICT = {True: "good", False: "warning", None: "note"}
+# Verdicts of claims that were put to a test: of one, and of several.
+PLURALS = {"holds": "hold", "does not hold": "do not hold", "cannot be told": "cannot be told"}
 MAX_LEGEND_ROWS = 3  # in a drawing of half the width
 SWATCH = 42.0  # room of a legend's entry beside its words
 
@@ -72,15 +74,21 @@ def verdict_words(claims: Sequence[Claim]) -> str:
     '1 of 2 claims agrees, 1 differs; 1 has nothing printed to compare with.'
     >>> verdict_words([Claim("a", 1.0, 1.0, True), Claim("b", 2.0, 2.0, True)])
     'All 2 claims agree.'
-    >>> verdict_words([Claim("a", "", "", True, judged="holds"), Claim("b", "", "", None, judged="cannot be told")])
-    'Of 2 claims: 1 holds, 1 cannot be told.'
+    >>> untold = Claim("b", "", "", None, judged="cannot be told")
+    >>> verdict_words([Claim("a", "", "", True, judged="holds"), untold])
+    'Of 2 claims 1 holds, 1 cannot be told.'
+    >>> verdict_words([Claim("a", 1.0, 1.0, True), untold])
+    'The one claim agrees; 1 cannot be told.'
     """
     if claims and all(claim.judged for claim in claims):
         counts = Counter(claim.judged for claim in claims)
-        return f"Of {len(claims)} claims: {', '.join(f'{number} {words}' for words, number in counts.items())}."
+        words = [f"{counts[one]} {one if counts[one] == 1 else many}" for one, many in PLURALS.items() if counts[one]]
+        return f"Of {len(claims)} claims {', '.join(words)}."
+    untold = sum(claim.agrees is None and bool(claim.judged) for claim in claims)
     agree, differ, open_ = (sum(claim.agrees is verdict for claim in claims) for verdict in (True, False, None))
     parts = [_compared_words(agree, differ)] if agree + differ else []
-    if open_:
+    parts += [f"{untold} cannot be told"] if untold else []
+    if open_ := open_ - untold:
         parts.append(f"{open_} {'has' if open_ == 1 else 'have'} nothing printed to compare with")
     return f"{'; '.join(parts) or 'Nothing was compared'}."
 
