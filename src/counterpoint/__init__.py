@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from counterpoint import losses as losses
     from counterpoint import theory as theory
     from counterpoint.diagnostics.findings import Findings as Findings
+    from counterpoint.estimator.contrastive_encoder import ContrastiveEncoder as ContrastiveEncoder
     from counterpoint.evaluation.protocol import Evaluation as Evaluation
     from counterpoint.evaluation.protocol import evaluate as evaluate
     from counterpoint.nn.trained import Encoder as Encoder
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _DEFERRED = {
     "Comparison": "counterpoint.runs.compared",
+    "ContrastiveEncoder": "counterpoint.estimator.contrastive_encoder",
     "Encoder": "counterpoint.nn.trained",
     "Evaluation": "counterpoint.evaluation.protocol",
     "Findings": "counterpoint.diagnostics.findings",
@@ -76,6 +78,7 @@ _DEFERRED = {
 
 __all__ = [
     "Comparison",
+    "ContrastiveEncoder",
     "CounterpointError",
     "DataError",
     "Encoder",

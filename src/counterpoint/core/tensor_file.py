@@ -41,8 +41,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Seal:
         TypeError: a tensor's dtype has no place in the format.
         OSError: the disk refuses.
     """
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # so that all are aligned
-    return write_file(path, _pieces(ordered))
+    return write_file(path, _pieces(tensors))
+
+
+def file_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """What ``write_tensors`` writes, in memory.
+
+    Raises:
+        TypeError: a tensor's dtype has no place in the format.
+    """
+    return b"".join(_pieces(tensors))
 
 
 def tensor_bytes(x: Tensor) -> memoryview:
@@ -56,8 +64,9 @@ def tensor_bytes(x: Tensor) -> memoryview:
     return memoryview(plain.view(torch.uint8).numpy().data)
 
 
-def _pieces(ordered: list[tuple[str, Tensor]]) -> Iterator[bytes | memoryview]:
+def _pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     """Header and tensors, one after the other."""
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # so that all are aligned
     yield _header(ordered)
     for _, value in ordered:
         yield tensor_bytes(value)

@@ -267,12 +267,27 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
     saved = read_saved(folder)
     if saved.card.architecture == CUSTOM and module is None:
         raise UsageError(f"{folder.path} was trained with your own module; pass it as encoder=")
-    encoder = _build(saved.card, module)
     try:
-        _fill(encoder, saved.tensors)
+        encoder = rebuilt(saved.card, saved.tensors, module)
     except RuntimeError as error:
         raise RunError(f"{folder.weights} cannot be read: {first_line(error)}") from None
     encoder.classifier = load_classifier(folder, encoder.embedding_dims)
+    return encoder
+
+
+def rebuilt(card: EncoderCard, weights: Mapping[str, Tensor], module: nn.Module | None = None) -> Encoder:
+    """An encoder from its card and its weights, ``backbone.*`` and ``projector.*``, without a classifier.
+
+    Args:
+        card: how to build it.
+        weights: all of them; others are left aside.
+        module: the user's own module, where the card is of one.
+
+    Raises:
+        RuntimeError: the weights are not those of the card.
+    """
+    encoder = _build(card, module)
+    _fill(encoder, weights)
     return encoder
 
 

@@ -1,0 +1,260 @@
+"""A scikit-learn estimator: ``fit`` trains an encoder by contrast, ``transform`` gives its representations."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+
+from counterpoint.core.errors import DataError, InterruptedRunError, UsageError, unknown_name
+from counterpoint.core.ranks import read_ranks
+from counterpoint.core.rundir import Run
+from counterpoint.core.validation import merge
+from counterpoint.engine.placement import place
+from counterpoint.estimator.train_arguments import seed_of, train_arguments
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
+from counterpoint.nn.packed_encoder import packed, unpacked
+from counterpoint.nn.trained import Encoder, load
+from counterpoint.runs.training import train
+
+LAYERS = (REPRESENTATION, EMBEDDING)
+FEWEST_SAMPLES = 4  # of a training
+IMAGE_AXES = (3, 4)  # (n, h, w), and with channels
+ROWS = 16  # of vectors, at least, that pass together: products with fewer rows have other last bits
+_ONE_FIT = threading.Lock()  # a process trains one run at a time; fits in several threads take turns
+
+
+class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Learn representations by contrast, as a transformer of scikit-learn.
+
+    ``fit`` is ``cp.train`` on all samples that it is given, with the same names and meanings: what is left at ``auto``
+    is chosen for the data. The fitted estimator holds the encoder in memory and needs no file. It can be pickled as
+    scikit-learn's estimators are, and a pickle runs code of whoever wrote it: to give an encoder away, or to keep it,
+    use the run folder (``out``) and ``cp.load``, which unpickles nothing.
+
+    Args:
+        method: see ``counterpoint list methods``.
+        encoder: a name of the encoder catalogue, or ``timm:NAME``.
+        layer: what ``transform`` gives: ``representation``, or ``embedding``, which the loss compared, at unit length.
+        epochs: passes over the samples, or ``auto`` for about 400 updates.
+        batch_size: distinct samples per step, >= 2.
+        temperature: similarity scale of the loss, > 0.
+        learning_rate: peak of the schedule, > 0.
+        views: a preset of ``counterpoint list views``, a mapping such as ``{"noise": 0.1}``, or a function of your own
+            (see ``OwnViews``).
+        device: ``cpu``, ``cuda``, or ``auto`` for the GPU if there is one.
+        random_state: a whole number (the ``seed`` of ``cp.train``), a ``RandomState``, or None for numpy's global one.
+        verbose: 0 is silent, >= 1 shows progress on standard error.
+        out: run folder to create and keep; None trains in a temporary one, which is removed.
+        settings: any further setting of ``cp.train``, nested: ``{"optim": {"name": "sgd"}}``.
+
+    Attributes:
+        encoder_: the trained ``Encoder``, a torch module in evaluation mode.
+        history_: one record per epoch: loss, chance, learning rate, ...
+        run_: the ``Run`` in ``out``; None without one. It has the path alone, not the data.
+        seed_: that the run was trained with.
+        sample_shape_: shape of one sample as it was given: (features,), (h, w) or (h, w, c).
+        n_features_in_: features of vectors.
+        feature_names_in_: names of columns, where the vectors had some.
+
+    >>> X = np.random.default_rng(0).normal(size=(12, 3))
+    >>> encoder = ContrastiveEncoder(epochs=1, random_state=0).fit(X)
+    >>> encoder.transform(X).shape
+    (12, 256)
+    """
+
+    def __init__(  # noqa: PLR0913 (scikit-learn reads the parameters from here)
+        self,
+        method: str = "simclr",
+        *,
+        encoder: str = "auto",
+        layer: str = REPRESENTATION,
+        epochs: int | str = "auto",
+        batch_size: int | str = "auto",
+        temperature: float | str = "auto",
+        learning_rate: float | str = "auto",
+        views: Any = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        out: str | Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.method = method
+        self.encoder = encoder
+        self.layer = layer
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.temperature = temperature
+        self.learning_rate = learning_rate
+        self.views = views
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.out = out
+        self.settings = settings
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train an encoder.
+
+        Args:
+            X: vectors (n, features), also a data frame; or images (n, h, w) or (n, h, w, c), uint8 or floats in [0, 1].
+                At least 4.
+            y: one class per sample, for methods that learn from labels (``supcon``, ``supervised``, ...). Other methods
+                do not look at it.
+
+        Raises:
+            ValueError: parameters, samples or labels that cannot be used.
+            TypeError: sparse samples.
+            RunError: ``out`` exists.
+        """
+        # First: a mistake in the parameters shows whatever the data are.
+        self._check_own_parameters()
+        asked = train_arguments(self.get_params(deep=False), seed_of(self.random_state))
+        samples, labels = self._checked(X, y)
+        if labels is not None:  # all samples are there to be learned from: who wants some held out splits them off
+            asked = merge({"source": {"holdout": 0.0}}, asked)
+        with _ONE_FIT, _run_folder(self.out) as folder:
+            run = train(samples, labels=labels, quiet=not self.verbose, **{**asked, "out": str(folder)})
+            encoder, history = load(run), run.metrics
+        self.encoder_ = encoder.to(place(self.device, "fp32").torch_device)
+        self.history_ = history
+        self.run_ = None if self.out is None else Run(run.path)
+        self.seed_ = int(asked["seed"])
+        self.sample_shape_ = tuple(samples.shape[1:])
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Representations or embeddings, float32 (n, dimensions).
+
+        A sample's row does not depend on the others.
+
+        Args:
+            X: samples of the kind and shape that ``fit`` was given.
+
+        Raises:
+            NotFittedError: ``fit`` comes first.
+            ValueError: samples of another kind, shape or range.
+        """
+        check_is_fitted(self, "encoder_")
+        self._check_layer()
+        if len(self.sample_shape_) == 1:
+            samples = validate_data(self, X, reset=False, dtype=np.float32)
+        else:
+            samples = self._images(X, fewest=1)
+            if samples.shape[1:] != self.sample_shape_:
+                raise DataError(
+                    f"X has samples of shape {samples.shape[1:]}, but ContrastiveEncoder was fitted with "
+                    f"{self.sample_shape_}"
+                )
+        num_samples = len(samples)
+        if samples.ndim == 2:
+            samples = np.concatenate([samples, np.repeat(samples[-1:], -num_samples % ROWS, axis=0)])
+        representations, embeddings = self.encoder_.both(samples)
+        return (representations if self.layer == REPRESENTATION else embeddings)[:num_samples].numpy()
+
+    @property
+    def _n_features_out(self) -> int:
+        """Dimensions that ``transform`` gives, as scikit-learn's mixin of names asks for them."""
+        encoder: Encoder = self.encoder_
+        return encoder.card.width if self.layer == REPRESENTATION else encoder.embedding_dims
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True  # grey images
+        tags.target_tags.required = self._needs_labels
+        assert tags.transformer_tags is not None
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain values: of the encoder its card and the bytes of its weights, never a live module."""
+        state = dict(super().__getstate__())
+        if "encoder_" in state:
+            state["encoder_"] = packed(state["encoder_"])
+            state["run_"] = None if self.run_ is None else str(self.run_.path)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Build the encoder again, on the device it was on if that is there."""
+        state = dict(state)
+        if "encoder_" in state:
+            state["encoder_"] = unpacked(state["encoder_"])
+            state["run_"] = None if state["run_"] is None else Run(Path(state["run_"]))
+        super().__setstate__(state)
+
+    @property
+    def _needs_labels(self) -> bool:
+        """Whether the method learns from labels; of an unknown one nothing is said here."""
+        return isinstance(self.method, str) and self.method in METHODS and METHODS[self.method].needs_labels
+
+    def _check_own_parameters(self) -> None:
+        """Those that ``cp.train`` does not have."""
+        self._check_layer()
+        if not isinstance(self.verbose, Integral) or self.verbose < 0:
+            raise UsageError(f"verbose must be a whole number >= 0, got {self.verbose!r}")
+        if not isinstance(self.out, str | Path | None):
+            raise UsageError(f"out must be the path of a folder, or None, got {self.out!r}")
+        if read_ranks(os.environ).world_size > 1:
+            raise UsageError("ContrastiveEncoder trains in one process; several ranks train with cp.train")
+
+    def _check_layer(self) -> None:
+        """A layer that has a name."""
+        if self.layer not in LAYERS:
+            raise unknown_name("layer", str(self.layer), LAYERS)
+
+    def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Samples as ``cp.train`` takes them, and labels where there are some."""
+        if _num_axes(X) in IMAGE_AXES:
+            samples = self._images(X, fewest=FEWEST_SAMPLES)
+            for name in ("n_features_in_", "feature_names_in_"):
+                vars(self).pop(name, None)  # of an earlier fit to vectors
+            if y is None and self._needs_labels:
+                raise UsageError(f"method {self.method} learns from labels; give them as y")
+        elif self._needs_labels:
+            samples, y = validate_data(self, X, y, dtype=np.float32, ensure_min_samples=FEWEST_SAMPLES)
+        else:
+            samples = validate_data(self, X, dtype=np.float32, ensure_min_samples=FEWEST_SAMPLES)
+        if y is None:
+            return samples, None
+        check_consistent_length(samples, y)
+        if self._needs_labels:
+            check_classification_targets(y)
+        labels = np.asarray(y)
+        # Targets of a regression, or of several tasks, are for what comes after this step.
+        return samples, labels if labels.ndim == 1 and labels.dtype.kind in "iubUSO" or self._needs_labels else None
+
+    def _images(self, X: Any, *, fewest: int) -> np.ndarray:
+        """Images as an array of numbers."""
+        return check_array(
+            X, dtype="numeric", ensure_2d=False, allow_nd=True, ensure_min_samples=fewest, estimator=self, input_name="X"
+        )
+
+
+def _num_axes(X: Any) -> int:
+    """Axes of an array, a data frame, a sparse matrix, or nested lists."""
+    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
+
+
+@contextmanager
+def _run_folder(out: str | Path | None) -> Iterator[Path]:
+    """The run folder that is asked for, or a temporary one."""
+    if out is not None:
+        yield Path(out)
+        return
+    with tempfile.TemporaryDirectory(prefix="counterpoint-") as folder:
+        try:
+            yield Path(folder) / "run"
+        except InterruptedRunError as error:
+            # As any other work in Python that Ctrl-C stops: there will be nothing to go on with.
+            raise KeyboardInterrupt("training was stopped; nothing is kept without out") from error
