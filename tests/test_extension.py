@@ -28,7 +28,7 @@ def run(flags: argparse.Namespace) -> int:
 
 SECTION = """
 from collections.abc import Sequence
-from counterpoint.report.markup import Markup, element
+from counterpoint.core.markup import Markup, element
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 

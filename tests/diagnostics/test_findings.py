@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from counterpoint.core.markup import MAX_CHARACTERS
 from counterpoint.core.run_records import ClassShare, EvaluationRow, read_record
 from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.diagnostics.evidence import (
@@ -36,7 +37,6 @@ from counterpoint.diagnostics.findings import (
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.pair_look import PairLook
 from counterpoint.report import run_record
-from counterpoint.report.markup import MAX_CHARACTERS
 from hit_rows import hit_row
 
 FIGURES = {

@@ -22,7 +22,7 @@ from run_folders import (
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.run_lock import lock_run
-from counterpoint.core.rundir import display_names
+from counterpoint.core.run_names import display_names
 from counterpoint.report import page as page_module
 from counterpoint.report.page import render, report
 from counterpoint.report.run_record import read_run

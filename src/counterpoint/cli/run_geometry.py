@@ -10,10 +10,10 @@ from typing import Any
 from counterpoint.cli.geometry_answer import check_drawing
 from counterpoint.cli.verbs.geometry_verb import DRAWING
 from counterpoint.core.files import finite_or_null
+from counterpoint.core.markup import element, join
 from counterpoint.core.shown import shown, shown_lines
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.report.class_panels import class_figures, class_rows, class_words
-from counterpoint.report.markup import element, join
 from counterpoint.report.theory_pages.geometry_drawing import Remarks, write_geometry
 from counterpoint.report.theory_pages.theory_document import TheorySection
 from counterpoint.runs.class_comparison import ClassComparison, compare_classes

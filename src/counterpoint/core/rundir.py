@@ -1,8 +1,6 @@
 """The run folder: the names of its files, how it is opened, its status record, and its lines of figures."""
 
 import shlex
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_json, read_sealed, write_sealed
 from counterpoint.core.run_lock import is_locked
+from counterpoint.core.run_view import run_view
 from counterpoint.core.sealed_lines import append_line, keep_lines, read_lines
 
 if TYPE_CHECKING:
@@ -344,6 +343,10 @@ class Run:
         """Records of ``metrics.jsonl``, one per epoch."""
         return self.folder.read_metrics()
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        return run_view(self.folder)
+
 
 @dataclass(frozen=True)
 class SeedRuns:
@@ -377,20 +380,3 @@ def as_run(run: Any, *, needs_status: bool = True) -> Run:
     found = run if isinstance(run, Run) else Run(Path(run))
     open_run(found.path, needs_status=needs_status)
     return found
-
-
-def display_names(folders: Sequence[Path]) -> list[str]:
-    """Name each run by its folder; equal names get their parent folder in front, then a number.
-
-    >>> display_names([Path("a/ncl"), Path("b/ncl"), Path("simclr")])
-    ['a/ncl', 'b/ncl', 'simclr']
-    """
-    # Resolved: "." has no name of its own.
-    paths = [folder.resolve() for folder in folders]
-    shared = Counter(path.name for path in paths)
-    names = [path.name if shared[path.name] == 1 else f"{path.parent.name}/{path.name}" for path in paths]
-    # Runs of one folder name under parents of one name: only a number is left to tell them apart.
-    return [
-        name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
-        for place, name in enumerate(names)
-    ]

@@ -232,13 +232,13 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             check_classification_targets(y)
         labels = np.asarray(y)
         # Targets of a regression, or of several tasks, are for what comes after this step.
-        return samples, labels if labels.ndim == 1 and labels.dtype.kind in "iubUSO" or self._needs_labels else None
+        is_usable = self._needs_labels or (labels.ndim == 1 and labels.dtype.kind in "iubUSO")
+        return samples, labels if is_usable else None
 
     def _images(self, X: Any, *, fewest: int) -> np.ndarray:
         """Images as an array of numbers."""
-        return check_array(
-            X, dtype="numeric", ensure_2d=False, allow_nd=True, ensure_min_samples=fewest, estimator=self, input_name="X"
-        )
+        allowed: dict[str, Any] = {"dtype": "numeric", "ensure_2d": False, "allow_nd": True}
+        return check_array(X, **allowed, ensure_min_samples=fewest, estimator=self, input_name="X")
 
 
 def _num_axes(X: Any) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
+from counterpoint.core.notebook import NUMBER, paragraph, table, view
 from counterpoint.core.run_records import BASELINE, EvaluationRecord, EvaluationRow, Split
 from counterpoint.core.shown import shown
 from counterpoint.core.written_tables import csv_table, markdown_table
@@ -19,6 +20,7 @@ from counterpoint.nn.layer_outputs import REPRESENTATION
 CATALOGUE = loaded_metrics("evaluation")
 KNN, PROBE = "knn", "linear probe"
 LEAST_WIDTH = 15  # of the names of protocols in a table
+INTERVALS = "Figures with their 95 % interval, where they have one."
 MOST_LISTED = 2  # metrics; of more, a table has features in columns
 WIDTH, NAME, CELL, COLUMNS = 100, 20, 16, 5  # places of a line, of a name, of a column, and how many of these
 
@@ -157,15 +159,17 @@ class Evaluation:
 
     def to_markdown(self) -> str:
         """A table with features in columns, and what is said beside it."""
-        features = list(dict.fromkeys(row.features for row in self.rows))
-        known = {(row.protocol, row.features): row for row in self.rows}
-        rows = [
-            [protocol, *(known[key].figures if (key := (protocol, name)) in known else "" for name in features)]
-            for protocol in dict.fromkeys(row.protocol for row in self.rows)
-        ]
-        table = markdown_table(["metric", *features], rows, "l" + "r" * len(features))
-        said = [f"{self.samples}. Figures with their 95 % interval, where they have one.", table, *self.remarks()]
-        return "\n\n".join(said) + "\n"
+        head, cells = _with_features_in_columns(self.rows)
+        written = markdown_table(head, cells, "l" + "r" * (len(head) - 1))
+        return "\n\n".join([f"{self.samples}. {INTERVALS}", written, *self.remarks()]) + "\n"
+
+    def _repr_html_(self) -> str:
+        """In a notebook; figures under corruptions and along curves are counted only."""
+        plain = [row for row in self.rows if not row.is_apart]
+        apart = len(self.rows) - len(plain)
+        more = f"and {apart} figures under corruptions or along curves, in to_csv()" if apart else ""
+        said = [paragraph(text) for text in (more, *self.remarks()) if text]
+        return view(self.samples, table(*_with_features_in_columns(plain), figures=NUMBER), paragraph(INTERVALS), said)
 
     @property
     def samples(self) -> str:
@@ -213,6 +217,17 @@ class Evaluation:
                 words = f"{row.protocol} {100 * gain.value:+.1f} points ({ends}), p {gain.p:.2g}"
                 found.setdefault(row.features, []).append(words)
         return [f"{REPRESENTATION} minus {name}, in pairs: {'; '.join(words)}" for name, words in found.items()]
+
+
+def _with_features_in_columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of a table with a line for each metric."""
+    features = list(dict.fromkeys(row.features for row in rows))
+    known = {(row.protocol, row.features): row for row in rows}
+    cells = [
+        [protocol, *(known[key].figures if (key := (protocol, name)) in known else "" for name in features)]
+        for protocol in dict.fromkeys(row.protocol for row in rows)
+    ]
+    return ["metric", *features], cells
 
 
 def _listed(rows: Sequence[Row]) -> list[str]:

@@ -8,9 +8,9 @@ One record fills the page of ``counterpoint geometry --run``, its text, and a se
 import math
 from collections.abc import Sequence
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.report.charts.figures import HALF, data_table
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.theory_pages.reproduction import MatrixPanel
 from counterpoint.report.theory_pages.theory_panels import matrix_figure
 from counterpoint.report.wording import count, listing, number, percent

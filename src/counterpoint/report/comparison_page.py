@@ -5,6 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 from counterpoint.core.files import write_text
+from counterpoint.core.markup import Child, Markup, element, hide_folders, join
 from counterpoint.core.paired_shares import Difference
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import data_table, figure
@@ -12,7 +13,6 @@ from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow
 from counterpoint.report.charts.series_style import Style
 from counterpoint.report.charts.ticks import linear_axis
 from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
-from counterpoint.report.markup import Child, Markup, element, hide_folders, join
 from counterpoint.report.sections.headline import metric_of
 from counterpoint.report.sections.paired_runs import difference_words
 from counterpoint.report.wording import count, figure_of, listing, sized, sized_interval

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from counterpoint.core.errors import RunError
-from counterpoint.report.markup import Child, Markup, element, join
+from counterpoint.core.markup import Child, Markup, element, join
 
 # Two crossing lines, in the blue and the vermilion of Okabe and Ito's palette.
 ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Protocol
 
 from counterpoint.core.files import write_text
+from counterpoint.core.markup import Markup, element, hide_folders, join, printable
 from counterpoint.core.run_records import EvaluationRecord, RunStatus
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
-from counterpoint.report.markup import Markup, element, hide_folders, join, printable
 from counterpoint.report.run_record import Arrays, RunRecord, fit
 from counterpoint.report.sections.evaluation_section import evaluation_section
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from counterpoint.core.errors import CounterpointError, UsageError, first_line
 from counterpoint.core.files import write_text
-from counterpoint.core.rundir import Run, RunFolder, as_run, display_names
+from counterpoint.core.markup import Markup, element, join
+from counterpoint.core.run_names import display_names
+from counterpoint.core.rundir import Run, RunFolder, as_run
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
 from counterpoint.report.document import PageKind, Part, check_target, document
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections import all_sections
 from counterpoint.report.wording import count, duration, number

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from counterpoint.core.errors import CounterpointError, RunError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, sha256_of
+from counterpoint.core.markup import printable
 from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.core.validation import parse_yaml
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Measurements
 from counterpoint.diagnostics.findings import Findings, judged_anew
-from counterpoint.report.markup import printable
 from counterpoint.runs.curvature_record import HessianSpectrum
 
 MOST_CORRELATED = 1024  # dimensions of a picture

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from counterpoint.core.markup import Markup, coordinate, element, join
 from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels, style_legend, svg, text, text_width
 from counterpoint.report.charts.series_style import Style, marker
-from counterpoint.report.markup import Markup, coordinate, element, join
 
 MAX_VERTICES = 400
 

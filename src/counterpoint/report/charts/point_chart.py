@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from counterpoint.core.markup import Markup, coordinate, element, join
 from counterpoint.report.charts.chart_frame import ChartText, Frame, style_legend, svg, text, text_width
 from counterpoint.report.charts.series_style import Style, marker, marker_path
-from counterpoint.report.markup import Markup, coordinate, element, join
 
 GAP = 9.0  # from the centre of a mark to its name
 ARROW_STEPS = 40

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.figures import columns, missing, panel_width, readings
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.class_panels import class_figures, class_words
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 

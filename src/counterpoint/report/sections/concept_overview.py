@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.findings import DescribedConcept
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import WIDE, data_table, figure
 from counterpoint.report.charts.point_chart import Cloud, point_clouds
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import decade_axis, evenly_chosen, percent_axis
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, RunRecord
 from counterpoint.report.wording import NO_BREAK, count, number, percent
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.findings import DescribedConcept
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, columns, readings
 from counterpoint.report.charts.interval_chart import share_bar
 from counterpoint.report.charts.series_style import run_title
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.concept_overview import concept_overview, concept_words, concepts_of

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from statistics import median
 
+from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.core.run_records import RunStatus
 from counterpoint.report.charts.figures import absences, data_table
 from counterpoint.report.charts.series_style import run_tag
-from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, duration, listing, number

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.figures import columns
 from counterpoint.report.charts.series_style import run_title
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.wording import count, number
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from counterpoint.core.markup import Markup, join, printable
 from counterpoint.diagnostics.curvature.spectrum_records import Mass
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import data_table, figure, max_rows, panel_width, panels, readings
@@ -16,7 +17,6 @@ from counterpoint.report.charts.ticks import (
     symmetric_axis,
     symmetric_place,
 )
-from counterpoint.report.markup import Markup, join, printable
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number

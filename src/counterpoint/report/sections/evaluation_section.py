@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.core.metric import Metric, is_apart
 from counterpoint.core.paired_shares import written_p
 from counterpoint.core.run_records import EvaluationRow, corruption_means
@@ -12,7 +13,6 @@ from counterpoint.report.charts.figures import absences, data_table, figure, rea
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import percent_axis
-from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import best_baseline, evaluated, metric_of

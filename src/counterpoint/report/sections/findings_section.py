@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import columns, data_table, missing, readings
 from counterpoint.report.charts.interval_chart import comparison_bar
 from counterpoint.report.charts.series_style import LEVELS, badge, run_tag, run_title
-from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.verdict_section import by_severity, finding_anchor

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from counterpoint.report.markup import Markup, element
+from counterpoint.core.markup import Markup, element
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS, EVALUATION

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.core.metric import Metric, described_metrics, metric_under
 from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
-from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, RunRecord
 from counterpoint.report.sections.paired_runs import RunPair, difference_words, run_pairs
 from counterpoint.report.wording import duration, figure_of, interval, listing, sized

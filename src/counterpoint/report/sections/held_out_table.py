@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.evidence import HELD_OUT, TRAINING, HeldOutRecord
 from counterpoint.report.charts.figures import columns, data_table
 from counterpoint.report.charts.series_style import run_title
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections.headline import DIAGNOSTICS
 from counterpoint.report.wording import count, figure_of, number

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.layer_record import JointFigures, LayerFigures, LayersRecord, called
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import (
@@ -21,7 +22,6 @@ from counterpoint.report.charts.line_chart import Line, label_room, line_chart
 from counterpoint.report.charts.series_style import PLACE_DASHES, RUN_MARKERS, Style, run_title
 from counterpoint.report.charts.spectrum_lines import MAX_POINTS, floor_reference, log_values, spectrum_band
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.theory_pages.reproduction import MatrixPanel

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from counterpoint.core.markup import Markup, join
 from counterpoint.report.charts.chart_frame import ChartText, Frame, Swatch, area_swatch, svg, swatch_legend
 from counterpoint.report.charts.figures import HALF, WIDE, absences, data_table, figure, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import step_area
 from counterpoint.report.charts.point_chart import NamedPoint, point_plane
 from counterpoint.report.charts.series_style import Style, place_style, run_style, run_tag
 from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
-from counterpoint.report.markup import Markup, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, Histogram, RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.held_out_table import held_out_tables

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.metric import KEEPING, Unit, in_condition
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.report.charts.chart_frame import ChartText, Frame
@@ -10,7 +11,6 @@ from counterpoint.report.charts.figures import data_table, figure, panel_width, 
 from counterpoint.report.charts.line_chart import Line, line_chart
 from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style, run_tag
 from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections.headline import metric_of
 from counterpoint.report.wording import figure_of, number

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.metric import Metric
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
@@ -18,7 +19,6 @@ from counterpoint.report.charts.spectrum_lines import (
     spectrum_band,
 )
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS

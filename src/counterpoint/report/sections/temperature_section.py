@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.pair_look import NearPair, PairLook, TemperatureRow
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import absences, columns, data_table, figure, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import Line, label_room, line_chart
 from counterpoint.report.charts.series_style import run_style, run_tag, run_title
 from counterpoint.report.charts.ticks import Axis, decade_axis, percent_axis
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.concepts_section import PIXELATED_SIDE, data_address

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.metric import Metric
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.report.charts.figures import columns, missing
 from counterpoint.report.charts.series_style import badge, run_tag, severity
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import HEADLINES, Headline, best_baseline, side_by_side

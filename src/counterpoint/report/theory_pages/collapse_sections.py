@@ -9,11 +9,11 @@ Rebalancing is told in sentences, a table of classes and the cosines reached.
 
 import math
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import data_table, figure, panel_width, panels
 from counterpoint.report.charts.line_chart import Line, label_room, line_chart
 from counterpoint.report.charts.ticks import Axis, linear_axis
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.theory_pages.reproduction import MatrixPanel
 from counterpoint.report.theory_pages.theory_document import TheorySection
 from counterpoint.report.theory_pages.theory_panels import CHART_HEIGHT, matrix_figure, series_style

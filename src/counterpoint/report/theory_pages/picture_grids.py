@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.figures import columns
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.theory_pages.reproduction import PictureGrid, PictureRow
 from counterpoint.report.wording import percent
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from counterpoint.core.markup import Markup
 from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
-from counterpoint.report.markup import Markup
 
 THEORY_PAGE = PageKind(
     "page about theory",

@@ -7,10 +7,10 @@ from itertools import groupby
 from pathlib import Path
 
 from counterpoint.core.files import write_text
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
 from counterpoint.report.charts.series_style import GLYPHS
-from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.theory_pages.picture_grids import picture_columns
 from counterpoint.report.theory_pages.reproduction import (
     Claim,

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from counterpoint.core.markup import Markup, element
 from counterpoint.report.charts.chart_frame import CHARACTER_WIDTH, ChartText, Frame, svg, text, text_width
 from counterpoint.report.charts.figures import HALF, data_table, figure
 from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, label_room, line_chart
 from counterpoint.report.charts.point_chart import Cloud, point_clouds
 from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
-from counterpoint.report.markup import Markup, element
 from counterpoint.report.theory_pages.reproduction import LinePanel, MatrixPanel, Panel, PointPanel, Series, TablePanel
 from counterpoint.report.wording import MINUS, count, number
 

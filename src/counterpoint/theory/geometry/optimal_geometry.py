@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.notebook import NUMBER, paragraph, table, view
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.class_level import ClassLevel
 from counterpoint.losses.loss import Loss
@@ -89,15 +90,23 @@ class Geometry:
 
     def __str__(self) -> str:
         """The matrix, the certificate and whether classes merge."""
+        return "\n".join([*self._summary, *_matrix_lines(self.gram)])
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        title, *said = self._summary
+        shown = self.gram[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
+        head = ["cosines", *map(str, range(len(shown)))]
+        rows = [[str(place), *(f"{value:.4f}" for value in row)] for place, row in enumerate(shown)]
+        more = [_more_classes(self.gram)] if len(self.gram) > len(shown) else []
+        return view(title, map(paragraph, said), table(head, rows, figures=NUMBER), map(paragraph, more))
+
+    @property
+    def _summary(self) -> list[str]:
+        """The certificate and whether classes merge."""
         gap = f"lower bound {self.lower_bound:.10g}, gap {self.duality_gap:.1e}"
-        return "\n".join(
-            [
-                f"{len(self.gram)} classes, rank {self.rank}, risk {self.risk:.10g} ({gap})",
-                self.status,
-                _merging(self.merged_classes),
-                *_matrix_lines(self.gram),
-            ]
-        )
+        counts = f"{len(self.gram)} classes, rank {self.rank}, risk {self.risk:.10g} ({gap})"
+        return [counts, self.status, _merging(self.merged_classes)]
 
 
 def optimal_geometry(  # noqa: PLR0913 (its signature is published)
@@ -227,5 +236,9 @@ def _matrix_lines(gram_CC: Tensor) -> list[str]:
     """Rows of the matrix, as many as a screen holds."""
     shown = gram_CC[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
     lines = ["  ".join(f"{value:8.4f}" for value in row) for row in shown]
-    more = len(gram_CC) - len(shown)
-    return [*lines, f"... and {more} more classes"] if more > 0 else lines
+    return [*lines, _more_classes(gram_CC)] if len(gram_CC) > len(shown) else lines
+
+
+def _more_classes(gram_CC: Tensor) -> str:
+    """How many classes are not shown."""
+    return f"... and {len(gram_CC) - _MOST_SHOWN} more classes"

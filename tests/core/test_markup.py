@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.report.markup import (
+from counterpoint.core.markup import (
     MAX_CHARACTERS,
     Markup,
     coordinate,
