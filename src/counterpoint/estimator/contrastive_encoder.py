@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -149,7 +149,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         check_is_fitted(self, "encoder_")
         self._check_layer()
         if len(self.sample_shape_) == 1:
-            samples = validate_data(self, X, reset=False, dtype=np.float32)
+            samples = self._vectors(X, reset=False)
         else:
             samples = self._images(X, fewest=1)
             if samples.shape[1:] != self.sample_shape_:
@@ -179,7 +179,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain values: of the encoder its card and the bytes of its weights, never a live module."""
-        state = dict(super().__getstate__())
+        state = dict(cast(Mapping[str, Any], super().__getstate__()))
         if "encoder_" in state:
             state["encoder_"] = packed(state["encoder_"])
             state["run_"] = None if self.run_ is None else str(self.run_.path)
@@ -222,9 +222,9 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             if y is None and self._needs_labels:
                 raise UsageError(f"method {self.method} learns from labels; give them as y")
         elif self._needs_labels:
-            samples, y = validate_data(self, X, y, dtype=np.float32, ensure_min_samples=FEWEST_SAMPLES)
+            samples, y = self._vectors(X, y, ensure_min_samples=FEWEST_SAMPLES)
         else:
-            samples = validate_data(self, X, dtype=np.float32, ensure_min_samples=FEWEST_SAMPLES)
+            samples = self._vectors(X, ensure_min_samples=FEWEST_SAMPLES)
         if y is None:
             return samples, None
         check_consistent_length(samples, y)
@@ -234,6 +234,10 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         # Targets of a regression, or of several tasks, are for what comes after this step.
         is_usable = self._needs_labels or (labels.ndim == 1 and labels.dtype.kind in "iubUSO")
         return samples, labels if is_usable else None
+
+    def _vectors(self, *arrays: Any, **how: Any) -> Any:
+        """Vectors, and labels with them, as scikit-learn checks them; encoders compute in float32."""
+        return validate_data(self, *arrays, dtype=np.float32, **how)
 
     def _images(self, X: Any, *, fewest: int) -> np.ndarray:
         """Images as an array of numbers."""

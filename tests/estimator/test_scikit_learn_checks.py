@@ -1,0 +1,65 @@
+"""scikit-learn's own checks of estimators, none of them expected to fail."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from counterpoint import ContrastiveEncoder
+
+# Needs a variable that SciPy reads when it is imported: see the test in a process of its own.
+BY_ITSELF = "check_array_api_input"
+NUM_CHECKS = 46  # of scikit-learn 1.9; other versions have others
+OTHERS = ({"layer": "embedding"}, {"method": "supervised"}, {"method": "moco", "temperature": 0.1})
+
+
+def name_of(check: Callable[[Any], None]) -> str:
+    plain = check.func if isinstance(check, partial) else check
+    further = check.keywords.keys() - {"name"} if isinstance(check, partial) else ()
+    return "-".join([plain.__name__, *sorted(further)])
+
+
+def checks(**parameters: Any) -> Iterator[Any]:
+    for estimator, check in estimator_checks_generator(ContrastiveEncoder(epochs=1, **parameters)):
+        if BY_ITSELF not in name_of(check):
+            label = "-".join([*map(str, parameters.values()), name_of(check)])
+            yield pytest.param(estimator, check, id=label)
+
+
+@pytest.mark.parametrize(("estimator", "check"), list(checks()))
+def test_check(estimator: ContrastiveEncoder, check: Callable[[ContrastiveEncoder], None]) -> None:
+    check(estimator)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("estimator", "check"), [each for parameters in OTHERS for each in checks(**parameters)])
+def test_check_of_others(estimator: ContrastiveEncoder, check: Callable[[ContrastiveEncoder], None]) -> None:
+    check(estimator)
+
+
+def test_all_checks_are_run() -> None:
+    assert len(list(checks())) >= NUM_CHECKS - 1
+    assert "check_estimators_pickle" in {parameter.id for parameter in checks()}
+
+
+@pytest.mark.thorough
+def test_every_check_where_array_api_dispatch_is_on() -> None:
+    code = (
+        "from sklearn.utils.estimator_checks import check_estimator\n"
+        "from counterpoint import ContrastiveEncoder\n"
+        "found = check_estimator(ContrastiveEncoder(epochs=1), on_skip=None)\n"
+        "print(sorted(each['check_name'] for each in found if each['status'] != 'passed'), len(found))\n"
+    )
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    finished = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    failed, number = finished.stdout.split()
+    assert failed == "[]"
+    assert int(number) >= NUM_CHECKS
