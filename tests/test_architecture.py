@@ -99,11 +99,28 @@ def num_parameters(function: Function) -> int:
 
 
 def parameters(path: str, source: str) -> list[Offence]:
+    tree = ast.parse(source)
+    free = estimator_constructors(tree)
     return [
         (function.lineno, f"{function.name}: {num_parameters(function)} parameters, at most {MAX_PARAMETERS}")
-        for function in functions_of(ast.parse(source))
-        if num_parameters(function) > MAX_PARAMETERS + (function.name in FIXED_SIGNATURES)
+        for function in functions_of(tree)
+        if function not in free and num_parameters(function) > MAX_PARAMETERS + (function.name in FIXED_SIGNATURES)
     ]
+
+
+def estimator_constructors(tree: ast.AST) -> set[ast.stmt]:
+    """Of estimators, whose parameters scikit-learn reads from the signature: each is a setting."""
+    estimators = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and "BaseEstimator" in map(ast.unparse, node.bases)
+    )
+    return {
+        child
+        for node in estimators
+        for child in node.body
+        if isinstance(child, ast.FunctionDef) and child.name == "__init__"
+    }
 
 
 def is_type_checking(node: ast.stmt) -> bool:
@@ -397,6 +414,7 @@ GOOD: list[tuple[Rule, str]] = [
     (parameters, "def f(a, /, b, c, d, *e, g, h, **i): pass\n"),
     (parameters, "class A:\n def f(self, a, b, c, *, d, e, g): pass\n"),
     (parameters, "class A:\n @classmethod\n def f(cls, a, b, c, d, e, g): pass\n"),
+    (parameters, "class A(BaseEstimator):\n def __init__(self, a, b, c, d, e, g, h): pass\n"),
     (imports, "'Doc.'\nimport b\nfrom c import d\nx = 1\n"),
     (imports, "if TYPE_CHECKING:\n import b\nimport c\n"),
     (imports, "def f():\n import b  # deferred: takes a second\n"),
@@ -424,6 +442,8 @@ BAD: list[tuple[Rule, str, int]] = [
     (nesting, "if a:\n if b:\n  if c:\n   if d:\n    pass\n", 4),
     (nesting, "if a:\n pass\nelse:\n if b:\n  if c:\n   for d in e:\n    pass\n", 6),
     (nesting, "class A:\n " + THREE_DEEP.replace("\n", "\n ").replace("pass", "async for x in y: pass"), 6),
+    (parameters, "class A(BaseEstimator):\n def f(self, a, b, c, d, e, g, h): pass\n", 2),
+    (parameters, "class A(Estimator):\n def __init__(self, a, b, c, d, e, g, h): pass\n", 2),
     (parameters, "def f(a, b, c, *, d, e, g, h): pass\n", 1),
     (parameters, "def f(a, /, b, c, d, *e, g, h, i, **k): pass\n", 1),
     (parameters, "x = 1\nasync def f(a, b, c, d, e, g, h): pass\n", 2),

@@ -91,12 +91,15 @@ def test_make_targets_of_the_readme_exist() -> None:
 @pytest.mark.thorough
 def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (program,) = blocks("python")
     names: dict[str, Any] = {}
+    program, of_scikit_learn = blocks("python")
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         exec(compile(program, "README.md", "exec"), names)
     assert Path(str(names["page"])).exists()
     assert np.shape(names["z"]) == (1, 128)
+    exec(compile(of_scikit_learn, "README.md", "exec"), names)
+    assert np.shape(names["z"]) == (1797, 128)
+    assert names["search"].best_score_ > 0.8  # chance is 1 in 10
 
 
 def test_links_of_the_documents_lead_somewhere() -> None:
