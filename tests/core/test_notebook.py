@@ -47,7 +47,10 @@ def read(record: object) -> Page:
     page = Page(html)
     assert set(page.tags) <= ALLOWED
     assert len(html) < 20_000
-    assert not any("color" in style.replace("currentColor", "") or "background" in style for style in page.styles)
+    colours = "".join(page.styles).replace("color:inherit", "").replace("currentColor", "")
+    assert "color" not in colours
+    assert "background" not in colours
+    assert page.tags.count("table") == sum("color:inherit" in style for style in page.styles)
     return page
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from counterpoint.core.markup import Child, Markup, element
 
 CELL = "padding:0.15em 0.6em;vertical-align:top;text-align:"
+# Inherited: where a page declares no document type, tables take black and a size of their own by default.
+FRAME = "border-collapse:collapse;color:inherit;font-size:inherit"
 LINE = "border-bottom:1px solid currentColor"
 NUMBER, TEXT = "right", "left"
 
@@ -37,7 +39,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, figures: str 
     top = [element("th", name, scope="col", style=f"{CELL}{aligned[at]};{LINE}") for at, name in enumerate(head)]
     body = [element("tr", [_cell(at, cell, aligned[at]) for at, cell in enumerate(row)]) for row in rows]
     parts = [element("thead", element("tr", top)) if head else None, element("tbody", body)]
-    return element("table", parts, style="border-collapse:collapse")
+    return element("table", parts, style=FRAME)
 
 
 def paragraph(text: str) -> Markup:
