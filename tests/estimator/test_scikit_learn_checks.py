@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -25,7 +25,9 @@ def name_of(check: Callable[[Any], None]) -> str:
 
 
 def checks(**parameters: Any) -> Iterator[Any]:
-    for estimator, check in estimator_checks_generator(ContrastiveEncoder(epochs=1, **parameters)):
+    # Typed as what pytest may be given, marks included.
+    generated = cast(Iterator[Any], estimator_checks_generator(ContrastiveEncoder(epochs=1, **parameters)))
+    for estimator, check in generated:
         if BY_ITSELF not in name_of(check):
             label = "-".join([*map(str, parameters.values()), name_of(check)])
             yield pytest.param(estimator, check, id=label)

@@ -31,7 +31,9 @@ def open_digits(settings: SourceSettings, progress: Progress) -> Source:
     fixed_labels("digits", None, settings)
     pixels, target = load_digits(return_X_y=True)
     images = torch.from_numpy((pixels * (255.0 / 16.0)).round().astype(np.uint8)).reshape(-1, 1, 8, 8)  # 16 is white
-    return memory_source("digits", images, fixed_labels("digits", number_labels(target, len(images)), settings))
+    return memory_source(
+        "digits", images, fixed_labels("digits", number_labels(np.asarray(target), len(images)), settings)
+    )
 
 
 def read_mnist(root: Path, folder: str, split: str, class_names: tuple[str, ...], hint: str) -> RawSet:
