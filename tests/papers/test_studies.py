@@ -157,7 +157,11 @@ def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
     page = as_reproduction(toy, result)
     assert page.settings["claims"] == toy.claims_hash
     assert f"Of 1 claims 1 {result.claims[0]['verdict']}." in render_reproduction(page)
-    assert [type(panel).__name__ for panel in page.panels] == ["TablePanel", "TablePanel", *["LinePanel"] * 3]
+    assert [type(panel).__name__ for panel in page.panels] == [
+        "TablePanel",
+        "TablePanel",
+        *["LinePanel"] * 2,
+    ]  # one checkpoint, one spectrum
 
 
 def test_a_study_that_stopped_goes_on_and_gives_the_same_json(
