@@ -161,7 +161,7 @@ def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
         "TablePanel",
         "TablePanel",
         *["LinePanel"] * 2,
-    ]  # one checkpoint, one spectrum
+    ]
 
 
 def test_a_study_that_stopped_goes_on_and_gives_the_same_json(
