@@ -21,7 +21,7 @@ from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.losses.build import build_loss
 from counterpoint.papers import study_runner
-from counterpoint.papers.study import SCALES, Study, read_study, short_hash, studies
+from counterpoint.papers.study import SCALES, PartPlan, Study, read_study, short_hash, studies
 from counterpoint.papers.study_data import SETS, StudyData, class_names_of, prepare, training_split
 from counterpoint.papers.study_measures import Measured, check_measures
 from counterpoint.papers.study_pictures import picture_grids, pictures_file
@@ -292,6 +292,18 @@ def test_a_part_of_a_set_has_the_first_samples_of_each_class_and_the_official_qu
     assert np.bincount(train["labels"]).tolist() == [4, 4]
     assert np.bincount(test["labels"]).tolist() == [2, 2]
     np.testing.assert_array_equal(train["images"], whole["images"][[0, 1, 2, 3, 5, 6, 7, 8]])
+
+
+def test_a_part_of_generated_data_keeps_its_factors(tmp_path: Path) -> None:
+    # MIG, which Table 6 of NCL compares, is asked of the part.
+    plan = build(PartPlan, {"per_class": 12, "image_size": 16}, "plan")
+    part = prepare("dsprites-rendered", plan, None, tmp_path)
+    source = open_source(part.train, SourceSettings(), progress=Reporter(quiet=True).bar)
+    assert source.factor_names == ("shape", "scale", "orientation", "position x", "position y")
+    assert source.factors is not None
+    assert source.labels is not None
+    assert source.factors[:, 0].tolist() == source.labels.tolist()
+    assert (source.factors.amax(0) > 0).all()
 
 
 def test_the_training_split_is_found_from_any_folder_and_other_data_stay(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from counterpoint.data.stores import Located, MemoryStore
 
 SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
 LABEL_KEYS = ("labels", "y", "targets")
+FACTOR_KEYS = ("factors", "factor_names")
 VIEW_KEYS = ("view0", "view1")
 # Two arrays of an archive that belong together, row by row; the first of these pairs that is there is taken.
 KEY_PAIRS = (VIEW_KEYS, ("x0", "x1"), ("images", "captions"))
@@ -47,7 +48,7 @@ def open_array_file(path: Path, settings: SourceSettings, progress: Progress) ->
         raise DataError(
             f"{path} has the arrays {', '.join(keys) or 'none'}; samples must be named one of {', '.join(SAMPLE_KEYS)}"
         )
-    arrays = read_npz(path, (*sample_keys, *[name for name in LABEL_KEYS if name in keys][:1]))
+    arrays = read_npz(path, (*sample_keys, *[name for name in LABEL_KEYS if name in keys][:1], *FACTOR_KEYS))
     return _from_arrays(path, arrays, settings) if pair is None else _paired(path, pair, arrays, settings)
 
 
@@ -61,9 +62,31 @@ def pair_keys(keys: Collection[str]) -> tuple[str, str] | None:
 
 
 def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceSettings) -> Source:
-    """Source from the arrays of a file: samples first, then perhaps labels."""
+    """Source from the arrays of a file: samples first, then perhaps labels, and the factors that generated them."""
     samples = to_samples(next(iter(arrays.values())), name=str(path))
-    return memory_source(str(path), samples, _labels(arrays, len(samples), settings))
+    source = memory_source(str(path), samples, _labels(arrays, len(samples), settings))
+    if "factors" not in arrays:
+        return source
+    factors, names = _factors(path, arrays, len(samples))
+    # Other factors of the same samples are other data.
+    content = fingerprint([source.fingerprint.encode(), factors.numpy()], None)
+    return replace(source, factors=factors, factor_names=names, fingerprint=content)
+
+
+def _factors(path: Path, arrays: Mapping[str, np.ndarray], num_samples: int) -> tuple[torch.Tensor, tuple[str, ...]]:
+    """The value of each generative factor by its number, (n, f), and the factors' names."""
+    factors = arrays["factors"]
+    if factors.dtype.kind not in "iu" or factors.ndim != 2 or len(factors) != num_samples or not factors.shape[1]:
+        raise DataError(
+            f"{path}: factors must be whole numbers of shape ({num_samples}, factors), got {factors.dtype} of shape "
+            f"{factors.shape}; name the array otherwise if it is none of the factors that made the samples"
+        )
+    names = arrays.get("factor_names", np.array([f"factor {number}" for number in range(factors.shape[1])]))
+    if names.dtype.kind != "U" or names.shape != (factors.shape[1],):
+        raise DataError(
+            f"{path}: factor_names must be {factors.shape[1]} texts, got {names.dtype} of shape {names.shape}"
+        )
+    return torch.from_numpy(factors.astype(np.int64)), tuple(str(name) for name in names)
 
 
 def _labels(arrays: Mapping[str, np.ndarray], num_samples: int, settings: SourceSettings) -> Labels | None:
