@@ -35,6 +35,16 @@ def test_its_row_is_the_share_of_held_out_samples_it_classifies(supervised: cp.R
     assert row.accuracy.low < row.accuracy.value < row.accuracy.high or row.accuracy.value == 1
 
 
+def test_its_row_is_the_same_whichever_layers_are_asked_for(supervised: cp.Run) -> None:
+    whole = cp.evaluate(supervised, quiet=True).accuracy("embedding", "classifier")
+    asked = cp.evaluate(supervised, metrics=("classifier",), layers=("embedding",), quiet=True)
+    assert [(row.features, row.protocol, row.outcome.value) for row in asked.rows] == [
+        ("embedding", "classifier", whole)
+    ]
+    with pytest.raises(UsageError, match="classifier is a row of the embedding; layers must name it, got represent"):
+        cp.evaluate(supervised, metrics=("classifier",), layers=("representation",), quiet=True)
+
+
 def test_classes_go_by_name_and_unknown_ones_are_never_right(supervised: cp.Run, clusters: Any) -> None:
     encoder = cp.load(supervised)
     r = torch.from_numpy(encoder.represent(clusters.data))

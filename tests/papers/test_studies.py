@@ -358,6 +358,15 @@ def test_mistakes_in_a_study_are_told(tmp_path: Path) -> None:
         check_measures(study_of(tmp_path, measures={"metrics": ["knnn"]}).measures)
 
 
+def test_a_figure_that_a_claim_needs_and_nobody_measures_ends_the_study_at_its_first_cell(
+    tmp_path: Path, untrained: list[str]
+) -> None:
+    study = study_of(tmp_path, claims=[{**TOY["claims"][0], "figure": "embedding: classifier"}])
+    with pytest.raises(UsageError, match="cl: unknown figure 'embedding: classifier'"):
+        run_study(study, StudyPlan(tmp_path / "out"), QUIET)
+    assert untrained == ["simclr 0"]
+
+
 # --- pictures of what activates each dimension
 
 PICTURES = {"pictures": {"layer": "embedding", "dimensions": 3, "pictures": 4}}

@@ -112,7 +112,7 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> G
     sets: list[FeatureSet] = []
     content: list[np.ndarray] = []
     for ending, encoder in _encoders(subject, asked.checkpoint):
-        found = _passed(encoder, subject, layers, f"features{ending}", reporter, cache=asked.cache)
+        found = _passed(encoder, subject, _needed(layers, encoder), f"features{ending}", reporter, cache=asked.cache)
         content = [each.content_N for each in found]
         give = partial(_itself, encoder)
         own = [
@@ -146,6 +146,11 @@ def _encoders(subject: Subject, checkpoint: str | None) -> list[tuple[str, Encod
     return [(f" at step {step}", encoder_at(subject.folder, subject.encoder, step)) for step in steps]
 
 
+def _needed(layers: Sequence[str], encoder: Encoder) -> Sequence[str]:
+    """The layers, and the representation where the encoder's own classifier, whose row is the embedding's, takes it."""
+    return layers if encoder.classifier is None or REPRESENTATION in layers else (*layers, REPRESENTATION)
+
+
 def _passed(
     encoder: Encoder, subject: Subject, layers: Sequence[str], title: str, reporter: Reporter, *, cache: bool
 ) -> list[Features]:
@@ -163,7 +168,7 @@ def _with_classes(
     features: FeatureSet, encoder: Encoder, subject: Subject, found: Sequence[Features], reporter: Reporter
 ) -> FeatureSet:
     """The embedding with the classes that the encoder's own classifier gives; other features, as they are."""
-    if features.name != EMBEDDING or encoder.classifier is None or REPRESENTATION not in found[0].layers:
+    if features.name != EMBEDDING or encoder.classifier is None:
         return features
     r_ND = torch.cat([each.representation for each in found])
     return replace(features, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))

@@ -37,6 +37,7 @@ from counterpoint.evaluation.scoring import Labelled, Measured
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.nn.layer_outputs import EMBEDDING
 
 ALL = "all"  # metrics
 VOTES_AND_PROBES = ("k", "temperature", "similarity", "weighting", "inverse_penalty")  # what ``Labelled`` takes
@@ -129,6 +130,8 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     chosen, takes_all = chosen_metrics(asked.metrics), ALL in (*asked.metrics, *asked.protocol)
     if subject.encoder.classifier is None and CLASSIFIER in asked.metrics and not takes_all:
         raise UsageError(f"{subject.name} has no classifier; only learning from labels leaves one")
+    if asked.metrics == (CLASSIFIER,) and asked.layers and EMBEDDING not in asked.layers:
+        raise UsageError(f"{CLASSIFIER} is a row of the embedding; layers must name it, got {', '.join(asked.layers)}")
     bank, queries = _labelled_positions(subject)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")

@@ -150,6 +150,19 @@ def _judged(claim: StudyClaim, known: Mapping[tuple[str, int], CellRecord]) -> V
     return judge(first, second, relation=claim.relation, than=claim.than)
 
 
+def check_figures(study: Study, cell: CellRecord) -> None:
+    """Refuse a cell without a figure that a claim about its arm compares.
+
+    Raises:
+        UsageError: a figure that a claim names was not measured.
+    """
+    for claim in study.claims:
+        if claim.first == cell.arm:
+            _figure(cell, claim.figure)
+        if claim.second == cell.arm:
+            _figure(cell, claim.second_figure or claim.figure)
+
+
 def _figure(cell: CellRecord, key: str) -> float:
     """A figure of a cell."""
     if key not in cell.figures:

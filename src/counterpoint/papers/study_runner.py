@@ -38,6 +38,7 @@ from counterpoint.papers.study_result import (
     Made,
     StudyResult,
     cells_folder,
+    check_figures,
     judge_claims,
     read_result,
     result_file,
@@ -248,6 +249,7 @@ def _make_one(going: StudyRun, cell: Cell) -> None:
     scratch.mkdir(parents=True, exist_ok=True)
     found = measure(run, cell.data, going.study.measures_of(cell.arm, going.scale), scratch)
     record = CellRecord(arm=cell.arm.name, seed=cell.seed, figures=found.figures, curves=found.curves)
+    check_figures(going.study, record)  # of the first cell, not after the last
     made = Made(
         commit=going.commit,
         version=__version__,
