@@ -21,6 +21,7 @@ from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.papers.study_data import training_split
 from counterpoint.report.theory_pages.reproduction import Claim, FigureRun, LinePanel, Reproduction, Series
 from counterpoint.runs.training import train
 
@@ -83,12 +84,14 @@ def figure_6(run: FigureRun) -> Reproduction:
         Claims and two panels. The run folders are temporary.
     """
     epochs = QUICK_EPOCHS if run.quick else EPOCHS
+    data, source = training_split("cifar10", run.data or "digits")
     features: dict[str, LearnedFeatures] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, output_map in OUTPUT_MAPS.items():
             run.progress(f"{name}: {epochs} epochs with positives of the same class")
             trained = train(
-                run.data or "digits",
+                data,
+                source=source,
                 out=Path(folder) / name,
                 quiet=True,
                 # E.1: positives are samples of the same class
@@ -100,7 +103,7 @@ def figure_6(run: FigureRun) -> Reproduction:
             )
             features[name] = _measure_run(trained)
     settings = {
-        "data": run.data or "digits",
+        "data": run.data or data,
         "seed": str(run.seed),
         "epochs": str(epochs),
         "temperature": str(TEMPERATURE),
