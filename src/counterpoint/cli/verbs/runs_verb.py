@@ -90,5 +90,7 @@ def _inside(top: Path, name: str) -> Path:
         raise UsageError(f"{name} is no name below {top}; take one that `counterpoint runs {top}` lists")
     for place in range(1, len(parts)):
         if top.joinpath(*parts[:place]).is_symlink():
-            raise UsageError(f"{name} leads through a link, which is not followed; name the folder that really holds it")
+            raise UsageError(
+                f"{name} leads through a link, which is not followed; name the folder that really holds it"
+            )
     return top / name
