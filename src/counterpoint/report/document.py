@@ -46,7 +46,7 @@ class PageKind:
     generator: Markup
     styles: Sequence[str] = ("style.css",)
     script: str = ""
-    head: Markup = Markup()
+    head: Markup | None = None
     is_live: bool = False
 
 

@@ -4,6 +4,7 @@ import csv
 import fnmatch
 import io
 import json
+import math
 import operator
 import os
 import re
@@ -19,6 +20,7 @@ from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.user_files import open_regular, read_text
 
 DEPTH = 4  # folders below the one that is listed
+UNITS = ("kB", "MB", "GB")
 TAIL_BYTES = 1 << 14  # of a log; its last line lies within
 DONE, RUNNING, STOPPED, FAILED, DAMAGED = "done", "running", "stopped", "failed", "damaged"
 WORDS = {"finished": DONE, "interrupted": STOPPED, "created": STOPPED, "failed": FAILED}
@@ -180,10 +182,11 @@ def read_line(path: Path, top: Path) -> RunLine:
     except RunError:
         return RunLine(name, DAMAGED, bytes=size)
     is_held = is_locked(path)
+    holder = holder_of(path) if is_held else None
     return RunLine(
         name=name,
         status=RUNNING if is_held else WORDS.get(status.status, STOPPED),
-        pid=holder_of(path).pid if is_held and holder_of(path) else None,
+        pid=None if holder is None else holder.pid,
         method=status.method,
         data=status.data,
         encoder=_encoder(folder),
@@ -215,11 +218,8 @@ def size_words(num_bytes: float) -> str:
     """
     if num_bytes < 1000:
         return f"{num_bytes:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        num_bytes /= 1000
-        if num_bytes < 1000:
-            break
-    return f"{num_bytes:.1f} {unit}"
+    power = min(int(math.log10(num_bytes)) // 3, len(UNITS))
+    return f"{num_bytes / 1000**power:.1f} {UNITS[power - 1]}"
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:

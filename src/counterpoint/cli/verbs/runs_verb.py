@@ -12,9 +12,9 @@ from counterpoint.core.run_contents import check_deletable, delete_run
 from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 65, "list runs, sorted and filtered; delete some"
-TEACH = """List the runs under a folder: status, method, data, encoder, epochs, accuracies with their intervals (of those
-that were evaluated), the worst finding (of those that were diagnosed), size and date. A run that is "stopped" goes on
-with `counterpoint resume`.
+TEACH = """List the runs under a folder: status, method, data, encoder, epochs, accuracies with their intervals (if
+it was evaluated), the worst finding (if it was diagnosed), size and date. A run that is "stopped" goes on with
+`counterpoint resume`.
 
 With --delete runs are deleted after a question: what runs write, and the folder if nothing else is in it. A run in
 training, a folder that is no run, and a link are refused.

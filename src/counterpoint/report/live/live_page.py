@@ -111,8 +111,8 @@ class Watched:
         if known:
             last = known[-1]
             return (
-                f"Spectra, kNN, findings and concepts are of {count(last.num_samples, 'sample')} by the checkpoint after "
-                f"epoch {last.epoch}, computed beside the training at the lowest priority; they can differ from the report."
+                f"Findings, spectra and concepts: {count(last.num_samples, 'sample')} by the checkpoint after epoch "
+                f"{last.epoch}, computed beside the training at the lowest priority; the report's can differ."
             )
         why = next((self.sampler.why[path] for path in paths if path in self.sampler.why), "")
         return f"No spectra yet: {why}." if why else "Spectra and concepts follow once a checkpoint was looked at."

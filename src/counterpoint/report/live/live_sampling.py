@@ -1,4 +1,4 @@
-"""Asks a process of low priority for spectra, kNN and concepts of the newest checkpoint; the server never waits for it."""
+"""Asks a process of low priority for spectra, kNN and concepts of the newest checkpoint; no server waits for it."""
 
 import base64
 import io
@@ -103,7 +103,8 @@ class Sampler:
                 text=True,
                 start_new_session=True,
             )
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(str(path)) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()

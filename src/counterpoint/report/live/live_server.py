@@ -67,7 +67,7 @@ class LiveServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD of two paths."""
 
-    server: LiveServer
+    server: LiveServer  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = SECONDS_TO_ASK
     server_version, sys_version = "counterpoint", ""
 
