@@ -349,12 +349,15 @@ def _read(data: Any, name: str) -> _Labelled:
     """Samples and labels in memory, from tensors or from the batches of a loader.
 
     Raises:
-        DataError: no samples.
+        DataError: no samples, or labels that do not fit them.
     """
     if isinstance(data, Tensor):
         return _Labelled(data, None)
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-        return _labelled(data[0], data[1], name)
+        samples, labels = data
+        if labels.ndim != 1 or len(labels) != len(samples):
+            raise DataError(f"{name} needs one label per sample, got {tuple(labels.shape)} for {len(samples)} samples")
+        return _Labelled(samples, labels.cpu())
     if not isinstance(data, Iterable) or isinstance(data, str):
         raise DataError(f"{name} must be samples, (samples, labels) or a loader of either, got {type(data).__name__}")
     batches = [_read(tuple(batch) if isinstance(batch, list) else batch, name) for batch in data]
@@ -364,13 +367,6 @@ def _read(data: Any, name: str) -> _Labelled:
     if labels and len(labels) < len(batches):
         raise DataError(f"{name}: {len(labels)} of {len(batches)} batches have labels; give them to all or to none")
     return _Labelled(torch.cat([batch.samples for batch in batches]), torch.cat(labels) if labels else None)
-
-
-def _labelled(samples: Tensor, labels: Tensor, name: str) -> _Labelled:
-    """Samples beside one label each."""
-    if labels.ndim != 1 or len(labels) != len(samples):
-        raise DataError(f"{name} needs one label per sample, got {tuple(labels.shape)} for {len(samples)} samples")
-    return _Labelled(samples, labels.cpu())
 
 
 @torch.no_grad()

@@ -34,7 +34,7 @@ LIVE_PAGE = PageKind(
     is_live=True,
 )
 KNN_FIGURE = "knn20"  # in metrics.jsonl, where training measures it
-FROM_FOLDER, FROM_SAMPLE = ("training", "configuration"), ("findings", "spectrum", "concepts")
+FROM_FOLDER, FROM_SAMPLE = ("training", "configuration"), ("findings", "spectra", "concepts")
 
 
 @dataclass
@@ -124,9 +124,11 @@ class Watched:
         parts, problem = [], None
         try:
             records = [self._record(path, names[path], order) for order, path in enumerate(paths)]
-            parts = list(filter(None, [_part(section, records) for section in all_sections()]))
-            if knn := self._knn_part(paths, records):
-                parts.insert(min(1, len(parts)), knn)
+            parts = [part for section in all_sections() if (part := _part(section, records))]
+            if not any(part.name == "verdict" for part in parts):  # while it trains, its curves are asked for first
+                parts.sort(key=lambda part: part.name != "training")
+            place = next((at for at, part in enumerate(parts, 1) if part.name == "training"), 0)
+            parts[place:place] = filter(None, [self._knn_part(paths, records)])
         except RunError as error:  # a file is damaged, or of another version
             problem = element("p", printable(str(error)), class_="notice")
         header = plain_header("Counterpoint, live", printable(self.path.resolve().name), "")
@@ -179,8 +181,7 @@ def _part(section: Section, records: Sequence[RunRecord]) -> Part | None:
     # Once all is there, the page is the report.
     if not records or not ((has_sample and is_evaluated) or section.name in wanted):
         return None
-    # At its smallest but one: the page is sent again at each epoch.
-    content: Child = section.at(min(1, len(section.smaller)))(records)
+    content: Child = section.fill(records)
     return Part(section.name, section.title, section.question, content) if content else None
 
 
