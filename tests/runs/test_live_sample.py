@@ -39,7 +39,7 @@ def test_it_is_of_the_newest_checkpoint_and_leaves_the_folder_alone(run: Path) -
     places = Findings.model_validate(found["findings"]).places
     assert set(places) == {"representation", "embedding"}
     with np.load(io.BytesIO(base64.b64decode(found["arrays"]))) as arrays:
-        assert len(arrays["spectrum/representation"]) == min(119, places["representation"].num_dims)
+        assert len(arrays["spectrum/representation"]) == places["representation"].num_dims
 
 
 def test_its_features_are_those_that_users_load(run: Path) -> None:
