@@ -93,8 +93,9 @@ def main() -> None:
     for what in ("steps", "total"):
         ratios = paired_ratio([getattr(run, what) for run in watched], [getattr(run, what) for run in alone])
         print(f"\n{what}: {_words(ratios)}; promised: at most {LIMIT}")
+    today = datetime.datetime.now(datetime.UTC)
     print(
-        f"\nMeasured {datetime.datetime.now(datetime.UTC):%Y-%m-%d} on {platform.machine()}, {os.cpu_count()} processors, "
+        f"\nMeasured {today:%Y-%m-%d} on {platform.machine()}, {os.cpu_count()} processors, "
         f"load {os.getloadavg()[0]:.1f}, with `python benchmarks/{Path(__file__).name} {' '.join(sys.argv[1:])}`"
     )
 

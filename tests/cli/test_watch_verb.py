@@ -52,14 +52,10 @@ def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture
 def watching() -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "counterpoint", "watch", "later", "--wait", "--bare"]
-    # Started from a shell's background, a process would be deaf to Ctrl-C.
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    # Else it would be deaf to Ctrl-C where the tests run in a shell's background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
     yield process
     process.kill()
     process.communicate()

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folder_snapshot import snapshot
 
 import counterpoint as cp
 from counterpoint.core.markup import printable
 from counterpoint.diagnostics.findings import Findings
 from counterpoint.report.live.live_sampling import Sampler
 from counterpoint.runs.live_sample import answer
-from folder_snapshot import snapshot
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,13 @@ def names(top: Path, **how: object) -> list[str]:
 
 def test_a_line_says_what_the_files_say(runs: Path) -> None:
     first, _, stopped = list_runs(runs).lines
-    assert (first.name, first.status, first.method, first.data, first.encoder) == ("a", "done", "ncl", "digits", "convnet")
+    assert (first.name, first.status, first.method, first.data, first.encoder) == (
+        "a",
+        "done",
+        "ncl",
+        "digits",
+        "convnet",
+    )
     assert (first.epochs, first.knn, first.level, first.finding) == (3, 0.9, "severe", "Full collapse")
     assert (first.knn_low, first.knn_high) == pytest.approx((0.85, 0.95))
     assert (stopped.name, stopped.status, stopped.epochs, stopped.knn) == ("deep/c", "stopped", 2, None)

@@ -12,10 +12,10 @@ from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 22, "a live page of a run in progress"
 TEACH = """Serve the report of a run in progress on this machine: loss, kNN, spectra, findings and concepts, new at
-each epoch. Only this machine can open it, and only who knows the address that is printed; nothing can be changed.
+each epoch. Only this machine can open it, and only who knows the address that is printed; it can change nothing.
 
-The run is left alone: its folder is read, never its model. What needs features is computed from its newest checkpoint by
-one thread of the lowest priority, on 1,000 samples and on the CPU; --bare leaves that out. Ctrl-C ends it.
+The run is left alone: its folder is read, never its model. What needs features is computed from its newest checkpoint
+by one thread of the lowest priority, on 1,000 samples and on the CPU; --bare leaves that out. Ctrl-C ends it.
 
 examples:
   counterpoint watch runs/ncl

@@ -1,7 +1,9 @@
 """The page of runs in progress: what happens now, then the sections of the report that can be drawn already."""
 
 import hashlib
+import math
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,10 +95,10 @@ class Watched:
         paths = self.runs()
         marks = [each.mark for each in signs]
         if self.sampler is not None:
-            for path in paths:
+            for path, sign in zip(paths, signs, strict=False):
                 # What `counterpoint diagnose` found is shown instead: it is of all samples.
                 if not RunFolder(path).findings.exists():
-                    self.sampler.ask(path, _newest_checkpoint(path))
+                    self.sampler.ask(path, _newest_checkpoint(path), math.inf if sign.is_over else _age(path))
             marks += [self.sampler.mark(path) for path in paths]
         return hashlib.sha256(repr(marks).encode()).hexdigest()[:16]
 
@@ -115,7 +117,8 @@ class Watched:
                 f"{last.epoch}, computed beside the training at the lowest priority; the report's can differ."
             )
         why = next((self.sampler.why[path] for path in paths if path in self.sampler.why), "")
-        return f"No spectra yet: {why}." if why else "Spectra and concepts follow once a checkpoint was looked at."
+        later = "Findings, spectra and concepts follow once a checkpoint was looked at: not in the first minute."
+        return f"No spectra yet: {why}." if why else later
 
     def _render(self, signs: Sequence[LifeSigns], version: str) -> Markup:
         """Draw what can be drawn."""
@@ -209,6 +212,14 @@ def _knn_section(lines: Sequence[Line], *, is_sampled: bool) -> Part:
 def _line(signs: LifeSigns, num_runs: int) -> str:
     """How a run stands, named where there are several."""
     return f"{signs.name}: {signs.words}" if num_runs > 1 else signs.words[:1].upper() + signs.words[1:]
+
+
+def _age(path: Path) -> float:
+    """Seconds since a run was begun."""
+    try:
+        return time.time() - RunFolder(path).marker.stat().st_mtime
+    except OSError:  # one of 0.1.0
+        return math.inf
 
 
 def _newest_checkpoint(path: Path) -> str:

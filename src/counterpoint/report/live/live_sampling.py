@@ -3,9 +3,11 @@
 import base64
 import io
 import json
+import math
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,10 @@ from counterpoint.diagnostics.findings import Findings
 from counterpoint.report.run_record import Arrays, arrays_of, fit
 
 MODULE = "counterpoint.runs.live_sample"
+# Of the time while a run trains. A thread of the lowest priority still takes caches, memory and half of a core that two
+# processors share: a third of a training's speed at worst, of which this leaves less than 2 %.
+SHARE = 0.05
+FIRST_SECONDS = 4.0  # about what the first answer costs
 
 
 @dataclass(frozen=True)
@@ -55,19 +61,24 @@ class Sampler:
     found: dict[Path, LiveSample] = field(default_factory=dict)
     why: dict[Path, str] = field(default_factory=dict)
     _process: subprocess.Popen[str] | None = None
+    _spent: float = 0.0
+    _rests_until: float = 0.0
     _is_busy: bool = False
     _steps: dict[Path, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(self, path: Path, newest: str) -> None:
-        """Ask for a sample, unless this checkpoint was looked at, or one is being looked at.
+    def ask(self, path: Path, newest: str, age: float = math.inf) -> None:
+        """Ask for a sample, unless this checkpoint was looked at, one is being looked at, or it is too early.
 
         Args:
             path: of the run.
             newest: name of its newest checkpoint; empty for none.
+            age: seconds since a run began that trains; infinite for one that does not, which nothing can slow down.
         """
         with self._lock:
-            if not newest or self._is_busy or self._steps.get(path) == newest:
+            is_known = not newest or self._steps.get(path) == newest
+            is_early = math.isfinite(age) and (time.monotonic() < self._rests_until or age < FIRST_SECONDS / SHARE)
+            if self._is_busy or is_known or is_early:
                 return
             self._is_busy, self._steps[path] = True, newest
         threading.Thread(target=self._wait, args=(path,), daemon=True).start()
@@ -85,7 +96,10 @@ class Sampler:
     def _wait(self, path: Path) -> None:
         """Ask, and take the answer."""
         try:
-            self._take(path, self._answer(path))
+            told = self._answer(path)
+            self._rests_until = time.monotonic() + (told["seconds"] - self._spent) / SHARE
+            self._spent = told["seconds"]
+            self._take(path, told)
         except (OSError, ValueError, KeyError, TypeError, CounterpointError) as error:
             self.why[path] = printable(first_line(error))
         finally:
@@ -95,6 +109,7 @@ class Sampler:
         """One line to the process, one line back."""
         if self._process is None or self._process.poll() is not None:
             # A session of its own: Ctrl-C is for the server, which then ends it.
+            self._spent = 0.0
             self._process = subprocess.Popen(
                 [sys.executable, "-m", MODULE],
                 stdin=subprocess.PIPE,
