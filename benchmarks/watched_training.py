@@ -104,7 +104,7 @@ def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="digits", help="anything that `counterpoint train` takes")
     parser.add_argument("--method", default="ncl")
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=400)
     parser.add_argument("--checkpoint-every", type=int, default=1, help="each one is looked at, if there is time")
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--bare", action="store_true")

@@ -25,8 +25,7 @@ def two_views(batch: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Ten
 module = ContrastiveModule(encoder, cp.losses.InfoNCE(0.2), projector=nn.Linear(64, 32), optim={"learning_rate": 2e-3})
 health = HealthFindings(held_out, every=2, stop_after=3)
 callbacks = [OnlineKNN((x[:1400], classes[:1400]), held_out), health, LossLevels()]
-quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-trainer = pl.Trainer(max_epochs=4, accelerator="cpu", devices=1, callbacks=callbacks, **quiet)
+trainer = pl.Trainer(max_epochs=4, accelerator="cpu", callbacks=callbacks, logger=False, enable_checkpointing=False)
 trainer.fit(module, DataLoader(train, batch_size=128, shuffle=True, drop_last=True, collate_fn=two_views))
 for name, value in sorted(trainer.callback_metrics.items()):
     print(f"{name:22} {float(value):.3f}")

@@ -44,6 +44,7 @@ else:
                 "counterpoint.lightning needs PyTorch Lightning; pip install 'counterpoint[lightning]'"
             ) from None
 
+say = import_module(f"{pl.__name__}.utilities").rank_zero_info
 CHUNK = 512  # samples per pass
 RATE_BY_BATCH = ("sgd", "lars")  # whose usual rate goes by the batch, which a module does not know
 MEASURED = ("effective_rank", "rank_ceiling", "dead_dims", "uniformity")  # of the features, in the log
@@ -76,6 +77,8 @@ class ContrastiveModule(pl.LightningModule):
         UsageError: settings that cannot be used.
     """
 
+    method: JointEmbedding
+
     def __init__(
         self,
         encoder: nn.Module,
@@ -105,7 +108,7 @@ class ContrastiveModule(pl.LightningModule):
     def setup(self, stage: str) -> None:
         """Give BatchNorm the statistics of all ranks, before Lightning makes copies of the module."""
         if self.trainer.world_size > 1:
-            self.method = with_synced_norm(self.method)
+            with_synced_norm(self.method)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The loss of this rank's samples; its mean over ranks is that of the whole batch."""
@@ -161,7 +164,7 @@ class OnlineKNN(pl.Callback):
     """
 
     def __init__(self, memory: Any, queries: Any, *, every: int = 1, represent: Represent | None = None) -> None:
-        self._every, self._represent = _positive(every, "every"), represent or _call
+        self._every, self._represent = _positive(every, "every"), represent or pl.LightningModule.__call__
         self._memory, self._queries = _read(memory, "memory"), _read(queries, "queries")
         for part, name, fewest in ((self._memory, "memory", NEIGHBOURS), (self._queries, "queries", MIN_QUERIES)):
             if part.labels is None or len(part.samples) < fewest:
@@ -205,7 +208,7 @@ class HealthFindings(pl.Callback):
     def __init__(
         self, data: Any, *, every: int = 1, stop_after: int | None = None, represent: Represent | None = None
     ) -> None:
-        self._every, self._represent = _positive(every, "every"), represent or _call
+        self._every, self._represent = _positive(every, "every"), represent or pl.LightningModule.__call__
         self._stop_after = None if stop_after is None else _positive(stop_after, "stop_after")
         self._data = _read(data, "data")
         self._num_severe, self._said = 0, ""
@@ -226,13 +229,13 @@ class HealthFindings(pl.Callback):
         pl_module.log_dict({"health/level": float(LEVELS.index(found.level)), **known})
         if found.level in ("warning", "severe") and found.findings[0].title != self._said:
             self._said = found.findings[0].title
-            pl.utilities.rank_zero_info(f"epoch {epoch}: {found.level}: {self._said}; try: {found.findings[0].remedy}")
+            say(f"epoch {epoch}: {found.level}: {self._said}; try: {found.findings[0].remedy}")
         self._num_severe = self._num_severe + 1 if found.level == "severe" else 0
         wants_stop = self._stop_after is not None and self._num_severe >= self._stop_after
         # All ranks stop together, or one would wait for the others for ever.
         if trainer.strategy.reduce_boolean_decision(wants_stop, all=False):
             trainer.should_stop = True
-            pl.utilities.rank_zero_info(f"epoch {epoch}: stopped, {self._num_severe} severe diagnoses in a row")
+            say(f"epoch {epoch}: stopped, {self._num_severe} severe diagnoses in a row")
 
 
 class LossLevels(pl.Callback):
@@ -263,11 +266,12 @@ class LossLevels(pl.Callback):
     ) -> None:
         """Log the levels of a batch of this size over all ranks."""
         view0, _, _ = _parts(batch)
-        own = isinstance(pl_module, ContrastiveModule)
-        loss: Any = self._loss if self._loss is not None else pl_module.method.loss  # pyright: ignore[reportAttributeAccessIssue]
+        own = pl_module.method if isinstance(pl_module, ContrastiveModule) else None
+        loss = self._loss or (own.loss if own else None)
+        assert loss is not None  # `on_fit_start` has seen to it
         is_nonnegative = self._nonnegative
         if is_nonnegative is None:
-            is_nonnegative = own and pl_module.method.output_map.nonnegative != "none"
+            is_nonnegative = own is not None and own.output_map.nonnegative != "none"
         num_samples = len(view0) * world_size()
         chance, floor = loss.chance(num_samples), loss.floor(num_samples, nonnegative=is_nonnegative)
         levels = {"loss_chance": chance, "loss_floor": floor}
@@ -374,11 +378,6 @@ def _features(module: pl.LightningModule, samples: Tensor, represent: Represent)
     """Float32 features (n, d) on the CPU, whatever is made of samples."""
     chunks = (represent(module, part.to(module.device)) for part in samples.split(CHUNK))
     return torch.cat([found.flatten(1).float().cpu() for found in chunks])
-
-
-def _call(module: Any, samples: Tensor) -> Tensor:
-    """Features as the module itself gives them."""
-    return module(samples)
 
 
 def _is_due(trainer: pl.Trainer, every: int) -> bool:

@@ -71,19 +71,21 @@ def test_one_update_is_that_of_a_loop_in_torch(loss: Loss) -> None:
     z0, z1 = bare(torch.cat([view0, view1])).chunk(2)
     loss(z0, z1).backward()
     for name, parameter in bare.named_parameters():
-        expected = parameter.detach() - 0.5 * parameter.grad  # pyright: ignore[reportOptionalOperand]
+        expected = parameter.detach() - 0.5 * parameter.grad  # pyright: ignore[reportOperatorIssue]
         torch.testing.assert_close(module.method.backbone.get_parameter(name).detach(), expected)
 
 
 def ranks_fit() -> dict[str, Tensor | str]:
     """One update in a trainer on two ranks, each with half of the batch."""
-    from lightning_fabric.plugins.environments import LightningEnvironment  # deferred: of this function's processes
+    from lightning_fabric.plugins.environments.lightning import (
+        LightningEnvironment,
+    )  # deferred: of this function's processes
     from pytorch_lightning.strategies import DDPStrategy  # deferred: as above
 
     class Joined(LightningEnvironment):
         """The processes are there already, and so is their group."""
 
-        creates_processes_externally = True  # pyright: ignore[reportAssignmentType]
+        creates_processes_externally = True  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
 
         def __init__(self) -> None:
             super().__init__()
@@ -149,7 +151,7 @@ def test_the_rate_falls_along_a_cosine_after_its_warm_up() -> None:
 )
 def test_a_batch_without_two_views_is_named(batch: Any) -> None:
     with pytest.raises(DataError, match=r"a batch must be \(view0, view1\)"):
-        fit(ContrastiveModule(encoder(), cp.losses.InfoNCE(), optim=PLAIN), DataLoader([batch], batch_size=None))
+        fit(ContrastiveModule(encoder(), cp.losses.InfoNCE(), optim=PLAIN), DataLoader([batch], batch_size=None))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

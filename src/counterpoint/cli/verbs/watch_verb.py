@@ -15,12 +15,12 @@ TEACH = """Serve the report of a run in progress on this machine: loss, kNN, spe
 each epoch. Only this machine can open it, and only who knows the address that is printed; it can change nothing.
 
 The run is left alone: its folder is read, never its model. What needs features is computed from its newest checkpoint
-by one thread of the lowest priority, on 1,000 samples and on the CPU; --bare leaves that out. Ctrl-C ends it.
+by one thread of the lowest priority, on 1,000 samples and on the CPU; --bare leaves that out. Train with
+--engine.checkpoint-every 1 for one checkpoint each epoch. Ctrl-C ends it.
 
 examples:
   counterpoint watch runs/ncl
-  counterpoint watch runs/ncl --wait --open
-  counterpoint train --config run.yaml --engine.checkpoint-every 1   # spectra and concepts of every epoch"""
+  counterpoint watch runs/ncl --wait --open"""
 
 
 def add_flags(parser: Parser) -> None:
