@@ -117,7 +117,7 @@ class Watched:
                 f"{last.epoch}, computed beside the training at the lowest priority; the report's can differ."
             )
         why = next((self.sampler.why[path] for path in paths if path in self.sampler.why), "")
-        later = "Findings, spectra and concepts follow once a checkpoint was looked at: not in the first minute."
+        later = "Findings, spectra and concepts follow once a checkpoint was looked at; a young run is left alone."
         return f"No spectra yet: {why}." if why else later
 
     def _render(self, signs: Sequence[LifeSigns], version: str) -> Markup:
