@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import TEMPORARY, remove_leftovers, write_text
-from counterpoint.core.run_lock import LOCK, lock_run
+from counterpoint.core.run_lock import LOCK, holder_of, is_locked, lock_run
 from counterpoint.core.rundir import RunFolder
 
 if TYPE_CHECKING:
@@ -160,6 +160,53 @@ def foreign_names(folder: RunFolder) -> list[str]:
     names = {path.name for path in folder.path.iterdir()} - ours
     inside = {f"{CHECKPOINTS}/{path.name}" for path in folder.checkpoints.iterdir()}
     return sorted(names | inside)
+
+
+def delete_run(path: Path) -> list[str]:
+    """Delete a run, or the runs of several seeds: what runs write, and then the folder unless something else is there.
+
+    Args:
+        path: of the folder; not a link.
+
+    Returns:
+        Names of what stays, since no run wrote it; empty where the folder is gone.
+
+    Raises:
+        RunError: a process trains there, or the folder is none of ours.
+    """
+    folder = RunFolder(path)
+    check_deletable(path)
+    inside = []
+    if folder.holds_seeds:
+        for seed in folder.read_seeds().seeds:
+            run = folder.of_seed(seed)
+            left = delete_run(run.path) if run.is_ours and not run.path.is_symlink() else []
+            inside += [f"{run.path.name}/{name}" for name in left]
+    with lock_run(path):
+        clear(folder)
+        _remove_if_empty(folder.checkpoints)
+        for file in (folder.seeds, folder.status, folder.marker):  # the marker last: until then it is known as ours
+            if file.is_file() and not file.is_symlink():
+                file.unlink()
+    _remove_if_empty(path)
+    return inside or (sorted(each.name for each in path.iterdir()) if path.exists() else [])
+
+
+def check_deletable(path: Path) -> None:
+    """Require that a folder is a run of ours that nobody trains.
+
+    Raises:
+        RunError: a link, no folder of ours, or a run in use.
+    """
+    folder = RunFolder(path)
+    if path.is_symlink():
+        raise RunError(f"{path} is a link, which is not followed; name the run folder itself")
+    if not folder.is_ours:
+        raise RunError(f"{path} is not a run folder, so it will not be touched")
+    runs = [folder.of_seed(seed).path for seed in folder.read_seeds().seeds] if folder.holds_seeds else []
+    for each in (path, *runs):
+        if is_locked(each):
+            raise RunError(f"{each} is in use by {holder_of(each) or 'another process'}; a running run is not deleted")
 
 
 def clear(folder: RunFolder) -> None:

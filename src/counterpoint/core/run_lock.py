@@ -101,6 +101,20 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
+def holder_of(folder: Path) -> Holder | None:
+    """Who wrote down that it holds a run folder, whether it still does or not; None if that cannot be read."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return _read(handle)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+
+
 def _take(path: Path) -> tuple[int, str | None]:
     """Open and lock the file, and write into it who holds it."""
     while True:

@@ -85,14 +85,13 @@ class OnlineKNN:
         assert isinstance(backbone, nn.Module)
         # The average takes the place of the weights within the block; both blocks put back what they found.
         weights = nullcontext() if self.average is None else self.average.applied(moment.method)
-        with _unchanged(moment.method), weights:
+        with unchanged(moment.method), weights:
             return {FIGURE: self._accuracy(backbone.eval())}
 
     def _accuracy(self, backbone: nn.Module) -> float:
         """Share of the queries that get their own class."""
         bank, queries = (self._represent(backbone, positions) for positions in (self.bank, self.queries))
-        predicted = knn_predict(bank, self._labels[self.bank], queries, Vote(NEIGHBOURS))
-        return int((predicted == self._labels[self.queries]).sum()) / len(self.queries)
+        return vote_accuracy((bank, self._labels[self.bank]), (queries, self._labels[self.queries]))
 
     @torch.no_grad()
     def _represent(self, backbone: nn.Module, positions: Tensor) -> Tensor:
@@ -117,8 +116,19 @@ class OnlineKNN:
         return known[random_order(SPLIT_SEED, VIEW_EPOCH, len(known))[:MAX_SAMPLES]].sort().values
 
 
+def vote_accuracy(bank: tuple[Tensor, Tensor], queries: tuple[Tensor, Tensor]) -> float:
+    """Share of the queries that get their own class from their ``NEIGHBOURS`` nearest bank samples.
+
+    Args:
+        bank: features (n, d) and classes (n,) of the samples that vote, n >= ``NEIGHBOURS``.
+        queries: features and classes of those that are asked about.
+    """
+    predicted = knn_predict(*bank, queries[0], Vote(NEIGHBOURS))
+    return int((predicted == queries[1]).sum()) / len(queries[1])
+
+
 @contextmanager
-def _unchanged(method: nn.Module) -> Iterator[None]:
+def unchanged(method: nn.Module) -> Iterator[None]:
     """Give every part its mode back, and torch's generators their state, as an encoder in eval mode may draw."""
     # Part by part, since not all need be in one mode: ``method.train()`` would set them all.
     modes = {part: part.training for part in method.modules()}

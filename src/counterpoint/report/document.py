@@ -37,6 +37,8 @@ class PageKind:
         generator: the tag by which an earlier page is known.
         styles: style sheets of this package.
         script: a script of this package; without one, the page's policy forbids any.
+        head: further elements of the head.
+        is_live: the page may ask the server that it came from for more.
     """
 
     name: str
@@ -44,6 +46,8 @@ class PageKind:
     generator: Markup
     styles: Sequence[str] = ("style.css",)
     script: str = ""
+    head: Markup | None = None
+    is_live: bool = False
 
 
 def document(kind: PageKind, title: str, top: Child, parts: Sequence[Part]) -> Markup:
@@ -117,8 +121,9 @@ def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
     style = Markup("\n".join(_asset(name) for name in kind.styles))
     scripts = "none" if script is None else _content_hash(script)
     # Hashes instead of 'unsafe-inline': text that became markup by mistake could still run and style nothing.
+    asks = "connect-src 'self'; " if kind.is_live else ""
     policy = (
-        f"default-src 'none'; img-src data:; style-src '{_content_hash(style)}'; script-src '{scripts}'; "
+        f"{asks}default-src 'none'; img-src data:; style-src '{_content_hash(style)}'; script-src '{scripts}'; "
         # Neither falls back to default-src.
         "base-uri 'none'; form-action 'none'"
     )
@@ -133,6 +138,7 @@ def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
         element("title", title),
         element("link", rel="icon", href=f"data:image/svg+xml;base64,{_base64(ICON.encode())}"),
         element("style", style),
+        kind.head,
     )
 
 

@@ -256,6 +256,15 @@ def _read_arrays(folder: RunFolder) -> Arrays:
         raise
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}") from None
+    return arrays_of(arrays)
+
+
+def arrays_of(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Check arrays, named as in ``arrays.npz``; one that is missing is no error.
+
+    Raises:
+        RunError: one is of another type or shape.
+    """
     spectra = _members("spectrum/", arrays)
     return Arrays(
         {place: _spectrum(spectra[place]) for place in PLACES if place in spectra},

@@ -162,7 +162,7 @@ def _diagnose_features(features: Any, labels: Any, views: Any, loss: Loss | None
     if loss is not None and kept_labels is not None:
         classes_seen = classes_of_features(loss, z_ND, kept_labels, nonnegative=evidence.is_nonnegative)
         evidence = replace(evidence, classes=classes_seen)
-    concepts, _ = _concepts(z_ND, labels_N, classes, names, threshold)
+    concepts, _ = described_concepts(z_ND, labels_N, classes, names, threshold)
     return Findings(
         findings=find(evidence),
         places=evidence.places,
@@ -214,7 +214,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         known = gather_evidence(judged, threshold, checkpoint=asked.checkpoint, cache=asked.cache)
         embedding_ND = known.embedding_ND
         advance()
-        concepts, shown = _concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
+        concepts, shown = described_concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
         evidence = known.evidence
         pairs = evidence.pairs
         if pairs is not None:
@@ -248,10 +248,18 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
     return findings
 
 
-def _concepts(
+def described_concepts(
     z_ND: Tensor, labels: Tensor | None, class_names: tuple[str, ...], names: Any, threshold: float
 ) -> tuple[tuple[DescribedConcept, ...], list[int]]:
-    """Records of single dimensions, and the samples that their thumbnails show."""
+    """Records of single dimensions, and the samples that their thumbnails show.
+
+    Args:
+        z_ND: features of all samples.
+        labels: class numbers of the samples, or None.
+        class_names: by number.
+        names: of the samples.
+        threshold: above which a feature of a unit-length vector counts as active.
+    """
     purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
     concepts = top_concepts(z_ND, threshold=threshold)
     shown = sorted({position for concept in concepts for position in concept.top})

@@ -1,0 +1,32 @@
+"""A loss of Counterpoint in a PyTorch Lightning trainer, with online kNN, findings, and the loss beside its levels."""
+
+import pytorch_lightning as pl
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import counterpoint as cp
+from counterpoint.lightning import ContrastiveModule, HealthFindings, LossLevels, OnlineKNN
+
+pl.seed_everything(0, verbose=False)
+pixels, classes = (torch.as_tensor(array) for array in load_digits(return_X_y=True))
+x = pixels.float() / 16
+train, held_out = TensorDataset(x[:1400], x[:1400]), (x[1400:], classes[1400:])
+encoder = nn.Sequential(nn.Linear(64, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Linear(256, 64))
+
+
+def two_views(batch: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pixels with noise, twice."""
+    samples = torch.stack([sample for sample, _ in batch])
+    return samples + 0.3 * torch.randn_like(samples), samples + 0.3 * torch.randn_like(samples)
+
+
+module = ContrastiveModule(encoder, cp.losses.InfoNCE(0.2), projector=nn.Linear(64, 32), optim={"learning_rate": 2e-3})
+health = HealthFindings(held_out, every=2, stop_after=3)
+callbacks = [OnlineKNN((x[:1400], classes[:1400]), held_out), health, LossLevels()]
+trainer = pl.Trainer(max_epochs=4, accelerator="cpu", callbacks=callbacks, logger=False, enable_checkpointing=False)
+trainer.fit(module, DataLoader(train, batch_size=128, shuffle=True, drop_last=True, collate_fn=two_views))
+for name, value in sorted(trainer.callback_metrics.items()):
+    print(f"{name:22} {float(value):.3f}")
+print(health.findings[4].verdict)

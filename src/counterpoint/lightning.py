@@ -1,0 +1,397 @@
+"""Counterpoint in PyTorch Lightning: a module for any loss, and callbacks for anyone's module. Extra ``lightning``.
+
+The one module that imports Lightning: ``lightning.pytorch`` where that is installed, else ``pytorch_lightning``.
+"""
+
+# N samples of this rank, D features
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from counterpoint.core.dist import world_size
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import OptimSettings
+from counterpoint.core.validation import build
+from counterpoint.diagnostics.finding import LEVELS
+from counterpoint.diagnostics.findings import Findings
+from counterpoint.engine.optimisers import RATE_SHARE, build_optimizer
+from counterpoint.engine.schedules import Schedule, build_schedule
+from counterpoint.evaluation.online_knn import FIGURE, MIN_QUERIES, NEIGHBOURS, unchanged, vote_accuracy
+from counterpoint.losses.loss import Loss
+from counterpoint.methods.joint import JointEmbedding
+from counterpoint.nn.heads import OutputMap
+from counterpoint.nn.synced_norm import with_synced_norm
+from counterpoint.runs.inspection import diagnose
+from counterpoint.runs.resolve import LEARNING_RATE, WARMUP_SHARE, WEIGHT_DECAY
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+else:
+    try:
+        pl = import_module("lightning.pytorch")
+    except ImportError:
+        try:
+            pl = import_module("pytorch_lightning")
+        except ImportError:
+            raise ImportError(
+                "counterpoint.lightning needs PyTorch Lightning; pip install 'counterpoint[lightning]'"
+            ) from None
+
+say = import_module(f"{pl.__name__}.utilities").rank_zero_info
+CHUNK = 512  # samples per pass
+RATE_BY_BATCH = ("sgd", "lars")  # whose usual rate goes by the batch, which a module does not know
+MEASURED = ("effective_rank", "rank_ceiling", "dead_dims", "uniformity")  # of the features, in the log
+
+Represent = Callable[[Any, Tensor], Tensor]
+
+
+class ContrastiveModule(pl.LightningModule):
+    """An encoder that learns by a loss of ``counterpoint.losses``, in a Lightning trainer.
+
+    A batch is ``(view0, view1)``, or ``((view0, view1), labels)`` for losses that learn from labels. On several ranks
+    the loss is that of all ranks' samples, and BatchNorm has the statistics of all of them, as in ``cp.train``: the
+    gradient is that of one process on the whole batch. Ranks must have equally many samples (``drop_last=True``).
+
+    Calling the module gives representations; ``embed`` gives what the loss compares.
+
+    Args:
+        encoder: maps samples to representations (n, width).
+        loss: such as ``cp.losses.InfoNCE(0.2)``.
+        projector: maps representations to what the output map takes; None for none.
+        output: sub-vector and non-negative map (``counterpoint.nn.heads.OutputMap``); None for none. Losses scale to
+            unit length themselves.
+        optim: settings of ``optim`` as ``cp.train`` takes them, such as ``{"name": "adamw", "learning_rate": 1e-3}``.
+            The rate of adamw and adam is 2e-3 if it is not given. Lightning clips (``gradient_clip_val``).
+
+    Attributes:
+        method: encoder, projector, output map and loss; its weights are ``method.*`` in Lightning's checkpoints.
+
+    Raises:
+        UsageError: settings that cannot be used.
+    """
+
+    method: JointEmbedding
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        loss: Loss,
+        *,
+        projector: nn.Module | None = None,
+        output: OutputMap | None = None,
+        optim: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(loss, Loss):
+            raise UsageError(
+                f"loss must be one of counterpoint.losses, such as InfoNCE(0.2), got {type(loss).__name__}"
+            )
+        self._optim = _optim_settings(optim or {})
+        output = OutputMap(normalize=False) if output is None else output
+        self.method = JointEmbedding(encoder, nn.Identity() if projector is None else projector, output, loss)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Representations (n, width), before the projector."""
+        return self.method.backbone(samples)
+
+    def embed(self, samples: Tensor) -> Tensor:
+        """What the loss compares, (n, d)."""
+        return self.method.output_map(self.method.projector(self.method.backbone(samples)))
+
+    def setup(self, stage: str) -> None:
+        """Give BatchNorm the statistics of all ranks, before Lightning makes copies of the module."""
+        if self.trainer.world_size > 1:
+            with_synced_norm(self.method)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """The loss of this rank's samples; its mean over ranks is that of the whole batch."""
+        view0, view1, labels = _parts(batch)
+        # Numbers the draws of losses that draw: the same on all ranks, and after a restart.
+        step = self.trainer.fit_loop.epoch_loop.total_batch_idx
+        value = self.method(view0, view1, labels, step)
+        self.log("loss", value, prog_bar=True, on_step=False, on_epoch=True, sync_dist=True, batch_size=len(view0))
+        return value
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Bring learned scales back into their range."""
+        self.method.after_step()
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser, and its schedule by update."""
+        optimizer = build_optimizer(self.method, self._optim)
+        schedule = _schedule(self._optim, self.trainer)
+        shares = [group.get(RATE_SHARE, 1.0) for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = schedule.peak
+        rates = [_rate(schedule, share) for share in shares]
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": LambdaLR(optimizer, rates), "interval": "step"},
+        }
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """Samples with their classes, where a loader was read or arrays were given."""
+
+    samples: Tensor
+    labels: Tensor | None
+
+
+class OnlineKNN(pl.Callback):
+    """Logs ``knn20``: share of the queries whose class the weighted vote of their 20 nearest neighbours gives.
+
+    The same protocol as ``engine.knn_every`` of ``cp.train``. The module is left as it was: modes, weights, random
+    numbers. Every rank measures on its own copy of the weights, so that none waits.
+
+    Args:
+        memory: the samples that vote, at least 20, as ``(samples, labels)`` or a loader of such batches; as the encoder
+            takes them.
+        queries: the samples that are asked about, at least 10, that training never sees.
+        every: epochs between measurements, >= 1; the last epoch is always measured.
+        represent: gives features of samples, as ``represent(module, samples)``; None calls the module.
+
+    Raises:
+        UsageError: ``every`` is not a whole number >= 1.
+        DataError: too few samples, or none with labels.
+    """
+
+    def __init__(self, memory: Any, queries: Any, *, every: int = 1, represent: Represent | None = None) -> None:
+        self._every, self._represent = _positive(every, "every"), represent or pl.LightningModule.__call__
+        self._memory, self._queries = _read(memory, "memory"), _read(queries, "queries")
+        for part, name, fewest in ((self._memory, "memory", NEIGHBOURS), (self._queries, "queries", MIN_QUERIES)):
+            if part.labels is None or len(part.samples) < fewest:
+                raise DataError(
+                    f"{name} must be at least {fewest} samples with labels, as (samples, labels) or a loader of such "
+                    f"batches, got {len(part.samples)} {'without' if part.labels is None else 'with'} labels"
+                )
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Measure and log."""
+        if not _is_due(trainer, self._every):
+            return
+        with unchanged(pl_module):
+            pl_module.eval()
+            bank, queries = (
+                (_features(pl_module, part.samples, self._represent), part.labels)
+                for part in (self._memory, self._queries)
+            )
+        pl_module.log(FIGURE, vote_accuracy(bank, queries), prog_bar=True)  # pyright: ignore[reportArgumentType]
+
+
+class HealthFindings(pl.Callback):
+    """Diagnoses the module's features while it trains: logs figures, says what is wrong, and can stop the training.
+
+    Logged are ``health/level`` (0 good, 1 note, 2 warning, 3 severe) and ``health/effective_rank``,
+    ``health/dead_dims``, ... of the features. Each new worst finding is said in one line.
+
+    Args:
+        data: samples, ``(samples, labels)``, or a loader of either; 500 to 5,000 are enough.
+        every: epochs between diagnoses, >= 1; the last epoch is always diagnosed.
+        stop_after: stop the training once so many diagnoses in a row are severe; None never stops it.
+        represent: gives features of samples, as ``represent(module, samples)``; None calls the module.
+
+    Attributes:
+        findings: of each diagnosis, by epoch, counted from 1.
+
+    Raises:
+        UsageError: ``every`` or ``stop_after`` is not a whole number >= 1.
+    """
+
+    def __init__(
+        self, data: Any, *, every: int = 1, stop_after: int | None = None, represent: Represent | None = None
+    ) -> None:
+        self._every, self._represent = _positive(every, "every"), represent or pl.LightningModule.__call__
+        self._stop_after = None if stop_after is None else _positive(stop_after, "stop_after")
+        self._data = _read(data, "data")
+        self._num_severe, self._said = 0, ""
+        self.findings: dict[int, Findings] = {}
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Diagnose, log, and ask the trainer to stop if it is time."""
+        if not _is_due(trainer, self._every):
+            return
+        with unchanged(pl_module):
+            pl_module.eval()
+            features = _features(pl_module, self._data.samples, self._represent)
+            found = diagnose(features, labels=self._data.labels, quiet=True)
+        epoch = trainer.current_epoch + 1
+        self.findings[epoch] = found
+        figures = next(iter(found.places.values())).figures if found.places else {}
+        known = {f"health/{name}": float(figures[name]) for name in MEASURED if figures.get(name) is not None}  # pyright: ignore[reportArgumentType]
+        pl_module.log_dict({"health/level": float(LEVELS.index(found.level)), **known})
+        if found.level in ("warning", "severe") and found.findings[0].title != self._said:
+            self._said = found.findings[0].title
+            say(f"epoch {epoch}: {found.level}: {self._said}; try: {found.findings[0].remedy}")
+        self._num_severe = self._num_severe + 1 if found.level == "severe" else 0
+        wants_stop = self._stop_after is not None and self._num_severe >= self._stop_after
+        # All ranks stop together, or one would wait for the others for ever.
+        if trainer.strategy.reduce_boolean_decision(wants_stop, all=False):
+            trainer.should_stop = True
+            say(f"epoch {epoch}: stopped, {self._num_severe} severe diagnoses in a row")
+
+
+class LossLevels(pl.Callback):
+    """Logs ``loss_chance`` and ``loss_floor`` beside the loss, and ``loss_way``, its share of the way between them.
+
+    Chance is the loss of an encoder that has learned nothing, the floor what no embedding can go below; a loss without
+    such a level logs none.
+
+    Args:
+        loss: None takes that of a ``ContrastiveModule``.
+        nonnegative: the embedding has no negative entries; None takes the module's output map.
+    """
+
+    def __init__(self, loss: Loss | None = None, *, nonnegative: bool | None = None) -> None:
+        self._loss, self._nonnegative = loss, nonnegative
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Refuse a module of which no loss is known.
+
+        Raises:
+            UsageError: it is no ``ContrastiveModule`` and no loss was given.
+        """
+        if self._loss is None and not isinstance(pl_module, ContrastiveModule):
+            raise UsageError(f"LossLevels needs loss=: {type(pl_module).__name__} is no ContrastiveModule")
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Log the levels of a batch of this size over all ranks."""
+        view0, _, _ = _parts(batch)
+        own = pl_module.method if isinstance(pl_module, ContrastiveModule) else None
+        loss = self._loss or (own.loss if own else None)
+        assert loss is not None  # `on_fit_start` has seen to it
+        is_nonnegative = self._nonnegative
+        if is_nonnegative is None:
+            is_nonnegative = own is not None and own.output_map.nonnegative != "none"
+        num_samples = len(view0) * world_size()
+        chance, floor = loss.chance(num_samples), loss.floor(num_samples, nonnegative=is_nonnegative)
+        levels = {"loss_chance": chance, "loss_floor": floor}
+        value = outputs["loss"] if isinstance(outputs, Mapping) else outputs
+        if isinstance(value, Tensor) and math.isfinite(chance) and math.isfinite(floor) and chance > floor:
+            # Lightning divides the value by the number of batches that are accumulated.
+            mean = float(value.detach()) * trainer.accumulate_grad_batches
+            levels["loss_way"] = (chance - mean) / (chance - floor)
+        finite = {name: each for name, each in levels.items() if math.isfinite(each)}
+        pl_module.log_dict(finite, on_step=False, on_epoch=True, sync_dist=True, batch_size=len(view0))
+
+
+def _optim_settings(asked: Mapping[str, Any]) -> OptimSettings:
+    """Settings with every ``auto`` filled in.
+
+    Raises:
+        UsageError: a mistake, or what only a trainer of ours can fill in.
+    """
+    settings = build(OptimSettings, dict(asked), "optim")
+    if settings.clip != "none":
+        raise UsageError("optim.clip is Lightning's own here: Trainer(gradient_clip_val=...)")
+    filled: dict[str, Any] = {}
+    if settings.learning_rate == "auto":
+        if settings.name in RATE_BY_BATCH:
+            raise UsageError(
+                f"optim.learning_rate must be given for {settings.name}, whose usual rate goes by the batch"
+            )
+        filled["learning_rate"] = LEARNING_RATE[settings.name]
+    if settings.weight_decay == "auto":
+        filled["weight_decay"] = WEIGHT_DECAY[settings.name]
+    return settings.model_copy(update=filled)
+
+
+def _schedule(settings: OptimSettings, trainer: pl.Trainer) -> Schedule:
+    """The learning rate of each update of this trainer; constant where nobody knows how many there will be."""
+    num_steps = trainer.estimated_stepping_batches
+    num_epochs = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs > 0 else 1
+    if not math.isfinite(num_steps):
+        return Schedule(peak=float(settings.learning_rate), num_steps=2**62, num_warmup=0, final_share=1.0)
+    if settings.warmup_epochs == "auto":
+        settings = settings.model_copy(update={"warmup_epochs": round(WARMUP_SHARE * num_epochs, 2)})
+    return build_schedule(settings, num_epochs=num_epochs, batches_per_epoch=math.ceil(num_steps / num_epochs))
+
+
+def _rate(schedule: Schedule, share: float) -> Callable[[int], float]:
+    """Factor of the peak for one group, by update."""
+    return lambda step: share * schedule(min(step, schedule.num_steps)) / schedule.peak
+
+
+def _parts(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Both views, and the labels if there are some.
+
+    Raises:
+        DataError: the batch is something else.
+    """
+    if isinstance(batch, list | tuple) and len(batch) == 2:
+        first, second = batch
+        if isinstance(first, Tensor) and isinstance(second, Tensor) and first.shape == second.shape:
+            return first, second, None
+        is_pair = isinstance(first, list | tuple) and len(first) == 2 and all(isinstance(z, Tensor) for z in first)
+        if is_pair and isinstance(second, Tensor):
+            return first[0], first[1], second
+    raise DataError(
+        f"a batch must be (view0, view1) or ((view0, view1), labels), got {_described(batch)}; draw both views in the "
+        "data set, or in on_after_batch_transfer"
+    )
+
+
+def _described(batch: Any) -> str:
+    """The make of a batch in a few words."""
+    if isinstance(batch, Tensor):
+        return f"a tensor {tuple(batch.shape)}"
+    if isinstance(batch, list | tuple):
+        return f"({', '.join(map(_described, batch[:4]))})"
+    return type(batch).__name__
+
+
+def _read(data: Any, name: str) -> _Labelled:
+    """Samples and labels in memory, from tensors or from the batches of a loader.
+
+    Raises:
+        DataError: no samples, or labels that do not fit them.
+    """
+    if isinstance(data, Tensor):
+        return _Labelled(data, None)
+    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
+        samples, labels = data
+        if labels.ndim != 1 or len(labels) != len(samples):
+            raise DataError(f"{name} needs one label per sample, got {tuple(labels.shape)} for {len(samples)} samples")
+        return _Labelled(samples, labels.cpu())
+    if not isinstance(data, Iterable) or isinstance(data, str):
+        raise DataError(f"{name} must be samples, (samples, labels) or a loader of either, got {type(data).__name__}")
+    batches = [_read(tuple(batch) if isinstance(batch, list) else batch, name) for batch in data]
+    if not batches:
+        raise DataError(f"{name} is a loader without a batch")
+    labels = [batch.labels for batch in batches if batch.labels is not None]
+    if labels and len(labels) < len(batches):
+        raise DataError(f"{name}: {len(labels)} of {len(batches)} batches have labels; give them to all or to none")
+    return _Labelled(torch.cat([batch.samples for batch in batches]), torch.cat(labels) if labels else None)
+
+
+@torch.no_grad()
+def _features(module: pl.LightningModule, samples: Tensor, represent: Represent) -> Tensor:
+    """Float32 features (n, d) on the CPU, whatever is made of samples."""
+    chunks = (represent(module, part.to(module.device)) for part in samples.split(CHUNK))
+    return torch.cat([found.flatten(1).float().cpu() for found in chunks])
+
+
+def _is_due(trainer: pl.Trainer, every: int) -> bool:
+    """Whether this epoch is looked at."""
+    epoch = trainer.current_epoch + 1
+    return epoch % every == 0 or epoch == trainer.max_epochs
+
+
+def _positive(value: Any, name: str) -> int:
+    """A whole number >= 1.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name} must be a whole number >= 1, got {value!r}")
+    return value

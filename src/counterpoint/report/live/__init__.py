@@ -1,0 +1,1 @@
+"""The report of a run in progress: how the run stands, the page, and the server on the loopback address."""

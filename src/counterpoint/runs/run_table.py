@@ -1,0 +1,344 @@
+"""The runs under a folder as a table: one line each, from the small files of their folders. Loads without torch."""
+
+import csv
+import fnmatch
+import io
+import json
+import math
+import operator
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.core.files import read_json, read_sealed
+from counterpoint.core.run_lock import holder_of, is_locked
+from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.core.user_files import open_regular, read_text
+
+DEPTH = 4  # folders below the one that is listed
+UNITS = ("kB", "MB", "GB")
+TAIL_BYTES = 1 << 14  # of a log; its last line lies within
+DONE, RUNNING, STOPPED, FAILED, DAMAGED = "done", "running", "stopped", "failed", "damaged"
+WORDS = {"finished": DONE, "interrupted": STOPPED, "created": STOPPED, "failed": FAILED}
+PROTOCOLS = {"knn": "knn", "probe": "linear probe"}  # by column
+CONDITION = re.compile(r"(\w+)\s*(>=|<=|!=|=|>|<)\s*(.*)")
+ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run; None where something is not known.
+
+    Attributes:
+        name: path below the folder that is listed.
+        status: done, running, stopped (resume goes on), failed or damaged.
+        pid: of the process that trains it.
+        method: that it learns by.
+        data: that it learns from.
+        encoder: that it trains.
+        epochs: that are done.
+        knn: kNN accuracy of the representation, with the ends of its 95 % interval.
+        knn_low: lower end.
+        knn_high: upper end.
+        probe: accuracy of the linear probe on it, with the ends of its 95 % interval.
+        probe_low: lower end.
+        probe_high: upper end.
+        level: of the worst finding.
+        finding: its title.
+        bytes: on disk.
+        started: when, ISO 8601.
+    """
+
+    name: str
+    status: str
+    pid: int | None = None
+    method: str | None = None
+    data: str | None = None
+    encoder: str | None = None
+    epochs: int | None = None
+    knn: float | None = None
+    knn_low: float | None = None
+    knn_high: float | None = None
+    probe: float | None = None
+    probe_low: float | None = None
+    probe_high: float | None = None
+    level: str | None = None
+    finding: str | None = None
+    bytes: int = 0
+    started: str | None = None
+
+    def cells(self) -> dict[str, str]:
+        """What a person reads, by column."""
+        running = f" ({self.pid})" if self.pid is not None else ""
+        found = None if self.finding is None else f"{self.level}: {self.finding}"
+        return {
+            "name": self.name,
+            "status": f"{self.status}{running}",
+            "method": self.method or "",
+            "data": self.data or "",
+            "encoder": self.encoder or "",
+            "epochs": "" if self.epochs is None else str(self.epochs),
+            "knn": _share(self.knn, self.knn_low, self.knn_high),
+            "probe": _share(self.probe, self.probe_low, self.probe_high),
+            "size": size_words(self.bytes),
+            "date": (self.started or "")[:16].replace("T", " "),
+            "worst finding": found or "",
+        }
+
+
+COLUMNS = tuple(field.name for field in fields(RunLine))
+NUMBERS = frozenset(field.name for field in fields(RunLine) if "int" in str(field.type) or "float" in str(field.type))
+ALIASES = {"size": "bytes", "date": "started"}
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """The runs under a folder, in the order asked for."""
+
+    folder: Path
+    lines: tuple[RunLine, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"folder": str(self.folder), "runs": [asdict(line) for line in self.lines]}
+
+    def to_csv(self) -> str:
+        """One line for each run, under the names of the columns."""
+        text = io.StringIO()
+        table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(asdict(line) for line in self.lines)
+        return text.getvalue()
+
+    def to_markdown(self) -> str:
+        """A table."""
+        heads = list(RunLine("", "").cells())
+        rows = [heads, ["---"] * len(heads), *(list(line.cells().values()) for line in self.lines)]
+        return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
+
+    def __str__(self) -> str:
+        if not self.lines:
+            return f"no runs in {self.folder}"
+        rows = [line.cells() for line in self.lines]
+        # Columns in which nothing stands take no room.
+        heads = [head for head in rows[0] if any(row[head] for row in rows)]
+        widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
+        shown = [{head: head for head in heads}, *rows]
+        return "\n".join("  ".join(f"{row[head]:<{widths[head]}}" for head in heads).rstrip() for row in shown)
+
+
+def list_runs(folder: Path, *, where: Sequence[str] = (), sort: str = "name", reverse: bool = False) -> RunTable:
+    """List the runs under a folder, at most ``DEPTH`` folders below it; links are not followed.
+
+    Args:
+        folder: that holds runs, or a run.
+        where: conditions that a run must meet, such as ``method=ncl``, ``name=digits-*`` or ``epochs>=10``.
+        sort: a column; what is not known comes last.
+        reverse: the largest first.
+
+    Raises:
+        UsageError: the folder is none, or a column or condition is unknown.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder; name the one that holds your runs (default: runs)")
+    tests, column = [_condition(text) for text in where], _column(sort)
+    found = (read_line(path, folder) for path in run_folders(folder))
+    lines = [line for line in found if all(test(line) for test in tests)]
+    known = sorted(
+        (line for line in lines if getattr(line, column) is not None),
+        key=lambda line: getattr(line, column),
+        reverse=reverse,
+    )
+    return RunTable(folder, (*known, *(line for line in lines if getattr(line, column) is None)))
+
+
+def run_folders(folder: Path) -> Iterator[Path]:
+    """Run folders at and below a folder, sorted by name."""
+    yield from _below(folder, DEPTH)
+
+
+def read_line(path: Path, top: Path) -> RunLine:
+    """What the files of a run say; damaged ones are left out.
+
+    Args:
+        path: of the run.
+        top: folder that its name is relative to.
+    """
+    folder = RunFolder(path)
+    name = str(path.relative_to(top)) if path != top else path.name or str(path)
+    size = size_on_disk(path)
+    try:
+        open_run(path)
+        status = folder.read_status()
+    except RunError:
+        return RunLine(name, DAMAGED, bytes=size)
+    is_held = is_locked(path)
+    holder = holder_of(path) if is_held else None
+    return RunLine(
+        name=name,
+        status=RUNNING if is_held else WORDS.get(status.status, STOPPED),
+        pid=None if holder is None else holder.pid,
+        method=status.method,
+        data=status.data,
+        encoder=_encoder(folder),
+        epochs=status.num_epochs if status.status == "finished" else _epochs_done(folder),
+        **_accuracies(folder),
+        **_worst(folder),
+        bytes=size,
+        started=status.started,
+    )
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes of the files below a folder; links are not followed."""
+    total = 0
+    for parent, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size
+            except OSError:  # a run that goes on drops its old checkpoints
+                continue
+    return total
+
+
+def size_words(num_bytes: float) -> str:
+    """Bytes as a person reads them.
+
+    >>> size_words(512), size_words(2_450_000)
+    ('512 B', '2.5 MB')
+    """
+    if num_bytes < 1000:
+        return f"{num_bytes:.0f} B"
+    power = min(int(math.log10(num_bytes)) // 3, len(UNITS))
+    return f"{num_bytes / 1000**power:.1f} {UNITS[power - 1]}"
+
+
+def _below(folder: Path, depth: int) -> Iterator[Path]:
+    """Runs at a folder, or below it; what lies within a run is none."""
+    known = RunFolder(folder)
+    if (known.marker.is_file() or known.status.is_file()) and not known.holds_seeds:
+        yield folder
+        return
+    if depth == 0:
+        return
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+    except OSError:  # not readable for this user
+        return
+    for name in names:
+        if not name.startswith("."):
+            yield from _below(folder / name, depth - 1)
+
+
+def _encoder(folder: RunFolder) -> str | None:
+    """The encoder's name. As text: reading YAML takes milliseconds, and there may be thousands of runs."""
+    try:
+        found = re.search(r"^encoder: (\S+)$", read_text(folder.resolved), flags=re.MULTILINE)
+    except (OSError, ValueError):
+        return None
+    return found[1] if found else None
+
+
+def _epochs_done(folder: RunFolder) -> int | None:
+    """Of the last whole line of the log, without reading the others."""
+    try:
+        with open_regular(folder.metrics) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+            lines = stream.read(TAIL_BYTES).split(b"\n")[:-1]
+        return int(json.loads(lines[-1])["epoch"]) if lines else 0
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _accuracies(folder: RunFolder) -> dict[str, Any]:
+    """Of the representation, if the run was evaluated."""
+    rows = _values(folder.evaluation).get("rows")
+    found: dict[str, Any] = {}
+    for row in rows if isinstance(rows, list) else ():
+        for column, protocol in PROTOCOLS.items():
+            if row.get("features") == "representation" and row.get("protocol") == protocol:
+                found |= {column: row.get("accuracy"), f"{column}_low": row.get("low")}
+                found[f"{column}_high"] = row.get("high")
+    return found
+
+
+def _worst(folder: RunFolder) -> dict[str, Any]:
+    """The first finding, if the run was diagnosed; findings stand worst first."""
+    found = _values(folder.findings, is_sealed=False).get("findings")
+    if not isinstance(found, list) or not found:
+        return {}
+    return {"level": found[0].get("level"), "finding": found[0].get("title")}
+
+
+def _values(path: Path, *, is_sealed: bool = True) -> Mapping[str, Any]:
+    """Values of a JSON file; none where it is missing or damaged."""
+    try:
+        values = read_sealed(path) if is_sealed else read_json(path)  # of a large file the hash would take long
+    except RunError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _column(name: str) -> str:
+    """The column that a user means.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    column = ALIASES.get(name, name)
+    if column not in COLUMNS:
+        raise unknown_name("column", name, [*COLUMNS, *ALIASES])
+    return column
+
+
+def _condition(text: str) -> Callable[[RunLine], bool]:
+    """A test from words such as ``epochs>=10``.
+
+    Raises:
+        UsageError: it is no condition, or compares words by size.
+    """
+    found = CONDITION.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"--where takes COLUMN=VALUE, !=, <, <=, > or >=, got {text!r}; such as epochs>=10")
+    column, sign, asked = _column(found[1]), found[2], found[3].strip()
+    if column in NUMBERS:
+        limit = _number(column, asked)
+        compare = ORDERS.get(sign, operator.eq if sign == "=" else operator.ne)
+        return lambda line: getattr(line, column) is not None and compare(getattr(line, column), limit)
+    if sign not in ("=", "!="):
+        if column != "started":
+            raise UsageError(f"--where {text}: {column} is text, which = and != compare; * stands for any letters")
+        return lambda line: line.started is not None and ORDERS[sign](line.started, asked)
+    return lambda line: fnmatch.fnmatchcase(getattr(line, column) or "", asked) == (sign == "=")
+
+
+def _number(column: str, text: str) -> float:
+    """The number of a condition.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--where {column} needs a number, got {text!r}") from None
+
+
+def _share(value: float | None, low: float | None, high: float | None) -> str:
+    """An accuracy with its interval."""
+    if value is None:
+        return ""
+    ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{100 * value:.1f} %{ends}"
