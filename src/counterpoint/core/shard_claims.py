@@ -66,7 +66,8 @@ class Claims:
 
     def __init__(self, folder: Path, say: Callable[[str], None] = lambda _: None, patience: float = PATIENCE) -> None:
         self.folder, self._say, self._patience = folder, say, patience
-        self._token, self._held, self._has_said, self._ended = secrets.token_hex(8), Path(), False, threading.Event()
+        self._token, self._taken, self._has_said = secrets.token_hex(8), list[Path](), False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
         with self._spoken():
             folder.mkdir(parents=True, exist_ok=True)
@@ -76,15 +77,15 @@ class Claims:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        """End them; what was not finished may be claimed by others at once."""
+    def __exit__(self, *_: object) -> None:
+        """End them; what is then not done may be claimed by others at once."""
         self._ended.set()
         self._thread.join()
         with contextlib.suppress(OSError):
             self._clock.unlink()
-        if kind is not None and self._held != Path():
+        for path in self._taken:
             with contextlib.suppress(OSError):
-                os.utime(self._held, (0, 0))  # long ago: stale
+                os.utime(path, (0, 0))  # long ago: stale
 
     def take(self, number: int) -> bool:
         """Claim a task; False while another process has it.
@@ -97,7 +98,7 @@ class Claims:
             path = self.folder / f"{number:06d}-{generation}"
             with self._spoken():
                 if self._create(path):
-                    self._held = path
+                    self._taken.append(path)
                     return True
                 # The next generation first: who holds it is asked in the next round.
                 is_newer = path.with_name(f"{number:06d}-{generation + 1}").exists()
@@ -147,11 +148,11 @@ class Claims:
         return self._clock.stat().st_mtime - touched > self._patience
 
     def _beat(self) -> None:
-        """Touch what is held, until the end."""
+        """Touch what was taken last and is being worked on, until the end."""
         while not self._ended.wait(self._patience / BEATS):
             # The folder goes when all is done; a disk that refuses lets the claim become stale, which is safe.
-            with contextlib.suppress(OSError):
-                os.utime(self._held)
+            with contextlib.suppress(OSError, IndexError):
+                os.utime(self._taken[-1])
 
     @contextlib.contextmanager
     def _spoken(self) -> Iterator[None]:
