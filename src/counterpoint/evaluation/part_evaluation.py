@@ -21,7 +21,7 @@ SAMPLES = ("data", "labels", "test_data", "test_labels")
 
 @usual_modes()
 def evaluate_part(
-    run: Run | str | Path | nn.Module, part: Part, *, quiet: bool = False, **settings: Any
+    run: Run | str | Path | nn.Module | Any, part: Part, *, quiet: bool = False, **settings: Any
 ) -> Evaluation | None:
     """Do one part of an evaluation: encode samples that no other part has encoded; the first part also measures.
 
