@@ -4,7 +4,8 @@
     python benchmarks/killed_embedding.py --pictures 6000      a minute
 
 Each table is merged to one Parquet file. It must be the same bytes every time, with each row once, and what was
-finished before a kill must not be made again. Pictures are sprites of ``dsprites-rendered``, evenly spaced over its grid.
+finished before a kill must not be made again. Pictures are sprites of ``dsprites-rendered``, evenly spaced over its
+grid.
 """
 
 # N pictures

@@ -6,7 +6,7 @@
 The unit of time is what one shard takes on a usual part. Every part looks at shards in the order of the real schedule
 (``visiting_order``); a shard whose part died may be taken over once its claim is stale. The ideal time is that of all
 parts at their speeds without any loss. Figures are medians over seeds, with the least and the greatest for the first;
-the same seeds give the same table.
+idle is the time from the last shard of a part to the end of all. The same seeds give the same table.
 """
 
 # P parts, S shards
@@ -25,7 +25,7 @@ SHARDS_PER_PART = 16  # before any dies
 PATIENCE = 0.1  # 120 s beside shards of 20 minutes
 JITTER = 0.1  # deviation of the logarithm of a shard's time
 SEEDS = range(10)
-HEADER = "| parts | what happens | schedule | time / ideal (least to greatest) | work lost | idle at the end, median | worst |"
+HEADER = "| parts | what happens | schedule | time / ideal (least to greatest) | work lost | idle, median | worst |"
 
 
 @dataclass(frozen=True)
