@@ -24,8 +24,9 @@ from counterpoint.data.manifest import cache_folder
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation import feature_tables, features
-from counterpoint.evaluation.feature_tables import Write, key_of, stored_or_computed
+from counterpoint.evaluation.feature_tables import key_of, stored_or_computed
 from counterpoint.evaluation.features import extract
+from counterpoint.evaluation.shared_tables import Write
 from counterpoint.nn.trained import Encoder, EncoderCard
 from failing_disk import FAULTS, FailingDisk
 
@@ -43,7 +44,8 @@ class Work:
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
 
-    def __call__(self, names: Sequence[str], write: Write) -> None:
+    def __call__(self, names: Sequence[str], rows: slice, write: Write) -> None:
+        assert rows == slice(0, NUM_ROWS)
         self.asked.append(tuple(names))
         for first in range(8, -1, -4):
             write(first, {name: values(name)[first : first + 4] for name in names})
@@ -181,8 +183,8 @@ def test_a_disk_that_refuses_is_told_in_one_line_and_leaves_nothing(
 
 
 def test_an_error_while_computing_leaves_nothing(work: Work) -> None:
-    def fail(names: Sequence[str], write: Write) -> None:
-        work(names, write)
+    def fail(names: Sequence[str], rows: slice, write: Write) -> None:
+        work(names, rows, write)
         raise cp.DataError("sample 3 is damaged")
 
     with pytest.raises(cp.DataError, match="sample 3 is damaged"):

@@ -15,6 +15,7 @@ import pytest
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
 from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, dump_yaml, nest
+from counterpoint.core.work_parts import Part
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
@@ -26,7 +27,7 @@ from counterpoint.papers.study_data import SETS, StudyData, class_names_of, prep
 from counterpoint.papers.study_measures import Measured, check_measures
 from counterpoint.papers.study_pictures import picture_grids, pictures_file
 from counterpoint.papers.study_result import StudyResult, read_result, result_file
-from counterpoint.papers.study_runner import Cell, Part, StudyPlan, StudyRun, alone, part_of, run_study
+from counterpoint.papers.study_runner import Cell, StudyPlan, StudyRun, run_study
 from counterpoint.papers.study_views import as_reproduction, as_text
 from counterpoint.report.theory_pages.theory_page import render_reproduction
 from counterpoint.runs.effects import check_choices
@@ -255,22 +256,6 @@ def test_parts_make_each_cell_once_and_the_last_one_writes_the_result(
     assert found[:2] == [None, None]
     assert found[2] is not None
     assert plain(result_file(toy, "small", tmp_path / "parts")) == plain(result_file(toy, "small", tmp_path / "whole"))
-
-
-def test_a_part_is_that_of_the_flag_of_a_slurm_array_or_of_a_rank() -> None:
-    assert part_of(None, {}) == Part(1, 1)
-    assert part_of(None, {"RANK": "2", "WORLD_SIZE": "4"}) == Part(3, 4)
-    for wrong in ("3", "0/2", "3/2", "a/b"):
-        with pytest.raises(UsageError, match="part"):
-            part_of(wrong, {})
-
-
-def test_a_rank_trains_alone_on_its_own_gpu() -> None:
-    environment = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "CUDA_VISIBLE_DEVICES": "4,7"}
-    alone(environment)
-    assert environment == {"CUDA_VISIBLE_DEVICES": "7"}
-    alone(environment)
-    assert environment == {"CUDA_VISIBLE_DEVICES": "7"}
 
 
 def write_set(folder: Path, split: str, counts: tuple[int, ...], *, labelled: bool = True) -> None:

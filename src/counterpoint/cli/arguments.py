@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from counterpoint.core.errors import UsageError, nearest
 from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.validation import build, expectation, leaf_fields, merge, nest, parse_yaml, read_yaml_mapping
 from counterpoint.runs.recipes import with_recipe
 
@@ -118,7 +119,7 @@ def subject_from(namespace: argparse.Namespace) -> str:
         raise UsageError("give RUN (a run folder), a file of features, or --encoder NAME, and one of them only")
     if namespace.encoder is not None:
         return namespace.encoder
-    if not Path(namespace.subject).is_file():
+    if not is_file_or_shards(namespace.subject):
         open_run(Path(namespace.subject))  # before torch is loaded
     return namespace.subject
 

@@ -6,7 +6,8 @@ import json
 import mmap
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from counterpoint.core.user_files import open_regular
 
 ColumnKind = Literal["image", "bytes", "vector", "integer", "text", "other"]
 CHUNKS_KEPT = 4
+GROUP_ROWS = 16_384  # of a row group that is written: what a reader must hold
 PARQUET_SUFFIX = ".parquet"
 
 
@@ -49,12 +51,60 @@ def require_arrow(what: str) -> Any:
     return pyarrow
 
 
+Write = Callable[[Sequence[str], Sequence[str | None], np.ndarray], None]  # names, labels and vectors of some rows
+
+
 def write_vectors(path: Path, names: Sequence[str], labels: Sequence[str | None], vectors_ND: np.ndarray) -> None:
-    """Write a Parquet table with the columns name, label and vector, a fixed-size list."""
-    arrow = require_arrow(path.suffix)
-    vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors_ND.ravel()), vectors_ND.shape[1])
-    columns = {"name": arrow.array(names), "label": arrow.array(labels, arrow.string()), "vector": vectors}
-    arrow.parquet.write_table(arrow.table(columns), path)
+    """Write a Parquet table with the columns name, label and vector, a fixed-size list.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with vector_writer(path, vectors_ND.shape[1]) as write:
+        for first in range(0, len(names), GROUP_ROWS):
+            rows = slice(first, first + GROUP_ROWS)
+            write(names[rows], labels[rows], vectors_ND[rows])
+
+
+@contextmanager
+def vector_writer(path: Path, width: int, first_row: int | None = None) -> Iterator[Write]:
+    """Write such a table by row groups, one for each call; the same rows in the same groups are the same bytes.
+
+    Args:
+        path: of a file that is replaced.
+        width: of the vectors, which are float32.
+        first_row: of a part of a table: a column named row then has its number in the whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    arrow = require_arrow(PARQUET_SUFFIX)
+    fields = {"name": arrow.string(), "label": arrow.string(), "vector": arrow.list_(arrow.float32(), width)}
+    numbered = {} if first_row is None else {"row": arrow.int64()}
+    schema, written = arrow.schema(list({**numbered, **fields}.items())), 0
+
+    def write(names: Sequence[str], labels: Sequence[str | None], vectors_ND: np.ndarray) -> None:
+        nonlocal written
+        flat = arrow.array(np.ascontiguousarray(vectors_ND, np.float32).ravel())
+        columns: dict[str, Any] = {
+            "name": arrow.array([_as_text(name) for name in names], arrow.string()),
+            "label": arrow.array(labels, arrow.string()),
+            "vector": arrow.FixedSizeListArray.from_arrays(flat, width),
+        }
+        if first_row is not None:
+            columns["row"] = arrow.array(np.arange(first_row + written, first_row + written + len(names)))
+        written += len(names)
+        group = arrow.table([columns[field.name] for field in schema], schema=schema)
+        writer.write_table(group, row_group_size=max(1, len(names)))
+
+    # Numbers that hardly repeat: a dictionary of them costs time and spares nothing.
+    with path.open("wb") as stream, arrow.parquet.ParquetWriter(stream, schema, use_dictionary=["label"]) as writer:
+        yield write
+
+
+def _as_text(name: str) -> str:
+    """A name that Parquet holds: bytes of a file's name that are not UTF-8 are escaped."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 class TableFile:
@@ -106,6 +156,35 @@ class TableFile:
             ]
         except (ValueError, MemoryError) as error:
             raise DataError(f"{self.path}: column {name!r} cannot be read: {first_line(error)}") from None
+
+    @property
+    def num_chunks(self) -> int:
+        """Number of its row groups or record batches."""
+        return len(self._chunks.lengths)
+
+    def values(self, name: str, chunk: int) -> np.ndarray:
+        """A column of numbers (n,), or of vectors (n, d), in a chunk; quick where these have a fixed width.
+
+        Raises:
+            ValueError: it is damaged, or has rows without a value or of other widths.
+        """
+        column = self._load(chunk, name)
+        if column.null_count:
+            raise ValueError(f"column {name!r} has rows without a value")
+        if self.schema.kinds[name] != "vector":
+            return column.to_numpy(zero_copy_only=False)
+        width = getattr(column.type, "list_size", None)
+        if width is None:
+            return np.array(column.to_pylist(), dtype=np.float64)
+        return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), width)
+
+    def texts(self, name: str, chunk: int) -> list[str | None]:
+        """A column of texts in a chunk.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        return self._load(chunk, name).to_pylist()
 
     def cell(self, name: str, row: int) -> Any:
         """One value as a Python object.

@@ -48,6 +48,23 @@ class Holder:
         return f"process {self.pid} on {self.host} (since {self.since})"
 
 
+def host_name() -> str:
+    """This machine, and in a container of its own process numbers also these."""
+    with contextlib.suppress(OSError):
+        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    return socket.gethostname()
+
+
+def is_gone(holder: Holder) -> bool:
+    """Whether the process of a holder, who wrote down ``host_name``, is known to run no more; False of other machines.
+
+    >>> is_gone(Holder(2**22 + 1, host_name(), "")), is_gone(Holder(2**22 + 1, "elsewhere", ""))
+    (True, False)
+    """
+    # A number used again, as in containers, tells nothing.
+    return holder.host == host_name() and holder.pid != os.getpid() and not _runs(holder.pid)
+
+
 @contextlib.contextmanager
 def lock_run(folder: Path) -> Iterator[str | None]:
     """Hold a run folder for this process while the block runs.
@@ -177,8 +194,13 @@ def _may_live(holder: Holder) -> bool:
         return True
     if holder.pid == os.getpid():  # a number used again, as in containers, unless it is really this process
         return bool(_HELD)
+    return _runs(holder.pid)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process of this machine may still run."""
     try:
-        os.kill(holder.pid, 0)  # signal 0 is not sent: it only asks whether the process is there
+        os.kill(pid, 0)  # signal 0 is not sent: it only asks whether the process is there
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):  # another user's process, or a number that tells nothing

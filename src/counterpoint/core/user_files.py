@@ -9,6 +9,7 @@ import os
 import stat
 from pathlib import Path
 
+SHARD_PLAN = "plan.json"  # what a table in shards is of
 MAX_TEXT_BYTES = 1 << 29  # five million lines of a hundred letters
 OTHER_KINDS = {
     stat.S_IFDIR: "a folder",
@@ -75,6 +76,16 @@ def available_memory() -> int:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def is_shard_folder(path: str | Path) -> bool:
+    """Whether a folder holds a table in shards (``core.shard_files``)."""
+    return (Path(path) / SHARD_PLAN).is_file()
+
+
+def is_file_or_shards(path: str | Path) -> bool:
+    """Whether a path is a file or a folder of shards; a run is another folder."""
+    return Path(path).is_file() or is_shard_folder(path)
 
 
 def shown_name(name: str) -> str:

@@ -24,12 +24,12 @@ from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.stored_rows import StoredRows, new_array, row_slices
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.manifest import cache_folder
+from counterpoint.evaluation.shared_tables import OWN_PART, Compute, SharedTable, require_one_process
 from counterpoint.nn.trained import CARD, Encoder
 
 HASHED_ROWS = 4096  # by one thread at a time, when a table is verified
 IN_MEMORY = 1 << 29  # bytes of a table up to which it is read as a whole
 MOST_BYTES = 20 << 30  # of all tables; the one unused for longest goes first
-Write = Callable[[int, Mapping[str, np.ndarray]], None]  # takes the first row of a part, and its arrays by name
 
 
 def key_of(encoder: Encoder) -> str | None:
@@ -39,15 +39,25 @@ def key_of(encoder: Encoder) -> str | None:
     """
     if encoder.card.architecture == CUSTOM:
         return None
+    return hashlib.blake2b(f"{weights_hash(encoder)} {software_of(encoder)}".encode(), digest_size=16).hexdigest()
+
+
+def weights_hash(encoder: Encoder) -> str:
+    """Hash of an encoder's architecture, preparation of its input, and weights."""
     digest = hashlib.blake2b(CARD.dump_json(encoder.card), digest_size=16)
-    library = encoder.card.architecture.split(":", 1)[0]
-    with contextlib.suppress(PackageNotFoundError):  # an architecture of our own
-        digest.update(version(library).encode())
-    digest.update(f"{__version__} {torch.__version__} {encoder.device.type}".encode())
     for name, value in sorted(encoder.state_dict().items()):
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def software_of(encoder: Encoder) -> str:
+    """Versions on which an encoder's features may depend, and the kind of device."""
+    versions = [f"counterpoint {__version__}", f"torch {torch.__version__}"]
+    library = encoder.card.architecture.split(":", 1)[0]
+    with contextlib.suppress(PackageNotFoundError):  # an architecture of our own
+        versions.append(f"{library} {version(library)}")
+    return ", ".join([*versions, encoder.device.type])
 
 
 @dataclass
@@ -92,9 +102,11 @@ class Tables:
 
 
 def stored_or_computed(
-    key: str | None, names: Sequence[str], num_rows: int, compute: Callable[[Sequence[str], Write], None]
+    key: str | None, names: Sequence[str], num_rows: int, compute: Compute
 ) -> dict[str, Tensor | StoredRows | np.ndarray]:
     """Arrays by name: from the cache where they are there and undamaged, else computed, and kept there.
+
+    Within ``shared_by`` several processes compute them together.
 
     Args:
         key: says what the arrays depend on; None keeps nothing.
@@ -104,32 +116,50 @@ def stored_or_computed(
 
     Raises:
         RunError: they cannot be written.
+        UsageError: several processes are to compute what cannot be kept.
     """
     base = None if key is None else _cache_base()
     if base is None or key is None:
+        require_one_process(
+            f"the parts of an evaluation meet in {cache_folder()}, which cannot be written"
+            if key is not None
+            else "features of an encoder of your own cannot be kept for other parts: nobody can tell whether it changed"
+        )
         tables = Tables(num_rows, None)
-        compute(names, tables.write)
+        compute(names, slice(0, num_rows), tables.write)
         return {name: _as_rows(tables.arrays[name]) for name in names}
     target = base / hashlib.sha256(key.encode()).hexdigest()[:32]
+    before = {name: _stamp(target, name) for name in names}
     missing = [name for name in names if not _is_sound(target, name)]
-    if missing:
+    if missing and (part := OWN_PART.get()) is not None:
+        table = SharedTable(
+            target, names, num_rows, lambda: all(_stamp(target, name) not in (0, before[name]) for name in missing)
+        )
+        table.make(part, compute, lambda pieces: _compute_into(target, names, num_rows, pieces))
+    elif missing:
         _compute_into(target, missing, num_rows, compute)
+    if missing:
         _prune(base, keep=target)
     with contextlib.suppress(OSError):  # another user's
         os.utime(target)  # used now
     return {name: _opened(_file(target, name)) for name in names}
 
 
-def _compute_into(
-    target: Path, names: Sequence[str], num_rows: int, compute: Callable[[Sequence[str], Write], None]
-) -> None:
+def _stamp(target: Path, name: str) -> int:
+    """When an array was sealed; 0 where it is not."""
+    with contextlib.suppress(FileNotFoundError):
+        return _seal(target, name).stat().st_mtime_ns
+    return 0
+
+
+def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Compute) -> None:
     """Fill a folder beside the target, then move each array there, and then its hash."""
     made = target.with_name(f".{target.name}-{secrets.token_hex(8)}")
     try:
         made.mkdir(parents=True)
         tables = Tables(num_rows, made)
         try:
-            compute(names, tables.write)
+            compute(names, slice(0, num_rows), tables.write)
         finally:
             tables.close()
         target.mkdir(exist_ok=True)

@@ -20,7 +20,8 @@ from counterpoint.core.stored_rows import Rows, row_slices, whole
 from counterpoint.core.thread_parts import one_blas_thread, side_by_side
 from counterpoint.core.torch_state import own_draws
 from counterpoint.data.source import Source
-from counterpoint.evaluation.feature_tables import Write, stored_or_computed
+from counterpoint.evaluation.feature_tables import stored_or_computed
+from counterpoint.evaluation.shared_tables import Write
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader
 from counterpoint.nn.trained import CHUNK, Encoder
 
@@ -88,22 +89,55 @@ def extract(
     names = (*layers, CONTENT)
     full_key = None if key is None else f"{key} {source.fingerprint} {source.shape}"
 
-    def compute(missing: Sequence[str], write: Write) -> None:
+    def compute(missing: Sequence[str], rows: slice, write: Write) -> None:
         begin()
-        wanted = [name for name in missing if name != CONTENT]
-        with LayerReader(encoder, wanted) as reader:
-
-            def work(positions: Tensor) -> None:
-                samples = source.store.fetch(positions.tolist())
-                found = {name: rows.numpy() for name, rows in (reader(samples) if wanted else {}).items()}
-                check_finite(found, positions, source)
-                write(int(positions[0]), {**found, **({CONTENT: _hashes(samples)} if CONTENT in missing else {})})
-                advance()
-
-            with_encoder(encoder, work, torch.arange(len(source)).split(PIECE))
+        pass_rows(encoder, source, missing, rows=rows, write=write, advance=advance)
 
     found: dict[str, Any] = stored_or_computed(full_key, names, len(source), compute)
     return Features({name: found[name] for name in layers}, found[CONTENT].view("V16")[:, 0])
+
+
+def pass_rows(
+    encoder: Encoder,
+    source: Source,
+    names: Sequence[str],
+    *,
+    rows: slice,
+    write: Write,
+    advance: Advance = lambda: None,
+) -> None:
+    """Pass some samples through the encoder, in the pieces in which all would pass: the same bits, whatever the rows.
+
+    How many samples pass together changes the last bits of their features. Pieces of ``PIECE`` samples are counted from
+    the first sample of the source; those at the ends of the rows pass as a whole.
+
+    Args:
+        encoder: on the device where it computes.
+        source: the samples.
+        names: layers of the encoder; and ``CONTENT``, see ``Features.content_N``.
+        rows: which samples.
+        write: takes the first row of a part, and its arrays by name; called by several threads.
+        advance: called once per piece.
+
+    Raises:
+        DataError: features that are not finite; the first samples are named.
+    """
+    wanted = [name for name in names if name != CONTENT]
+    pieces = torch.arange(rows.start // PIECE * PIECE, min(-(-rows.stop // PIECE) * PIECE, len(source))).split(PIECE)
+    with LayerReader(encoder, wanted) as reader:
+
+        def work(positions: Tensor) -> None:
+            samples = source.store.fetch(positions.tolist())
+            found = {name: values.numpy() for name, values in (reader(samples) if wanted else {}).items()}
+            check_finite(found, positions, source)
+            if CONTENT in names:
+                found[CONTENT] = _hashes(samples)
+            first = int(positions[0])
+            inside = slice(max(rows.start - first, 0), rows.stop - first)
+            write(first + inside.start, {name: values[inside] for name, values in found.items()})
+            advance()
+
+        with_encoder(encoder, work, pieces)
 
 
 def num_pieces(source: Source) -> int:
@@ -236,9 +270,9 @@ def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = 
             return torch.from_numpy(model().transform(_flat(samples, sources[0]).numpy()).astype(np.float32))
 
     def scores(source: Source) -> Rows:
-        def compute(missing: Sequence[str], write: Write) -> None:
-            first = 0
-            for samples in raw_chunks(source):
+        def compute(missing: Sequence[str], rows: slice, write: Write) -> None:
+            first = rows.start
+            for samples in raw_chunks(source, torch.arange(rows.start, rows.stop)):
                 write(first, {"scores": project(samples).numpy()})
                 first += len(samples)
 

@@ -14,7 +14,9 @@ from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.own_parts import CUSTOM, is_origin
 from counterpoint.core.run_records import FEATURES
+from counterpoint.core.shard_files import MANIFEST
 from counterpoint.core.stored_rows import StoredRows, row_slices, taken
+from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.order import split_source
@@ -28,7 +30,7 @@ from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
 from counterpoint.evaluation.feature_tables import IN_MEMORY
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, open_queries
 from counterpoint.evaluation.trained_run import open_trained
-from counterpoint.evaluation.vector_table import READERS, Table, read_table
+from counterpoint.evaluation.vector_table import READERS, Table, is_table, read_table
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 from counterpoint.nn.foreign import ForeignEncoder, build_foreign, default_side
 from counterpoint.nn.library_encoders import LIBRARIES
@@ -124,7 +126,7 @@ def is_encoder(subject: Any) -> bool:
 def _is_features(subject: Any) -> bool:
     """Whether something is an array or a table, or a file; a run is a folder."""
     if isinstance(subject, str | Path):
-        return Path(subject).is_file()
+        return is_file_or_shards(subject)
     return isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")
 
 
@@ -237,13 +239,13 @@ def _features_source(features: Any, labels: Any, classes: str | None) -> Source:
     """Features as samples, with their labels: given ones count more than those of the file."""
     if isinstance(features, str | Path):
         path = Path(features)
-        if path.suffix not in READERS:
+        if not is_table(path):
             raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
         is_large = path.suffix == ".npy" and path.stat().st_size > IN_MEMORY
         rows, names, own, name = (
             (_checked(path), (), None, path.name) if is_large else (*_held(read_table(path)), path.name)
         )
-        digest = sha256_of(path)
+        digest = sha256_of(path / MANIFEST if is_shard_folder(path) else path)
     else:
         table = features if isinstance(features, Table) else None
         vectors = to_samples(features if table is None else table.vectors, "vectors", name="features")

@@ -113,16 +113,26 @@ def evaluate(
         DataError: no labels, too few of them, or queries of other shapes or classes than the bank's.
         UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
-    asked = build(EvaluationSettings, with_protocols(settings), "evaluate")
+    asked = checked_settings(settings)
+    reporter = Reporter(quiet=quiet)
+    samples = Samples(data, labels, test_data, test_labels, asked.absent_classes == "exclude", asked.same_classes)
+    subject = open_subject(run, samples, asked, reporter)
+    return evaluate_opened(subject, asked, reporter)
+
+
+def checked_settings(settings: Mapping[str, Any]) -> EvaluationSettings:
+    """Settings of ``evaluate``, with those that its protocols say.
+
+    Raises:
+        UsageError: one of them is out of range or not known.
+    """
+    asked = build(EvaluationSettings, with_protocols(dict(settings)), "evaluate")
     chosen_metrics(asked.metrics)  # before any data are read
     try:
         check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
-    reporter = Reporter(quiet=quiet)
-    samples = Samples(data, labels, test_data, test_labels, asked.absent_classes == "exclude", asked.same_classes)
-    subject = open_subject(run, samples, asked, reporter)
-    return evaluate_opened(subject, asked, reporter)
+    return asked
 
 
 def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Evaluation:

@@ -14,7 +14,8 @@ import numpy as np
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, write_vectors
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.core.user_files import open_regular
+from counterpoint.core.shard_files import open_shards
+from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 
@@ -42,17 +43,18 @@ class Table:
 
 
 def read_table(path: Path, *, only_finite: bool = True) -> Table:
-    """Read what ``embed`` wrote, or the bare vectors of a ``.npy``.
+    """Read what ``embed`` wrote, a file or a folder of shards, or the bare vectors of a ``.npy``.
 
     Args:
-        path: of one of the forms of ``READERS``.
+        path: for which ``is_table`` holds.
         only_finite: whether rows that hold NaN or infinity are refused; else the vectors are as the file has them.
 
     Raises:
         DataError: damaged, without vectors, or with rows that are not finite; the first is named.
+        RunError: shards are missing or damaged; they are named.
     """
     # The checks below hold for every form of file.
-    names, labels, vectors_ND = READERS[path.suffix](path)
+    names, labels, vectors_ND = (_read_shards if is_shard_folder(path) else READERS[path.suffix])(path)
     if vectors_ND.ndim != 2 or vectors_ND.dtype.kind not in "fiu" or 0 in vectors_ND.shape:
         raise DataError(f"{path} must hold vectors (n, d), got {vectors_ND.dtype} of shape {vectors_ND.shape}")
     for what, column in (("names", names), ("labels", labels)):
@@ -63,6 +65,11 @@ def read_table(path: Path, *, only_finite: bool = True) -> Table:
     places = tuple(map(str, names)) or tuple(map(str, range(len(vectors_ND))))
     held_ND = to_samples(vectors_ND, "vectors", name=str(path)).numpy() if only_finite else vectors_ND
     return Table(places, held_ND, known if any(known) else None, path=path)
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path is a folder of shards, or has the name of a file of vectors."""
+    return path.suffix in READERS or is_shard_folder(path)
 
 
 Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, perhaps empty, and vectors
@@ -105,9 +112,19 @@ def _read_parquet(path: Path) -> Columns:
         raise DataError(f"{path} has no column of vectors named vector, as `counterpoint embed` writes it")
     names, labels = ([] if column not in table.schema.kinds else table.column(column) for column in ("name", "label"))
     try:
-        return names, labels, np.array(table.column("vector"), dtype=np.float64)
+        parts = [table.values("vector", chunk) for chunk in range(table.num_chunks)]
+        return names, labels, np.concatenate([part for part in parts if len(part)]) if parts else np.empty(0)
     except (TypeError, ValueError) as error:
         raise DataError(f"{path}: its vectors cannot be read: {first_line(error)}") from None
+
+
+def _read_shards(path: Path) -> Columns:
+    """All shards of a folder."""
+    folder = open_shards(path)
+    blocks = list(folder.blocks())
+    names = [name for block in blocks for name in block.names]
+    labels = [label for block in blocks for label in block.labels] if folder.plan.has_labels else []
+    return names, labels, np.concatenate([block.vectors_ND for block in blocks])
 
 
 def _write_npz(table: Table, path: Path) -> None:

@@ -7,9 +7,8 @@ OUT/data/                               the parts of sets that small scales take
 """
 
 import datetime
-import os
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from counterpoint.core import __version__
 from counterpoint.core.code_state import code_state, processor
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
-from counterpoint.core.ranks import TORCHRUN
 from counterpoint.core.run_records import read_record
 from counterpoint.core.rundir import Run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
+from counterpoint.core.work_parts import Part
 from counterpoint.engine.progress import Reporter
 from counterpoint.losses.build import build_loss
 from counterpoint.papers.study import Arm, Scale, Study, short_hash
@@ -49,27 +48,6 @@ from counterpoint.runs.run_loss import check_second_derivative
 from counterpoint.runs.training import train
 
 MOST_NAMED = 3  # cells that an error lists
-
-
-@dataclass(frozen=True)
-class Part:
-    """Which cells this process makes: number ``number`` of ``total``, from 1."""
-
-    number: int = 1
-    total: int = 1
-
-    def __post_init__(self) -> None:
-        """Refuse a part that there is not."""
-        if not 1 <= self.number <= self.total:
-            raise UsageError(f"part must be NUMBER/TOTAL with 1 <= NUMBER <= TOTAL, got {self.number}/{self.total}")
-
-    def has(self, place: int) -> bool:
-        """Whether the cell at a place of the plan is one of them.
-
-        >>> [place for place in range(7) if Part(2, 3).has(place)]
-        [1, 4]
-        """
-        return place % self.total == self.number - 1
 
 
 @dataclass(frozen=True)
@@ -310,46 +288,3 @@ def _without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without folders of this machine."""
     source = {name: value for name, value in settings.get("source", {}).items() if name != "root"}
     return {**settings, "source": source}
-
-
-def part_of(text: str | None, environment: Mapping[str, str] = os.environ) -> Part:
-    """Which part this process makes: as asked, by the index of a SLURM array, or by its rank.
-
-    Args:
-        text: ``3/12``; None looks into the environment.
-        environment: of the process.
-
-    Raises:
-        UsageError: no such part.
-
-    >>> part_of("3/12"), part_of(None, {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "5",
-    ...     "SLURM_ARRAY_TASK_COUNT": "4"})
-    (Part(number=3, total=12), Part(number=3, total=4))
-    """
-    if text is not None:
-        number, _, total = text.partition("/")
-        if not (number.isdecimal() and total.isdecimal()):
-            raise UsageError(f"part must be NUMBER/TOTAL, such as 3/12, got {text!r}")
-        return Part(int(number), int(total))
-    for index, total, first in (
-        ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"),
-        ("RANK", "WORLD_SIZE", ""),
-    ):
-        if index in environment and total in environment:
-            return Part(int(environment[index]) - int(environment.get(first, "0")) + 1, int(environment[total]))
-    return Part()
-
-
-def alone(environment: MutableMapping[str, str]) -> None:
-    """Make this process train by itself: what torchrun says of the others is forgotten, and it keeps its own GPU.
-
-    Args:
-        environment: of the process; changed.
-    """
-    if "WORLD_SIZE" not in environment or "LOCAL_RANK" not in environment:
-        return
-    gpus = environment.get("CUDA_VISIBLE_DEVICES", "")
-    own = int(environment["LOCAL_RANK"])
-    environment["CUDA_VISIBLE_DEVICES"] = gpus.split(",")[own] if gpus else str(own)
-    for name in TORCHRUN:
-        environment.pop(name, None)

@@ -17,6 +17,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import sha256_of, write_atomically, write_sealed
 from counterpoint.core.rundir import Run, RunFolder
 from counterpoint.core.torch_state import usual_modes
+from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels, number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
@@ -34,7 +35,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import ALL
 from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
-from counterpoint.evaluation.vector_table import READERS, WRITERS, Table, read_table
+from counterpoint.evaluation.vector_table import WRITERS, Table, is_table, read_table
 from counterpoint.losses.loss import Loss
 from counterpoint.runs.class_comparison import class_record, classes_of_features
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES
@@ -87,8 +88,8 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     """
     check_threshold(threshold)
     asked = build(DiagnosisSettings, look, "diagnose")
-    # A path may be a run, which is a folder, or features, which are a file.
-    if isinstance(subject, str | Path) and Path(subject).is_file() and not is_encoder(subject):
+    # A path may be a run, which is a folder, or features, which are a file or a folder of shards.
+    if isinstance(subject, str | Path) and is_file_or_shards(subject) and not is_encoder(subject):
         subject = _read_features(Path(subject))
         labels = read_npy(Path(labels)) if isinstance(labels, str | Path) else labels
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
@@ -112,7 +113,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
 
 def _read_features(path: Path) -> Table:
     """Features in a file."""
-    if path.suffix not in READERS:
+    if not is_table(path):
         raise UsageError(
             f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as `counterpoint "
             "embed` writes them"

@@ -19,6 +19,7 @@ from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.vector_table import WRITERS, Table
 from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
+from counterpoint.search.embedding_shards import labels_of
 
 
 @usual_modes()
@@ -61,10 +62,7 @@ def embed(
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
         key = key_of(encoder) if asked.cache else None
         vectors_ND = whole(extract(encoder, source, [layer], key=key, advance=advance).layers[layer])
-    labels = None
-    if source.labels is not None:
-        # A sample without a label has number -1.
-        labels = tuple(source.class_names[number] if number >= 0 else None for number in source.labels.tolist())
+    labels = None if source.labels is None else tuple(labels_of(source, slice(0, len(source))))
     table = Table(source.sample_names, vectors_ND.numpy(), labels, layer, path)
     if path is not None:
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))

@@ -11,6 +11,7 @@ from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import as_run
 from counterpoint.core.shown import shown_lines
+from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
 
 if TYPE_CHECKING:
     from counterpoint.diagnostics.findings import Findings
@@ -72,8 +73,8 @@ def add_flags(parser: Parser) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Diagnose, and print the findings."""
     subject = subject_from(flags)
-    is_file = flags.encoder is None and Path(subject).is_file()
-    if is_file and Path(subject).suffix not in FILES:
+    is_file = flags.encoder is None and is_file_or_shards(subject)
+    if is_file and Path(subject).suffix not in FILES and not is_shard_folder(subject):
         raise UsageError(f"{subject} is neither a run folder nor a file of features ({', '.join(FILES)})")
     is_run = flags.encoder is None and not is_file
     if flags.fix is not None and not is_run:

@@ -10,6 +10,7 @@ from counterpoint.cli.outputs import add_forms, check_page, print_found
 from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.work_parts import part_of_ranks
 
 ENDINGS = (".json", ".html")  # of what --out names
 PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
@@ -38,7 +39,8 @@ examples:
   counterpoint evaluate runs/cifar --corruptions all
   counterpoint evaluate runs/cifar --ood sketches --same-classes boat=ship
   counterpoint evaluate runs/ncl --selection all --metrics mAP@10
-  counterpoint evaluate runs/ncl --checkpoint all --layers projected,embedding"""
+  counterpoint evaluate runs/ncl --checkpoint all --layers projected,embedding
+  counterpoint evaluate runs/ncl --part 3/64"""
 
 
 def add_flags(parser: Parser) -> None:
@@ -87,6 +89,12 @@ def add_flags(parser: Parser) -> None:
         default=[],
         help="where the record goes (.json; default: by what is evaluated), or an HTML page that opens from disk; may "
         "be repeated",
+    )
+    parser.add_argument(
+        "--part",
+        metavar="I/N",
+        help="encode with other processes, which share the cache; part 1 measures; slurm takes the index of the job's "
+        "array, and the ranks of torchrun share a part",
     )
     add_forms(parser)
     add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
@@ -163,10 +171,19 @@ def run(flags: argparse.Namespace) -> int:
         **({} if record is None else {"out": record}),
         "quiet": flags.quiet,
     }
+    part = part_of_ranks(flags.part)
     if seeds is not None and subject is None:
+        if part.total > 1:
+            raise UsageError("--part goes with one run; evaluate the runs of a folder of seeds one by one")
         from counterpoint.runs.seed_evaluation import evaluate_seeds  # deferred: loads torch and scikit-learn
 
         evaluation = evaluate_seeds(seeds.path, **asked)
+    elif part.total > 1:
+        from counterpoint.evaluation.part_evaluation import evaluate_part  # deferred: loads torch and scikit-learn
+
+        evaluation = evaluate_part(subject, part, **asked)
+        if evaluation is None:
+            return 0
     else:
         from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
 

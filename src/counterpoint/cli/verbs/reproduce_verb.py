@@ -9,6 +9,7 @@ from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null, read_json
 from counterpoint.core.shown import shown, shown_lines
+from counterpoint.core.work_parts import alone, part_of
 from counterpoint.papers.reproductions import listed, numbers_file, reproduce, study_named
 from counterpoint.papers.study import SCALES, Study
 from counterpoint.report.theory_pages.reproduction import FigureRun
@@ -112,7 +113,7 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     from counterpoint.engine.progress import Reporter  # deferred: loads torch
     from counterpoint.papers.study_pictures import picture_grids  # deferred: loads torch
     from counterpoint.papers.study_result import result_file  # deferred: loads torch
-    from counterpoint.papers.study_runner import StudyPlan, alone, part_of, run_study  # deferred: loads torch
+    from counterpoint.papers.study_runner import StudyPlan, run_study  # deferred: loads torch
     from counterpoint.papers.study_views import as_reproduction, as_text  # deferred: loads torch
     from counterpoint.report.theory_pages.theory_document import check_theory_target  # deferred: loads torch
     from counterpoint.report.theory_pages.theory_page import write_reproduction  # deferred: loads torch

@@ -1,0 +1,187 @@
+"""Embed pictures in 1, 2 and 3 processes, kill two of them on the way, start them again, and compare the tables.
+
+    python benchmarks/killed_embedding.py                      200,000 pictures: a quarter of an hour on 2 idle cores
+    python benchmarks/killed_embedding.py --pictures 6000      a minute
+
+Each table is merged to one Parquet file. It must be the same bytes every time, with each row once, and what was
+finished before a kill must not be made again. Pictures are sprites of ``dsprites-rendered``, evenly spaced over its
+grid.
+"""
+
+# N pictures
+
+import argparse
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from counterpoint.core.arrow_files import TableFile
+from counterpoint.core.data_settings import SourceSettings
+from counterpoint.data.sources import open_source
+from counterpoint.engine.progress import Reporter
+
+SIDE, TRAINED_ON, SECONDS, RENDERED = 32, 2048, 7200, 4096
+HEADER = "| processes | killed at shards | seconds | pictures/s | kept | made twice | rows | SHA-256 of the table |"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is embedded, and in which shards."""
+
+    folder: Path
+    num_pictures: int
+    shard_rows: int
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards there are."""
+        return -(-self.num_pictures // self.shard_rows)
+
+
+@dataclass
+class Outcome:
+    """What one way of embedding gave."""
+
+    num_processes: int
+    killed_at: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    num_kept: int = 0
+    num_twice: int = 0
+    num_rows: int = 0
+    sha256: str = ""
+
+
+def render(plan: Plan) -> None:
+    """Sprites of half the side, with their shapes as labels."""
+    source = open_source("dsprites-rendered", SourceSettings(), progress=Reporter(quiet=True).bar)
+    chosen = np.linspace(0, len(source) - 1, plan.num_pictures).astype(np.int64)
+    images = np.empty((plan.num_pictures, SIDE, SIDE), np.uint8)
+    for first in range(0, plan.num_pictures, RENDERED):
+        pixels = source.store.fetch(chosen[first : first + RENDERED].tolist()).numpy()
+        quads = pixels.reshape(-1, SIDE, 2, SIDE, 2).astype(np.uint16)
+        images[first : first + RENDERED] = quads.mean(axis=(2, 4)).astype(np.uint8)
+    assert source.labels is not None
+    labels = source.labels.numpy()[chosen]
+    np.savez(plan.folder / "pictures.npz", images=images, labels=labels)
+    few = np.linspace(0, plan.num_pictures - 1, min(TRAINED_ON, plan.num_pictures)).astype(np.int64)
+    np.savez(plan.folder / "few.npz", images=images[few], labels=labels[few])
+
+
+def counterpoint(plan: Plan, words: str) -> subprocess.Popen[bytes]:
+    """The command in a process of its own with one thread; what it says is added to a file."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (plan.folder / "said").open("ab") as said:
+        command = [sys.executable, "-m", "counterpoint", *words.split()]
+        return subprocess.Popen(command, cwd=plan.folder, env=environment, stdout=said, stderr=said)
+
+
+def run(plan: Plan, words: str) -> None:
+    """The command, which must succeed."""
+    process = counterpoint(plan, words)
+    if process.wait(SECONDS):
+        raise SystemExit(f"counterpoint {words} failed:\n{(plan.folder / 'said').read_text()}")
+
+
+def finished(out: Path) -> dict[str, int]:
+    """Shards that are done, with the time of their record."""
+    return {path.name: path.stat().st_mtime_ns for path in out.glob("shard-*.json")}
+
+
+def embed(plan: Plan, num_processes: int, kills: Sequence[int]) -> Outcome:
+    """Embed in parts; at each number of finished shards the next process is killed and started again."""
+    name = f"shards-{num_processes}"
+    out, outcome = plan.folder / name, Outcome(num_processes)
+    (plan.folder / "said").write_bytes(b"")
+    words = f"embed run pictures.npz --out {name} --shards {plan.shard_rows} --part"
+    begun = time.perf_counter()
+
+    def start(number: int) -> subprocess.Popen[bytes]:
+        return counterpoint(plan, f"{words} {number + 1}/{num_processes}")
+
+    processes, kept = [start(number) for number in range(num_processes)], dict[str, int]()
+    for place, num_finished in enumerate(kills):
+        while len(finished(out)) < num_finished:
+            time.sleep(0.02)
+        number = place % num_processes
+        processes[number].send_signal(signal.SIGKILL)
+        if processes[number].wait(SECONDS) != -signal.SIGKILL:
+            raise SystemExit("a process had ended before it could be killed; embed more pictures")
+        there = finished(out)
+        outcome.killed_at.append(len(there))
+        kept = {**there, **kept}
+        processes[number] = start(number)
+    if any(process.wait(SECONDS) for process in processes):
+        raise SystemExit(f"embedding failed:\n{(plan.folder / 'said').read_text()}")
+    outcome.seconds = time.perf_counter() - begun
+    now = finished(out)
+    outcome.num_kept = sum(now[name] == then for name, then in kept.items())
+    lines = [line for line in (plan.folder / "said").read_text().splitlines() if line.startswith("  shard ")]
+    outcome.num_twice = sum(times - 1 for times in Counter(line.split(":")[0] for line in lines).values())
+    if outcome.num_kept < len(kept) or outcome.num_twice:
+        raise SystemExit(
+            f"{len(kept) - outcome.num_kept} finished shards were written again, {outcome.num_twice} twice"
+        )
+    merge(plan, out, outcome)
+    return outcome
+
+
+def merge(plan: Plan, out: Path, outcome: Outcome) -> None:
+    """Merge the shards, and see that each row is there once."""
+    path = plan.folder / f"{out.name}.parquet"
+    run(plan, f"embed --merge {out.name} --out {path.name}")
+    names = TableFile(path).column("name")
+    outcome.num_rows = len(names)
+    if sorted(map(int, names)) != list(range(plan.num_pictures)):
+        raise SystemExit(f"{path} has rows twice or lacks some")
+    outcome.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def row(plan: Plan, outcome: Outcome) -> str:
+    """Of the table."""
+    killed = ", ".join(map(str, outcome.killed_at)) or "-"
+    cells = [
+        outcome.num_processes, f"{killed} of {plan.num_shards}", f"{outcome.seconds:.1f}",
+        f"{plan.num_pictures / outcome.seconds:,.0f}", outcome.num_kept, outcome.num_twice, f"{outcome.num_rows:,}",
+        f"{outcome.sha256[:16]}...",
+    ]  # fmt: skip
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main() -> None:
+    """Render, train, embed three times, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=int, default=200_000, help="how many (default 200,000)")
+    parser.add_argument("--shards", type=int, default=0, help="rows of a shard (default: a twentieth of the pictures)")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
+    flags = parser.parse_args()
+    draws = random.Random(flags.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Plan(Path(folder), flags.pictures, flags.shards or max(1, flags.pictures // 20))
+        render(plan)
+        run(plan, "train --data few.npz --encoder convnet --epochs 1 --out run")
+        print(f"{plan.num_pictures:,} sprites of {SIDE} x {SIDE}, shards of {plan.shard_rows:,}; one thread each\n")
+        print(f"{HEADER}\n|{'---|' * HEADER.count(' | ')}---|", flush=True)
+        outcomes: list[Outcome] = []
+        for num_processes in (1, 2, 3):
+            half = plan.num_shards // 2  # one kill in each half of the work
+            kills = [] if num_processes == 1 else [draws.randint(1, half - 1), draws.randint(half, plan.num_shards - 4)]
+            outcomes.append(embed(plan, num_processes, kills))
+            print(row(plan, outcomes[-1]), flush=True)
+        if len({outcome.sha256 for outcome in outcomes}) > 1:
+            raise SystemExit("the tables differ")
+        print("\nThe same table each time; no row is twice or missing, and no finished shard was made again.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,310 @@
+"""A table of vectors as a folder of shards, which any number of processes fill, and which is read as one table.
+
+FOLDER/plan.json               what the table is of, and which rows each shard has; nothing in it depends on processes
+FOLDER/shard-000012.parquet    rows 12 n to 13 n - 1: row, name, label, vector
+FOLDER/shard-000012.json       its length and hash, and again what it is of: written last, so that it stands for "done"
+FOLDER/manifest.json           the plan and all shards: written once all are there
+FOLDER/claims/                 who does which shard, while that goes on
+
+Of one plan all files are the same bytes, whoever writes them. Loads without torch.
+"""
+
+# N rows, D features
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from counterpoint.core.arrow_files import GROUP_ROWS, TableFile, vector_writer
+from counterpoint.core.errors import DataError, RunError
+from counterpoint.core.files import Seal, read_sealed, sha256_of, write_atomically, write_sealed
+from counterpoint.core.run_records import Listed, Record, read_record
+from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
+
+FORMAT = 1
+MANIFEST, CLAIMS = "manifest.json", "claims"
+MOST_NAMED = 5  # shards that an error lists
+# What a table is of, and in which words an error says that another one is there.
+IDENTITY = {
+    "encoder": "another encoder",
+    "data": "other data",
+    "layer": "another layer",
+    "software": "another version",
+    "num_rows": "another number of samples",
+    "shard_rows": "shards of another size",
+}
+
+
+class TablePlan(Record):
+    """What a table of shards is of.
+
+    Attributes:
+        num_rows: of the table.
+        shard_rows: of each shard; the last one may have fewer.
+        layer: of the encoder.
+        encoder: hash of its architecture and weights.
+        data: hash of the samples, their names and labels.
+        software: versions that the figures may depend on, and the kind of device.
+        has_labels: whether labels are known.
+    """
+
+    format: int = FORMAT
+    num_rows: int
+    shard_rows: int
+    layer: str
+    encoder: str
+    data: str
+    software: str
+    has_labels: bool
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards there are."""
+        return -(-self.num_rows // self.shard_rows)
+
+    def rows(self, number: int) -> slice:
+        """Rows of a shard, a function of the plan alone."""
+        return slice(number * self.shard_rows, min((number + 1) * self.shard_rows, self.num_rows))
+
+
+class ShardRecord(Record):
+    """A finished shard: its first row, how many, how wide, the file's length, its SHA-256, and what it is of."""
+
+    number: int
+    first: int
+    rows: int
+    width: int
+    size: int
+    content: str
+    plan: TablePlan
+
+
+class Listing(Record):
+    """``manifest.json``."""
+
+    plan: TablePlan
+    shards: Annotated[tuple[ShardRecord, ...], Listed]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a table that follow each other: names, labels, and vectors float32 (n, d)."""
+
+    names: Sequence[str]
+    labels: Sequence[str | None]
+    vectors_ND: np.ndarray
+
+
+@dataclass(frozen=True)
+class ShardFolder:
+    """A folder of shards and its plan.
+
+    Raises:
+        RunError: files that cannot be read or written, or are not of this plan.
+    """
+
+    path: Path
+    plan: TablePlan
+
+    def file(self, number: int) -> Path:
+        """Of a shard."""
+        return self.path / f"shard-{number:06d}.parquet"
+
+    def record(self, number: int) -> ShardRecord | None:
+        """What is written of a shard; None where it is not done, or nobody can tell, as the record is damaged.
+
+        Raises:
+            RunError: it is of another table.
+        """
+        path = self.file(number).with_suffix(".json")
+        try:
+            record = read_record(ShardRecord, read_sealed(path, must_be_sealed=True), str(path))
+        except RunError:
+            return None
+        check_same(record.plan, self.plan, path)
+        rows = self.plan.rows(number)
+        if (record.number, record.first, record.rows) != (number, rows.start, rows.stop - rows.start):
+            raise RunError(f"{path} is of shard {record.number}: it was renamed; remove it")
+        return record
+
+    def is_done(self, number: int) -> bool:
+        """Whether a shard is there with its length.
+
+        Raises:
+            RunError: it is of another table.
+        """
+        record = self.record(number)
+        try:
+            return record is not None and self.file(number).stat().st_size == record.size
+        except OSError:
+            return False
+
+    def done_at(self, number: int) -> int:
+        """When the record of a finished shard was written, in nanoseconds."""
+        return self.file(number).with_suffix(".json").stat().st_mtime_ns
+
+    def complaint(self, number: int) -> str:
+        """What is wrong with a shard: it is missing or damaged; empty where its content has its hash.
+
+        Raises:
+            RunError: it is of another table.
+        """
+        path, record = self.file(number), self.record(number)
+        if record is None:
+            is_there = path.with_suffix(".json").exists()
+            return f"{path.with_suffix('.json')} is damaged" if is_there else f"{path} is missing"
+        try:
+            seal = Seal(path.stat().st_size, sha256_of(path))
+        except OSError as error:
+            return f"{path} cannot be read: {error.strerror or error}"
+        return "" if seal == Seal(record.size, record.content) else f"{path} is damaged: it has not the hash it had"
+
+    def write(self, number: int, block: Block) -> None:
+        """Write a shard, then its record.
+
+        Raises:
+            RunError: the disk is full or refuses.
+        """
+        rows, seals = self.plan.rows(number), list[Seal]()
+        width = block.vectors_ND.shape[1]
+
+        def fill(temporary: Path) -> None:
+            with vector_writer(temporary, width, rows.start) as add:
+                for part in slices(block):
+                    add(part.names, part.labels, part.vectors_ND)
+            seals.append(Seal(temporary.stat().st_size, sha256_of(temporary)))
+
+        write_atomically(self.file(number), fill)
+        values = {"number": number, "first": rows.start, "rows": rows.stop - rows.start, "width": width}
+        record = ShardRecord(**values, size=seals[0].size, content=seals[0].sha256, plan=self.plan)
+        write_sealed(self.file(number).with_suffix(".json"), record.model_dump())
+        if self.record(number) != record:
+            raise RunError(f"{self.file(number).with_suffix('.json')} reads otherwise than it was written")
+
+    def finish(self) -> bool:
+        """Write the manifest and remove the claims, once all shards are there; whether they are."""
+        records = [self.record(number) for number in range(self.plan.num_shards)]
+        done = tuple(record for record in records if record is not None)
+        if len(done) < len(records):
+            return False
+        write_sealed(self.path / MANIFEST, Listing(plan=self.plan, shards=done).model_dump())
+        shutil.rmtree(self.path / CLAIMS, ignore_errors=True)
+        return True
+
+    def check(self) -> None:
+        """Require all shards, each done and of this table; their content is compared when it is read.
+
+        Raises:
+            RunError: some are missing; they are named.
+        """
+        missing = [number for number in range(self.plan.num_shards) if self.record(number) is None]
+        if missing:
+            more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+            raise RunError(
+                f"{self.path} lacks {len(missing)} of {self.plan.num_shards} shards: "
+                f"{', '.join(map(str, missing[:MOST_NAMED]))}{more}; run the command that made it again, which makes "
+                "only these"
+            )
+
+    def width(self) -> int:
+        """Of the vectors.
+
+        Raises:
+            RunError: shards are missing, or differ in it.
+        """
+        self.check()
+        records = [self.record(number) for number in range(self.plan.num_shards)]
+        widths = {record.width for record in records if record is not None}
+        if len(widths) != 1:
+            raise RunError(f"{self.path} has vectors of several widths ({sorted(widths)}); remove it and embed again")
+        return widths.pop()
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows in order, a row group at a time; each shard is compared with its hash before it is read.
+
+        Raises:
+            RunError: a shard is missing, damaged, or has other rows than its place says; it is named.
+        """
+        self.check()
+        for number in range(self.plan.num_shards):
+            if complaint := self.complaint(number):
+                raise RunError(f"{complaint}; run the command that made it again, which makes only this shard")
+            yield from self._read(number)
+
+    def _read(self, number: int) -> Iterator[Block]:
+        """Row groups of a shard."""
+        path, rows = self.file(number), self.plan.rows(number)
+        place = rows.start
+        try:
+            table = TableFile(path)
+            for chunk in range(table.num_chunks):
+                found_N, vectors_ND = table.values("row", chunk), table.values("vector", chunk)
+                if not np.array_equal(found_N, np.arange(place, place + len(found_N))):
+                    raise RunError(f"{path} has other rows than {rows.start} to {rows.stop - 1}, each once; remove it")
+                place += len(found_N)
+                names = [name or "" for name in table.texts("name", chunk)]
+                yield Block(names, table.texts("label", chunk), vectors_ND)
+        except (ValueError, DataError, KeyError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from None
+        if place != rows.stop:
+            raise RunError(f"{path} ends at row {place - 1} and should end at {rows.stop - 1}; remove it")
+
+
+def slices(block: Block, size: int = GROUP_ROWS) -> Iterator[Block]:
+    """A block in blocks of at most so many rows."""
+    for first in range(0, len(block.names), size):
+        rows = slice(first, first + size)
+        yield Block(block.names[rows], block.labels[rows], block.vectors_ND[rows])
+
+
+def open_shards(path: Path) -> ShardFolder:
+    """Open a folder of shards for reading.
+
+    Raises:
+        RunError: it is none, or damaged.
+    """
+    values = read_sealed(path / SHARD_PLAN, must_be_sealed=True)
+    if values.get("format") != FORMAT:
+        raise RunError(f"{path / SHARD_PLAN} has format {values.get('format')}; this version reads {FORMAT}")
+    return ShardFolder(path, read_record(TablePlan, values, str(path / SHARD_PLAN)))
+
+
+def make_shards(path: Path, plan: TablePlan) -> ShardFolder:
+    """A folder for the shards of a plan: a new or empty one, or one that has some of them already.
+
+    Raises:
+        RunError: it holds something else or another table; or it cannot be made.
+    """
+    if not is_shard_folder(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            # Another process may begin at the same moment: what it writes for the time being has a dot in front.
+            others = [each.name for each in path.iterdir() if not each.name.startswith(".") and each.name != SHARD_PLAN]
+        except OSError as error:
+            raise RunError(f"cannot make the folder {path}: {error.strerror or error}; choose another --out") from None
+        if others and not is_shard_folder(path):
+            raise RunError(f"{path} holds other files, such as {min(others)}; choose an empty folder for --out")
+        write_sealed(path / SHARD_PLAN, plan.model_dump())
+    folder = open_shards(path)
+    check_same(folder.plan, plan, path / SHARD_PLAN)
+    return folder
+
+
+def check_same(found: TablePlan, asked: TablePlan, path: Path) -> None:
+    """Require two plans to be of one table.
+
+    Raises:
+        RunError: naming the file and the first thing that differs.
+    """
+    there, here = found.model_dump(), asked.model_dump()
+    for name in [*IDENTITY, *there]:
+        if there[name] != here[name]:
+            words: Any = IDENTITY.get(name, f"another {name}")
+            raise RunError(
+                f"{path} is of {words}: {name} {there[name]}, this is {here[name]}; choose another --out, or remove "
+                f"{path.parent} to begin anew"
+            )

@@ -1,0 +1,182 @@
+"""Embed in any number of processes on any number of machines: each writes shards of one table to one folder."""
+
+# N rows, D features
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
+from counterpoint.core.data_settings import LookSettings
+from counterpoint.core.errors import UsageError
+from counterpoint.core.files import remove_leftovers
+from counterpoint.core.rundir import Run
+from counterpoint.core.shard_claims import Claims, work_through
+from counterpoint.core.shard_files import CLAIMS, Block, ShardFolder, TablePlan, make_shards, open_shards
+from counterpoint.core.torch_state import usual_modes
+from counterpoint.core.user_files import is_shard_folder
+from counterpoint.core.validation import build
+from counterpoint.core.work_parts import Part
+from counterpoint.data.source import Source
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.feature_tables import software_of, weights_hash
+from counterpoint.evaluation.features import PIECE, pass_rows
+from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
+from counterpoint.evaluation.subject import Subject
+from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
+
+SHARD_ROWS = 80 * PIECE  # 10,240; where shards begin at whole pieces, no sample passes twice
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Where shards go, and which of them this process makes.
+
+    Attributes:
+        out: folder; new, empty, or with shards of the same table, which stay.
+        rows: of a shard; None takes those of shards that are there, else ``SHARD_ROWS``.
+        part: this process's.
+        takes_over: also make shards of other parts that nobody makes; without that the parts need share no disk.
+    """
+
+    out: Path
+    rows: int | None = None
+    part: Part = field(default_factory=Part)
+    takes_over: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse shards without rows."""
+        if self.rows is not None and self.rows < 1:
+            raise UsageError(f"shards must have at least 1 row, got {self.rows}; 10,000 to 1,000,000 are usual")
+
+
+@usual_modes()
+def embed_shards(
+    run: Run | str | Path | nn.Module,
+    data: Any = None,
+    *,
+    shards: Shards,
+    layer: str = REPRESENTATION,
+    quiet: bool = False,
+    **look: Any,
+) -> bool:
+    """Make the shards of a table that are not there yet; the same bytes for any number of processes.
+
+    Args:
+        run: as for ``embed``.
+        data: as for ``embed``.
+        shards: where to, and which.
+        layer: as for ``embed``.
+        quiet: show no progress.
+        look: as for ``embed``; the cache of features takes no part.
+
+    Returns:
+        Whether all shards are there.
+
+    Raises:
+        UsageError: unknown layer, or a missing extra.
+        RunError: the folder holds something else or another table, or cannot be written.
+    """
+    asked = build(LookSettings, look, "embed")
+    require_arrow(PARQUET_SUFFIX)
+    reporter = Reporter(quiet=quiet)
+    subject = one_checkpoint(open_subject(run, Samples(data), asked, reporter), asked.checkpoint)
+    check_layers(subject.encoder, [layer])
+    rows = shards.rows or (open_shards(shards.out).plan.shard_rows if is_shard_folder(shards.out) else SHARD_ROWS)
+    folder = make_shards(shards.out, plan_of(subject, layer, rows))
+    _make(folder, subject, shards, reporter)
+    if not folder.finish():
+        reporter.say(f"part {shards.part}: its shards are there; those of other parts are missing")
+        return False
+    reporter.say(f"all {folder.plan.num_shards} shards of {folder.plan.num_rows:,} samples are in {folder.path}")
+    return True
+
+
+def plan_of(subject: Subject, layer: str, shard_rows: int) -> TablePlan:
+    """What the shards of a table are of: a function of encoder, samples, layer and size, never of processes."""
+    source, facts = subject.source, subject.facts or {}
+    # Of an encoder from elsewhere the facts know the file of its weights, which need not be parameters of a module.
+    of_encoder = [weights_hash(subject.encoder), json.dumps(facts, default=str, sort_keys=True)]
+    of_data = [source.fingerprint, repr(source.shape), *source.class_names, *source.sample_names]
+    return TablePlan(
+        num_rows=len(source),
+        shard_rows=shard_rows,
+        layer=layer,
+        encoder=_digest(of_encoder),
+        data=_digest(of_data),
+        software=software_of(subject.encoder),
+        has_labels=source.labels is not None,
+    )
+
+
+def _digest(texts: list[str]) -> str:
+    """Short hash of some texts."""
+    digest = hashlib.blake2b(digest_size=8)
+    for text in texts:
+        digest.update(text.encode(errors="surrogateescape") + b"\0")
+    return digest.hexdigest()
+
+
+def _make(folder: ShardFolder, subject: Subject, shards: Shards, reporter: Reporter) -> None:
+    """Make what is missing, beginning with this part's own shards, whose content is compared with its hash first."""
+    plan, part = folder.plan, shards.part
+    damaged = _damaged(folder, part, reporter)
+
+    def is_done(number: int) -> bool:
+        return folder.is_done(number) and folder.done_at(number) != damaged.get(number)
+
+    def work(number: int) -> None:
+        begun = time.perf_counter()
+        path = folder.file(number)
+        remove_leftovers(folder.path, [path.name, path.with_suffix(".json").name])
+        folder.write(number, _block(subject, plan, number))
+        rows = plan.rows(number)
+        rate = (rows.stop - rows.start) / (time.perf_counter() - begun)
+        advance(f"shard {number} of {plan.num_shards}: rows {rows.start:,} to {rows.stop - 1:,}, {rate:,.0f} a second")
+
+    own = sum(part.has(number) for number in range(plan.num_shards))
+    num_left = sum(not is_done(number) for number in range(plan.num_shards) if part.has(number))
+    title = f"part {part}: {own} of {plan.num_shards} shards, {num_left} of them to be made"
+    with reporter.bar(title, num_left) as advance, Claims(folder.path / CLAIMS, reporter.say) as claims:
+        work_through(plan.num_shards, part, claims, is_done=is_done, work=work, takes_over=shards.takes_over)
+
+
+def _damaged(folder: ShardFolder, part: Part, reporter: Reporter) -> dict[int, int]:
+    """Shards of this part that are there and not as they were written, with the time of this; each is named."""
+    found: dict[int, int] = {}
+    for number in range(folder.plan.num_shards):
+        if part.has(number) and folder.is_done(number) and (complaint := folder.complaint(number)):
+            reporter.say(f"{complaint}; it is made again")
+            found[number] = folder.done_at(number)
+    return found
+
+
+def _block(subject: Subject, plan: TablePlan, number: int) -> Block:
+    """Names, labels and vectors of a shard's samples."""
+    source, rows = subject.source, plan.rows(number)
+    found, lock = list[np.ndarray](), threading.Lock()
+
+    def write(first: int, parts: Mapping[str, np.ndarray]) -> None:
+        with lock:  # the first piece says how wide the rows are
+            if not found:
+                found.append(np.empty((rows.stop - rows.start, parts[plan.layer].shape[1]), np.float32))
+        found[0][first - rows.start : first - rows.start + len(parts[plan.layer])] = parts[plan.layer]
+
+    pass_rows(subject.encoder, source, [plan.layer], rows=rows, write=write)
+    return Block(source.sample_names[rows], labels_of(source, rows), found[0])
+
+
+def labels_of(source: Source, rows: slice) -> list[str | None]:
+    """Class names of some samples; None where they are unknown."""
+    if source.labels is None:
+        return [None] * (rows.stop - rows.start)
+    # A sample without a label has number -1.
+    return [source.class_names[number] if number >= 0 else None for number in source.labels[rows].tolist()]

@@ -1,0 +1,143 @@
+"""Merge a folder of shards into one file, row group by row group: the memory it takes is that of one group."""
+
+# N rows, D features
+
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterpoint.core.arrow_files import GROUP_ROWS, vector_writer
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import write_atomically
+from counterpoint.core.shard_files import Block, ShardFolder, open_shards, slices
+from counterpoint.core.stored_rows import new_array
+from counterpoint.core.targets import check_new_file
+from counterpoint.core.user_files import is_shard_folder
+from counterpoint.engine.progress import Reporter
+
+
+def merge_shards(folder: str | Path, out: str | Path, *, overwrite: bool = False, quiet: bool = False) -> Path:
+    """Write all rows of a folder of shards to one file, after each shard was compared with its hash.
+
+    Args:
+        folder: that ``embed_shards`` filled.
+        out: .parquet, the bytes that ``embed`` writes in one process; .npz, the same arrays; or .npy, vectors alone,
+            which an index reads without holding them.
+        overwrite: replace ``out`` if it exists.
+        quiet: show no progress.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        UsageError: another suffix.
+        RunError: no such folder; shards that are missing, damaged or of another table, or rows that are not there once
+            each (all are named); ``out`` exists or cannot be written, and is then as it was.
+    """
+    path = Path(out)
+    check_new_file(path, WRITERS, overwrite=overwrite)
+    if not is_shard_folder(folder):
+        raise RunError(f"{folder} is no folder of shards: it has no plan.json; embed with --shards first")
+    opened, reporter = open_shards(Path(folder)), Reporter(quiet=quiet)
+    opened.check()
+    plan = opened.plan
+    with reporter.bar(f"merging {plan.num_shards} shards of {plan.num_rows:,} rows", plan.num_rows) as advance:
+        write_atomically(path, lambda temporary: WRITERS[path.suffix](opened, temporary))
+        advance()
+    reporter.say(f"wrote {plan.num_rows:,} rows to {path}")
+    return path
+
+
+def regrouped(blocks: Iterator[Block], size: int = GROUP_ROWS) -> Iterator[Block]:
+    """The same rows in blocks of one size, the last one perhaps shorter, wherever shards begin.
+
+    >>> block = Block(["a", "b", "c"], [None] * 3, np.zeros((3, 2)))
+    >>> [len(each.names) for each in regrouped(iter([block, block]), size=4)]
+    [4, 2]
+    """
+    held: list[Block] = []
+    for block in blocks:
+        held.append(block)
+        if sum(len(each.names) for each in held) >= size:
+            *full, held_back = slices(_joined(held), size)
+            yield from full
+            held = [held_back]
+    if held:
+        yield _joined(held)
+
+
+def _joined(blocks: list[Block]) -> Block:
+    """Blocks as one."""
+    return Block(
+        [name for block in blocks for name in block.names],
+        [label for block in blocks for label in block.labels],
+        np.concatenate([block.vectors_ND for block in blocks]),
+    )
+
+
+def _write_parquet(folder: ShardFolder, path: Path) -> None:
+    """Row groups of the size that ``embed`` writes."""
+    with vector_writer(path, folder.width()) as write:
+        for block in regrouped(folder.blocks()):
+            write(block.names, block.labels, block.vectors_ND)
+
+
+def _write_npy(folder: ShardFolder, path: Path) -> None:
+    """Vectors alone."""
+    path.unlink()  # the empty file that holds the place of a temporary one
+    with new_array(path, (folder.plan.num_rows, folder.width()), np.float32) as write:
+        first = 0
+        for block in folder.blocks():
+            write(first, block.vectors_ND)
+            first += len(block.names)
+
+
+def _write_npz(folder: ShardFolder, path: Path) -> None:
+    """Arrays names, vectors and (if known) labels, each of which is one pass over the shards."""
+    columns: dict[str, Callable[[Block], np.ndarray]] = {"names": _names, "vectors": lambda block: block.vectors_ND}
+    if folder.plan.has_labels:
+        columns["labels"] = _labels
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, column in columns.items():
+            _add_array(archive, name, folder, column)
+
+
+def _add_array(archive: zipfile.ZipFile, name: str, folder: ShardFolder, column: Callable[[Block], np.ndarray]) -> None:
+    """One array of an archive."""
+    dtype, shape = _layout(folder, column)
+    # ZipInfo has a fixed date: the same rows are the same bytes.
+    member = zipfile.ZipInfo(f"{name}.npy")
+    member.compress_type = zipfile.ZIP_DEFLATED
+    with archive.open(member, "w", force_zip64=True) as stream:
+        described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(stream, described)
+        for block in folder.blocks():
+            stream.write(np.ascontiguousarray(column(block), dtype).data)
+
+
+def _layout(folder: ShardFolder, column: Callable[[Block], np.ndarray]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Type and shape of a column; text is as wide as its longest."""
+    dtypes, width = set[np.dtype[Any]](), ()
+    for block in folder.blocks():
+        dtypes.add((values := column(block)).dtype)
+        width = values.shape[1:]
+    return max(dtypes, key=lambda dtype: dtype.itemsize), (folder.plan.num_rows, *width)
+
+
+def _names(block: Block) -> np.ndarray:
+    return np.array(block.names)
+
+
+def _labels(block: Block) -> np.ndarray:
+    """As ``embed`` writes them: an unknown one is empty."""
+    return np.array([label or "" for label in block.labels])
+
+
+WRITERS: Mapping[str, Callable[[ShardFolder, Path], None]] = {
+    ".parquet": _write_parquet,
+    ".npz": _write_npz,
+    ".npy": _write_npy,
+}

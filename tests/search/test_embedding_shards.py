@@ -1,0 +1,222 @@
+"""Shards of a table: the same bytes for any number of processes, made once, never mixed with those of another table."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import counterpoint as cp
+from counterpoint.cli.main import main
+from counterpoint.core.errors import CounterpointError, RunError, UsageError
+from counterpoint.core.shard_files import MANIFEST, TablePlan, open_shards
+from counterpoint.core.work_parts import Part
+from counterpoint.search.embedding_shards import Shards, embed_shards
+from failing_disk import FAULTS, FailingDisk
+
+pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
+SIDE, NUM_PICTURES, ROWS = 8, 300, 70
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small pictures of three classes, one of which has no name in some samples."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "pictures.npz"
+    images = rng.integers(0, 256, (NUM_PICTURES, SIDE, SIDE), dtype=np.uint8)
+    np.savez(path, images=images, labels=rng.integers(0, 3, NUM_PICTURES))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
+    """An encoder with BatchNorm."""
+    return cp.train(data, epochs=1, batch_size=64, out=tmp_path_factory.mktemp("run") / "run", quiet=True)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def make(run: cp.Run, out: Path, part: str = "1/1", rows: int | None = ROWS, *, takes_over: bool = True) -> bool:
+    number, total = map(int, part.split("/"))
+    shards = Shards(out, rows, Part(number, total), takes_over=takes_over)
+    return embed_shards(run, shards=shards, quiet=True)
+
+
+def test_rows_of_shards_follow_from_samples_and_size_alone() -> None:
+    plan = TablePlan(
+        num_rows=25, shard_rows=10, layer="", encoder="", data="", software="", has_labels=False
+    )  # fmt: skip
+    assert [plan.rows(number) for number in range(plan.num_shards)] == [slice(0, 10), slice(10, 20), slice(20, 25)]
+
+
+def test_any_number_of_parts_writes_the_same_bytes(run: cp.Run, tmp_path: Path) -> None:
+    assert make(run, tmp_path / "one")
+    for number, is_last in ((3, False), (1, False), (2, True)):
+        assert make(run, tmp_path / "three", f"{number}/3", takes_over=False) == is_last
+    assert files(tmp_path / "one") == files(tmp_path / "three")
+    assert len(files(tmp_path / "one")) == 2 * 5 + 2
+
+
+@pytest.mark.parametrize("rows", [29, ROWS, 128, NUM_PICTURES, 1000])
+def test_vectors_are_the_bits_of_one_process(run: cp.Run, tmp_path: Path, rows: int) -> None:
+    # Pieces that pass together are those of the whole table, wherever shards begin.
+    make(run, tmp_path / "shards", rows=rows)
+    whole = cp.embed(run, quiet=True)
+    blocks = list(open_shards(tmp_path / "shards").blocks())
+    assert np.array_equal(np.concatenate([block.vectors_ND for block in blocks]), whole.vectors)
+    assert tuple(name for block in blocks for name in block.names) == whole.names
+    assert tuple(label for block in blocks for label in block.labels) == whole.labels
+
+
+def test_what_is_there_is_not_made_again(run: cp.Run, tmp_path: Path) -> None:
+    out = tmp_path / "shards"
+    make(run, out, "2/3", takes_over=False)
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob("shard-*")}
+    assert set(before) == {"shard-000001.json", "shard-000001.parquet", "shard-000004.json", "shard-000004.parquet"}
+    assert make(run, out)
+    assert before == {name: (out / name).stat().st_mtime_ns for name in before}
+
+
+@pytest.mark.parametrize("harm", ["flip", "shorten", "remove", "record", "no record"])
+def test_a_damaged_shard_is_named_and_made_again(
+    run: cp.Run, tmp_path: Path, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "shards"
+    make(run, out)
+    sound = files(out)
+    path = out / "shard-000002.parquet"
+    if harm == "flip":
+        path.write_bytes(sound[path.name][:99] + bytes([sound[path.name][99] ^ 1]) + sound[path.name][100:])
+    elif harm == "shorten":
+        path.write_bytes(sound[path.name][:-5])
+    elif harm == "remove":
+        path.unlink()
+    elif harm == "record":
+        path.with_suffix(".json").write_text("{}")
+    else:
+        path.with_suffix(".json").unlink()
+    with pytest.raises(RunError, match=r"shard-000002|shards: 2;"):
+        list(open_shards(out).blocks())
+    capsys.readouterr()
+    embed_shards(run, shards=Shards(out))
+    assert "shard 2 of 5" in capsys.readouterr().err
+    assert files(out) == sound
+
+
+def test_a_shard_of_another_table_is_refused_by_name(run: cp.Run, data: Path, tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    make(run, one, "1/5", takes_over=False)
+    embed_shards(run, layer="embedding", shards=Shards(other, ROWS), quiet=True)
+    for ending in (".json", ".parquet"):
+        shutil.copy(other / f"shard-000003{ending}", one)
+    with pytest.raises(RunError, match=r"shard-000003\.json is of another layer: layer embedding, this is represent"):
+        make(run, one)
+    with pytest.raises(RunError, match=r"shard-000003\.json is of another layer"):
+        open_shards(one).check()
+
+
+def test_a_renamed_shard_is_refused(run: cp.Run, tmp_path: Path) -> None:
+    out = tmp_path / "shards"
+    make(run, out)
+    for ending in (".json", ".parquet"):
+        shutil.copy(out / f"shard-000001{ending}", out / f"shard-000002{ending}")
+    with pytest.raises(RunError, match=r"shard-000002\.json is of shard 1: it was renamed"):
+        open_shards(out).check()
+
+
+def test_a_plan_is_of_one_encoder_one_set_of_samples_and_one_size(run: cp.Run, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "shards"
+    make(run, out)
+    assert make(run, out, rows=None)
+    with pytest.raises(RunError, match=r"shards of another size: shard_rows 70, this is 71; choose another --out"):
+        make(run, out, rows=71)
+    changed = shutil.copytree(run.path, tmp_path / "run")
+    other = cp.train(data, epochs=1, batch_size=64, seed=1, out=tmp_path / "seed-1", quiet=True)
+    with pytest.raises(RunError, match=r"plan\.json is of another encoder"):
+        make(other, out)
+    assert make(cp.Run(changed), out)  # the same encoder somewhere else
+    images = np.load(data)["images"].copy()
+    images[7] += 1
+    with pytest.raises(RunError, match=r"plan\.json is of other data"):
+        embed_shards(run, images, shards=Shards(out), quiet=True)
+
+
+def test_a_folder_of_other_files_is_left_alone(run: cp.Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match=r"holds other files, such as notes\.txt; choose an empty folder"):
+        make(run, tmp_path)
+    assert files(tmp_path) == {"notes.txt": b"mine"}
+
+
+def test_shards_without_rows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="at least 1 row, got 0"):
+        Shards(tmp_path, 0)
+
+
+@pytest.mark.parametrize("first", [1, 4, 9, 16, 25])
+def test_a_full_disk_is_told_in_one_line_and_the_rest_is_made_later(
+    run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    out = tmp_path / "shards"
+    make(run, out, "1/5", takes_over=False)
+    disk = FailingDisk(FAULTS["disk full"], first=first, is_lasting=True)
+    with monkeypatch.context() as patch:
+        disk.install(patch)
+        with pytest.raises(CounterpointError, match="No space left on device") as caught:
+            make(run, out)
+    assert "\n" not in str(caught.value)
+    assert not (out / MANIFEST).exists()
+    assert make(run, out)
+    assert json.loads((out / MANIFEST).read_text())["shards"][4]["rows"] == 20
+    assert not list(out.glob(".*"))
+
+
+def test_a_table_in_shards_is_read_wherever_a_table_is(run: cp.Run, tmp_path: Path) -> None:
+    out = tmp_path / "shards"
+    make(run, out)
+    cp.embed(run, out=tmp_path / "table.npz", quiet=True)
+    record = str(tmp_path / "e.json")
+    found, expected = (cp.evaluate(path, out=record, quiet=True) for path in (out, tmp_path / "table.npz"))
+    assert found.to_dict()["rows"] == expected.to_dict()["rows"]
+    assert cp.diagnose(out, quiet=True).to_dict() == cp.diagnose(tmp_path / "table.npz", quiet=True).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("{run} --out {new} --shards 10 --part 0/3", "part must be NUMBER/TOTAL with 1 <= NUMBER <= TOTAL, got 0/3"),
+        ("{run} --out {new} --shards 10 --part 4/3", "got 4/3"),
+        ("{run} --out {new} --shards 10 --part x", "part must be NUMBER/TOTAL, such as 3/12, got 'x'"),
+        ("{run} --out {new} --shards 10 --part slurm", "part slurm needs a SLURM array"),
+        ("{run} --out {new} --shards 0", "shards must have at least 1 row, got 0"),
+        ("{run} --out {file} --shards 10", "--out must be a folder for shards"),
+        ("{run} --out {file}/below --shards 10", "cannot make the folder"),
+        ("{run} --out {new} --shards 10 --overwrite", "shards are never replaced"),
+        ("{run} --out {new} --own-shards-only", "--own-shards-only goes with --shards"),
+        ("--merge {new} --out {new}.npz", "is no folder of shards"),
+        ("--merge {new} --out {new}.csv", "--out must end in"),
+        ("{run} --merge {new} --out {new}.npz", "got RUN as well"),
+    ],
+)
+def test_mistakes_take_one_line(
+    run: cp.Run, tmp_path: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    places = {"run": run.path, "new": tmp_path / "new", "file": tmp_path / "file"}
+    assert main(["embed", *words.format(**places).split(), "-q"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_several_ranks_do_not_write_one_file(
+    run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    for name, value in ranks.items():
+        monkeypatch.setenv(name, value)
+    assert main(["embed", str(run.path), "--out", str(tmp_path / "t.npz")]) == 2
+    assert "several processes write a folder of shards together" in capsys.readouterr().err
