@@ -239,7 +239,7 @@ def travel(journey: Journey) -> None:
         try:
             checks = list(step(journey))
         except SystemExit as failure:
-            checks = [Check(str(failure), False)]
+            checks = [Check(" ".join(str(failure).split()), False)]
         journey.rows.append((step.__name__, time.perf_counter() - start, checks))
         print(f"{step.__name__}: {journey.rows[-1][1]:.1f} s", file=sys.stderr, flush=True)
         if not checks[0].holds and step is not audit:
