@@ -100,13 +100,13 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_folder_is_counted_and_its_commands_are_printed(
     photos: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    questions = sit_down(monkeypatch, "7", "1", "", "nowhere", f"'{photos}'", "2", "n")
+    questions = sit_down(monkeypatch, "7", "1", "", "nowhere", f"'{photos}'", "3", "n")
     assert main([]) == 0
     said = capsys.readouterr().out
     assert "There is no nowhere." in said
     assert "3 pictures, 1 other file; 2 sub-folders, which are taken for labels (cats, dogs)." in said
-    assert "  counterpoint train --data 'my photos' --out runs/mine\n" in said
-    assert "counterpoint evaluate runs/mine" in said
+    assert "  counterpoint train --data 'my photos' --method ncl --out runs/ncl\n" in said
+    assert "  counterpoint compare runs/simclr runs/ncl\n" in said
     assert questions[0] == questions[1] == "1 to 4: "  # 7 is asked again
     assert questions[-1].endswith("[y/N] ")
 
@@ -182,7 +182,7 @@ def test_a_path_that_begins_with_a_dash_is_no_flag(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "-photos").mkdir()
     (tmp_path / "-photos" / "a.png").write_bytes(b"")
-    sit_down(monkeypatch, "1", "-photos", "1", "n")
+    sit_down(monkeypatch, "1", "-photos", "3", "n")
     assert main([]) == 0
     assert "--data ./-photos" in capsys.readouterr().out
 
