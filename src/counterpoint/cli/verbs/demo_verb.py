@@ -84,32 +84,31 @@ def run(flags: argparse.Namespace) -> int:
     ends = []
     for case in CASES:
         print(f"{case.words}\n")
-        paths, evaluation = _train(case, folder, flags)
-        page = report(paths, out=folder / case.page)
-        ends.append(f"{paid(case.data, evaluation)}\n  {shown(page)}")
+        made = _train(case, folder, flags)
+        page = report(list(made), out=folder / case.page)
+        ends.append(f"{paid(case.data, list(made.values())[-1])}\n  {shown(page)}")
     print("\n".join(["What was seen:", *ends]))
     return 0
 
 
-def _train(case: Case, folder: Path, flags: argparse.Namespace) -> tuple[list[Path], "Evaluation"]:
-    """The runs of one set, each evaluated and diagnosed, and the last evaluation."""
+def _train(case: Case, folder: Path, flags: argparse.Namespace) -> dict[Path, "Evaluation"]:
+    """The runs of one set, each evaluated and diagnosed."""
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
     from counterpoint.runs.given import Given  # deferred: loads torch
     from counterpoint.runs.inspection import diagnose  # deferred: loads torch
     from counterpoint.runs.training import train_from  # deferred: loads torch
 
-    reporter, paths = Reporter(quiet=flags.quiet), []
+    reporter, found = Reporter(quiet=flags.quiet), {}
     for method in case.methods:
         name = method if len(case.methods) > 1 else case.data
         asked = {**case.settings, "data": case.data, "method": method, "out": str(folder / name)}
         if flags.epochs is not None:
             asked["epochs"] = flags.epochs
         made = train_from(asked, Given(), overwrite=flags.overwrite, reporter=reporter)
-        evaluation = evaluate(made, quiet=True)
-        print(f"\n{method} on {evaluation}\n\n{method}: {diagnose(made, quiet=True)}\n")
-        paths.append(made.path)
-    return paths, evaluation
+        found[made.path] = evaluate(made, quiet=True)
+        print(f"\n{method} on {found[made.path]}\n\n{method}: {diagnose(made, quiet=True)}\n")
+    return found
 
 
 def paid(data: str, evaluation: "Evaluation") -> str:
