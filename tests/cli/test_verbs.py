@@ -20,12 +20,13 @@ from counterpoint.core.run_contents import create_seeds
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
+from counterpoint.evaluation.outcome import Evaluation, Row
+from counterpoint.evaluation.scoring import wilson
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 from counterpoint.nn.library_encoders import LIBRARIES
-from counterpoint.runs import resolve
 
 TRAIN = ["train", "--data", "images.npz", "--epochs", "1", "--batch-size", "16"]
 
@@ -236,20 +237,40 @@ def test_list_names_everything_that_can_be_chosen(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.thorough
-def test_the_demo_trains_both_methods_and_compares_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(resolve, "EPOCH_RANGE", (1, 1))
-    assert main(["demo", "--out", "demo", "-q"]) == 0
+def test_the_demo_shows_both_cases_in_order_with_a_page_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", "demo", "--epochs", "1", "-q"]) == 0
     said = capsys.readouterr().out
-    assert demo_verb.DEMO_METHODS == ("simclr", "ncl")
-    for method in demo_verb.DEMO_METHODS:
-        assert f"\n{method} on digits: 359 queries" in said
-        assert {"evaluation.json", "findings.json"} <= {path.name for path in Path("demo", method).iterdir()}
-    assert "The report that sets them side by side: demo/report.html" in said
+    runs = {"patterns-rendered": "patterns-rendered", "simclr": "digits", "ncl": "digits"}
+    for name in runs:
+        assert {"evaluation.json", "findings.json"} <= {path.name for path in Path("demo", name).iterdir()}
+    told = ["simclr on patterns-rendered: 800 queries", "simclr on digits: 359 queries", "ncl on digits: 359 queries"]
+    places = [said.index(f"\n{words}") for words in told]
+    assert places == sorted(places)
+    end = said[said.index("What was seen:") :]
+    assert re.search(r"\npatterns-rendered: .*: kNN [\d.]+% .*\n  demo/patterns.html\n", end)
+    assert re.search(r"\ndigits: no measurable gain from learning: kNN [\d.]+% .*\n  demo/report.html\n", end)
     page = Path("demo/report.html").read_text(encoding="utf-8")
     assert "simclr" in page
     assert "ncl" in page
+    assert "patterns-rendered" in Path("demo/patterns.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("learned", "pixels", "pays"),
+    [((90, 100), (40, 100), True), ((90, 100), (85, 100), False), ((40, 100), (90, 100), False)],
+)
+def test_learning_pays_where_intervals_lie_apart(learned: tuple[int, int], pixels: tuple[int, int], pays: bool) -> None:
+    shares = {
+        "representation": learned,
+        "pixels (PCA)": pixels,
+        "untrained encoder": (20, 100),
+        "embedding": (100, 100),
+    }
+    rows = tuple(Row(name, "knn", {}, wilson(*share)) for name, share in shares.items())
+    words = demo_verb.paid("photos", Evaluation(rows, {}))
+    assert ("learning pays" in words) == pays
+    assert f"{learned[0]:.1f}%" in words
+    assert "with pixels (PCA)" in words
 
 
 def test_a_failed_run_leaves_with_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
+from counterpoint.cli.guide import ask, decision, is_asked
 from counterpoint.cli.parsers import VERBS, build_parser, overview
 from counterpoint.core import __version__
 from counterpoint.core.errors import (
@@ -25,6 +26,8 @@ from counterpoint.core.shown import shown
 OK, FAILED, USAGE, KEYBOARD = 0, 1, 2, 130
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 NEVER = -1
+VERSION = ("-V", "--version")
+TOLD = ("-h", "--help", "help", *VERSION)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -33,11 +36,10 @@ def main(words: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names in any script reach a terminal that knows ASCII only
-    if not words or words[0] in ("-h", "--help", "help"):
-        sys.stdout.write(overview())
-        return OK if words else USAGE
-    if words[0] in ("-V", "--version"):
-        sys.stdout.write(f"counterpoint {__version__}\n")
+    if not words:
+        return _guide()
+    if words[0] in TOLD:
+        sys.stdout.write(f"counterpoint {__version__}\n" if words[0] in VERSION else overview())
         return OK
     name = words[0]
     if name not in VERBS:
@@ -98,6 +100,18 @@ def _run(name: str, words: Sequence[str]) -> int:
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
     logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
     return VERBS[name].load().run(namespace)
+
+
+def _guide() -> int:
+    """Ask what the person has and answer with commands; where nobody can be asked, print help and the same answers."""
+    if not is_asked():
+        sys.stdout.write(f"{overview()}\n{decision()}")
+        return USAGE
+    try:
+        return ask(main)
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+        return KEYBOARD
 
 
 def _complain(prog: str, error: object, code: int) -> int:
