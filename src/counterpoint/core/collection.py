@@ -55,7 +55,7 @@ class Dimensions:
         return len(self.fires_D)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Sheet:
     """Square pictures of the samples of a map in one picture file, row by row.
 

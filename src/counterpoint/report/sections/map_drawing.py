@@ -4,7 +4,7 @@
 
 import base64
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,16 @@ NUM_GROUPS = 12  # that a map tells apart
 OTHERS = 255
 NUM_COLOURS = 6
 SIDE = 1000  # of the drawing, in its own units
+# Marks of a still map in the order of RUN_SIGNS, as strokes from where they begin, so that thousands take few bytes.
+SHAPES = (
+    ("h0", 0, 0),
+    ("h9v9h-9z", -4, -4),
+    ("l6 10h-12z", 0, -6),
+    ("l6 6-6 6-6-6z", 0, -6),
+    ("h12m-6-6v12", -6, 0),
+    ("h12m-9-5l6 10m0-10l-6 10", -6, 0),
+)
+LOOKS = ("dots", "filled", "filled", "filled", "crossed", "crossed")  # classes of the style sheet
 LABEL_STEP, NAME_WIDTH = 34.0, 280.0  # of names, in the same units
 
 
@@ -95,7 +105,7 @@ def dimension_groups(known: Collection) -> Groups | None:
     return _groups(known.dominant_N, name)
 
 
-def _groups(numbers_N: NDArray[np.int64], name) -> Groups:
+def _groups(numbers_N: NDArray[np.int64], name: Callable[[int], str]) -> Groups:
     """The numbers that most samples have, from 0 on."""
     counted = Counter(numbers_N[numbers_N >= 0].tolist())
     # The commonest first, equal ones in their own order.
@@ -135,7 +145,7 @@ def _sign(group: int) -> Markup:
 
 
 def still_map(layout: Drawn, groups: Groups | None, words: str) -> Markup:
-    """Draw a map that needs no script: dots by group, with the names of the groups at their middles."""
+    """Draw a map that needs no script: marks by group, with the names of the groups at their middles."""
     points_N2 = np.rint(20 + layout.points_N2 / GRID * (SIDE - 40)).astype(int)
     points_N2[:, 1] = SIDE - points_N2[:, 1]
     of_N = np.full(len(points_N2), OTHERS) if groups is None else groups.of_N
@@ -147,10 +157,11 @@ def still_map(layout: Drawn, groups: Groups | None, words: str) -> Markup:
 
 
 def _dots(points_M2: NDArray[np.int64], group: int) -> Markup:
-    """The dots of one group: lines of no length, round or square by their caps."""
-    path = "".join(f"M{x} {y}h0" for x, y in points_M2.tolist())
-    caps = "dots square" if group != OTHERS and group >= NUM_COLOURS else "dots"
-    return element("path", d=path, class_=f"{caps} {colour_of(group)}")
+    """The marks of one group."""
+    shape, dx, dy = ("h0", 0, 0) if group == OTHERS else SHAPES[marker_of(group)]
+    path = "".join(f"M{x + dx} {y + dy}{shape}" for x, y in points_M2.tolist())
+    look = "dots" if group == OTHERS else LOOKS[marker_of(group)]
+    return element("path", d=path, class_=f"{look} {colour_of(group)}")
 
 
 def _names(points_N2: NDArray[np.int64], groups: Groups) -> list[Markup]:

@@ -186,10 +186,15 @@ def _still(run: RunRecord, layouts: Sequence[Drawn], num_runs: int) -> Markup:
     figures = []
     for layout in [each for each in layouts if each.place == "embedding"]:
         words = f"{chosen_words(run.collection)} {sentence(f'coloured {by}') if groups else ''}"
-        title = element("strong", sentence(layout.name).rstrip("."))
-        of = join(" of ", run_tag(run.name, run.order)) if num_runs > 1 else None
+        title = element("strong", layout.name)
+        of = _of(run, num_runs)
         figures.append(element("figure", element("figcaption", title, of), still_map(layout, groups, words.strip())))
     return join(figures)
+
+
+def _of(run: RunRecord, num_runs: int) -> Markup | None:
+    """Name a run where there are several."""
+    return join(" of ", run_tag(run.name, run.order)) if num_runs > 1 else None
 
 
 def _table(runs: Sequence[RunRecord], layouts: dict[int, list[Drawn]], num_runs: int) -> Markup:
@@ -205,7 +210,7 @@ def _table(runs: Sequence[RunRecord], layouts: dict[int, list[Drawn]], num_runs:
                 trust = (
                     made.tsne[layout.place].trustworthiness if is_tsne else made.pca_trustworthiness.get(layout.place)
                 )
-            name = join(layout.name, join(" of ", run_tag(run.name, run.order)) if num_runs > 1 else None)
+            name = join(layout.name, _of(run, num_runs))
             kept = "–" if is_tsne else percent(float(share_K[:2].sum()))
             rows.append([name, kept, "not measured" if trust is None else f"{trust:.3f}"])
     return data_table(
