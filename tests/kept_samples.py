@@ -11,7 +11,7 @@ from counterpoint.core.files import sha256_of, write_json, write_sealed
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source, memory_source
-from counterpoint.runs.sample_collection import Embedded, collect
+from counterpoint.runs.sample_collection import Embedded
 
 THRESHOLD = 1e-5
 

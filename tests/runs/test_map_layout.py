@@ -70,9 +70,7 @@ def test_where_neighbours_say_nothing_no_map_is_made(tmp_path: Path, values: np.
 
 
 def test_of_many_samples_the_embedding_alone_is_laid_out() -> None:
-    few, many = (
-        collect(toy_source(None, None, [""] * num, []), embedded(groups(num))) for num in (30, BOTH_UP_TO + 1)
-    )
+    few, many = (collect(toy_source(None, None, [""] * num, []), embedded(groups(num))) for num in (30, BOTH_UP_TO + 1))
     assert tsne_places(few) == ["embedding", "representation"]
     assert tsne_places(many) == ["embedding"]
 

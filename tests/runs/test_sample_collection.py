@@ -1,4 +1,4 @@
-"""What is kept of samples, against loops and NumPy's own decompositions; odd collections; pictures within their bytes."""
+"""What is kept of samples, against loops and NumPy; odd collections; pictures within their bytes."""
 
 import io
 

@@ -69,7 +69,7 @@ def tsne_layout(scores_NK: NDArray[np.float64]) -> Layout:
     """t-SNE (vandermaaten2008) of principal components, begun at the first two; the same scores give the same map."""
     spread = max(float(scores_NK[:, 0].std()), 1e-12)
     method = TSNE(
-        init=(scores_NK[:, :2] / spread * 1e-4).astype(np.float32),
+        init=(scores_NK[:, :2] / spread * 1e-4).astype(np.float32),  # pyright: ignore[reportArgumentType]
         perplexity=min(PERPLEXITY, (len(scores_NK) - 1) / 3),
         max_iter=NUM_STEPS,
         random_state=SEED,

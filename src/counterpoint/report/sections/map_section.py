@@ -23,7 +23,7 @@ from counterpoint.report.sections.map_drawing import (
     turned,
 )
 from counterpoint.report.sections.neighbour_changes import changed_neighbours, is_same_samples
-from counterpoint.report.wording import percent, sentence
+from counterpoint.report.wording import percent
 
 LIMITS = (
     "A map shows a space of many dimensions on two, so it must leave most of it out. Principal components keep large "
@@ -101,7 +101,7 @@ def _map(place: int, runs: Sequence[RunRecord], pictures: dict[int, Pictures], n
         data,
         element("div", _controls(place, runs, layouts), live, class_="needs-script map-tools"),
         _legends(runs, first),
-        element("div", [_still(run, layouts[run.order], num_runs) for run in runs], class_="stills"),
+        element("div", _stills(runs, layouts, num_runs), class_="stills"),
         element("p", HOW_TO_USE, class_="note needs-script"),
         _table(runs, layouts, num_runs),
         changed_neighbours(runs, pictures) if len(runs) > 1 else None,
@@ -165,31 +165,33 @@ def _legends(runs: Sequence[RunRecord], known: Collection) -> Markup:
     """The legend by class, and that by strongest dimension of each run, of which a script shows one."""
     classes = class_groups(known)
     found = [element("div", legend(classes, len(known)), data_legend="class")] if classes else []
+    # The maps without a script are coloured by class where there are classes.
+    only = "needs-script" if classes else None
     for number, run in enumerate(runs):
         dims = dimension_groups(run.collection) if run.collection else None
         if dims:
-            title = element(
-                "p",
-                "Strongest dimension",
-                join(" of ", run_tag(run.name, run.order)) if len(runs) > 1 else None,
-                class_="note",
-            )
-            found.append(element("div", title, legend(dims, len(known)), data_legend=f"dimension-{number}"))
+            title = element("p", "Strongest dimension", _of(run, len(runs)), class_="note")
+            listed = legend(dims, len(known))
+            found.append(element("div", title, listed, data_legend=f"dimension-{number}", class_=only))
     return element("div", found, class_="legends")
 
 
-def _still(run: RunRecord, layouts: Sequence[Drawn], num_runs: int) -> Markup:
-    """The maps of the embedding of one run, without a script and on paper."""
-    assert run.collection is not None
-    groups = class_groups(run.collection) or dimension_groups(run.collection)
-    by = "by class" if class_groups(run.collection) else "by strongest dimension"
-    figures = []
-    for layout in [each for each in layouts if each.place == "embedding"]:
-        words = f"{chosen_words(run.collection)} {sentence(f'coloured {by}') if groups else ''}"
-        title = element("strong", layout.name)
-        of = _of(run, num_runs)
-        figures.append(element("figure", element("figcaption", title, of), still_map(layout, groups, words.strip())))
-    return join(figures)
+def _stills(runs: Sequence[RunRecord], layouts: dict[int, list[Drawn]], num_runs: int) -> list[Markup]:
+    """The maps of the embedding without a script and on paper; the same layout of all runs side by side."""
+    drawn = [(each, run) for run in runs for each in layouts[run.order] if each.place == "embedding"]
+    names = [each.name for each in layouts[runs[0].order]]
+    drawn.sort(key=lambda pair: names.index(pair[0].name) if pair[0].name in names else len(names))
+    return [_still(each, run, num_runs) for each, run in drawn]
+
+
+def _still(layout: Drawn, run: RunRecord, num_runs: int) -> Markup:
+    """One map without a script."""
+    known = run.collection
+    assert known is not None
+    classes, dims = class_groups(known), dimension_groups(known)
+    by = "Coloured by class." if classes else "Coloured by strongest dimension." if dims else ""
+    caption = element("figcaption", element("strong", layout.name), _of(run, num_runs))
+    return element("figure", caption, still_map(layout, classes or dims, f"{chosen_words(known)} {by}".strip()))
 
 
 def _of(run: RunRecord, num_runs: int) -> Markup | None:
