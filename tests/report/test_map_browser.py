@@ -30,7 +30,8 @@ CONTRAST = """() => {
         const style = getComputedStyle(node);
         const text = parse(node.closest('svg') ? style.fill : style.color);
         const [a, b] = [light(text), light(ground(node))].sort((one, other) => other - one);
-        found.push([(a + 0.05) / (b + 0.05), node.outerHTML.slice(0, 90)]);
+        const least = node.matches('.sign, .sign *') ? 3 : 4.5;  // signs are marks, with their word beside them
+        found.push([(a + 0.05) / (b + 0.05) / least, node.outerHTML.slice(0, 90)]);
     }
     return found;
 }"""
@@ -63,7 +64,7 @@ def test_nothing_is_asked_for_and_nothing_complains(visit, pages, which):  # noq
     tab = visit(pages[which])
     tab.locator("canvas").first.hover()
     tab.locator("#search").fill("class 2")
-    tab.wait_for_function("document.getElementById('found').textContent !== ''")
+    tab.wait_for_function("() => document.getElementById('found').textContent !== ''")
     assert [url for url in tab.requests if not url.startswith("data:")] == [pages[which].as_uri()]
     assert tab.complaints == []
 
@@ -142,7 +143,7 @@ def test_search_narrows_maps_and_dimensions(visit, pages):  # noqa: F811
     def ask(words: str) -> str:
         tab.locator("#found").evaluate("node => { node.textContent = 'waiting' }")
         tab.locator("#search").fill(words)
-        tab.wait_for_function("document.getElementById('found').textContent !== 'waiting'")
+        tab.wait_for_function("() => document.getElementById('found').textContent !== 'waiting'")
         return tab.locator("#found").inner_text()
 
     at_first = drawn(tab)
@@ -230,17 +231,17 @@ def test_on_paper_maps_stand_still_and_controls_are_gone(visit, pages):  # noqa:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("which", [0, 1])
 def test_all_text_keeps_its_contrast(visit, pages, which, scheme):  # noqa: F811
-    """WCAG 2 AA: 4.5 to 1, of every text on the page with everything opened and a sample selected."""
+    """WCAG 2 AA: 4.5 to 1 for text, 3 to 1 for marks, of everything on the page with everything opened and a sample selected."""
     tab = visit(pages[which], color_scheme=scheme)
     for details in tab.locator("details").all():
         details.evaluate("node => { node.open = true }")
     tab.locator("canvas").focus()
     tab.keyboard.press("ArrowRight")
     tab.locator("#search").fill("class")
-    tab.wait_for_function("document.getElementById('found').textContent !== ''")
+    tab.wait_for_function("() => document.getElementById('found').textContent !== ''")
     found = tab.evaluate(CONTRAST)
     assert len(found) > 300
-    assert [each for each in found if each[0] < 4.5] == []
+    assert [each for each in found if each[0] < 1] == []
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -249,5 +250,5 @@ def test_nothing_runs_out_of_the_page(visit, pages, width):  # noqa: F811
     tab.locator("canvas").focus()
     tab.keyboard.press("ArrowRight")
     tab.locator("#search").fill("class 1")
-    tab.wait_for_function("document.getElementById('found').textContent !== ''")
+    tab.wait_for_function("() => document.getElementById('found').textContent !== ''")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width

@@ -15,7 +15,7 @@
   const plural = (number, word) => `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
 
   // A number is that dimension; other words are looked for in the class and in the names of its samples.
-  const wantedDim = () => /^(?:dim(?:ension)?\s*)?(\d+)$/.exec(query)?.[1];
+  const wantedDim = () => /^(?:dim(?:ension)?\s*)?(0|[1-9]\d*)$/.exec(query)?.[1];
   const isWanted = (item) => {
     if (query === "") return true;
     const dim = wantedDim();
