@@ -1,7 +1,7 @@
 // Draws the maps of the samples: zoom, pan, the sample under the pointer or the keyboard, and from one run to another.
 "use strict";
 (() => {
-  const OTHERS = 255, NOBODY = -1, COLOURS = 6, GRID = 4095, MARGIN = 0.04, REACH = 16, MAX_ZOOM = 60;
+  const OTHERS = 255, NOBODY = -1, COLOURS = 6, GRID = 4095, MARGIN = 0.04, REACH = 16, MAX_ZOOM = 60, EDGE = 0.01;
   const SVG = "http://www.w3.org/2000/svg";
 
   const bytes = (text) => Uint8Array.from(atob(text ?? ""), (letter) => letter.charCodeAt(0));
@@ -77,7 +77,7 @@
       const svg = document.createElementNS(SVG, "svg");
       svg.setAttribute("class", map.isPixelated ? "shot pixelated" : "shot");
       svg.setAttribute("role", "img");
-      svg.setAttribute("viewBox", `${place % map.columns} ${Math.floor(place / map.columns)} 1 1`);
+      svg.setAttribute("viewBox", `${(place % map.columns) + EDGE} ${Math.floor(place / map.columns) + EDGE} ${1 - 2 * EDGE} ${1 - 2 * EDGE}`);
       const title = document.createElementNS(SVG, "title");
       title.textContent = map.names[place];
       const use = document.createElementNS(SVG, "use");

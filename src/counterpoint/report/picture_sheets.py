@@ -15,6 +15,7 @@ from counterpoint.report.run_record import RunRecord
 SHARES = (1.0, 1.0, 0.75, 0.5, 0.5, 0.0)
 SMOOTH_FROM = 24  # pixels; smaller pictures are enlarged with hard edges: nothing is there to smooth
 WEBP_QUALITY = 60
+EDGE = 0.01  # of a picture that is cut off, where an enlarged one would take on the colours of those beside it
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Pictures:
             element("use", href=f"#{self.name}"),
             class_=f"shot{' pixelated' if self.is_pixelated else ''}",
             role="img",
-            viewBox=f"{column} {row} 1 1",
+            viewBox=f"{column + EDGE:g} {row + EDGE:g} {1 - 2 * EDGE:g} {1 - 2 * EDGE:g}",
         )
 
     @property

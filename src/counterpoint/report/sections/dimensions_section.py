@@ -124,14 +124,8 @@ def _item(known: Collection, dim: int, shown: Pictures | None, per_dim: int) -> 
     )
     is_rated = not math.isnan(purity)
     name = known.class_names[its_class] if its_class >= 0 else ""
-    head = element(
-        "p",
-        element("b", number(dim)),
-        " ",
-        element("bdi", name) if name else None,
-        f" {percent(purity, 0)}" if name else None,
-        class_="head",
-    )
+    told = join("· ", element("bdi", name), f" {percent(purity, 0)}") if name else None
+    head = element("p", element("b", number(dim)), " ", told, class_="head")
     top = [
         (at, value)
         for at, value in zip(dims.top_DT[dim].tolist(), dims.values_DT[dim].tolist(), strict=True)
