@@ -329,6 +329,7 @@ def test_report_imports_only_core_numpy_pillow_records_of_theory_and_the_standar
     findings = tuple(f"counterpoint.diagnostics.{name}" for name in ("evidence", "findings", "class_record"))
     allowed = ("counterpoint.core.", "counterpoint.report.", "numpy", "PIL", *theory, *findings)
     verbs = {"counterpoint.engine.progress", "counterpoint.evaluation.protocol", "counterpoint.runs.inspection"}
+    verbs |= {"counterpoint.runs.map_layout"}
     package = Path(page_module.__file__).parent
     foreign = set()
     for source in package.glob("*.py"):

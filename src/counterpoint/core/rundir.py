@@ -108,6 +108,16 @@ class RunFolder:
         return self.path / "arrays.npz"
 
     @property
+    def collection(self) -> Path:
+        """Samples for the map and the table of dimensions, with small pictures (``core.collection``)."""
+        return self.path / "collection.npz"
+
+    @property
+    def map_layout(self) -> Path:
+        """Positions on the map, made from ``collection`` by ``report``."""
+        return self.path / "map.json"
+
+    @property
     def spectrum(self) -> Path:
         """Curvature of the loss: what is known of the eigenvalues of its Hessian."""
         return self.path / "spectrum.json"
@@ -141,8 +151,9 @@ class RunFolder:
         """Every file that a run writes."""
         described = (self.config, self.resolved, self.status, self.metrics, self.timings, self.weights)
         classifier = (self.classifier_weights, self.classifier_card)
-        found = (self.evaluation, self.findings, self.arrays, self.spectrum, self.eigenvectors)
-        return (*described, self.encoder_card, *classifier, *found, self.report)
+        found = (self.evaluation, self.findings, self.arrays, self.collection, self.map_layout)
+        curvature = (self.spectrum, self.eigenvectors)
+        return (*described, self.encoder_card, *classifier, *found, *curvature, self.report)
 
     @property
     def is_ours(self) -> bool:

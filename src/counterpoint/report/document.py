@@ -36,7 +36,7 @@ class PageKind:
         example: a file name for one.
         generator: the tag by which an earlier page is known.
         styles: style sheets of this package.
-        script: a script of this package; without one, the page's policy forbids any.
+        scripts: scripts of this package, run in their order; without one, the page's policy forbids any.
         head: further elements of the head.
         is_live: the page may ask the server that it came from for more.
     """
@@ -45,7 +45,7 @@ class PageKind:
     example: str
     generator: Markup
     styles: Sequence[str] = ("style.css",)
-    script: str = ""
+    scripts: Sequence[str] = ()
     head: Markup | None = None
     is_live: bool = False
 
@@ -62,7 +62,7 @@ def document(kind: PageKind, title: str, top: Child, parts: Sequence[Part]) -> M
     Returns:
         The HTML document.
     """
-    script = _asset(kind.script) if kind.script else None
+    script = Markup("\n".join(map(_asset, kind.scripts))) if kind.scripts else None
     main = element("main", [_section(place, part) for place, part in enumerate(parts, start=1)], id="content")
     body = element("body", top, main, None if script is None else element("script", script))
     return join(Markup("<!DOCTYPE html>\n"), element("html", _head(kind, title, script), body, lang="en"), "\n")

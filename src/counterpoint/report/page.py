@@ -4,7 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from counterpoint.core.errors import CounterpointError, UsageError, first_line
+from counterpoint.core.collection import read_collection, read_map
+from counterpoint.core.errors import CounterpointError, RunError, UsageError, first_line
 from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.run_names import display_names
@@ -17,7 +18,11 @@ from counterpoint.report.wording import count, duration, number
 
 MAX_BYTES = 8_000_000
 RUN_PAGE = PageKind(
-    "report", "report.html", Markup('<meta name="generator" content="counterpoint report">'), script="page.js"
+    "report",
+    "report.html",
+    Markup('<meta name="generator" content="counterpoint report">'),
+    styles=("style.css", "collection.css"),
+    scripts=("page.js", "collection.js", "map.js"),
 )
 NUMBER_WORDS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
 UNTRAINED = {
@@ -112,7 +117,23 @@ def _complete(run: Run, *, quiet: bool) -> dict[str, str]:
     if lacking and not folder.encoder_card.exists():
         why = UNTRAINED.get(folder.read_status().status, "its folder holds no encoder")
         return dict.fromkeys(lacking, f"There is no trained encoder to look at: {why}.")
-    return {verb: why for verb in lacking if (why := _make(verb, run, quiet=quiet))}
+    gaps = {verb: why for verb in lacking if (why := _make(verb, run, quiet=quiet))}
+    collection = read_collection(folder)
+    if collection is not None and read_map(folder, collection) is None:
+        gaps |= _lay_out(folder, quiet=quiet)
+    return gaps
+
+
+def _lay_out(folder: RunFolder, *, quiet: bool) -> dict[str, str]:
+    """Lay out the map; returns why that is not possible, if it is not."""
+    from counterpoint.engine.progress import Reporter  # deferred: see `_make`
+    from counterpoint.runs.map_layout import make_map  # deferred: see `_make`
+
+    try:
+        make_map(folder, Reporter(quiet=quiet))
+    except RunError as error:  # a folder that cannot be written: the page shows the principal components
+        return {"report": f"The map could not be kept: {first_line(error)}."}
+    return {}
 
 
 def _make(verb: str, run: Run, *, quiet: bool) -> str:

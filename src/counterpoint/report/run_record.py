@@ -5,7 +5,7 @@ makes it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoint.core.collection import Collection, MapRecord, read_collection, read_map
 from counterpoint.core.errors import CounterpointError, RunError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, sha256_of
 from counterpoint.core.markup import printable
@@ -80,6 +81,8 @@ class RunRecord:
     arrays: Arrays
     gaps: Mapping[str, str]
     curvature: HessianSpectrum | None = None
+    collection: Collection | None = None
+    layouts: MapRecord | None = None
 
     @property
     def is_on_array(self) -> bool:
@@ -112,6 +115,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         RunError: not a run folder, or one of its files is damaged or holds a value of the wrong type.
     """
     folder = open_run(path)
+    collection = read_collection(folder)
     is_marked = folder.marker.is_file()  # else it is of 0.1.0, which sealed nothing
     resolved = _read_settings(folder.resolved, must_be_sealed=is_marked)
     reasons = resolved.pop("reasons", None)
@@ -135,6 +139,8 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         arrays=_read_arrays(folder),
         gaps={verb: printable(why) for verb, why in gaps.items()},
         curvature=_read_spectrum(folder),
+        collection=None if collection is None else _with_printable_names(collection),
+        layouts=read_map(folder, collection),
     )
 
 
@@ -230,6 +236,14 @@ def _read_spectrum(folder: RunFolder) -> HessianSpectrum | None:
     if not folder.spectrum.exists():
         return None
     return HessianSpectrum.from_dict(read_sealed(folder.spectrum), folder.spectrum.name)
+
+
+def _with_printable_names(known: Collection) -> Collection:
+    """Names of files and of classes fit for a page, each in one line."""
+    names, classes = (
+        tuple(printable(" ".join(text.split())) for text in texts) for texts in (known.names, known.class_names)
+    )
+    return replace(known, names=names, class_names=classes)
 
 
 def _read_other_evaluations(folder: RunFolder) -> tuple[EvaluationRecord, ...]:

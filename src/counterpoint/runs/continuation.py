@@ -109,7 +109,8 @@ def keep_earlier(folder: RunFolder, earlier: int | None, num_epochs: int) -> Pat
     Raises:
         RunError: the disk refuses.
     """
-    described = (folder.findings, folder.arrays, folder.spectrum, folder.report)
+    samples = (folder.collection, folder.map_layout)
+    described = (folder.findings, folder.arrays, *samples, folder.spectrum, folder.report)
     results = (folder.evaluation, folder.other_evaluations, *described)
     weights = (folder.second.path, folder.classifier_weights, folder.classifier_card, folder.weights)
     # The card last: with it all are there.

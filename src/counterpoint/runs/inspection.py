@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import finite_vectors, to_bytes, to_samples
+from counterpoint.core.collection import write_collection
 from counterpoint.core.data_settings import DiagnosisSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import sha256_of, write_atomically, write_sealed
@@ -42,6 +43,7 @@ from counterpoint.runs.held_out import NUM_VIEW_SAMPLES
 from counterpoint.runs.layer_reading import null_band, read_layers
 from counterpoint.runs.pair_inspection import look_at_features, with_thumbnails
 from counterpoint.runs.run_evidence import gather_evidence, is_rectified
+from counterpoint.runs.sample_collection import Embedded, collect
 from counterpoint.runs.votes import votes_of_features
 
 UNLABELLED = "how good the features are (no labels)"
@@ -79,7 +81,8 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
             and with ``checkpoint="all"`` at each kept checkpoint of the run, on the same samples.
 
     Returns:
-        The findings, worst first; for a run's own samples also written to ``findings.json`` and ``arrays.npz``.
+        The findings, worst first; for a run's own samples also written to ``findings.json``, ``arrays.npz`` and
+        ``collection.npz``.
 
     Raises:
         DataError: features or labels that cannot be used.
@@ -239,8 +242,11 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
             if source.kind == "images" and shown:
                 arrays["thumbnails"] = thumbnails(source, shown)
             _write_arrays(judged.folder, arrays)
-            seal = {"arrays": {"sha256": sha256_of(judged.folder.arrays)}}
-            write_sealed(judged.folder.findings, {**findings.to_dict(), **seal})
+            embedded = Embedded(embedding_ND, known.representation_ND, evidence.is_nonnegative, threshold)
+            write_collection(judged.folder, collect(source, embedded))
+            files = {"arrays": judged.folder.arrays, "collection": judged.folder.collection}
+            seals = {name: {"sha256": sha256_of(file)} for name, file in files.items()}
+            write_sealed(judged.folder.findings, {**findings.to_dict(), **seals})
         advance()
     if judged.folder is not None and not judged.is_own_record:
         name = judged.folder.findings.name

@@ -41,11 +41,13 @@ class Gathered:
         evidence: what findings are drawn from.
         places: measurements with the arrays behind them.
         embedding_ND: of all samples.
+        representation_ND: of all samples.
     """
 
     evidence: Evidence
     places: dict[str, Place]
     embedding_ND: Tensor
+    representation_ND: Tensor
 
 
 def gather_evidence(judged: Subject, threshold: float, *, checkpoint: str | None = None, cache: bool) -> Gathered:
@@ -87,7 +89,7 @@ def gather_evidence(judged: Subject, threshold: float, *, checkpoint: str | None
         classes=judged_classes(judged, features.embedding),
         held_out=held_out_record(judged, features, views.get(EMBEDDING), threshold),
     )
-    return Gathered(evidence, places, features.embedding)
+    return Gathered(evidence, places, features.embedding, features.representation)
 
 
 def is_rectified(z_ND: Tensor) -> bool:

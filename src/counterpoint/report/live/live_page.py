@@ -31,7 +31,7 @@ LIVE_PAGE = PageKind(
     "live.html",
     Markup('<meta name="generator" content="counterpoint watch">'),
     styles=("style.css", "live.css"),
-    script="live.js",
+    scripts=("live.js",),
     head=Markup(f'<noscript><meta http-equiv="refresh" content="{EVERY}"></noscript>'),
     is_live=True,
 )

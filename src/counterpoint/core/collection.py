@@ -1,0 +1,280 @@
+"""What a run folder keeps of the samples themselves: where a map sets them, what each dimension does, small pictures.
+
+``collection.npz`` is written by ``diagnose`` and sealed in ``findings.json``; ``map.json`` is made of it by ``report``,
+names the collection that it was made of, and is sealed by itself. Loads without torch.
+"""
+
+# N samples of the map, D dimensions, K principal components
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterpoint.core.errors import RunError, first_line
+from counterpoint.core.files import read_sealed, sha256_of, write_atomically
+from counterpoint.core.run_records import Figure, Listed, Record, read_record
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.user_files import open_regular
+
+MOST_SAMPLES = 5000  # of a map
+MOST_COMPONENTS = 50  # principal ones that are kept of each place
+NUM_NEIGHBOURS = 6
+NUM_TOP = 8  # strongest samples of a dimension
+GRID = 4095  # largest position on a map
+NOBODY = -1  # in place of a sample, a class or a dimension
+PLACES = ("embedding", "representation")  # in the order in which a page offers them
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Dimensions:
+    """What each dimension of the embedding does, over all samples of the run.
+
+    Attributes:
+        fires_D: share of the samples that it is active on.
+        expected_D: mean absolute value of the unit-length embedding.
+        purity_D: share of the commonest class among the samples that it is active on; NaN where that is not known.
+        class_D: number of that class where it is beyond chance, else -1.
+        top_DT: the strongest samples, as places on the map, descending; -1 where there are fewer.
+        values_DT: their values.
+    """
+
+    fires_D: Floats
+    expected_D: Floats
+    purity_D: Floats
+    class_D: Whole
+    top_DT: Whole
+    values_DT: Floats
+
+    def __len__(self) -> int:
+        return len(self.fires_D)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Square pictures of the samples of a map in one picture file, row by row.
+
+    Attributes:
+        content: PNG or WebP.
+        columns: pictures in a row.
+        side: pixels of one picture.
+    """
+
+    content: bytes
+    columns: int
+    side: int
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """Samples of a run, at most ``MOST_SAMPLES``.
+
+    Attributes:
+        num_samples: how many the run has.
+        rows_N: which of them these are.
+        names: of these.
+        labels_N: class numbers, -1 where unknown; empty without labels.
+        class_names: of the numbers.
+        scores: by place, principal components (N, K) of the unit-length features.
+        variance: by place, the share of the variance that each component has.
+        neighbours_NM: the nearest others by cosine of the embedding, as places on the map, -1 where there are fewer.
+        dominant_N: the strongest dimension of each, -1 where all are silent; empty for an embedding with signs.
+        dims: the dimensions of the embedding.
+        sheet: pictures; None of vectors.
+    """
+
+    num_samples: int
+    rows_N: Whole
+    names: tuple[str, ...]
+    labels_N: Whole
+    class_names: tuple[str, ...]
+    scores: Mapping[str, Floats]
+    variance: Mapping[str, Floats]
+    neighbours_NM: Whole
+    dominant_N: Whole
+    dims: Dimensions
+    sheet: Sheet | None = field(default=None)
+
+    def __len__(self) -> int:
+        return len(self.rows_N)
+
+
+class Layout(Record):
+    """Positions of a map, in units of 1/4095 of its side, and how far neighbours on it are neighbours.
+
+    Trustworthiness is that of venna2001 for 10 neighbours: 1 where all neighbours on the map are true ones, about 0.5
+    where they are drawn by chance.
+    """
+
+    x: Annotated[tuple[int, ...], Listed]
+    y: Annotated[tuple[int, ...], Listed]
+    trustworthiness: Figure = None
+
+
+class MapRecord(Record):
+    """``map.json``: by place of the run, the layouts that take long to make."""
+
+    made_of: str  # hash of ``collection.npz``
+    tsne: Mapping[str, Layout]
+    pca_trustworthiness: Mapping[str, Figure]
+
+
+def write_collection(folder: RunFolder, known: Collection) -> None:
+    """Write ``collection.npz``.
+
+    Raises:
+        RunError: the disk refuses.
+    """
+    dims = known.dims
+    arrays: dict[str, Any] = {
+        "num_samples": np.int64(known.num_samples),
+        "rows": known.rows_N,
+        "names": np.array(known.names, dtype=np.str_),
+        "labels": known.labels_N,
+        "class_names": np.array(known.class_names, dtype=np.str_),
+        "neighbours": known.neighbours_NM.astype(np.int32),
+        "dominant": known.dominant_N.astype(np.int32),
+        "dims/fires": dims.fires_D,
+        "dims/expected": dims.expected_D,
+        "dims/purity": dims.purity_D,
+        "dims/class": dims.class_D.astype(np.int32),
+        "dims/top": dims.top_DT.astype(np.int32),
+        "dims/values": dims.values_DT.astype(np.float32),
+    }
+    for place, scores_NK in known.scores.items():
+        # Features of unit length: half precision is far finer than any map.
+        arrays |= {f"scores/{place}": scores_NK.astype(np.float16), f"variance/{place}": known.variance[place]}
+    if known.sheet is not None:
+        arrays |= {
+            "sheet/content": np.frombuffer(known.sheet.content, np.uint8),
+            "sheet/columns": np.int64(known.sheet.columns),
+            "sheet/side": np.int64(known.sheet.side),
+        }
+
+    def write(path: Path) -> None:
+        with path.open("wb") as stream:
+            np.savez_compressed(stream, **arrays)
+
+    write_atomically(folder.collection, write)
+
+
+def read_collection(folder: RunFolder) -> Collection | None:
+    """Read ``collection.npz``; None where there is none.
+
+    Raises:
+        RunError: it is damaged, or was changed after it was written.
+    """
+    path = folder.collection
+    if not path.exists() or not folder.findings.exists():
+        return None
+    if read_sealed(folder.findings).get("collection") != {"sha256": sha256_of(path)}:
+        raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it anew")
+    try:
+        # A pickle could run code of whoever wrote the folder.
+        with open_regular(path) as stream, np.load(stream, allow_pickle=False) as stored:
+            return _collection({name: stored[name] for name in stored.files})
+    except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
+        raise RunError(f"{path} is damaged: {first_line(error)}; counterpoint diagnose writes it anew") from None
+
+
+def read_map(folder: RunFolder, known: Collection | None) -> MapRecord | None:
+    """Read ``map.json``; None where there is none, or one of another collection.
+
+    Raises:
+        RunError: it is damaged, or was changed after it was written.
+    """
+    path = folder.map_layout
+    if known is None or not path.exists():
+        return None
+    found = read_record(MapRecord, read_sealed(path, must_be_sealed=True), path.name)
+    if found.made_of != sha256_of(folder.collection):
+        return None
+    if any(len(each.x) != len(known) or len(each.y) != len(known) for each in found.tsne.values()):
+        raise RunError(f"{path} is damaged: it has not one position for each of {len(known)} samples")
+    return found
+
+
+def on_grid(points_N2: NDArray[np.floating]) -> Whole:
+    """Positions as whole numbers up to ``GRID``, both axes on one scale and in the middle.
+
+    >>> on_grid(np.array([[0.0, 1.0], [2.0, 1.0]])).tolist()
+    [[0, 2048], [4095, 2048]]
+    """
+    low_2, high_2 = points_N2.min(axis=0), points_N2.max(axis=0)
+    extent = max(float((high_2 - low_2).max()), 1e-12)
+    return np.rint((points_N2 - (low_2 + high_2) / 2) / extent * GRID + GRID / 2).clip(0, GRID).astype(np.int64)
+
+
+def _collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:
+    """Check the arrays of the file.
+
+    Raises:
+        ValueError: one is missing, or does not fit the others.
+    """
+    rows_N, fires_D = _whole(arrays, "rows", (-1,)), _floats(arrays, "dims/fires", (-1,))
+    num, num_dims, classes = len(rows_N), len(fires_D), tuple(map(str, arrays["class_names"].ravel()))
+    labels_N, dominant_N = (_whole(arrays, name, (-1,)) for name in ("labels", "dominant"))
+    scores = {place: _floats(arrays, f"scores/{place}", (num, -1)) for place in PLACES}
+    dims = Dimensions(
+        fires_D=fires_D,
+        expected_D=_floats(arrays, "dims/expected", (num_dims,)),
+        purity_D=arrays["dims/purity"].astype(np.float64).reshape(num_dims),
+        class_D=_whole(arrays, "dims/class", (num_dims,), len(classes)),
+        top_DT=_whole(arrays, "dims/top", (num_dims, NUM_TOP), num),
+        values_DT=_floats(arrays, "dims/values", (num_dims, NUM_TOP)),
+    )
+    if len(arrays["names"]) != num or len(labels_N) not in (0, num) or len(dominant_N) not in (0, num):
+        raise ValueError("its samples, names, labels and dimensions are not equally many")
+    if max(labels_N, default=NOBODY) >= len(classes) or max(dominant_N, default=NOBODY) >= num_dims:
+        raise ValueError("a label or a dimension is beyond the last one")
+    return Collection(
+        num_samples=int(arrays["num_samples"]),
+        rows_N=rows_N,
+        names=tuple(map(str, arrays["names"].ravel())),
+        labels_N=labels_N,
+        class_names=classes,
+        scores=scores,
+        variance={place: _floats(arrays, f"variance/{place}", (scores[place].shape[1],)) for place in PLACES},
+        neighbours_NM=_whole(arrays, "neighbours", (num, NUM_NEIGHBOURS), num),
+        dominant_N=dominant_N,
+        dims=dims,
+        sheet=_sheet(arrays),
+    )
+
+
+def _sheet(arrays: Mapping[str, NDArray[Any]]) -> Sheet | None:
+    """The pictures, if there are any."""
+    if "sheet/content" not in arrays:
+        return None
+    content, columns, side = arrays["sheet/content"], int(arrays["sheet/columns"]), int(arrays["sheet/side"])
+    if content.dtype != np.uint8 or columns < 1 or side < 1:
+        raise ValueError(f"its pictures are {content.dtype}, {columns} in a row, of {side} pixels")
+    return Sheet(content.tobytes(), columns, side)
+
+
+def _floats(arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> Floats:
+    """Finite numbers of a shape, in which -1 is any length."""
+    values = arrays[name]
+    _check_shape(name, values, shape, "fiu")
+    return np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
+
+
+def _whole(arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...], end: int | None = None) -> Whole:
+    """Whole numbers of a shape, from -1 to below an end."""
+    values = arrays[name]
+    _check_shape(name, values, shape, "iu")
+    if values.size and (values.min() < NOBODY or (end is not None and values.max() >= end)):
+        raise ValueError(f"{name} must be from -1 to {end}, got {values.min()} to {values.max()}")
+    return values.astype(np.int64)
+
+
+def _check_shape(name: str, values: NDArray[Any], shape: tuple[int, ...], kinds: str) -> None:
+    """Require a kind of numbers and a shape."""
+    fits = values.ndim == len(shape) and all(want in (-1, got) for want, got in zip(shape, values.shape, strict=True))
+    if not fits or values.dtype.kind not in kinds:
+        raise ValueError(f"{name} has shape {values.shape} of {values.dtype}")

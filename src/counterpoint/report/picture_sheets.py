@@ -1,0 +1,100 @@
+"""Small pictures on the page: each kept once, in one large picture, of which any place shows a part."""
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from PIL import Image
+
+from counterpoint.core.collection import Sheet
+from counterpoint.core.markup import Markup, element
+from counterpoint.report.run_record import RunRecord
+
+# Of the side of a picture as it is kept, while the page is too large; the last step shows no picture.
+SHARES = (1.0, 1.0, 0.75, 0.5, 0.5, 0.0)
+SMOOTH_FROM = 24  # pixels; smaller pictures are enlarged with hard edges: nothing is there to smooth
+WEBP_QUALITY = 60
+EDGE = 0.01  # of a picture that is cut off, where an enlarged one would take on the colours of those beside it
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Where the pictures of a run are on the page.
+
+    Attributes:
+        name: of the large picture.
+        sheet: what it shows.
+    """
+
+    name: str
+    sheet: Sheet
+
+    def shown(self, place: int, title: str, words: str) -> Markup:
+        """Show one picture.
+
+        Args:
+            place: on the sheet.
+            title: what it is.
+            words: what else is known of it.
+        """
+        row, column = divmod(place, self.sheet.columns)
+        # Title and description say what a screen reader says; the first shows under the pointer, too.
+        return element(
+            "svg",
+            element("title", title),
+            element("desc", words),
+            element("use", href=f"#{self.name}"),
+            class_=f"shot{' pixelated' if self.is_pixelated else ''}",
+            role="img",
+            viewBox=f"{column + EDGE:g} {row + EDGE:g} {1 - 2 * EDGE:g} {1 - 2 * EDGE:g}",
+        )
+
+    @property
+    def is_pixelated(self) -> bool:
+        """Whether its pictures are enlarged with hard edges."""
+        return self.sheet.side < SMOOTH_FROM
+
+
+def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, Pictures]:
+    """By order of a run, where its pictures are; runs of the same samples share them.
+
+    Args:
+        runs: of the page.
+        step: how often the page was shrunk.
+    """
+    if SHARES[min(step, len(SHARES) - 1)] == 0:
+        return {}
+    sheets = {run.order: run.collection.sheet for run in runs if run.collection and run.collection.sheet}
+    contents = list(dict.fromkeys(sheet.content for sheet in sheets.values()))
+    return {order: Pictures(f"sheet-{contents.index(sheet.content)}", sheet) for order, sheet in sheets.items()}
+
+
+def drawn_sheets(pictures: dict[int, Pictures], step: int) -> list[Markup]:
+    """The large pictures, out of sight: what shows their parts refers to them."""
+    unique = {found.name: found.sheet for found in pictures.values()}
+    return [_drawn(name, sheet, SHARES[min(step, len(SHARES) - 1)]) for name, sheet in unique.items()]
+
+
+def _drawn(name: str, sheet: Sheet, share: float) -> Markup:
+    """One large picture, a unit for each small one."""
+    picture = Image.open(io.BytesIO(sheet.content))
+    num_rows = picture.height // sheet.side
+    content, kind = sheet.content, "png" if picture.format == "PNG" else "webp"
+    if share < 1 and kind == "webp":
+        side = max(1, round(share * sheet.side))
+        stream = io.BytesIO()
+        smaller = picture.convert("RGB").resize((sheet.columns * side, num_rows * side), Image.Resampling.BOX)
+        smaller.save(stream, "WEBP", quality=WEBP_QUALITY, method=4)
+        content = stream.getvalue()
+    address = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+    image = element("image", id=name, href=address, width=sheet.columns, height=num_rows, preserveAspectRatio="none")
+    return element(
+        "svg",
+        element("title", "Small pictures of the samples"),
+        element("desc", "Shown in parts, wherever the page shows a sample."),
+        element("defs", image),
+        class_="sheet",
+        role="img",
+        aria_hidden="true",
+    )

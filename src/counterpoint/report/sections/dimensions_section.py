@@ -1,0 +1,160 @@
+"""What does every dimension show? All of them as on a light table: strongest samples and figures, side by side."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from counterpoint.core.collection import Collection
+from counterpoint.core.markup import Markup, element, join
+from counterpoint.report.charts.figures import absences
+from counterpoint.report.charts.series_style import run_title
+from counterpoint.report.picture_sheets import SHARES, Pictures, pictures_of
+from counterpoint.report.run_record import RunRecord
+from counterpoint.report.sections import Section
+from counterpoint.report.sections.concept_overview import ALMOST_ALWAYS, PURE
+from counterpoint.report.wording import NO_BREAK, count, number, percent
+
+SELECTIVE = 0.1  # of the samples, up to which an active dimension is called so
+MOST_PICTURES = 4096  # of all dimensions of all runs; more make a page slow to open
+MOST_DIMS = 4096  # likewise
+NUM_NAMES = 3
+SORTS = (("dim", "number"), ("expected", "expected activation"), ("fires", "share active"), ("purity", "purity"))
+KINDS = (
+    ("all", "all"),
+    ("named", "named after a class"),
+    ("pure", f"at least 80{NO_BREAK}% one class"),
+    ("selective", f"active on at most 10{NO_BREAK}% of the samples"),
+    ("always", f"active on more than 90{NO_BREAK}%"),
+    ("silent", "silent"),
+)
+
+
+def dimensions_section(runs: Sequence[RunRecord], step: int) -> Markup:
+    """List all dimensions of all runs.
+
+    Args:
+        runs: of the page.
+        step: how often the page was shrunk.
+    """
+    known = [run for run in runs if run.collection]
+    absent = absences([run for run in runs if not run.collection], "table of dimensions", "diagnose")
+    if not known:
+        return join(absent)
+    pictures = pictures_of(runs, step)
+    lists = [
+        join(run_title(run.name, run.order, len(runs)), _list(run, pictures.get(run.order), len(known)))
+        for run in known
+    ]
+    return join(_how_to_read(known), _controls(known), lists, absent)
+
+
+def kinds_of(known: Collection, dim: int) -> list[str]:
+    """Which of ``KINDS`` a dimension is of."""
+    fires, purity = known.dims.fires_D[dim], known.dims.purity_D[dim]
+    holds = {
+        "named": known.dims.class_D[dim] >= 0,
+        "pure": purity >= PURE,  # NaN is not
+        "selective": 0 < fires <= SELECTIVE,
+        "always": fires > ALMOST_ALWAYS,
+        "silent": fires == 0,
+    }
+    return [kind for kind, does in holds.items() if does]
+
+
+def _how_to_read(runs: Sequence[RunRecord]) -> Markup:
+    """What the figures and the pictures are of."""
+    is_part = any(run.collection and len(run.collection) < run.collection.num_samples for run in runs)
+    shown = "the strongest of the samples on the map" if is_part else "the samples with the largest values"
+    words = (
+        f"Each dimension of the embedding with {shown}, the strongest first. Share active, expected activation (mean "
+        "absolute value at unit length), and the commonest class with its share of the samples that it is active on "
+        f"are of all samples. No class is named where that share is not beyond chance."
+    )
+    return element("p", words, class_="reading")
+
+
+def _controls(runs: Sequence[RunRecord]) -> Markup:
+    """What sorts and filters; only shown with JavaScript."""
+    is_labelled = any(run.collection and len(run.collection.labels_N) for run in runs)
+    sorts = [pair for pair in SORTS if is_labelled or pair[0] != "purity"]
+    kinds = [pair for pair in KINDS if is_labelled or pair[0] not in ("named", "pure")]
+    chosen = [
+        element("p", element("label", words, for_=f"dims-{key}"), element("select", _options(pairs), id=f"dims-{key}"))
+        for key, words, pairs in (("sort", "Sort by", sorts), ("kind", "Show", kinds))
+    ]
+    return element("div", chosen, element("output", id="dims-count"), class_="needs-script table-tools")
+
+
+def _options(pairs: Sequence[tuple[str, str]]) -> list[Markup]:
+    return [element("option", words, value=key) for key, words in pairs]
+
+
+def _list(run: RunRecord, shown: Pictures | None, num_runs: int) -> Markup:
+    """All dimensions of one run by their numbers, or as many of the strongest as a page can hold."""
+    known = run.collection
+    assert known is not None
+    total, limit = len(known.dims), MOST_DIMS // num_runs
+    order = sorted(range(total), key=lambda dim: (-known.dims.expected_D[dim], dim))[:limit]
+    per_dim = max(1, min(known.dims.top_DT.shape[1], MOST_PICTURES // (len(order) * num_runs)))
+    items = [_item(known, dim, shown, per_dim) for dim in sorted(order)]
+    silent = sum(known.dims.fires_D[dim] == 0 for dim in range(total))
+    told = [count(total, "dimension"), f"{number(int(silent))} silent"]
+    if total > limit:
+        told.append(f"shown are the {number(limit)} with the largest expected activation")
+    return join(
+        element("p", f"{'; '.join(told)}.", class_="note"),
+        element(
+            "ol",
+            items,
+            class_=f"light-table{'' if shown else ' in-words'}",
+            tabindex=0,
+            aria_label=f"Dimensions of {run.name}",
+        ),
+    )
+
+
+def _item(known: Collection, dim: int, shown: Pictures | None, per_dim: int) -> Markup:
+    """One dimension."""
+    dims = known.dims
+    fires, expected, purity, its_class = (
+        float(dims.fires_D[dim]),
+        float(dims.expected_D[dim]),
+        float(dims.purity_D[dim]),
+        int(dims.class_D[dim]),
+    )
+    is_rated = not math.isnan(purity)
+    name = known.class_names[its_class] if its_class >= 0 else ""
+    told = join("· ", element("bdi", name), f" {percent(purity, 0)}") if name else None
+    head = element("p", element("b", number(dim)), " ", told, class_="head")
+    top = [
+        (at, value)
+        for at, value in zip(dims.top_DT[dim].tolist(), dims.values_DT[dim].tolist(), strict=True)
+        if at >= 0
+    ]
+    said = "silent" if fires == 0 else f"active on {percent(fires)}, expected {number(expected, 2)}"
+    return element(
+        "li",
+        head,
+        _pictures(known, top[:per_dim], shown),
+        element("p", said, class_="facts"),
+        data_dim=dim,
+        data_fires=f"{fires:.6g}",
+        data_expected=f"{expected:.6g}",
+        data_purity=f"{purity:.6g}" if is_rated else -1,
+        data_kind=" ".join(kinds_of(known, dim)) or None,
+        data_class=name or None,
+    )
+
+
+def _pictures(known: Collection, top: Sequence[tuple[int, float]], shown: Pictures | None) -> Markup | None:
+    """The strongest samples: pictures, or names where there are none."""
+    if not top:
+        return None
+    if shown is None:
+        return element("p", ", ".join(known.names[at] for at, _ in top[:NUM_NAMES]), class_="names")
+    drawn = [shown.shown(at, known.names[at], f"activation {number(value, 2)}") for at, value in top]
+    return element("div", drawn, class_="strip")
+
+
+FILLS = [partial(dimensions_section, step=step) for step in range(len(SHARES))]
+SECTION = Section(64, "dimensions", "Light table", "What does every dimension show?", FILLS[0], smaller=FILLS[1:])

@@ -1,0 +1,227 @@
+"""A map of samples as a still drawing, and as numbers that a script draws again."""
+
+# N samples of the map
+
+import base64
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterpoint.core.collection import GRID, PLACES, Collection, on_grid
+from counterpoint.core.markup import Markup, element
+from counterpoint.report.charts.series_style import RUN_SIGNS
+from counterpoint.report.run_record import RunRecord
+from counterpoint.report.wording import count, number
+
+NUM_GROUPS = 12  # that a map tells apart
+OTHERS = 255
+NUM_COLOURS = 6
+SIDE = 1000  # of the drawing, in its own units
+# Marks of a still map in the order of RUN_SIGNS, as strokes from where they begin, so that thousands take few bytes.
+SHAPES = (
+    ("h0", 0, 0),
+    ("h9v9h-9z", -4, -4),
+    ("l6 10h-12z", 0, -6),
+    ("l6 6-6 6-6-6z", 0, -6),
+    ("h12m-6-6v12", -6, 0),
+    ("h12m-9-5l6 10m0-10l-6 10", -6, 0),
+)
+LOOKS = ("dots", "filled", "filled", "filled", "crossed", "crossed")  # classes of the style sheet
+LABEL_STEP, NAME_WIDTH = 34.0, 280.0  # of names, in the same units
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Positions of samples.
+
+    Attributes:
+        name: of the layout.
+        place: of the run.
+        points_N2: up to ``GRID``, upwards.
+    """
+
+    name: str
+    place: str
+    points_N2: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """What the marks of a map tell apart.
+
+    Attributes:
+        names: of at most ``NUM_GROUPS`` groups, the largest first.
+        sizes: samples of each.
+        of_N: group of each sample; ``OTHERS`` for none of these.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    of_N: NDArray[np.uint8]
+
+
+def layouts_of(run: RunRecord) -> list[Drawn]:
+    """The layouts that are known of a run, the one that shows neighbours best first."""
+    known = run.collection
+    assert known is not None
+    made = run.layouts.tsne if run.layouts else {}
+    tsne = [
+        Drawn(f"t-SNE of the {place}", place, np.array([made[place].x, made[place].y]).T)
+        for place in PLACES
+        if place in made
+    ]
+    return tsne + [
+        Drawn(f"principal components of the {place}", place, on_grid(known.scores[place][:, :2])) for place in PLACES
+    ]
+
+
+def turned(layout: Drawn, onto: Drawn) -> Drawn:
+    """Turn or mirror a layout, so that its samples lie as near as can be to where another one has them.
+
+    Directions on a map mean nothing; only so can the eye follow a sample from one run to the other.
+    """
+    own_N2, other_N2 = (each.points_N2 - each.points_N2.mean(axis=0) for each in (layout, onto))
+    left, _, right = np.linalg.svd(own_N2.T @ other_N2)  # Procrustes
+    return Drawn(layout.name, layout.place, on_grid(own_N2 @ left @ right))
+
+
+def class_groups(known: Collection) -> Groups | None:
+    """The commonest classes; None without labels."""
+    return _groups(known.labels_N, known.class_names.__getitem__) if len(known.labels_N) else None
+
+
+def dimension_groups(known: Collection) -> Groups | None:
+    """The dimensions that are the strongest of most samples; None for an embedding with signs."""
+    if not len(known.dominant_N):
+        return None
+
+    def name(dim: int) -> str:
+        its_class = int(known.dims.class_D[dim])
+        return f"dimension {dim}" + (f" ({known.class_names[its_class]})" if its_class >= 0 else "")
+
+    return _groups(known.dominant_N, name)
+
+
+def _groups(numbers_N: NDArray[np.int64], name: Callable[[int], str]) -> Groups:
+    """The numbers that most samples have, from 0 on."""
+    counted = Counter(numbers_N[numbers_N >= 0].tolist())
+    # The commonest first, equal ones in their own order.
+    chosen = sorted(counted, key=lambda key: (-counted[key], key))[:NUM_GROUPS]
+    of_N = np.full(len(numbers_N), OTHERS, np.uint8)
+    for group, key in enumerate(chosen):
+        of_N[numbers_N == key] = group
+    return Groups(tuple(map(name, chosen)), tuple(counted[key] for key in chosen), of_N)
+
+
+def legend(groups: Groups, num_samples: int) -> Markup:
+    """Name the groups with their marks; a script makes them answer."""
+    items = [
+        element("li", _sign(group), element("bdi", name), " ", element("span", number(size), class_="size"))
+        for group, (name, size) in enumerate(zip(groups.names, groups.sizes, strict=True))
+    ]
+    rest = num_samples - sum(groups.sizes)
+    if rest:
+        items.append(
+            element("li", element("span", "·", class_="sign muted", aria_hidden="true"), f"others {number(rest)}")
+        )
+    return element("ul", items, class_="legend")
+
+
+def colour_of(group: int) -> str:
+    """Class of the style sheet for the colour of a group."""
+    return "muted" if group == OTHERS else f"c{group % NUM_COLOURS + 1}"
+
+
+def marker_of(group: int) -> int:
+    """Number of the marker of a group: no two groups have both colour and marker in common."""
+    return (group + group // NUM_COLOURS) % len(RUN_SIGNS)
+
+
+def _sign(group: int) -> Markup:
+    return element("span", RUN_SIGNS[marker_of(group)], class_=f"sign {colour_of(group)}", aria_hidden="true")
+
+
+def still_map(layout: Drawn, groups: Groups | None, words: str) -> Markup:
+    """Draw a map that needs no script: marks by group, with the names of the groups at their middles."""
+    points_N2 = np.rint(20 + layout.points_N2 / GRID * (SIDE - 40)).astype(int)
+    points_N2[:, 1] = SIDE - points_N2[:, 1]
+    of_N = np.full(len(points_N2), OTHERS) if groups is None else groups.of_N
+    shown = [OTHERS, *range(len(groups.names) if groups else 0)]
+    dots = [_dots(points_N2[of_N == group], group) for group in shown if (of_N == group).any()]
+    names = _names(points_N2, groups) if groups else None
+    described = [element("title", f"Map: {layout.name}"), element("desc", words)]
+    return element("svg", described, dots, names, class_="chart still", role="img", viewBox=f"0 0 {SIDE} {SIDE}")
+
+
+def _dots(points_M2: NDArray[np.int64], group: int) -> Markup:
+    """The marks of one group."""
+    shape, dx, dy = ("h0", 0, 0) if group == OTHERS else SHAPES[marker_of(group)]
+    path = "".join(f"M{x + dx} {y + dy}{shape}" for x, y in points_M2.tolist())
+    look = "dots" if group == OTHERS else LOOKS[marker_of(group)]
+    return element("path", d=path, class_=f"{look} {colour_of(group)}")
+
+
+def _names(points_N2: NDArray[np.int64], groups: Groups) -> list[Markup]:
+    """Names of the groups at the medians of their samples, moved apart where they would cover each other."""
+    middles = [np.median(points_N2[groups.of_N == group], axis=0).tolist() for group in range(len(groups.names))]
+    placed: dict[int, tuple[float, float]] = {}
+    for group in sorted(range(len(middles)), key=lambda group: middles[group][1]):
+        x, wanted = min(max(middles[group][0], NAME_WIDTH / 2), SIDE - NAME_WIDTH / 2), middles[group][1]
+        taken = [y for beside, y in placed.values() if abs(x - beside) < NAME_WIDTH]
+        # Names that are set already stand higher: the first free line below is near.
+        lines = (wanted + LABEL_STEP * step / 2 for step in range(4 * NUM_GROUPS))
+        placed[group] = x, next(y for y in lines if all(abs(y - other) >= LABEL_STEP for other in taken))
+    return [
+        element("text", _short(name), x=placed[group][0], y=placed[group][1], class_="halo middle")
+        for group, name in enumerate(groups.names)
+    ]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else name[:23] + "…"
+
+
+def drawn_data(run: RunRecord, layouts: Sequence[Drawn]) -> Markup:
+    """Positions, groups and neighbours of a run for the script, out of sight."""
+    known = run.collection
+    assert known is not None
+    dims = dimension_groups(known)
+    maps = [element("i", data_layout=each.name, data_xy=_coded(each.points_N2, "<u2")) for each in layouts]
+    return element(
+        "div",
+        maps,
+        hidden=True,
+        class_="map-run",
+        data_name=run.name,
+        data_neighbours=_coded(known.neighbours_NM, "<i2"),
+        data_dominant=_coded(known.dominant_N, "<i2") if dims else None,
+        data_groups=_coded(dims.of_N, "u1") if dims else None,
+    )
+
+
+def _coded(values: NDArray[np.integer], kind: str) -> str:
+    """Whole numbers as base64 of their bytes: a quarter of what digits take."""
+    return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
+
+
+def class_data(known: Collection) -> dict[str, str]:
+    """Attributes with the classes of the samples for the script; none without labels."""
+    groups = class_groups(known)
+    if groups is None:
+        return {}
+    return {
+        "data_classes": "\n".join(known.class_names),
+        "data_labels": _coded(known.labels_N, "<i2"),
+        "data_groups": _coded(groups.of_N, "u1"),
+    }
+
+
+def chosen_words(known: Collection) -> str:
+    """Say which samples are on the map."""
+    if len(known) == known.num_samples:
+        return f"All {count(len(known), 'sample')} of the run." if len(known) > 1 else "The one sample of the run."
+    within = ", within each class" if len(known.labels_N) else ""
+    return f"{number(len(known))} of {number(known.num_samples)} samples, evenly spaced{within}."

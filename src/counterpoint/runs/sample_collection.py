@@ -1,0 +1,220 @@
+"""What ``diagnose`` keeps of the samples, so that a report can draw a map of them without data or model."""
+
+# N samples of the run, M of them on the map, D features, K principal components
+
+import io
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from counterpoint.core.array_layout import to_bytes
+from counterpoint.core.collection import (
+    MOST_COMPONENTS,
+    MOST_SAMPLES,
+    NOBODY,
+    NUM_NEIGHBOURS,
+    NUM_TOP,
+    Collection,
+    Dimensions,
+    Sheet,
+)
+from counterpoint.core.numerics import unit_rows
+from counterpoint.data.source import Source
+from counterpoint.diagnostics.concepts import class_purity, expected_activation, is_active
+from counterpoint.evaluation.view_pairs import evenly_spaced
+
+BLOCK = 512  # pictures decoded, and rows compared, at once
+LOSSLESS_SIDE = 16  # up to which a PNG is as small as anything
+GROUND = 128  # grey beside a picture that is no square
+MOST_SHEET_BYTES = 2_500_000  # in a page, 4/3 of it
+# Side and quality of the pictures, tried in this order until they fit.
+GRAINS = ((48, 75), (48, 60), (40, 60), (32, 60), (24, 50))
+NUM_TRIED = 250  # pictures by which the size of all is estimated
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Features of all samples of a run.
+
+    Attributes:
+        embedding_ND: as trained.
+        representation_ND: what is used later.
+        is_nonnegative: whether the embedding has no entry below 0 by design.
+        threshold: above which a feature of a unit-length vector counts as active.
+    """
+
+    embedding_ND: Tensor
+    representation_ND: Tensor
+    is_nonnegative: bool
+    threshold: float
+
+
+def collect(source: Source, known: Embedded) -> Collection:
+    """Choose samples, and find out what a map and a table of dimensions show.
+
+    Args:
+        source: the samples.
+        known: their features, finite.
+    """
+    rows_M = chosen_rows(len(source), source.labels)
+    chosen_MD = unit_rows(known.embedding_ND[rows_M].float())
+    found = {"embedding": chosen_MD, "representation": unit_rows(known.representation_ND[rows_M].float())}
+    scores = {place: principal_scores(unit_MD) for place, unit_MD in found.items()}
+    return Collection(
+        num_samples=len(source),
+        rows_N=rows_M.numpy(),
+        names=tuple(source.sample_names[row] for row in rows_M.tolist()),
+        labels_N=(torch.zeros(0, dtype=torch.int64) if source.labels is None else source.labels[rows_M]).numpy(),
+        class_names=source.class_names if source.labels is not None else (),
+        scores={place: scores_MK.double().numpy() for place, (scores_MK, _) in scores.items()},
+        variance={place: share_K.double().numpy() for place, (_, share_K) in scores.items()},
+        neighbours_NM=nearest_others(chosen_MD).numpy(),
+        dominant_N=(dominant_dims(chosen_MD) if known.is_nonnegative else torch.zeros(0, dtype=torch.int64)).numpy(),
+        dims=_dimensions(known, source.labels, chosen_MD),
+        sheet=picture_sheet(source, rows_M.tolist()) if source.kind == "images" else None,
+    )
+
+
+def chosen_rows(num_samples: int, labels: Tensor | None, at_most: int = MOST_SAMPLES) -> Tensor:
+    """Rows for the map: evenly spaced within the classes, so that each keeps its share; a function of labels alone.
+
+    >>> chosen_rows(6, torch.tensor([0, 1, 0, 1, 0, 0]), at_most=3).tolist()
+    [0, 3, 4]
+    """
+    order_N = torch.arange(num_samples) if labels is None else labels.argsort(stable=True)
+    return evenly_spaced(order_N, at_most).sort().values
+
+
+def principal_scores(unit_MD: Tensor) -> tuple[Tensor, Tensor]:
+    """Principal components of features, with the share of the variance of each; zeros where all features are equal.
+
+    Each component's largest entry by size is positive, so that the same features give the same map everywhere.
+
+    Returns:
+        Scores (M, K) with at most ``MOST_COMPONENTS`` and at least two columns, and the shares (K,).
+    """
+    centred_MD = (unit_MD - unit_MD.mean(dim=0)).double()
+    values_D, vectors_DD = torch.linalg.eigh(centred_MD.T @ centred_MD)
+    num_kept = min(MOST_COMPONENTS, len(values_D))
+    values_K, vectors_DK = values_D.flip(0)[:num_kept].clamp(min=0), vectors_DD.flip(1)[:, :num_kept]
+    largest_K = vectors_DK.gather(0, vectors_DK.abs().argmax(dim=0)[None])[0]
+    scores_MK = centred_MD @ (vectors_DK * largest_K.sign())
+    # Rounding of equal features is no variance.
+    total = float(values_D.clamp(min=0).sum())
+    is_constant = total <= 1e-10 * max(float(unit_MD.double().square().sum()), 1e-300)
+    share_K = torch.zeros_like(values_K) if is_constant else values_K / total
+    scores_MK = torch.zeros_like(scores_MK) if is_constant else scores_MK
+    missing = max(0, 2 - num_kept)  # a map has two axes, whatever the width
+    return torch.nn.functional.pad(scores_MK, (0, missing)), torch.nn.functional.pad(share_K, (0, missing))
+
+
+def nearest_others(unit_MD: Tensor, num: int = NUM_NEIGHBOURS) -> Tensor:
+    """The nearest others by cosine, (M, num), nearest first; -1 where there are fewer.
+
+    >>> nearest_others(unit_rows(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])), num=3).tolist()
+    [[1, 2, -1], [0, 2, -1], [1, 0, -1]]
+    """
+    num_found, parts = min(num, len(unit_MD) - 1), []
+    for first in range(0, len(unit_MD), BLOCK):
+        cosine_BM = unit_MD[first : first + BLOCK] @ unit_MD.T
+        own_B = torch.arange(first, first + len(cosine_BM))
+        cosine_BM.scatter_(1, own_B[:, None], -2.0)
+        parts.append(cosine_BM.topk(num_found, dim=1).indices)
+    return torch.nn.functional.pad(torch.cat(parts), (0, num - num_found), value=NOBODY)
+
+
+def dominant_dims(unit_MD: Tensor) -> Tensor:
+    """The strongest dimension of each sample; -1 where all are silent.
+
+    >>> dominant_dims(torch.tensor([[0.6, 0.8], [0.0, 0.0]])).tolist()
+    [1, -1]
+    """
+    strongest_M, dims_M = unit_MD.max(dim=1)
+    return torch.where(strongest_M > 0, dims_M, NOBODY)
+
+
+def _dimensions(known: Embedded, labels: Tensor | None, chosen_MD: Tensor) -> Dimensions:
+    """Every dimension of the embedding: figures of all samples, the strongest of those on the map."""
+    z_ND, threshold = known.embedding_ND, known.threshold
+    purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
+    num_dims, num_top = z_ND.shape[1], min(NUM_TOP, len(chosen_MD))
+    # Stable: equal samples come in their own order, on every machine.
+    values_MD, order_MD = chosen_MD.sort(dim=0, descending=True, stable=True)
+    values_DT, top_DT = values_MD[:num_top].T, order_MD[:num_top].T
+    top_DT = torch.where(values_DT > threshold, top_DT, NOBODY)
+    spare = (0, NUM_TOP - num_top)
+    class_D = torch.where(purity.is_named_D, purity.class_D, NOBODY) if purity else torch.full((num_dims,), NOBODY)
+    return Dimensions(
+        fires_D=is_active(z_ND, threshold).double().mean(dim=0).numpy(),
+        expected_D=expected_activation(z_ND).double().numpy(),
+        purity_D=(purity.share_D if purity else torch.full((num_dims,), math.nan)).double().numpy(),
+        class_D=class_D.numpy(),
+        top_DT=torch.nn.functional.pad(top_DT, spare, value=NOBODY).numpy(),
+        values_DT=torch.nn.functional.pad(values_DT, spare).double().numpy(),
+    )
+
+
+def picture_sheet(source: Source, rows: list[int], most_bytes: int = MOST_SHEET_BYTES) -> Sheet:
+    """Small square pictures of some samples in one file of at most so many bytes, if the smallest ones fit.
+
+    Args:
+        source: of images.
+        rows: of the samples.
+        most_bytes: of the file; pictures become smaller and coarser until they fit.
+    """
+    side = min(GRAINS[0][0], max(source.store.fetch(rows[:1]).shape[2:]))
+    tiles = np.concatenate([_tiles(source, rows[first : first + BLOCK], side) for first in range(0, len(rows), BLOCK)])
+    tried = tiles[np.linspace(0, len(tiles) - 1, min(NUM_TRIED, len(tiles))).astype(int)]
+    for step, (smaller, quality) in enumerate(GRAINS):
+        is_last = step == len(GRAINS) - 1
+        estimate = len(_sheet(tried, min(side, smaller), quality).content) * len(tiles) / len(tried)
+        if estimate > most_bytes and not is_last:
+            continue
+        found = _sheet(tiles, min(side, smaller), quality)
+        if len(found.content) <= most_bytes or is_last:
+            return found
+    raise AssertionError("the last grain is taken as it is")
+
+
+def _tiles(source: Source, rows: list[int], side: int) -> np.ndarray:
+    """Pictures (m, side, side, 3), uint8; what is no square lies on grey."""
+    images = to_bytes(source.store.fetch(rows)).float()
+    # Two channels or more than four have no colours that anybody knows: the first one, or three, are shown.
+    images = images[:, :3] if images.shape[1] >= 3 else images[:, :1].expand(-1, 3, -1, -1)
+    longest = max(images.shape[2:])
+    if longest > side:
+        size = [max(1, round(length * side / longest)) for length in images.shape[2:]]
+        images = torch.nn.functional.interpolate(images, size, mode="bilinear", antialias=True, align_corners=False)
+    high, wide = images.shape[2:]
+    left, top = (side - wide) // 2, (side - high) // 2
+    edges = (left, side - wide - left, top, side - high - top)
+    pixels = torch.nn.functional.pad(images, edges, value=float(GROUND))
+    return pixels.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+
+
+def _sheet(tiles: np.ndarray, side: int, quality: int) -> Sheet:
+    """Set pictures row by row into one file."""
+    columns = math.ceil(math.sqrt(len(tiles)))
+    num_rows, old = math.ceil(len(tiles) / columns), tiles.shape[1]
+    filled = np.full((num_rows * columns, old, old, 3), GROUND, np.uint8)
+    filled[: len(tiles)] = tiles
+    # (row, column, y, x, colour) to (row, y, column, x, colour)
+    pixels = filled.reshape(num_rows, columns, old, old, 3).transpose(0, 2, 1, 3, 4)
+    picture = Image.fromarray(pixels.reshape(num_rows * old, columns * old, 3))
+    if side < old:
+        picture = picture.resize((columns * side, num_rows * side), Image.Resampling.BOX)
+    stream = io.BytesIO()
+    if side <= LOSSLESS_SIDE:
+        (picture.convert("L") if _is_grey(tiles) else picture).save(stream, "PNG", optimize=True)
+    else:
+        picture.save(stream, "WEBP", quality=quality, method=4)
+    return Sheet(stream.getvalue(), columns, side)
+
+
+def _is_grey(tiles: np.ndarray) -> bool:
+    """Whether all pictures are without colour."""
+    return bool((tiles[..., :1] == tiles).all())
