@@ -19,6 +19,7 @@ QUERY_CHUNK = 256  # at most; one thread takes a chunk
 BANK_BLOCK = 32768  # at most; with a chunk of queries 32 MiB of similarities, in float64 twice that
 TILE = 192  # columns: tiles of 8 to 64 columns, and of 48, fit into it a whole number of times
 FEW_CHUNKS = 4  # of fewer, threads take blocks of the bank instead
+LEAST_BLOCKS, LEAST_BLOCK = 8, 4096  # so many blocks of a large bank, for threads, if they have so many rows
 LEAST_GROUP = 4  # columns; of smaller groups the second search would be as long as one search of all
 
 
@@ -66,7 +67,8 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
     # Chunks are fixed, not cut by the number of threads: all numbers of threads give the same bits.
     chunks = rows_QD.tensor_split(-(-len(rows_QD) // QUERY_CHUNK))
     num_rows = len(bank_ND)
-    size = -(-num_rows // -(-num_rows // BANK_BLOCK))
+    num_blocks = max(-(-num_rows // BANK_BLOCK), min(LEAST_BLOCKS, num_rows // LEAST_BLOCK))
+    size = -(-num_rows // num_blocks)
     if size > TILE:  # whole tiles: nothing is left over that would have to be filled up
         size = min(num_rows, size + -size % TILE)
     owns = [range(first, min(first + size, num_rows)) for first in range(0, num_rows, size)]

@@ -20,6 +20,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import read_sealed, sha256_of, write_file, write_sealed
 from counterpoint.core.numerics import unit_rows
+from counterpoint.core.run_contents import INDEX_FILES
 from counterpoint.core.run_records import Figure, Record, read_record
 from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken
 from counterpoint.core.user_files import available_memory, read_text
@@ -31,14 +32,7 @@ from counterpoint.search.hnsw_graph import build_graph, look_up_graph, open_grap
 FORMAT = 1
 EXACT_BELOW = 20_000  # rows; of fewer, comparing all takes a few milliseconds
 METHODS = ("auto", "exact", "cells", "hnsw")
-CARD, VECTORS, NAMES, ROWS, CENTRES, GRAPH = (
-    "index.json",
-    "vectors.npy",
-    "names.json",
-    "rows.npy",
-    "centres.npy",
-    "graph.usearch",
-)
+CARD, VECTORS, NAMES, ROWS, CENTRES, GRAPH = INDEX_FILES
 BLOCK = 1 << 16  # rows that are read at a time
 SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
 RESCORED = 256  # queries at a time
@@ -208,7 +202,7 @@ def build_index(
     chosen = _method(method, num_rows)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (CARD, VECTORS, NAMES, ROWS, CENTRES, GRAPH):  # the card first: what is left of it is no index
+        for name in INDEX_FILES:  # the card first: what is left of it is no index
             (folder / name).unlink(missing_ok=True)
         num_zero, cells = _write_tables(rows, folder, chosen)
         held = {"names": list(names or map(str, range(num_rows))), "labels": None if labels is None else list(labels)}
