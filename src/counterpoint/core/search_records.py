@@ -1,4 +1,4 @@
-"""What a search answers: queries with their hits, each with its reason; printed, as JSON and CSV, and drawn as a page."""
+"""What a search answers: queries with their hits, each with its reason; printed, and written as JSON and CSV."""
 
 import textwrap
 from collections.abc import Mapping, Sequence

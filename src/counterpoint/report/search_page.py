@@ -56,9 +56,8 @@ def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
     reading = element("p", " ".join(hide_folders(words) for words in found.reading), class_="note")
     if isinstance(found, Copies):
         header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
-        content = join(
-            _copies_words(found), [_group(*each, addresses) for each in enumerate(found.groups, start=1)][:MAX_GROUPS]
-        )
+        groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
+        content = join(_copies_words(found), element("div", groups, class_="groups"))
         parts = [Part("copies", "Near-duplicates", "What is there more than once?", join(content, reading))]
         return document(SEARCH_PAGE, f"Near-duplicates: {found.run}", header, parts)
     header = plain_header("Counterpoint searches", printable(found.run), facts)

@@ -1,7 +1,7 @@
 """Search: an index of the embeddings of a run, asked by picture, row or name, with the reason of every hit.
 
-The package can be called: ``counterpoint.search(run, query)`` is ``counterpoint.search.searching.search``. Whoever imports
-one of its modules puts the package in the place of the function.
+The package can be called: ``counterpoint.search(run, query)`` is ``counterpoint.search.searching.search``. Whoever
+imports one of its modules puts the package in the place of the function.
 """
 
 import sys

@@ -1,8 +1,9 @@
-"""How far an approximate search must look: the least effort whose recall, measured on the rows themselves, is enough."""
+"""How far an approximate search must look: the least effort whose recall, measured on rows themselves, is enough."""
 
 # N rows, Q queries, K neighbours
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +12,6 @@ from counterpoint.core.run_records import Record
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.order import random_order
 from counterpoint.evaluation.nearest import DOT, Neighbours, nearest
-from counterpoint.evaluation.scoring import Estimate
 
 WANTED_RECALL = 0.995  # of the first ten
 NUM_QUERIES = 256
@@ -34,6 +34,15 @@ class Effort(Record):
     low: float
     high: float
     num_queries: int
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Mean share of neighbours that are found, and its 95 % interval over the queries."""
+
+    value: float
+    low: float
+    high: float
 
 
 def calibrate(
@@ -61,7 +70,7 @@ def calibrate(
     return effort
 
 
-def recall(truth_QK: Tensor, found_QK: Tensor, *, leave_out: Tensor | None = None) -> Estimate:
+def recall(truth_QK: Tensor, found_QK: Tensor, *, leave_out: Tensor | None = None) -> Recall:
     """Mean share of the true neighbours that were found, with its 95 % interval over the queries.
 
     Args:
@@ -77,4 +86,4 @@ def recall(truth_QK: Tensor, found_QK: Tensor, *, leave_out: Tensor | None = Non
     share_Q = is_found_QK.sum(dim=1).double() / counts_QK.sum(dim=1).clamp(min=1)
     mean = float(share_Q.mean())
     half = 1.96 * float(share_Q.std()) / len(share_Q) ** 0.5 if len(share_Q) > 1 else 0.0
-    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half))
+    return Recall(mean, max(0.0, mean - half), min(1.0, mean + half))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.stored_rows import row_slices
+from counterpoint.core.stored_rows import Rows, row_slices
 from counterpoint.core.thread_parts import alone, side_by_side
 from counterpoint.data.order import random_order
 from counterpoint.evaluation.nearest import Neighbours
@@ -77,7 +77,7 @@ def nearest_centres(rows_ND: Tensor, centres_CD: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def look_up(cells: Cells, rows_ND: Tensor, queries_QD: Tensor, num_found: int, num_probes: int) -> Neighbours:
+def look_up(cells: Cells, rows_ND: Rows, queries_QD: Tensor, num_found: int, num_probes: int) -> Neighbours:
     """The rows that are most similar to each query in the cells nearest to it.
 
     Args:
@@ -98,7 +98,7 @@ def look_up(cells: Cells, rows_ND: Tensor, queries_QD: Tensor, num_found: int, n
     )
 
 
-def _of_query(cells: Cells, rows_ND: Tensor, query_D: Tensor, num_found: int, probes: int) -> Neighbours:
+def _of_query(cells: Cells, rows_ND: Rows, query_D: Tensor, num_found: int, probes: int) -> Neighbours:
     """Cell after cell."""
     near = torch.mv(cells.centres_CD, query_D).topk(probes, sorted=False).indices
     firsts_P, lasts_P = cells.edges_C1[near], cells.edges_C1[near + 1]
@@ -112,7 +112,7 @@ def _of_query(cells: Cells, rows_ND: Tensor, query_D: Tensor, num_found: int, pr
     return _filled_up(best.values[None], places[None], num_found)
 
 
-def _of_queries(cells: Cells, rows_ND: Tensor, queries_QD: Tensor, num_found: int, probes: int) -> Neighbours:
+def _of_queries(cells: Cells, rows_ND: Rows, queries_QD: Tensor, num_found: int, probes: int) -> Neighbours:
     """Queries by cell: a cell's rows are read once for all that look into it."""
     cells_QP = torch.cat(
         side_by_side(

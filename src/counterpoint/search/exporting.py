@@ -1,4 +1,4 @@
-"""Write an index as what another database imports: vectors at unit length with id, name and label, a batch at a time."""
+"""Write an index as what another database imports: unit-length vectors with id, name and label, batch by batch."""
 
 import shutil
 from collections.abc import Callable, Mapping

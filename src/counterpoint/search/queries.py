@@ -1,4 +1,4 @@
-"""What a user asks about: a picture, a folder of pictures, rows, names of samples, arrays, or samples of another kind."""
+"""What a user asks about: a picture, a folder, rows, names of samples, arrays, or samples of another kind."""
 
 # Q queries, D features
 

@@ -1,4 +1,4 @@
-"""Why a hit is alike: the dimensions that make up the similarity where they have a meaning, and random pairs for all."""
+"""Why a hit is alike: the dimensions that make up the similarity where they have a meaning, beside random pairs."""
 
 # N rows, D features, H hits, P pairs
 
@@ -18,16 +18,16 @@ NUM_ROWS = 4096  # from which pairs and names of dimensions are found
 MOST_CONCEPTS = 3
 LEAST_SHARE = 0.05  # of the similarity, below which a dimension is not named
 DENSE = (
-    "No dimension of this {layer} has a meaning of its own (entries have both signs, or nearly all are active), so that "
-    "no part of a similarity can be named; methods with --output.nonnegative (such as ncl) give such parts."
+    "No dimension of this {layer} has a meaning of its own (entries have both signs, or most are active), so that no "
+    "part of a similarity can be named; methods with --output.nonnegative (such as ncl) give such parts."
 )
 SPARSE = (
     "why: dimensions that query and hit share, with their share of the cosine, and the class that the dimension is "
     "named after where its samples are of that class by more than chance."
 )
 RANDOM = (
-    "Of {num:,} random pairs of this collection the median cosine is {median:.3f}, and 1 % are above {high:.3f}; random "
-    "below: the share of them that is less similar than the hit."
+    "Of {num:,} random pairs of this collection the median cosine is {median:.3f}, and 1 % are above {high:.3f}; "
+    "random below: the share of them that is less similar than the hit."
 )
 
 

@@ -1,4 +1,4 @@
-"""The index of a run's embeddings: kept in the run folder, built when first asked, refused where it is of another run."""
+"""The index of a run's embeddings: kept in the run folder, built when first asked, refused where it does not fit."""
 
 import hashlib
 import os

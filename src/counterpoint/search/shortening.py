@@ -52,7 +52,7 @@ def shorten(rows_ND: Rows, dims: int | str) -> Shortened:
     width = rows_ND.shape[1]
     if dims != "auto" and not (isinstance(dims, int) and 1 <= dims <= width):
         raise UsageError(f"dims must be auto or between 1 and {width}, the dimensions of the layer, got {dims}")
-    sizes = sorted({*curve_sizes(width), *([dims] if isinstance(dims, int) else [])})
+    sizes = sorted({*curve_sizes(width), dims if isinstance(dims, int) else width})
     sample_ND = whole(taken(rows_ND, random_order(0, 5, len(rows_ND))[:MOST_ROWS].sort().values))
     curve = tuple(point for order in COMPARED for point in recall_curve(sample_ND, order, sizes))
     enough = [point.kept for point in curve if point.order == BY_ACTIVATION and point.recall >= WANTED_RECALL]
