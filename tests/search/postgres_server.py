@@ -1,4 +1,4 @@
-"""A PostgreSQL server of its own in a temporary folder, as the system's packages install it; none where they are not."""
+"""A PostgreSQL server of its own in a temporary folder, where the system's packages have installed one."""
 
 import os
 import pwd
@@ -13,15 +13,18 @@ USER = "postgres"  # of the system: the server refuses to run as root
 
 
 def why_no_server() -> str:
-    """Empty where a server with pgvector can be started."""
-    folder = programs()
-    if folder is None:
+    """Empty where a server can be started."""
+    if programs() is None:
         return "PostgreSQL is not installed"
-    if not list(Path("/usr/share/postgresql").glob("*/extension/vector.control")):
-        return "pgvector is not installed"
     if os.geteuid() == 0 and USER not in {entry.pw_name for entry in pwd.getpwall()}:
         return "PostgreSQL does not run as root, and there is no user postgres"
     return ""
+
+
+def why_no_vectors() -> str:
+    """Empty where that server knows vectors."""
+    known = list(Path("/usr/share/postgresql").glob("*/extension/vector.control"))
+    return why_no_server() or ("" if known else "pgvector is not installed beside PostgreSQL")
 
 
 def programs() -> Path | None:

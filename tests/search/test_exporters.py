@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from counterpoint.search.exporters.faiss_file import write_faiss
 from counterpoint.search.exporters.lance_table import write_lancedb
 from counterpoint.search.exporters.pgvector_files import index_statement, write_pgvector
 from counterpoint.search.exporters.qdrant_points import write_qdrant
+from counterpoint.search.exporting import EXPORTERS, _make_room
 from counterpoint.search.vector_index import VectorIndex, build_index
 from search.planted_rows import clustered
-from search.postgres_server import running_server, why_no_server
+from search.postgres_server import running_server, why_no_server, why_no_vectors
 
 ROWS, QUERIES = clustered(5000, 12), clustered(6, 12, seed=4)
 # What a text form could break on: tabs, backslashes, quotes, line ends, other scripts, bytes that are no UTF-8, NUL.
@@ -101,27 +103,59 @@ def test_lancedb_opens_the_table_and_finds_the_same(
     assert table.search(QUERIES[0]).limit(1).to_list()[0].keys() >= {"id", "name", "label", "vector"}
 
 
-@pytest.mark.skipif(why_no_server() != "", reason=why_no_server() or "there is a server")
-def test_postgres_copies_the_rows_and_finds_the_same(
-    index: VectorIndex, expected: list[list[int]], tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    """A connection to a server of our own."""
     psycopg: Any = pytest.importorskip("psycopg", reason="psycopg is not installed")
+    if why := why_no_server():
+        pytest.skip(why)
+    with running_server() as socket, psycopg.connect(host=str(socket), user="postgres", autocommit=True) as found:
+        yield found
+
+
+def copied(server: Any, folder: Path) -> list[tuple[str, str | None]]:
+    """Load the rows as a table of that schema; names and labels of the first ones."""
+    with server.cursor() as cursor, cursor.copy("COPY embeddings FROM STDIN") as copy:
+        copy.write((folder / "rows.tsv").read_bytes())
+    return server.execute("SELECT name, label FROM embeddings WHERE id < 9 ORDER BY id").fetchall()
+
+
+def check_names(stored: list[tuple[str, str | None]]) -> None:
+    assert [name for name, _ in stored] == [*ODD[:5], "caf\\udce9.png", "nul\\x00.png", "=1+1", ""]
+    assert [label for _, label in stored[:2]] == [None, "class 1"]
+
+
+def test_postgres_copies_the_rows(server: Any, index: VectorIndex, expected: list[list[int]], tmp_path: Path) -> None:
+    """Without pgvector: vectors come as text, and products are computed by the server in plain SQL."""
     write_pgvector(index, tmp_path)
-    with running_server() as socket, psycopg.connect(host=str(socket), user="postgres", autocommit=True) as server:
-        server.execute((tmp_path / "schema.sql").read_text(encoding="utf-8"))
-        with server.cursor() as cursor, cursor.copy("COPY embeddings FROM STDIN") as copy:
-            copy.write((tmp_path / "rows.tsv").read_bytes())
-        server.execute((tmp_path / "index.sql").read_text(encoding="utf-8"))
-        stored = server.execute("SELECT name, label FROM embeddings WHERE id < 9 ORDER BY id").fetchall()
-        assert [name for name, _ in stored[:5]] == ODD[:5]
-        assert [label for _, label in stored[:2]] == [None, "class 1"]
-        server.execute("SET enable_indexscan = off")  # the exact answer: an index is approximate
-        for query, rows in zip(QUERIES, expected, strict=True):
-            text = str(query.tolist())
-            statement = "SELECT id FROM embeddings ORDER BY embedding <=> %s::vector LIMIT 10"
-            assert [row for (row,) in server.execute(statement, (text,)).fetchall()] == rows
-        vector = server.execute("SELECT embedding::text FROM embeddings WHERE id = 17").fetchone()[0]
-        assert np.array_equal(np.array(json.loads(vector), np.float32), index.vectors(slice(17, 18))[0].numpy())
+    server.execute("CREATE TABLE embeddings (id bigint PRIMARY KEY, name text NOT NULL, label text, embedding text)")
+    check_names(copied(server, tmp_path))
+    text = server.execute("SELECT embedding FROM embeddings WHERE id = 17").fetchone()[0]
+    assert np.array_equal(np.array(json.loads(text), np.float32), index.vectors(slice(17, 18))[0].numpy())
+    product = (
+        "SELECT id FROM embeddings, LATERAL (SELECT sum(a * b) AS cosine FROM unnest(translate(embedding, '[]', '{}')"
+        "::float8[], %s::float8[]) AS pairs(a, b)) AS found ORDER BY cosine DESC LIMIT 10"
+    )
+    for query, rows in zip(unit(QUERIES), expected, strict=True):
+        assert [row for (row,) in server.execute(product, (query.astype(float).tolist(),)).fetchall()] == rows
+    server.execute("DROP TABLE embeddings")
+
+
+@pytest.mark.skipif(why_no_vectors() != "", reason=why_no_vectors() or "there is a server")
+def test_pgvector_takes_schema_rows_and_index_and_finds_the_same(
+    server: Any, index: VectorIndex, expected: list[list[int]], tmp_path: Path
+) -> None:
+    write_pgvector(index, tmp_path)
+    server.execute((tmp_path / "schema.sql").read_text(encoding="utf-8"))
+    check_names(copied(server, tmp_path))
+    server.execute((tmp_path / "index.sql").read_text(encoding="utf-8"))
+    server.execute("SET enable_indexscan = off")  # the exact answer: an index is approximate
+    for query, rows in zip(QUERIES, expected, strict=True):
+        statement = "SELECT id FROM embeddings ORDER BY embedding <=> %s::vector LIMIT 10"
+        assert [row for (row,) in server.execute(statement, (str(query.tolist()),)).fetchall()] == rows
+    text = server.execute("SELECT embedding::text FROM embeddings WHERE id = 17").fetchone()[0]
+    assert np.array_equal(np.array(json.loads(text), np.float32), index.vectors(slice(17, 18))[0].numpy())
+    server.execute("DROP TABLE embeddings")
 
 
 @pytest.mark.parametrize(
@@ -146,8 +180,6 @@ def test_without_lancedb_one_is_told_how_to_get_it(
 
 
 def test_a_folder_that_holds_something_else_stays(tmp_path: Path) -> None:
-    from counterpoint.search.exporting import EXPORTERS, _make_room  # deferred: not public
-
     (tmp_path / "mine.txt").write_text("mine")
     for overwrite, complaint in ((False, "holds files"), (True, "is no earlier export")):
         with pytest.raises(RunError, match=complaint):

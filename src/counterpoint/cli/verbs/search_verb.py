@@ -13,9 +13,9 @@ from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 TEACH = """Find the samples of a collection that are most like a query: a picture file, a folder of pictures, an array
-file, the number of a row, or the name of a sample. Each hit comes with the share of random pairs that are less similar and,
-where dimensions have a meaning (non-negative embeddings, as of ncl), with the dimensions that it shares with the query.
-The index is kept in the run folder; below 20,000 samples every one of them is compared.
+file, the number of a row, or the name of a sample. Each hit comes with the share of random pairs that are less similar
+and, where dimensions have a meaning (non-negative embeddings, as of ncl), with those that it shares with the query. The
+index is kept in the run folder; below 20,000 samples every one of them is compared.
 
 examples:
   counterpoint search runs/photos holiday.jpg --out hits.html
