@@ -171,9 +171,9 @@ class SearchAnswer:
         return "\n\n".join([*parts, *self.reading]) + "\n"
 
     def __str__(self) -> str:
-        lines = [f"{self.run}: {', '.join(self.facts.values())}"]
+        lines = _wrapped([f"{self.run}: {', '.join(self.facts.values())}"])
         for asked in self.queries:
-            lines += ["", f"query {shown(asked.title)}", *_table(asked.hits)]
+            lines += ["", f"query {_cut(shown(asked.title), WIDTH - 6)}", *_table(asked.hits)]
         return "\n".join([*lines, "", *_wrapped(self.reading)])
 
 
@@ -241,10 +241,8 @@ class Copies:
 
     def __str__(self) -> str:
         total = sum(len(group.rows) for group in self.groups)
-        lines = [
-            f"{self.run}: {', '.join(self.facts.values())}",
-            f"{len(self.groups):,} groups of near-duplicates, {total:,} samples",
-        ]
+        lines = _wrapped([f"{self.run}: {', '.join(self.facts.values())}"])
+        lines.append(f"{len(self.groups):,} groups of near-duplicates, {total:,} samples")
         for number, group in enumerate(self.groups, start=1):
             split = "; trained on and held out" if group.crosses_split else ""
             lines += ["", f"group {number}: cosine >= {group.least_similarity:.4f}, by {group.by}{split}"]
