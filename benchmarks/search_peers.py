@@ -199,9 +199,7 @@ def main() -> None:
         flat = faiss.IndexFlatIP(flags.width)
         flat.add(data.rows_ND)  # pyright: ignore[reportCallIssue]
         truth_QK = check_exact(data, flat)
-        print(
-            "\n| set | search | ours ms per query | faiss flat ms per query | ratio [quartiles] |\n|---|---|---|---|---|"
-        )
+        print(f"\n{EXACT_HEAD}\n|---|---|---|---|---|")
         exact_table(name, data, flat)
         del flat
         print(f"\n{HEAD}\n|---|---|---|---|---|---|")
