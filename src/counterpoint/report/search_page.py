@@ -114,7 +114,7 @@ def _shared(concept: SharedConcept) -> Markup:
 
 def _picture(address: str | None, name: str) -> Markup | None:
     """A picture, if there is one."""
-    return None if address is None else element("img", src=address, alt=printable(name), loading="lazy")
+    return None if address is None else element("img", src=address, alt=printable(name))
 
 
 def _copies_words(found: Copies) -> Markup:
