@@ -265,3 +265,30 @@ def test_a_run_that_is_replaced_loses_its_indexes(run: cp.Run, photos: Path, tmp
     assert own.folder.indexes.is_dir()
     again = cp.train(photos, out=tmp_path / "run", overwrite=True, **settings)
     assert not again.folder.indexes.exists()
+
+
+def test_pictures_are_found_by_their_captions(tmp_path: Path) -> None:
+    """A cross-modal run: pictures are indexed, and asked for with the other kind of sample, by file and by row."""
+    rng = np.random.default_rng(0)
+    level, slope = rng.uniform(0.1, 0.9, 64), rng.uniform(-0.4, 0.4, 64)
+    ramp = np.linspace(-0.5, 0.5, 8)
+    images = (np.clip(level[:, None, None] + slope[:, None, None] * ramp, 0, 1) * np.ones((64, 8, 8))).astype(
+        np.float32
+    )
+    captions = np.stack([level, slope, level * 0], axis=1).astype(np.float32)
+    np.savez(tmp_path / "pairs.npz", images=images, captions=captions)
+    np.save(tmp_path / "captions.npy", captions[:3])
+    run = cp.train(
+        tmp_path / "pairs.npz", method="cross-modal", batch_size=16, epochs=3, out=tmp_path / "run", quiet=True
+    )
+    found = cp.search(run, [str(tmp_path / "captions.npy"), 2], k=64, second=True, quiet=True)
+    assert found.facts["layer"].startswith("embedding")
+    assert len(found.queries) == 4
+    z0, z1 = cp.load(run).embed(images), cp.load(run, second=True).embed(captions[2:3])
+    expected = np.sort(z0 @ z1[0])[::-1]
+    for asked in found.queries[2:]:
+        similarities = np.array([hit.similarity for hit in asked.hits])
+        assert similarities.shape == expected.shape
+        assert np.abs(similarities - expected).max() < 0.01  # pictures are kept as bytes
+    with pytest.raises(UsageError, match="two kinds of sample meet in the embedding"):
+        cp.search(run, 2, second=True, layer="representation", quiet=True)
