@@ -26,6 +26,8 @@ from counterpoint.core.rundir import Run, SeedRuns
 if TYPE_CHECKING:
     from counterpoint import losses as losses
     from counterpoint import theory as theory
+    from counterpoint.core.search_records import Copies as Copies
+    from counterpoint.core.search_records import SearchAnswer as SearchAnswer
     from counterpoint.diagnostics.findings import Findings as Findings
     from counterpoint.estimator.contrastive_encoder import ContrastiveEncoder as ContrastiveEncoder
     from counterpoint.evaluation.protocol import Evaluation as Evaluation
@@ -47,31 +49,39 @@ if TYPE_CHECKING:
     from counterpoint.runs.training import train as train
     from counterpoint.runs.verification import Verification as Verification
     from counterpoint.runs.verification import verify as verify
+    from counterpoint.search.exporting import export_index as export_index
+    from counterpoint.search.searching import duplicates as duplicates
+    from counterpoint.search.searching import search as search
     from counterpoint.search.table import Table as Table
     from counterpoint.search.table import embed as embed
 
 _DEFERRED = {
     "Comparison": "counterpoint.runs.compared",
+    "Copies": "counterpoint.core.search_records",
     "ContrastiveEncoder": "counterpoint.estimator.contrastive_encoder",
     "Encoder": "counterpoint.nn.trained",
     "Evaluation": "counterpoint.evaluation.protocol",
     "Findings": "counterpoint.diagnostics.findings",
     "FineTuned": "counterpoint.runs.fine_tuning",
     "HessianSpectrum": "counterpoint.runs.curvature_record",
+    "SearchAnswer": "counterpoint.core.search_records",
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
     "compare": "counterpoint.runs.comparison",
     "diagnose": "counterpoint.runs.inspection",
+    "duplicates": "counterpoint.search.searching",
     "embed": "counterpoint.search.table",
     "evaluate": "counterpoint.evaluation.protocol",
     "evaluate_seeds": "counterpoint.runs.seed_evaluation",
+    "export_index": "counterpoint.search.exporting",
     "fine_tune": "counterpoint.runs.fine_tuning",
     "hessian_spectrum": "counterpoint.runs.hessian_spectra",
     "load": "counterpoint.nn.trained",
     "preview": "counterpoint.runs.preview",
     "report": "counterpoint.report.page",
     "resume": "counterpoint.runs.training",
+    "search": "counterpoint.search.searching",
     "train": "counterpoint.runs.training",
     "verify": "counterpoint.runs.verification",
 }
@@ -79,6 +89,7 @@ _DEFERRED = {
 __all__ = [
     "Comparison",
     "ContrastiveEncoder",
+    "Copies",
     "CounterpointError",
     "DataError",
     "Encoder",
@@ -89,6 +100,7 @@ __all__ = [
     "InterruptedRunError",
     "Run",
     "RunError",
+    "SearchAnswer",
     "SeedEvaluation",
     "SeedRuns",
     "Table",
@@ -98,9 +110,11 @@ __all__ = [
     "__version__",
     "compare",
     "diagnose",
+    "duplicates",
     "embed",
     "evaluate",
     "evaluate_seeds",
+    "export_index",
     "fine_tune",
     "hessian_spectrum",
     "load",
@@ -108,6 +122,7 @@ __all__ = [
     "preview",
     "report",
     "resume",
+    "search",
     "theory",
     "train",
     "verify",

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint.core.numerics import unit_rows
 from counterpoint.evaluation import nearest as search
-from counterpoint.evaluation.nearest import SIMILARITIES, largest, nearest
+from counterpoint.evaluation.nearest import DOT, SIMILARITIES, largest, nearest
 from oracles import class_votes as oracle
 from oracles.number_checks import assert_numbers
 
@@ -35,6 +36,20 @@ def test_neighbours_are_those_of_the_loop_in_its_order(similarity: str, num_kind
         near = oracle.SIMILARITIES[similarity]
         values = [[near(bank[i].tolist(), q.tolist()) for i in row] for q, row in zip(queries, expected, strict=True)]
         assert_numbers(found.similarity_QK, values)
+
+
+@pytest.mark.parametrize("num_rows", [40, 500])
+@pytest.mark.parametrize("num_queries", [1, 40])
+def test_products_of_unit_rows_find_what_cosines_do(
+    num_rows: int, num_queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few queries, for which threads take blocks, and many, for which they take queries."""
+    monkeypatch.setattr(search, "BANK_BLOCK", 200)
+    monkeypatch.setattr(search, "QUERY_CHUNK", 8)
+    bank, queries = (unit_rows(draw(n, n, num_features=5)) for n in (num_rows, num_queries))
+    found, expected = nearest(bank, queries, 7, similarity=DOT), nearest(bank, queries, 7)
+    assert torch.equal(found.positions_QK, expected.positions_QK)
+    assert_numbers(found.similarity_QK, expected.similarity_QK.tolist())
 
 
 @given(

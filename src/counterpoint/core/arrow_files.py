@@ -6,7 +6,7 @@ import json
 import mmap
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +105,30 @@ def vector_writer(path: Path, width: int, first_row: int | None = None) -> Itera
 def _as_text(name: str) -> str:
     """A name that Parquet holds: bytes of a file's name that are not UTF-8 are escaped."""
     return name.encode(errors="backslashreplace").decode()
+
+
+def vector_batches(
+    rows: Iterable[tuple[Sequence[int], Sequence[str], Sequence[str | None], np.ndarray]], width: int
+) -> Any:
+    """A reader of record batches with the columns id, name, label and vector, a fixed-size list; one batch at a time.
+
+    Args:
+        rows: ids, names, labels and vectors (n, width) of each batch.
+        width: dimensions.
+    """
+    arrow = require_arrow("a table of LanceDB")
+    vector = arrow.list_(arrow.float32(), width)
+    columns = {"id": arrow.int64(), "name": arrow.string(), "label": arrow.string(), "vector": vector}
+    schema = arrow.schema(list(columns.items()))
+
+    def batches() -> Iterator[Any]:
+        for ids, names, labels, vectors_BD in rows:
+            flat = arrow.array(np.ascontiguousarray(vectors_BD, np.float32).ravel())
+            values = [list(ids), list(names), list(labels)]
+            arrays = [arrow.array(each, kind) for each, kind in zip(values, columns.values(), strict=False)]
+            yield arrow.record_batch([*arrays, arrow.FixedSizeListArray.from_arrays(flat, width)], schema=schema)
+
+    return arrow.RecordBatchReader.from_batches(schema, batches())
 
 
 class TableFile:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 CREATED = "created"  # status of a run whose folder is being made
 MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
 CHECKPOINTS, SECOND, EVALUATIONS, EARLIER = "checkpoints", "second", "evaluations", "epochs-[0-9]*"
+INDEXES = "indexes"
+INDEX_FILES = ("index.json", "vectors.npy", "names.json", "rows.npy", "centres.npy", "graph.usearch")
 # What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
 FILES = (
     f"{CHECKPOINTS}/after-*.json",
@@ -29,6 +31,7 @@ FILES = (
     f"{EARLIER}/*.*",
     f"{EARLIER}/{SECOND}/encoder.*",
     f"{EARLIER}/{EVALUATIONS}/*.json",
+    *(f"{INDEXES}/*/{name}" for name in INDEX_FILES),
     "*.jsonl.damaged-*",
     "wandb.json",
     "tensorboard/events.out.tfevents.*",
@@ -222,6 +225,7 @@ def clear(folder: RunFolder) -> None:
         for path in _inside(folder.path, pattern):
             shutil.rmtree(path)
     emptied = [*_inside(folder.path, f"{EARLIER}/*"), *_inside(folder.path, EARLIER)]
+    emptied += [*_inside(folder.path, f"{INDEXES}/*"), folder.indexes]
     for path in (*_inside(folder.checkpoints, "step-*"), *emptied, folder.second.path, folder.other_evaluations):
         _remove_if_empty(path)
     _remove_if_empty(folder.path / "tensorboard")

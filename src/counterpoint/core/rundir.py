@@ -128,6 +128,11 @@ class RunFolder:
         return self.path / "eigenvectors.npz"
 
     @property
+    def indexes(self) -> Path:
+        """Folder of the indexes that ``search`` asks, one for each layer, checkpoint and data."""
+        return self.path / "indexes"
+
+    @property
     def report(self) -> Path:
         """Default place of the report."""
         return self.path / "report.html"

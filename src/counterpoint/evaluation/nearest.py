@@ -14,9 +14,12 @@ from counterpoint.core.stored_rows import Rows
 from counterpoint.core.thread_parts import side_by_side
 
 SIMILARITIES = ("cosine", "euclidean")
+DOT = "dot"  # of rows that are at unit length already
 QUERY_CHUNK = 256  # at most; one thread takes a chunk
 BANK_BLOCK = 32768  # at most; with a chunk of queries 32 MiB of similarities, in float64 twice that
 TILE = 192  # columns: tiles of 8 to 64 columns, and of 48, fit into it a whole number of times
+FEW_CHUNKS = 4  # of fewer, threads take blocks of the bank instead
+LEAST_BLOCKS, LEAST_BLOCK = 8, 4096  # so many blocks of a large bank, for threads, if they have so many rows
 LEAST_GROUP = 4  # columns; of smaller groups the second search would be as long as one search of all
 
 
@@ -38,17 +41,18 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
     r"""Find the k bank samples that are most similar to each query.
 
     .. math:: s(q, b) = \frac{\langle q, b \rangle}{|q| |b|} \text{ (cosine)}, \quad
-        s(q, b) = -\tfrac12 |q - b|^2 \text{ (euclidean)}
+        s(q, b) = -\tfrac12 |q - b|^2 \text{ (euclidean)}, \quad s(q, b) = \langle q, b \rangle \text{ (dot)}
 
-    Of unit vectors the two differ by 1, and so have the same neighbours. Cosines have the precision of the features;
-    distances are computed in float64, since they are small differences of squared lengths. Similarities are equal
-    where they are so as computed; those of copies of one sample always are.
+    Of unit vectors the first two differ by 1, and so have the same neighbours, and the third, which copies no row of
+    the bank, is the first. Cosines have the precision of the features; distances are computed in float64, since they
+    are small differences of squared lengths. Similarities are equal where they are so as computed; those of copies of
+    one sample always are.
 
     Args:
         bank_ND: finite features to choose from, which are read a block at a time.
         queries_QD: finite features to search for, as many each.
         k: neighbours, 1 <= k <= n.
-        similarity: ``cosine`` or ``euclidean``.
+        similarity: ``cosine``, ``euclidean`` or ``dot``.
 
     Returns:
         The same bits for any number of threads.
@@ -59,25 +63,58 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
     >>> nearest(bank, torch.tensor([[0.0, 0.0]]), 2, similarity="euclidean").similarity_QK
     tensor([[-0.5000, -2.0000]], dtype=torch.float64)
     """
-    is_cosine = similarity == "cosine"
-    rows_QD = rowwise(unit_rows, queries_QD) if is_cosine else _lifted(queries_QD, torch.ones(len(queries_QD), 1))
+    rows_QD = _as_queries(queries_QD, similarity)
     # Chunks are fixed, not cut by the number of threads: all numbers of threads give the same bits.
     chunks = rows_QD.tensor_split(-(-len(rows_QD) // QUERY_CHUNK))
-    best = [Neighbours(chunk[:, :0], torch.empty(len(chunk), 0, dtype=torch.int64)) for chunk in chunks]
-    size = -(-len(bank_ND) // -(-len(bank_ND) // BANK_BLOCK))
-    for first in range(0, len(bank_ND), size):
-        own = range(first, min(first + size, len(bank_ND)))
+    num_rows = len(bank_ND)
+    num_blocks = max(-(-num_rows // BANK_BLOCK), min(LEAST_BLOCKS, num_rows // LEAST_BLOCK))
+    size = -(-num_rows // num_blocks)
+    if size > TILE:  # whole tiles: nothing is left over that would have to be filled up
+        size = min(num_rows, size + -size % TILE)
+    owns = [range(first, min(first + size, num_rows)) for first in range(0, num_rows, size)]
+
+    def keys_of(own: range) -> Tensor:
         # The last block begins within the one before it: products of another size may have other bits.
-        block_BD = bank_ND[own.stop - size : own.stop]
-        keys_BD = rowwise(unit_rows, block_BD) if is_cosine else _lifted(block_BD, -_half_squares(block_BD))
-        # Products round the columns behind the last whole tile in another way, of which zeros are left over instead.
-        keys_BD = torch.cat([keys_BD, keys_BD.new_zeros(-size % TILE, keys_BD.shape[1])])
-        tasks = zip(best, chunks, strict=True)
-        best = side_by_side(partial(_with_block, keys_BD=keys_BD, own=own, size=size, k=k), tasks)
+        return _as_keys(bank_ND[own.stop - size : own.stop], similarity)
+
+    best = [Neighbours(chunk[:, :0], torch.empty(len(chunk), 0, dtype=torch.int64)) for chunk in chunks]
+    if len(chunks) < FEW_CHUNKS:
+
+        def of_block(own: range) -> list[Neighbours]:
+            keys_BD = keys_of(own)
+            return [_of_block(chunk, keys_BD, own, size, k) for chunk in chunks]
+
+        for found in side_by_side(of_block, owns):
+            best = [_better(*both, k) for both in zip(best, found, strict=True)]
+    else:
+        for own in owns:
+            work = partial(_of_block, keys_BD=keys_of(own), own=own, size=size, k=k)
+            best = [_better(*both, k) for both in zip(best, side_by_side(work, chunks), strict=True)]
     similarity_QK = torch.cat([each.similarity_QK for each in best])
-    if not is_cosine:
+    if similarity == "euclidean":
         similarity_QK = (similarity_QK - _half_squares(queries_QD)).clamp(max=0)  # rounding makes no distance negative
     return Neighbours(similarity_QK, torch.cat([each.positions_QK for each in best]))
+
+
+def _as_queries(queries_QD: Tensor, similarity: str) -> Tensor:
+    """What is multiplied with the keys."""
+    if similarity == DOT:
+        return queries_QD
+    if similarity == "cosine":
+        return rowwise(unit_rows, queries_QD)
+    return _lifted(queries_QD, torch.ones(len(queries_QD), 1))
+
+
+def _as_keys(block_BD: Tensor, similarity: str) -> Tensor:
+    """Rows of the bank as they are multiplied, in whole tiles."""
+    if similarity == "cosine":
+        block_BD = rowwise(unit_rows, block_BD)
+    elif similarity == "euclidean":
+        block_BD = _lifted(block_BD, -_half_squares(block_BD))
+    if len(block_BD) % TILE == 0:
+        return block_BD
+    # Products round the columns behind the last whole tile in another way, of which zeros are left over instead.
+    return torch.cat([block_BD, block_BD.new_zeros(-len(block_BD) % TILE, block_BD.shape[1])])
 
 
 def _half_squares(rows_ND: Tensor) -> Tensor:
@@ -90,17 +127,21 @@ def _lifted(rows_ND: Tensor, last_N1: Tensor) -> Tensor:
     return torch.cat([rows_ND.double(), last_N1.double()], dim=1)
 
 
-def _with_block(task: tuple[Neighbours, Tensor], *, keys_BD: Tensor, own: range, size: int, k: int) -> Neighbours:
-    """The nearest of those found so far and of one more block, whose own rows are the last of its first ``size``."""
-    earlier, chunk_QD = task
+def _of_block(chunk_QD: Tensor, keys_BD: Tensor, own: range, size: int, k: int) -> Neighbours:
+    """The nearest of one block, whose own rows are the last of its first ``size``."""
     # Two rows where there is one: a product of a row with a matrix rounds some columns in another way than others.
     similarity_QB = chunk_QD.expand(max(2, len(chunk_QD)), -1) @ keys_BD.T
     found = largest(similarity_QB[: len(chunk_QD), size - len(own) : size], min(k, len(own)))
-    if own.start == 0:
-        return found
+    return Neighbours(found.similarity_QK, found.positions_QK + own.start)
+
+
+def _better(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
+    """The nearest of those found so far and of a later block."""
+    if earlier.similarity_QK.shape[1] == 0:
+        return later
     # Earlier ones stand first: ties stay in the order of the bank.
-    similarity_QK = torch.cat([earlier.similarity_QK, found.similarity_QK], dim=1)
-    positions_QK = torch.cat([earlier.positions_QK, found.positions_QK + own.start], dim=1)
+    similarity_QK = torch.cat([earlier.similarity_QK, later.similarity_QK], dim=1)
+    positions_QK = torch.cat([earlier.positions_QK, later.positions_QK], dim=1)
     best = largest(similarity_QK, min(k, similarity_QK.shape[1]))
     return Neighbours(best.similarity_QK, positions_QK.gather(1, best.positions_QK))
 

@@ -1,0 +1,292 @@
+"""What a search answers: queries with their hits, each with its reason; printed, and written as JSON and CSV."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from counterpoint.core.run_records import Record
+from counterpoint.core.shown import shown
+from counterpoint.core.written_tables import csv_table, markdown_table
+
+WIDTH = 100  # columns of the printed answer
+NAME_WIDTH, LABEL_WIDTH = 32, 12
+HEAD = ("rank", "row", "name", "label", "cosine", "random below", "copy", "why")
+SIDES = "rrllrrll"
+
+
+class CurvePoint(Record):
+    """What a search with some of the dimensions finds of the search with all.
+
+    Attributes:
+        order: in which dimensions are kept.
+        kept: how many.
+        recall: share of the ten nearest that are found.
+        low: lower end of its 95 % interval over the queries.
+        high: upper end.
+    """
+
+    order: str
+    kept: int
+    recall: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class SharedConcept:
+    """A dimension that both of a pair activate.
+
+    Attributes:
+        dim: its number.
+        share: of the similarity: its product over the sum of all.
+        name: the class that it can be named after, or None.
+    """
+
+    dim: int
+    share: float
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return f"d{self.dim} {100 * self.share:.0f}%" + (f" {self.name}" if self.name else "")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One sample that was found.
+
+    Attributes:
+        row: its place in the collection.
+        name: of the sample.
+        label: its class, or None.
+        similarity: cosine with the query.
+        random_below: share of random pairs of the collection that are less similar.
+        concepts: what both share, the most first; empty where dimensions have no meaning.
+        copy: ``pixels`` or ``embedding`` where it is nearly the same as the query; else empty.
+    """
+
+    row: int
+    name: str
+    label: str | None
+    similarity: float
+    random_below: float
+    concepts: tuple[SharedConcept, ...] = ()
+    copy: str = ""
+
+    def cells(self, rank: int) -> list[str]:
+        """As a row of the printed table."""
+        why = ", ".join(map(str, self.concepts)) or "-"
+        words = (self.name, self.label or "-")
+        return [
+            str(rank),
+            str(self.row),
+            *words,
+            f"{self.similarity:.4f}",
+            _percent(self.random_below),
+            self.copy or "-",
+            why,
+        ]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query with its hits, the most similar first.
+
+    Attributes:
+        name: of the query.
+        row: its place in the collection, which is then no hit; None for a sample from elsewhere.
+        label: its class, or None.
+        hits: what was found.
+    """
+
+    name: str
+    row: int | None
+    label: str | None
+    hits: tuple[Hit, ...]
+
+    @property
+    def title(self) -> str:
+        """Name, row and class."""
+        known = [f"row {self.row}" if self.row is not None else "", self.label or ""]
+        told = ", ".join(filter(None, known))
+        return f"{self.name} ({told})" if told else self.name
+
+
+@dataclass(frozen=True)
+class SearchAnswer:
+    """Hits of all queries. Printed as tables of at most 100 columns.
+
+    Attributes:
+        run: name of the run.
+        facts: what was searched, and how, by what it is called.
+        reading: how to read similarity and reasons, in sentences.
+        queries: in the order in which they were asked.
+        curve: recall against the number of dimensions, where it was measured.
+        pictures: small pictures (h, w) or (h, w, 3) by ``row-<number>`` and ``query-<number>``, where they were asked
+            for.
+    """
+
+    run: str
+    facts: Mapping[str, str]
+    reading: tuple[str, ...]
+    queries: tuple[Asked, ...]
+    curve: tuple[CurvePoint, ...] = ()
+    pictures: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without the pictures."""
+        values = {"run": self.run, "facts": dict(self.facts), "reading": list(self.reading)}
+        curve = [point.model_dump() for point in self.curve]
+        return {**values, "queries": [asdict(asked) for asked in self.queries], "curve": curve}
+
+    def to_csv(self) -> str:
+        """A line for each hit."""
+        head = ["query", "rank", "row", "name", "label", "cosine", "random_below", "copy", "concepts"]
+        rows = [
+            [
+                asked.name,
+                rank,
+                hit.row,
+                hit.name,
+                hit.label,
+                f"{hit.similarity:.9g}",
+                f"{hit.random_below:.6g}",
+                hit.copy,
+                "; ".join(map(str, hit.concepts)),
+            ]
+            for asked in self.queries
+            for rank, hit in enumerate(asked.hits, start=1)
+        ]
+        return csv_table(head, rows)
+
+    def to_markdown(self) -> str:
+        """The facts, and a table for each query."""
+        told = [f"- {name}: {value}" for name, value in self.facts.items()]
+        parts = ["\n".join([f"# Search in {self.run}", "", *told])]
+        for asked in self.queries:
+            rows = [hit.cells(rank) for rank, hit in enumerate(asked.hits, start=1)]
+            parts += [f"## {asked.title}", markdown_table(HEAD, rows, SIDES)]
+        return "\n\n".join([*parts, *self.reading]) + "\n"
+
+    def __str__(self) -> str:
+        lines = _wrapped([f"{self.run}: {', '.join(self.facts.values())}"])
+        for asked in self.queries:
+            lines += ["", f"query {_cut(shown(asked.title), WIDTH - 6)}", *_table(asked.hits)]
+        return "\n".join([*lines, "", *_wrapped(self.reading)])
+
+
+@dataclass(frozen=True)
+class CopyGroup:
+    """Samples that are nearly the same.
+
+    Attributes:
+        rows: ascending.
+        names: of the samples.
+        labels: classes, or None.
+        least_similarity: the smallest cosine of a pair that put them together.
+        by: ``pixels`` (their pictures are nearly equal), or ``embedding``.
+        crosses_split: whether some were trained on and others held out.
+    """
+
+    rows: tuple[int, ...]
+    names: tuple[str, ...]
+    labels: tuple[str | None, ...]
+    least_similarity: float
+    by: str
+    crosses_split: bool = False
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Groups of near-duplicates of a collection, the largest first.
+
+    Attributes:
+        run: name of the run.
+        facts: what was compared, and how.
+        reading: what a group is, in sentences.
+        groups: of two samples or more.
+        pictures: as those of ``SearchAnswer``.
+    """
+
+    run: str
+    facts: Mapping[str, str]
+    reading: tuple[str, ...]
+    groups: tuple[CopyGroup, ...]
+    pictures: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without the pictures."""
+        values = {"run": self.run, "facts": dict(self.facts), "reading": list(self.reading)}
+        return {**values, "groups": [asdict(group) for group in self.groups]}
+
+    def to_csv(self) -> str:
+        """A line for each sample of a group."""
+        rows = [
+            [number, row, name, label, f"{group.least_similarity:.9g}", group.by]
+            for number, group in enumerate(self.groups, start=1)
+            for row, name, label in zip(group.rows, group.names, group.labels, strict=True)
+        ]
+        return csv_table(["group", "row", "name", "label", "least_cosine", "by"], rows)
+
+    def to_markdown(self) -> str:
+        """A table with a row for each group."""
+        rows = [
+            [str(number), f"{group.least_similarity:.4f}", group.by, ", ".join(group.names)]
+            for number, group in enumerate(self.groups, start=1)
+        ]
+        table = markdown_table(["group", "least cosine", "by", "samples"], rows, "rrll")
+        return "\n\n".join([f"# Near-duplicates in {self.run}", table, *self.reading]) + "\n"
+
+    def __str__(self) -> str:
+        total = sum(len(group.rows) for group in self.groups)
+        lines = _wrapped([f"{self.run}: {', '.join(self.facts.values())}"])
+        lines.append(f"{len(self.groups):,} groups of near-duplicates, {total:,} samples")
+        for number, group in enumerate(self.groups, start=1):
+            split = "; trained on and held out" if group.crosses_split else ""
+            lines += ["", f"group {number}: cosine >= {group.least_similarity:.4f}, by {group.by}{split}"]
+            lines += [f"  {row:>8}  {_cut(shown(name), 84)}" for row, name in zip(group.rows, group.names, strict=True)]
+        return "\n".join([*lines, "", *_wrapped(self.reading)])
+
+
+def _table(hits: Sequence[Hit]) -> list[str]:
+    """Lines of at most ``WIDTH`` columns; a column in which nothing stands is left out."""
+    rows = [[shown(cell) for cell in hit.cells(rank)] for rank, hit in enumerate(hits, start=1)]
+    used = [place for place in range(len(HEAD)) if any(row[place] != "-" for row in rows)]
+    limits = {2: NAME_WIDTH, 3: LABEL_WIDTH}
+    cells = [[_cut(row[place], limits.get(place, WIDTH)) for place in used] for row in [list(HEAD), *rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(used))]
+    lines = [
+        "  ".join(
+            f"{cell:>{width}}" if SIDES[place] == "r" else f"{cell:<{width}}"
+            for cell, width, place in zip(row, widths, used, strict=True)
+        )
+        for row in cells
+    ]
+    return [_cut_right(f"  {line}".rstrip()) for line in lines]
+
+
+def _wrapped(sentences: Sequence[str]) -> list[str]:
+    """Sentences in lines that fit."""
+    return [line for sentence in sentences for line in textwrap.wrap(sentence, WIDTH)]
+
+
+def _cut(text: str, width: int) -> str:
+    """The end of a long name, which tells files apart."""
+    return text if len(text) <= width else "…" + text[1 - width :]
+
+
+def _cut_right(line: str) -> str:
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+
+
+def _percent(share: float) -> str:
+    """A share as a percentage; one that is not 1 never reads 100 %.
+
+    >>> _percent(0.25), _percent(0.9999), _percent(1.0)
+    ('25.0%', '>99.9%', '100%')
+    """
+    if share >= 1:
+        return "100%"
+    return ">99.9%" if share > 0.999 else f"{100 * share:.1f}%"

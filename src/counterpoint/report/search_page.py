@@ -1,0 +1,160 @@
+"""The page of a search: each query beside its hits, with what they share; or groups of near-duplicates. No script."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from counterpoint.core.files import write_text
+from counterpoint.core.markup import Markup, element, hide_folders, join, printable
+from counterpoint.core.search_records import Asked, Copies, CopyGroup, CurvePoint, Hit, SearchAnswer, SharedConcept
+from counterpoint.report.charts.figures import data_table
+from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
+from counterpoint.report.sections.concepts_section import data_address
+from counterpoint.report.wording import count, number, percent
+
+SEARCH_PAGE = PageKind(
+    "page of a search",
+    "search.html",
+    Markup('<meta name="generator" content="counterpoint search">'),
+    styles=("style.css", "search_style.css"),
+)
+SIDES = (96, 48, 24)  # pixels of a thumbnail; smaller ones where the page would be too large
+MAX_BYTES = 8_000_000
+COPY_WORDS = {"pixels": "nearly the same picture", "embedding": "nearly the same embedding"}
+MAX_GROUPS = 300
+
+
+def write_search(found: SearchAnswer | Copies, out: str | Path) -> Path:
+    """Write the page; an earlier one is replaced.
+
+    Args:
+        found: with its pictures, if it is to show any.
+        out: HTML file.
+
+    Raises:
+        RunError: ``out`` cannot be written, or is something else than such a page.
+    """
+    target = Path(out)
+    check_target(SEARCH_PAGE, target)
+    write_text(target, render_search(found))
+    return target
+
+
+def render_search(found: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> Markup:
+    """Render the page, with pictures small enough for so many bytes; at the end without any."""
+    page = Markup()
+    for side in (*SIDES, 0):
+        addresses = {} if side == 0 else {name: data_address(each, side) for name, each in found.pictures.items()}
+        page = _page(found, addresses)
+        if len(page.encode()) <= max_bytes:
+            break
+    return page
+
+
+def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
+    """The whole document."""
+    facts = " · ".join(hide_folders(fact) for fact in found.facts.values())
+    reading = element("p", " ".join(hide_folders(words) for words in found.reading), class_="note")
+    if isinstance(found, Copies):
+        header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
+        groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
+        content = join(_copies_words(found), element("div", groups, class_="groups"))
+        parts = [Part("copies", "Near-duplicates", "What is there more than once?", join(content, reading))]
+        return document(SEARCH_PAGE, f"Near-duplicates: {found.run}", header, parts)
+    header = plain_header("Counterpoint searches", printable(found.run), facts)
+    asked = [_asked(place, each, addresses) for place, each in enumerate(found.queries)]
+    parts = [Part("hits", "Hits", "What is most alike, and why?", join(asked, reading))]
+    if found.curve:
+        parts.append(Part("dims", "Dimensions", "How many dimensions are needed?", _curve(found.curve)))
+    return document(SEARCH_PAGE, f"Search: {found.run}", header, parts)
+
+
+def _asked(place: int, asked: Asked, addresses: Mapping[str, str]) -> Markup:
+    """One query beside its hits."""
+    own = element(
+        "div",
+        _picture(addresses.get(f"query-{place}"), asked.name),
+        element("h3", element("bdi", printable(asked.name))),
+        element("p", _query_facts(asked), class_="facts"),
+        class_="query",
+    )
+    hits = [_hit(rank, hit, addresses.get(f"row-{hit.row}")) for rank, hit in enumerate(asked.hits, start=1)]
+    return element("article", own, element("ol", hits, class_="hits"), class_="asked")
+
+
+def _query_facts(asked: Asked) -> str:
+    """Where the query is from."""
+    where = "from elsewhere" if asked.row is None else f"row {number(asked.row)}"
+    return f"query, {where}{f', {asked.label}' if asked.label else ''}"
+
+
+def _hit(rank: int, hit: Hit, address: str | None) -> Markup:
+    """One hit with its reason."""
+    similar = f"cosine {hit.similarity:.3f}, above {percent(hit.random_below)} of random pairs"
+    mark = element("p", f"⚠ {COPY_WORDS.get(hit.copy, hit.copy)}", class_="copy-mark") if hit.copy else None
+    shared = element("ul", [_shared(each) for each in hit.concepts], class_="shared") if hit.concepts else None
+    return element(
+        "li",
+        _picture(address, hit.name),
+        element("p", f"{rank}. ", element("bdi", printable(hit.name)), class_="place"),
+        element("p", f"{hit.label}, {similar}" if hit.label else similar, class_="facts"),
+        mark,
+        shared,
+        class_="hit copy" if hit.copy else "hit",
+    )
+
+
+def _shared(concept: SharedConcept) -> Markup:
+    """One dimension that both activate, its share as a bar."""
+    named = f", {concept.name}" if concept.name else ""
+    track = Markup('<rect class="track" width="100" height="6"/>')
+    bar = element("rect", class_="bar", width=100 * min(concept.share, 1.0), height=6)
+    drawn = element("svg", track, bar, viewBox="0 0 100 6", preserveAspectRatio="none", aria_hidden="true")
+    return element("li", f"d{concept.dim}{named}: {percent(concept.share, 0)}", drawn, class_="level-note")
+
+
+def _picture(address: str | None, name: str) -> Markup | None:
+    """A picture, if there is one."""
+    return None if address is None else element("img", src=address, alt=printable(name))
+
+
+def _copies_words(found: Copies) -> Markup:
+    """How many there are."""
+    total = sum(len(group.rows) for group in found.groups)
+    words = f"{count(len(found.groups), 'group')} of near-duplicates with {count(total, 'sample')}."
+    if len(found.groups) > MAX_GROUPS:
+        words += f" The first {MAX_GROUPS} are shown; --json has all."
+    return element("p", words, class_="reading")
+
+
+def _group(place: int, group: CopyGroup, addresses: Mapping[str, str]) -> Markup:
+    """One group."""
+    split = ", trained on and held out" if group.crosses_split else ""
+    title = f"Group {place}: {count(len(group.rows), 'sample')}, least cosine {group.least_similarity:.3f}{split}"
+    items = [
+        element(
+            "li",
+            _picture(addresses.get(f"row-{row}"), name),
+            element("p", element("bdi", printable(name)), class_="place"),
+            element("p", f"row {number(row)}{f', {label}' if label else ''}", class_="facts"),
+            class_="hit",
+        )
+        for row, name, label in zip(group.rows, group.names, group.labels, strict=True)
+    ]
+    return element("article", element("h3", title), element("ol", items, class_="hits"), class_="group")
+
+
+def _curve(curve: tuple[CurvePoint, ...]) -> Markup:
+    """Recall of every order and number, as a table."""
+    orders = list(dict.fromkeys(point.order for point in curve))
+    at = {(point.order, point.kept): point for point in curve}
+    rows = [
+        [number(kept), *(_recall(at.get((order, kept))) for order in orders)]
+        for kept in sorted({point.kept for point in curve})
+    ]
+    note = "Share of the ten nearest by all dimensions that a search with some of them finds, with its 95 % interval."
+    table = data_table("Recall by number of dimensions", ["dimensions", *orders], rows)
+    return join(element("p", note, class_="note"), element("div", table, class_="curve"))
+
+
+def _recall(point: CurvePoint | None) -> str:
+    return "" if point is None else f"{point.recall:.3f} ({point.low:.3f} to {point.high:.3f})"
