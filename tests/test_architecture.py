@@ -21,7 +21,9 @@ MAX_BODY_LINES = 60
 MAX_NESTING = 3
 MAX_PARAMETERS = 6
 FIXED_SIGNATURES = {"diagnose", "optimal_geometry"}  # public, of a published signature: one argument more
-SINGLE_MODULE_IMPORTS = ("torchvision", "timm", "lightly", "onnxruntime", "pyarrow", "triton", "tensorboard", "wandb", "pytorch_lightning")
+SINGLE_MODULE_IMPORTS = (
+    "torchvision", "timm", "lightly", "onnxruntime", "pyarrow", "triton", "tensorboard", "wandb", "pytorch_lightning",
+)  # fmt: skip
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

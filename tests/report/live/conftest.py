@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from epochs_written import add_epoch
 
 from counterpoint.core.files import sealed_text, write_text
 from counterpoint.core.run_contents import create_run
@@ -23,10 +24,3 @@ def begin(tmp_path: Path) -> Callable[..., RunFolder]:
         return folder
 
     return make
-
-
-def add_epoch(folder: RunFolder, epoch: int, *, seconds: float = 4.0, **measured: float) -> None:
-    """What training writes at the end of an epoch."""
-    levels = {"chance": 6.0, "floor": 1.0, "learning_rate": 0.1}
-    folder.append_metrics({"epoch": epoch, "step": 5 * epoch, "loss": 6.0 - 0.25 * epoch, **levels, **measured})
-    folder.append_timings({"epoch": epoch, "step": 5 * epoch, "images_per_second": 100.0, "seconds": seconds})

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from epochs_written import add_epoch
 
-from conftest import add_epoch  # pyright: ignore[reportAttributeAccessIssue]
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.report.live.live_page import Watched

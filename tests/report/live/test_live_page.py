@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from epochs_written import add_epoch
 
-from conftest import add_epoch  # pyright: ignore[reportAttributeAccessIssue]
 from counterpoint.core.run_contents import create_seeds
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
