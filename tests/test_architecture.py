@@ -22,6 +22,7 @@ MAX_NESTING = 3
 MAX_PARAMETERS = 6
 FIXED_SIGNATURES = {"diagnose", "optimal_geometry"}  # public, of a published signature: one argument more
 SINGLE_MODULE_IMPORTS = ("torchvision", "timm", "lightly", "onnxruntime", "pyarrow", "triton", "tensorboard", "wandb")
+SINGLE_MODULE_IMPORTS += ("usearch", "lancedb", "faiss", "qdrant_client", "psycopg")  # of search
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
