@@ -22,7 +22,8 @@ MAX_NESTING = 3
 MAX_PARAMETERS = 6
 FIXED_SIGNATURES = {"diagnose", "optimal_geometry"}  # public, of a published signature: one argument more
 SINGLE_MODULE_IMPORTS = (
-    "torchvision", "timm", "lightly", "onnxruntime", "pyarrow", "triton", "tensorboard", "wandb", "pytorch_lightning",
+    "torchvision", "timm", "lightly", "onnx", "onnxruntime", "onnxscript", "pyarrow", "triton", "tensorboard", "wandb",
+    "pytorch_lightning", "usearch", "lancedb", "faiss", "qdrant_client", "psycopg",
 )  # fmt: skip
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 

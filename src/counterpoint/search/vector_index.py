@@ -84,6 +84,7 @@ class VectorIndex:
         labels: class names, or None.
         table_ND: rows at unit length, in the order in which they are stored.
         row_of_N: row of each stored place; None where that is their order.
+        place_of_N: stored place of each row, likewise.
         propose: places of candidates, of unit-length queries and a number.
     """
 
@@ -93,6 +94,7 @@ class VectorIndex:
     labels: tuple[str | None, ...] | None
     table_ND: Rows
     row_of_N: Tensor | None
+    place_of_N: Tensor | None
     propose: Callable[[Tensor, int], Neighbours]
 
     def __len__(self) -> int:
@@ -129,17 +131,10 @@ class VectorIndex:
     def vectors(self, rows: Tensor | slice = slice(None)) -> Tensor:
         """Some rows at unit length, in the order of the table that was indexed."""
         positions = torch.arange(len(self))[rows] if isinstance(rows, slice) else rows
-        if self.row_of_N is not None:
-            positions = self._place_of(positions)
+        if self.place_of_N is not None:
+            positions = self.place_of_N[positions]
         found = taken(self.table_ND, positions)
         return found if isinstance(found, Tensor) else found[:]
-
-    def _place_of(self, rows: Tensor) -> Tensor:
-        """Where rows are stored."""
-        assert self.row_of_N is not None
-        place_of_N = torch.empty_like(self.row_of_N)
-        place_of_N[self.row_of_N] = torch.arange(len(self))
-        return place_of_N[rows]
 
     def _check(self, queries_QD: Tensor, k: int) -> None:
         """Refuse what cannot be answered."""
@@ -255,9 +250,10 @@ def _opened(folder: Path, card: IndexCard) -> VectorIndex:
     """The index, with what its method needs."""
     held = json.loads(read_text(folder / NAMES))
     table_ND = _table(folder / VECTORS)
-    row_of_N = None
+    row_of_N = place_of_N = None
     if card.method == "cells":
         row_of_N = torch.from_numpy(np.load(folder / ROWS))
+        place_of_N = row_of_N.argsort()
     effort = card.effort.level if card.effort else 0
     propose = _proposer(folder, card, table_ND)
     labels = held["labels"]
@@ -268,6 +264,7 @@ def _opened(folder: Path, card: IndexCard) -> VectorIndex:
         None if labels is None else tuple(labels),
         table_ND,
         row_of_N,
+        place_of_N,
         lambda queries_QD, number: propose(queries_QD, number, effort),
     )
 
