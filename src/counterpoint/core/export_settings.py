@@ -9,7 +9,7 @@ from counterpoint.core.data_settings import Settings
 
 ALL = "all"
 FORMATS: Mapping[str, str] = {
-    "onnx": "model.onnx: uint8 pictures in, representation and embedding out, for onnxruntime and its kin (extra `onnx`)",
+    "onnx": "model.onnx: uint8 pictures in, representation and embedding out, for onnxruntime and such (extra `onnx`)",
     "torchscript": "model.torchscript.pt: the same graph for programs on libtorch; torch itself calls it deprecated",
     "torch-export": "model.pt2: the same graph as a torch.export program",
     "safetensors": "model.safetensors and encoder.json: weights with the card of the encoder, which cp.load opens",

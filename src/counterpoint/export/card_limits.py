@@ -1,4 +1,4 @@
-"""What an encoder's records do not say: the limits of a model card, each drawn from what was measured and what was not."""
+"""The limits of a model card, each drawn from what was measured of an encoder and from what was not."""
 
 from counterpoint.core.metric import is_apart
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus
@@ -8,6 +8,9 @@ from counterpoint.nn.layer_outputs import REPRESENTATION
 from counterpoint.nn.trained import EncoderCard
 
 IMBALANCED = 3.0  # largest class over smallest
+SEEDS = (
+    "One training with one seed: how far another seed would differ was not measured (`counterpoint train --seeds 5`)."
+)
 FEW_QUERIES = 1000  # 95 % intervals of shares near 50 % are wider than 6 points below it
 
 
@@ -15,8 +18,7 @@ def limits(
     card: EncoderCard, status: RunStatus, evaluation: EvaluationRecord | None, findings: Findings | None
 ) -> list[str]:
     """Sentences, in Markdown; never empty."""
-    found = [_size(card), _samples(status), _imbalance(status), "One training with one seed: how far another seed would "
-             "differ was not measured (`counterpoint train --seeds 5` does)."]  # fmt: skip
+    found = [_size(card), _samples(status), _imbalance(status), SEEDS]
     found += _evaluated(evaluation)
     if findings is not None:
         found += [f"Not judged: {escaped(text)}." for text in findings.unjudged]
@@ -35,8 +37,8 @@ def _size(card: EncoderCard) -> str:
     channels, height, width = card.in_shape
     colours = "grey levels" if channels == 1 else f"{channels} channels"
     return (
-        f"It was trained at {width} x {height} pixels in {colours}. Larger pictures are shrunk to that, so that details "
-        "below it are lost; what lies outside of the centred square is not seen."
+        f"It was trained at {width} x {height} pixels in {colours}. Larger pictures are shrunk to that, so that finer "
+        "details are lost; what lies outside of the centred square is not seen."
     )
 
 

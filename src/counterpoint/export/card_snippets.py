@@ -1,5 +1,8 @@
 """Code of the model card that opens each exported file; each snippet runs as it stands, in the exported folder."""
 
+import json
+from collections.abc import Sequence
+
 from counterpoint.export.export_record import Exported
 from counterpoint.export.weights_folder import TIMM_FOLDER, has_small_stem, timm_name
 from counterpoint.nn.encoders import TIMM_PREFIX
@@ -92,7 +95,8 @@ import onnxruntime
 
 {_samples(encoder, _layout(exported))}
 session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
-{", ".join(outputs)}{"," * (len(outputs) == 1)} = session.run({list(outputs)}, {{session.get_inputs()[0].name: samples}})"""
+given = {{session.get_inputs()[0].name: samples}}
+{_named(outputs)} = session.run({json.dumps(outputs)}, given)"""
 
 
 def _with_program(encoder: Encoder, exported: Exported) -> str:
@@ -112,4 +116,9 @@ import torch
 {_samples(encoder, _layout(exported))}
 network = {opened}
 with torch.no_grad():
-    {", ".join(outputs)}{"," * (len(outputs) == 1)} = network(torch.from_numpy(samples))"""
+    {_named(outputs)} = network(torch.from_numpy(samples))"""
+
+
+def _named(outputs: Sequence[str]) -> str:
+    """Names that a tuple is taken apart into."""
+    return ", ".join(outputs) + "," * (len(outputs) == 1)

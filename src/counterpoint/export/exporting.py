@@ -194,18 +194,31 @@ def _write_all(
     formats, left_out = list[ExportedFormat](), dict[str, str]()
     with reporter.bar("exporting", len(chosen)) as advance:
         for name in chosen:
-            try:
-                formats.append(_written(name, work))
-            except UsageError as error:
-                if not skips and name != TIMM:
-                    raise
-                left_out[name] = str(error)
-                _forget(work.folder, formats)
-                reporter.say(f"{name} is left out: {error}")
+            made = _tried(name, work, formats, skips=skips or name == TIMM)
+            if isinstance(made, ExportedFormat):
+                formats.append(made)
+            else:
+                left_out[name] = made
+                reporter.say(f"{name} is left out: {made}")
             advance(name)
     if not formats:
         raise UsageError(f"no format can be made: {'; '.join(f'{name}: {why}' for name, why in left_out.items())}")
     return formats, left_out
+
+
+def _tried(name: str, work: _Work, formats: Sequence[ExportedFormat], *, skips: bool) -> ExportedFormat | str:
+    """A format, or why it cannot be made; what it left in the folder is removed then.
+
+    Raises:
+        UsageError: it cannot be made, and ``skips`` is false.
+    """
+    try:
+        return _written(name, work)
+    except UsageError as error:
+        if not skips:
+            raise
+        _forget(work.folder, formats)
+        return str(error)
 
 
 def _written(name: str, work: _Work) -> ExportedFormat:

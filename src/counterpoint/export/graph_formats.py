@@ -1,7 +1,7 @@
 """The formats that hold the whole graph: TorchScript, torch.export and, in ``onnx_format``, ONNX.
 
 What is read here again is the file that was written a moment before. Neither reader is used on anybody else's file:
-``torch.jit.load`` builds classes that the file names, in an interpreter of its own, and ``torch.export.load`` reads JSON
+``torch.jit.load`` builds classes that the file names, in an interpreter of its own; ``torch.export.load`` reads JSON
 and raw weights.
 """
 
@@ -114,9 +114,11 @@ def silent() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
-            with contextlib.redirect_stderr(io.StringIO()):
-                yield
+        with contextlib.ExitStack() as unheard:
+            unheard.enter_context(warnings.catch_warnings(action="ignore"))
+            unheard.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            unheard.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            yield
     finally:
         logging.disable(before)
 
@@ -139,7 +141,8 @@ def naming_module(network: nn.Module, target: str) -> Iterator[None]:
     except Exception as error:  # whatever torch, or a foreign module, raises
         where = entered[-1] if entered else "the network"
         raise UsageError(
-            f"{target} cannot express module {where}: {first_line(error)}; export it as safetensors, or change the module"
+            f"{target} cannot express module {where}: {first_line(error)}; export it as safetensors, or change the "
+            "module"
         ) from None
     finally:
         for hook in hooks:

@@ -1,4 +1,4 @@
-"""A network as plain values that ``modeling_counterpoint`` builds it from: layers of torch by name, and how they join."""
+"""A network as plain values that ``modeling_counterpoint`` builds it from: layers of torch, and how they join."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

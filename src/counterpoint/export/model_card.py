@@ -1,6 +1,7 @@
-"""The model card: what the encoder is, what it was trained and judged on, what was found, and what nobody knows of it.
+"""The model card: what the encoder is, what it was trained and judged on, what was found, and what is not known.
 
-Every sentence comes from the run's records. What was not measured is said to be missing, with the command that measures it.
+Every sentence comes from the run's records. Where something was not measured, the card
+names the command that does it.
 """
 
 import shlex
@@ -21,7 +22,7 @@ from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.export.card_limits import limits
 from counterpoint.export.card_snippets import snippets
 from counterpoint.export.card_text import code, escaped, share
-from counterpoint.export.export_record import SCALE, Exported
+from counterpoint.export.export_record import HEAD, SCALE, Exported
 from counterpoint.nn.trained import Encoder
 
 CARD_FILE = "README.md"
@@ -145,7 +146,7 @@ def _trained_on(status: RunStatus, settings: TrainSettings) -> str:
     ]
     if counts:
         lines.append(
-            f"classes: {len(counts)}, with {min(counts):,} to {max(counts):,} training samples; the labels were used to "
+            f"classes: {len(counts)}, with {min(counts):,} to {max(counts):,} training samples; labels were used to "
             + ("train" if "supervised" in settings.method else "hold out and to evaluate, not to train")
         )
     else:
@@ -185,7 +186,9 @@ def _evaluated(facts: CardFacts, evaluation: EvaluationRecord | None) -> str:
     if facts.exported.checkpoint:
         return f"Not of this state; `counterpoint evaluate {run} --checkpoint {facts.exported.checkpoint}` does it."
     if evaluation is None:
-        return f"It was not evaluated. `counterpoint evaluate {run}` does it, and `--evaluate` before an export."
+        return (
+            f"It was not evaluated. `counterpoint evaluate {run}` does it, and an export with `--evaluate true`, too."
+        )
     split = evaluation.split
     rows = [row for row in evaluation.rows if row.figure is not None]
     cells = [
@@ -208,7 +211,9 @@ def _found(facts: CardFacts, findings: Findings | None) -> str:
     if facts.exported.checkpoint:
         return f"Not of this state; `counterpoint diagnose {run} --checkpoint {facts.exported.checkpoint}` finds them."
     if findings is None:
-        return f"It was not diagnosed. `counterpoint diagnose {run}` does it, and `--evaluate` before an export."
+        return (
+            f"It was not diagnosed. `counterpoint diagnose {run}` does it, and an export with `--evaluate true`, too."
+        )
     lines = [f"- {finding.level}: {escaped(finding.title)}" for finding in findings.findings]
     return "\n\n".join([f"**{escaped(findings.verdict)}**", "\n".join(lines)])
 
@@ -221,11 +226,13 @@ def _files(exported: Exported) -> str:
         f"- {name}: {text}" for name, text in FORMATS.items() if any(name == each.name for each in exported.formats)
     ]
     compared: Sequence[Sequence[str]] = [each.cells() for each in exported.formats]
-    head = ["format", "file", "MB", "largest difference", "rows compared", "versions"]
     sizes = sorted({size for each in exported.formats for size in each.sizes})
-    how = f"Each was opened again and compared with torch on samples of {escaped(exported.samples)}, in batches of 1, 2 and 7"
+    how = (
+        f"Each was opened again and compared with torch on samples of {escaped(exported.samples)}, in batches of 1, 2 "
+    )
+    how += "and 7"
     how += f", at {', '.join(sizes)} pixels" if sizes else ""
-    parts = [f"{how}. {SCALE} At most {exported.tolerance:g} passes.", markdown_table(head, compared, "llrrrl")]
+    parts = [f"{how}. {SCALE} At most {exported.tolerance:g} passes.", markdown_table(HEAD, compared, "llrrrl")]
     parts += ["\n".join(graphs), f"Graphs take {escaped(exported.input)}."]
     parts += ["\n".join(left)] if left else []
     return "\n\n".join([*parts, markdown_table(["file", "sha256"], hashes, "ll")])

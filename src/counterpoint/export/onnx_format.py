@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ def onnx_versions() -> dict[str, str]:
     try:
         import onnx  # deferred: the extra `onnx` may be absent
         import onnxscript  # deferred: as above
+
+        runtime = version("onnxruntime")  # `nn.onnx_encoder` imports it
     except ImportError as error:
         raise UsageError(f"ONNX needs onnx, onnxscript and onnxruntime ({first_line(error)}); {INSTALL}") from None
-    return {"onnx": onnx.__version__, "onnxscript": onnxscript.__version__}
+    return {"onnx": onnx.__version__, "onnxscript": onnxscript.__version__, "onnxruntime": runtime}
 
 
 def write_onnx(network: ServedNetwork, path: Path, opset: int) -> Answer:
@@ -47,7 +50,7 @@ def write_onnx(network: ServedNetwork, path: Path, opset: int) -> Answer:
         UsageError: an operator that ONNX does not have, or a module that cannot be followed.
     """
     program = program_of(network, "ONNX")
-    names = {"input_names": [network.input_name], "output_names": list(network.outputs)}
+    names: dict[str, Any] = {"input_names": [network.input_name], "output_names": list(network.outputs)}
     try:
         with silent(), torch.no_grad():
             written: Any = torch.onnx.export(

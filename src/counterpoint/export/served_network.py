@@ -42,7 +42,7 @@ class ServedNetwork(nn.Module):
         self.is_channels_last = layout == "nhwc"
         self.in_shape = card.in_shape
         self.backbone, self.projector = encoder.backbone, encoder.projector
-        # The forward pass of relu-gelu is that of relu; only its gradient differs, and no format has an operator for it.
+        # relu-gelu differs from relu in its gradient alone, and no format has an operator for it.
         nonnegative = "relu" if card.nonnegative == "relu-gelu" else card.nonnegative
         self.output_map = OutputMap(d0=card.d0, nonnegative=nonnegative)
         self.register_buffer("mean", encoder.mean)

@@ -1,4 +1,4 @@
-"""The formats that hold weights: the encoder as ``cp.load`` reads it, and a folder that others load by a shown snippet."""
+"""The formats that hold weights: the encoder as ``cp.load`` reads it, and a folder that other programs load."""
 
 import importlib.util
 import json

@@ -50,9 +50,7 @@ class OnnxEncoder(nn.Module):
         is_known = len(inputs) == 1 and (inputs[0].type in FLOATS or _takes_bytes(inputs[0]))
         if not is_known:
             kinds = ", ".join(f"{each.name}: {each.type}" for each in inputs)
-            raise UsageError(
-                f"encoder {path} must take one input of floats, or of pictures as bytes, and takes {kinds}"
-            )
+            raise UsageError(f"encoder {path} must take one input of floats, or pictures as uint8, and takes {kinds}")
         self.input = inputs[0]
         self.outputs = [each.name for each in self.session.get_outputs()]
 

@@ -11,9 +11,9 @@ from counterpoint.core.rundir import open_run
 
 LINES = "\n".join(f"  {name:<13}{text}" for name, text in FORMATS.items())
 PLACE, SUMMARY = 65, "write the encoder for other programs"
-TEACH = f"""Write the encoder of a run for other programs, with a model card. Each file is opened again and compared with
-torch on the run's own samples, in batches of 1, 2 and 7, before the folder appears; what differs by more than 1e-4 of a
-row's largest value is refused, and nothing is left behind.
+TEACH = f"""Write the encoder of a run for other programs, with a model card. Each file is opened again and compared
+with torch on the run's own samples, in batches of 1, 2 and 7, before the folder appears; what differs by more than
+1e-4 of a row's largest value is refused, and nothing is left behind.
 
 formats:
 {LINES}
