@@ -10,6 +10,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import RunError, first_line
 from counterpoint.data.source import Source
+from counterpoint.export.served_network import BOTH
 from counterpoint.nn.trained import Encoder
 
 TOLERANCE = 1e-4  # of a row's largest value
@@ -54,7 +55,7 @@ def compare(answer: Answer, encoder: Encoder, samples: Tensor, names: Sequence[s
     """
     worst, num_rows, sizes = 0.0, 0, dict[str, None]()
     for part, positions in _batches(samples):
-        expected = dict(zip(("representation", "embedding"), encoder.both(part), strict=True))
+        expected: dict[str, Tensor] = dict(zip(BOTH, encoder.both(part), strict=True))
         try:
             found = answer(part)
         except Exception as error:  # each format's runtime raises its own

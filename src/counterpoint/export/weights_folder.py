@@ -17,6 +17,7 @@ from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder
 from counterpoint.core.tensor_file import write_tensors
 from counterpoint.export.comparing import Answer
 from counterpoint.export.layer_plan import plan_of, timm_plan
+from counterpoint.export.served_network import BOTH
 from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.encoders import TIMM_PREFIX, Pooled, check_timm_name
 from counterpoint.nn.resnet import ResNet
@@ -40,7 +41,7 @@ def write_weights(encoder: Encoder, folder: Path) -> Answer:
     opened = load_encoder(place, module)
 
     def answer(samples: Tensor) -> Mapping[str, Tensor]:
-        return dict(zip(("representation", "embedding"), opened.both(samples), strict=True))
+        return dict(zip(BOTH, opened.both(samples), strict=True))
 
     return answer
 
