@@ -34,8 +34,9 @@ def make_encoder() -> MakeEncoder:
             width = backbone.eval()(torch.zeros(2, *in_shape)).shape[1]
         card = EncoderCard(
             architecture=architecture, kind="vectors" if len(in_shape) == 1 else "images", in_shape=in_shape,
-            mean=(0.4,) * in_shape[0], std=(0.3,) * in_shape[0], width=width, projector=projector, hidden=16, features=6,
-            nonnegative=nonnegative, d0=d0, norm="batch" if projector == "mlp" else "none",
+            mean=(0.4,) * in_shape[0], std=(0.3,) * in_shape[0], width=width,
+            projector=projector, hidden=16, features=6, nonnegative=nonnegative, d0=d0,
+            norm="batch" if projector == "mlp" else "none",
         )  # fmt: skip
         head = build_projector(projector, width, hidden=16, features=6, details=card.projector_details)
         return Encoder(card, stirred(backbone), stirred(head))
@@ -47,7 +48,7 @@ def make_encoder() -> MakeEncoder:
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of 12 pixels in two classes."""
     folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for number in range(24):
+    for number in range(60):
         (folder / f"class {number % 2}").mkdir(exist_ok=True)
         pixels = rng.integers(0, 256, (12, 12, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"class {number % 2}" / f"{number}.png")

@@ -46,7 +46,7 @@ def test_what_differs_is_refused_with_the_name_of_the_sample(wrong: float, make_
         r[is_last, 0] += wrong * r[is_last].abs().amax(dim=1)
         return {"representation": r}
 
-    with pytest.raises(RunError, match="representation of third differs .* nothing was kept"):
+    with pytest.raises(RunError, match=r"representation of third differs .* nothing was kept"):
         compare(answer, encoder, samples, ["first", "second", "third"], TOLERANCE)
 
 

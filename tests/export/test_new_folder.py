@@ -74,9 +74,14 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path: Path, error: BaseExcept
         earlier_export(target)
     before = sorted(tmp_path.rglob("*"))
     expected = RunError if isinstance(error, OSError) else type(error)
-    with pytest.raises(expected), new_folder(target, earlier) as folder:
-        (folder / "half.bin").write_bytes(b"x")
-        raise error
+
+    def fail() -> None:
+        with new_folder(target, earlier) as folder:
+            (folder / "half.bin").write_bytes(b"x")
+            raise error
+
+    with pytest.raises(expected):
+        fail()
     assert sorted(tmp_path.rglob("*")) == before
 
 

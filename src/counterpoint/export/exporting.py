@@ -174,10 +174,13 @@ def _check_kind(subject: Subject) -> None:
 
 
 def _evaluate(run: Run, *, quiet: bool) -> None:
-    """Make what the card tells, where it is not there."""
+    """Make what the card tells, where it is not there; without enough labels it tells that it was not evaluated."""
     folder = RunFolder(run.path)
     if not folder.evaluation.exists():
-        evaluate(run, quiet=quiet)
+        try:
+            evaluate(run, quiet=quiet)
+        except DataError as error:
+            Reporter(quiet=quiet).say(f"not evaluated: {error}")
     if not folder.findings.exists():
         diagnose(run, quiet=quiet)
 
