@@ -61,9 +61,7 @@ def measure(name: str, side: int, rounds: int) -> None:
         answers = {each: write(network, Path(folder) / file) for each, (file, write) in FORMATS.items()}
         sizes = {each: (Path(folder) / file).stat().st_size / 1e6 for each, (file, _) in FORMATS.items()}
         names = list(map(str, range(10)))
-        differences = {
-            each: compare(answer, encoder, samples[:10], names, TOLERANCE) for each, answer in answers.items()
-        }
+        seen = {each: compare(answer, encoder, samples[:10], names, TOLERANCE) for each, answer in answers.items()}
         for batch in BATCHES:
             part = samples[:batch]
             for answer in (encoder.both, *answers.values()):

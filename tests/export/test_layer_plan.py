@@ -26,10 +26,10 @@ class Doubled(nn.Module):
 class ReversedChain(nn.Sequential):
     """A sequence that is none."""
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         for part in reversed(list(self)):
-            features = part(features)
-        return features
+            input = part(input)
+        return input
 
 
 def same_network(module: nn.Module, samples: Tensor) -> None:
