@@ -235,3 +235,15 @@ def test_the_command_prints_the_table_and_json(run: cp.Run, tmp_path: Path, caps
     assert "--overwrite" in capsys.readouterr().err
     assert main([*words, "--overwrite", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["formats"][0]["name"] == "safetensors"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("encoder", ["timm:vit_tiny_patch16_224", "resnet18"])
+def test_encoders_that_timm_knows_are_opened_by_timm(encoder: str, photos: Path, tmp_path: Path) -> None:
+    settings = {"encoder": encoder, "epochs": 1, "batch_size": 8, "source": {"image_size": 16}}
+    run = cp.train(photos, out=tmp_path / "run", quiet=True, **settings)
+    made = cp.export(run, "folder", out=tmp_path / "x", quiet=True)
+    assert {each.name for each in made.formats} == {"safetensors", "folder", "timm"}
+    images = pictures((16, 16))
+    for word in ("import timm", "modeling_counterpoint"):
+        assert_answers(run_snippet(tmp_path / "x", word, "counterpoint", images.transpose(0, 3, 1, 2)), run, images)
