@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from counterpoint.estimator.contrastive_encoder import ContrastiveEncoder as ContrastiveEncoder
     from counterpoint.evaluation.protocol import Evaluation as Evaluation
     from counterpoint.evaluation.protocol import evaluate as evaluate
+    from counterpoint.export.export_record import Exported as Exported
+    from counterpoint.export.exporting import export as export
     from counterpoint.nn.trained import Encoder as Encoder
     from counterpoint.nn.trained import load as load
     from counterpoint.report.page import report as report
@@ -61,6 +63,7 @@ _DEFERRED = {
     "ContrastiveEncoder": "counterpoint.estimator.contrastive_encoder",
     "Encoder": "counterpoint.nn.trained",
     "Evaluation": "counterpoint.evaluation.protocol",
+    "Exported": "counterpoint.export.export_record",
     "Findings": "counterpoint.diagnostics.findings",
     "FineTuned": "counterpoint.runs.fine_tuning",
     "HessianSpectrum": "counterpoint.runs.curvature_record",
@@ -74,6 +77,7 @@ _DEFERRED = {
     "embed": "counterpoint.search.table",
     "evaluate": "counterpoint.evaluation.protocol",
     "evaluate_seeds": "counterpoint.runs.seed_evaluation",
+    "export": "counterpoint.export.exporting",
     "export_index": "counterpoint.search.exporting",
     "fine_tune": "counterpoint.runs.fine_tuning",
     "hessian_spectrum": "counterpoint.runs.hessian_spectra",
@@ -94,6 +98,7 @@ __all__ = [
     "DataError",
     "Encoder",
     "Evaluation",
+    "Exported",
     "Findings",
     "FineTuned",
     "HessianSpectrum",
@@ -114,6 +119,7 @@ __all__ = [
     "embed",
     "evaluate",
     "evaluate_seeds",
+    "export",
     "export_index",
     "fine_tune",
     "hessian_spectrum",

@@ -15,13 +15,20 @@ if TYPE_CHECKING:
     from counterpoint.core.run_records import RunStatus, SeedsRecord
 
 FORMAT_VERSION = 1
+EXPORT_RECORD, EXPORT_WEIGHTS = "export.json", "model.safetensors"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths of one run; every layer writes and reads through it."""
+    """Paths of one run; every layer writes and reads through it.
+
+    Attributes:
+        path: of the folder.
+        weights_name: of the file of the encoder's weights: an exported folder has it as other programs do.
+    """
 
     path: Path
+    weights_name: str = "encoder.safetensors"
 
     @property
     def marker(self) -> Path:
@@ -61,7 +68,7 @@ class RunFolder:
     @property
     def weights(self) -> Path:
         """What ``cp.load`` reads, with ``encoder_card``."""
-        return self.path / "encoder.safetensors"
+        return self.path / self.weights_name
 
     @property
     def encoder_card(self) -> Path:
@@ -260,6 +267,13 @@ def _step(values: dict[str, Any]) -> float:
     """Step of a line; one without a step belongs to none."""
     step = values.get("step")
     return step if isinstance(step, int | float) else 0
+
+
+def exported_folder(path: Any) -> RunFolder | None:
+    """The files of an encoder in a folder that ``counterpoint export`` wrote; None where it is none."""
+    if not isinstance(path, str | Path) or not (Path(path) / EXPORT_RECORD).is_file():
+        return None
+    return RunFolder(Path(path), EXPORT_WEIGHTS)
 
 
 def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:

@@ -1,5 +1,6 @@
 """An encoder out of an ONNX file, run by onnxruntime on the CPU."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,21 +8,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.array_layout import to_bytes
 from counterpoint.core.errors import UsageError, first_line
 from counterpoint.core.user_files import open_regular
 
 FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+BYTES = "tensor(uint8)"  # pictures whose preparation is inside of the graph, as ``counterpoint export`` writes them
+CHANNELS = (1, 3)
 
 
 class OnnxEncoder(nn.Module):
     """A network that maps one input to its first output, without a gradient.
+
+    A file that takes bytes gets pictures as bytes, with colours last where its input says so.
 
     Args:
         path: of the file; parts of it that lie in other files must be in its folder.
 
     Raises:
         UsageError: onnxruntime is not installed, or cannot read the file, or it takes something else than one input of
-            floats.
+            floats, or of bytes with four axes.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -41,9 +47,10 @@ class OnnxEncoder(nn.Module):
         except Exception as error:  # the runtime has no class of its own for what it raises
             raise UsageError(f"encoder {path} cannot be read by onnxruntime: {first_line(error)}") from None
         inputs = self.session.get_inputs()
-        if len(inputs) != 1 or inputs[0].type not in FLOATS:
+        is_known = len(inputs) == 1 and (inputs[0].type in FLOATS or _takes_bytes(inputs[0]))
+        if not is_known:
             kinds = ", ".join(f"{each.name}: {each.type}" for each in inputs)
-            raise UsageError(f"encoder {path} must take one input of floats, and takes {kinds}")
+            raise UsageError(f"encoder {path} must take one input of floats, or pictures as uint8, and takes {kinds}")
         self.input = inputs[0]
         self.outputs = [each.name for each in self.session.get_outputs()]
 
@@ -55,18 +62,34 @@ class OnnxEncoder(nn.Module):
     @property
     def side(self) -> int | None:
         """Side of its images in pixels; None for any, or where it takes vectors."""
-        last = self.input.shape[-1] if len(self.input.shape) == 4 else None
+        last = self.input.shape[-2 if self.is_channels_last else -1] if len(self.input.shape) == 4 else None
         return last if isinstance(last, int) else None
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether it takes bytes (n, h, w, c)."""
+        return _takes_bytes(self.input) and self.input.shape[3] in CHANNELS
 
     def forward(self, samples: Tensor) -> Tensor:
         """The first output for samples of the shape that the file asks for."""
         parts = samples.split(self.batch) if self.batch else [samples]
-        return torch.cat([self._of(part) for part in parts]).to(samples.device)
+        return torch.cat([self.answers(part, self.outputs[:1])[0] for part in parts]).to(samples.device)
 
-    def _of(self, samples: Tensor) -> Tensor:
-        """One pass; a part that is smaller than the file's batch is filled up with its last sample."""
+    def answers(self, samples: Tensor, outputs: Sequence[str]) -> list[Tensor]:
+        """Outputs by name of one pass; samples fewer than the file's batch are filled up with the last one."""
         missing = (self.batch or 0) - len(samples)
         filled = torch.cat([samples, samples[-1:].expand(missing, *samples.shape[1:])]) if missing > 0 else samples
-        values = filled.detach().cpu().numpy().astype(FLOATS[self.input.type])
-        output = self.session.run(self.outputs[:1], {self.input.name: values})[0]
-        return torch.from_numpy(output)[: len(samples)].float()
+        found = self.session.run(list(outputs), {self.input.name: self._values(filled.detach().cpu())})
+        return [torch.from_numpy(rows)[: len(samples)].float() for rows in found]
+
+    def _values(self, samples: Tensor) -> np.ndarray:
+        """Samples as the file takes them."""
+        if not _takes_bytes(self.input):
+            return samples.numpy().astype(FLOATS[self.input.type])
+        images = to_bytes(samples)
+        return (images.permute(0, 2, 3, 1) if self.is_channels_last else images).contiguous().numpy()
+
+
+def _takes_bytes(given: Any) -> bool:
+    """Whether an input is of pictures as bytes."""
+    return given.type == BYTES and len(given.shape) == 4

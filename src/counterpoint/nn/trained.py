@@ -18,7 +18,7 @@ from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
 from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.rundir import EXPORT_WEIGHTS, Run, RunFolder, as_run, exported_folder
 from counterpoint.core.tensor_file import write_tensors
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.nn.classifier import Classifier, is_classifier_sound, load_classifier
@@ -210,16 +210,18 @@ def _like(output: Tensor, samples: Any) -> Any:
 
 
 def load(run: Run | str | Path, *, encoder: nn.Module | None = None, second: bool = False) -> Encoder:
-    """Load the encoder of a finished run.
+    """Load the encoder of a finished run, or of a folder that ``export`` wrote.
 
     Args:
-        run: the run or its folder.
+        run: the run or its folder; or an exported folder with weights.
         encoder: your own module, if the run was trained with one; a copy of it gets the weights.
         second: the encoder of the second kind of sample, of a cross-modal run.
 
     Raises:
         RunError: not a run, nothing trained yet, or a damaged file.
     """
+    if (exported := exported_folder(run)) is not None:
+        return load_encoder(exported, encoder)
     known = as_run(run)
     if second and not known.folder.second.encoder_card.exists():
         raise RunError(f"{known.path} holds no second encoder; only cross-modal runs have one")
@@ -368,6 +370,8 @@ def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:
 def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
     """Read ``encoder.json`` and the hash of the weights that belong to it."""
     if not folder.encoder_card.exists():
+        if folder.weights_name == EXPORT_WEIGHTS:
+            raise RunError(f"{folder.path} was exported without its weights; export the run with --to safetensors")
         raise RunError(
             f"{folder.path} holds no trained encoder yet; "
             f"continue it with: counterpoint resume {shlex.quote(str(folder.path))}"
@@ -390,4 +394,6 @@ def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
 
 def _repaired_by(folder: RunFolder) -> str:
     """What writes an encoder again."""
+    if folder.weights_name == EXPORT_WEIGHTS:
+        return "export the run again, with --overwrite"
     return f"write it again with: counterpoint resume {shlex.quote(str(folder.path))}"

@@ -1,0 +1,118 @@
+"""What an export is: its files, and how far each answers as torch does."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from counterpoint.core.notebook import table, view
+from counterpoint.core.run_records import Listed, Record
+from counterpoint.core.shown import shown
+from counterpoint.core.written_tables import csv_table, markdown_table
+
+HEAD = ("format", "file", "MB", "largest difference", "rows compared", "versions")
+SCALE = "Differences are |exported - torch| over the largest |value| of the same row in torch; bits means none at all."
+
+
+class ExportedFormat(Record):
+    """One format, opened again and compared.
+
+    Attributes:
+        name: of the format; ``timm`` is the part of ``folder`` that timm opens.
+        files: that belong to it, in the folder.
+        bytes: of all of them.
+        difference: largest difference from torch, as a share of the largest value of the same row.
+        num_rows: rows that were compared, in batches of 1, 2 and 7.
+        sizes: of the pictures that were compared.
+        outputs: that were compared.
+        opset: of ONNX.
+        versions: of the packages that wrote it and opened it again.
+        seconds: that writing, opening and comparing took.
+    """
+
+    name: str
+    files: Annotated[tuple[str, ...], Listed]
+    bytes: int
+    difference: float
+    num_rows: int
+    sizes: Annotated[tuple[str, ...], Listed] = ()
+    outputs: Annotated[tuple[str, ...], Listed] = ()
+    opset: int | None = None
+    versions: Mapping[str, str] = Field(default_factory=dict)
+    seconds: float | None = None
+
+    def cells(self) -> list[str]:
+        """A line of the table."""
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        opset = f"opset {self.opset}, " if self.opset else ""
+        difference = f"{self.difference:.1e}" if self.difference else "bits"
+        size = f"{self.bytes / 1e6:.2f}"
+        return [self.name, self.files[0], size, difference, str(self.num_rows), f"{opset}{versions}"]
+
+
+class Exported(Record):
+    """``export.json``: what was exported, from what, and each of its files.
+
+    Attributes:
+        run: name of the run's folder.
+        checkpoint: whose encoder it is; None for the last state.
+        version: that exported.
+        samples: name of the data that were compared on.
+        fingerprint: theirs.
+        input: what the graphs take, in words.
+        tolerance: largest difference that passes.
+        formats: one each.
+        left_out: format by format, why it was not made.
+        sha256s: of every file but ``export.json`` itself, by name.
+        path: the folder; not written.
+    """
+
+    run: str
+    checkpoint: str | None = None
+    version: str
+    samples: str
+    fingerprint: str
+    input: str
+    tolerance: float
+    formats: Annotated[tuple[ExportedFormat, ...], Listed]
+    left_out: Mapping[str, str] = Field(default_factory=dict)
+    sha256s: Mapping[str, str] = Field(default_factory=dict)
+    path: Path | None = Field(default=None, exclude=True)
+
+    def format(self, name: str) -> ExportedFormat:
+        """One of the formats.
+
+        Raises:
+            KeyError: it was not exported.
+        """
+        found = {each.name: each for each in self.formats}
+        return found[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as in ``export.json``, with the folder."""
+        return {"path": None if self.path is None else str(self.path), **self.model_dump(mode="json")}
+
+    def to_csv(self) -> str:
+        """A line for each format."""
+        return csv_table(HEAD, [each.cells() for each in self.formats])
+
+    def to_markdown(self) -> str:
+        """The table, and what was left out."""
+        rows = markdown_table(HEAD, [each.cells() for each in self.formats], "llrrrl")
+        return "\n\n".join([rows, SCALE, *self.remarks()]) + "\n"
+
+    def remarks(self) -> list[str]:
+        """What was left out, and why."""
+        return [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
+
+    def __str__(self) -> str:
+        rows = [list(HEAD), *(each.cells() for each in self.formats)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        title = f"{shown(self.run)} in {shown(self.path)}, compared with torch on samples of {shown(self.samples)}"
+        return "\n".join([title, *lines, SCALE, *self.remarks()])
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        return view(f"{self.run}, exported", table(list(HEAD), [each.cells() for each in self.formats]))

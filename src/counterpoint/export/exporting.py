@@ -1,0 +1,281 @@
+"""Export a run: write each format into a new folder, open it again, compare, and only then give the folder its name."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import __version__ as safetensors_version
+from torch import Tensor
+
+from counterpoint.core import __version__
+from counterpoint.core.errors import DataError, RunError, UsageError, unknown_name
+from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
+from counterpoint.core.files import sha256_of, write_sealed, write_text
+from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS, Run, RunFolder, as_run
+from counterpoint.core.torch_state import usual_modes
+from counterpoint.core.validation import build
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.opening import one_checkpoint
+from counterpoint.evaluation.protocol import evaluate
+from counterpoint.evaluation.subject import Subject
+from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.export.comparing import TOLERANCE, Answer, chosen_samples, compare
+from counterpoint.export.export_record import Exported, ExportedFormat
+from counterpoint.export.graph_formats import PROGRAM_FILE, TORCHSCRIPT_FILE, write_program, write_torchscript
+from counterpoint.export.model_card import CARD_FILE, CardFacts, model_card
+from counterpoint.export.new_folder import check_target, files_in, new_folder
+from counterpoint.export.onnx_format import ONNX_FILE, onnx_versions, opset_of, write_onnx
+from counterpoint.export.served_network import BOTH, ServedNetwork
+from counterpoint.export.weights_folder import (
+    CONFIG_FILE,
+    LOADER_FILE,
+    TIMM_FOLDER,
+    timm_name,
+    write_folder,
+    write_timm,
+    write_weights,
+)
+from counterpoint.nn.trained import Encoder, load_encoder
+from counterpoint.runs.inspection import diagnose
+
+TIMM = "timm"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What every format is written from and compared on."""
+
+    encoder: Encoder
+    network: ServedNetwork
+    folder: Path
+    samples: Tensor
+    names: tuple[str, ...]
+    asked: ExportSettings
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a format is written: which file names it, and which difference passes."""
+
+    write: Callable[[_Work], Answer]
+    file: str
+    tolerance: float = TOLERANCE
+    is_graph: bool = False
+    versions: Callable[[], Mapping[str, str]] = dict
+
+
+@usual_modes()
+def export(
+    run: Run | str | Path,
+    to: str | Sequence[str] = ALL,
+    *,
+    out: str | Path,
+    data: Any = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    **settings: Any,
+) -> Exported:
+    """Write the encoder of a run for other programs; each file is opened again and compared with torch.
+
+    The folder gets a model card, ``README.md``, and ``export.json`` with what was compared and the hash of every file.
+    It appears when all is done, or not at all.
+
+    Args:
+        run: the run or its folder (``Run(path, encoder=module)`` if it was trained with your own module).
+        to: formats: names of ``core.export_settings.FORMATS``, in one text with commas or in a list; ``all`` makes
+            those that can be made, and says why the others cannot.
+        out: folder to make.
+        data: samples to compare on (anything ``train`` takes); None takes the run's own.
+        overwrite: replace an export that stands there; anything else is never touched.
+        quiet: show no progress.
+        settings: ``layer`` (representation, embedding or both: what graphs return), ``checkpoint`` (a step), ``opset``,
+            ``layout`` (nhwc or nchw), ``samples`` (to compare on: 30), ``root`` (of named data), ``licence`` (for the
+            card) and ``evaluate`` (evaluate and diagnose the run first, where that was not done).
+
+    Raises:
+        UsageError: an unknown format or setting, a missing extra, or a module that a format cannot express.
+        DataError: samples that the encoder does not take.
+        RunError: no finished run, ``out`` cannot be written, or a file does not answer as torch does.
+
+    References:
+        ``docs/export.md``.
+    """
+    asked, names = build(ExportSettings, settings, "export"), _formats(to)
+    known, target, reporter = as_run(run), Path(out), Reporter(quiet=quiet)
+    earlier = check_target(target, overwrite=overwrite)
+    load_encoder(known.folder, known.encoder)  # before data are read: an unfinished run says so
+    part = {} if asked.root is None else {"root": asked.root}
+    subject = one_checkpoint(open_trained(known, data=data, part=part, reporter=reporter), asked.checkpoint)
+    _check_kind(subject)
+    if asked.evaluate:
+        _evaluate(known, quiet=quiet)
+    encoder = subject.encoder.to("cpu").eval()
+    positions = subject.split.held_out if len(subject.split.held_out) else subject.split.train
+    samples, sample_names = chosen_samples(subject.source, positions, asked.samples)
+    network = ServedNetwork(encoder, asked.layer, asked.layout)
+    with new_folder(target, earlier) as folder:
+        work = _Work(encoder, network, folder, samples, sample_names, asked)
+        formats, left_out = _write_all(work, names, reporter, skips=ALL in names)
+        record = Exported(
+            run=known.path.resolve().name,
+            checkpoint=asked.checkpoint,
+            version=__version__,
+            samples=subject.source.name,
+            fingerprint=subject.source.fingerprint,
+            input=network.described()["input"],
+            tolerance=TOLERANCE,
+            formats=tuple(formats),
+            left_out=left_out,
+        )
+        if known.folder.second.encoder_card.exists():
+            left_out["second"] = (
+                "the encoder of the second kind of sample; cp.load(run, second=True) opens it in the run"
+            )
+        found = {name: sha256_of(folder / name) for name in files_in(folder)}
+        facts = CardFacts(known.folder, encoder, record.model_copy(update={"sha256s": found}), asked.licence)
+        write_text(folder / CARD_FILE, model_card(facts))
+        found[CARD_FILE] = sha256_of(folder / CARD_FILE)
+        record = record.model_copy(update={"sha256s": dict(sorted(found.items()))})
+        write_sealed(folder / EXPORT_RECORD, record.model_dump(mode="json"))
+    reporter.say(f"wrote {', '.join(each.name for each in formats)} to {target}")
+    return record.model_copy(update={"path": target})
+
+
+def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
+    """The formats that were asked for.
+
+    Raises:
+        UsageError: none, or an unknown one.
+    """
+    names = tuple(name.strip() for name in to.split(",")) if isinstance(to, str) else tuple(to)
+    for name in names:
+        if name not in (*FORMATS, ALL):
+            raise unknown_name("format", str(name), [*FORMATS, ALL])
+    if not names:
+        raise UsageError(f"to names no format (known: {', '.join(FORMATS)}, {ALL})")
+    return names
+
+
+def _check_kind(subject: Subject) -> None:
+    """Require samples of the encoder's kind.
+
+    Raises:
+        DataError: vectors for an encoder of images, or the other way round, or another number of features.
+    """
+    card, source = subject.encoder.card, subject.source
+    if source.kind != card.kind or (card.kind == "vectors" and source.shape != card.in_shape):
+        raise DataError(
+            f"the encoder takes {card.kind} of shape {card.in_shape}, but {source.name} holds {source.kind} of shape "
+            f"{source.shape}; give samples like those it was trained on (--data)"
+        )
+
+
+def _evaluate(run: Run, *, quiet: bool) -> None:
+    """Make what the card tells, where it is not there; without enough labels it tells that it was not evaluated."""
+    folder = RunFolder(run.path)
+    if not folder.evaluation.exists():
+        try:
+            evaluate(run, quiet=quiet)
+        except DataError as error:
+            Reporter(quiet=quiet).say(f"not evaluated: {error}")
+    if not folder.findings.exists():
+        diagnose(run, quiet=quiet)
+
+
+def _write_all(
+    work: _Work, names: Sequence[str], reporter: Reporter, *, skips: bool
+) -> tuple[list[ExportedFormat], dict[str, str]]:
+    """Every format that was asked for, and what could not be made."""
+    chosen = list(FORMATS) if skips else [name for name in FORMATS if name in names]
+    if "folder" in chosen and "safetensors" not in chosen:
+        chosen.insert(chosen.index("folder"), "safetensors")  # the folder's weights
+    if "folder" in chosen and timm_name(work.encoder) is not None:
+        chosen.append(TIMM)
+    formats, left_out = list[ExportedFormat](), dict[str, str]()
+    with reporter.bar("exporting", len(chosen)) as advance:
+        for name in chosen:
+            made = _tried(name, work, formats, skips=skips or name == TIMM)
+            if isinstance(made, ExportedFormat):
+                formats.append(made)
+            else:
+                left_out[name] = made
+                reporter.say(f"{name} is left out: {made}")
+            advance(name)
+    if not formats:
+        raise UsageError(f"no format can be made: {'; '.join(f'{name}: {why}' for name, why in left_out.items())}")
+    return formats, left_out
+
+
+def _tried(name: str, work: _Work, formats: Sequence[ExportedFormat], *, skips: bool) -> ExportedFormat | str:
+    """A format, or why it cannot be made; what it left in the folder is removed then.
+
+    Raises:
+        UsageError: it cannot be made, and ``skips`` is false.
+    """
+    try:
+        return _written(name, work)
+    except UsageError as error:
+        if not skips:
+            raise
+        _forget(work.folder, formats)
+        return str(error)
+
+
+def _written(name: str, work: _Work) -> ExportedFormat:
+    """Write a format, open it again, and compare."""
+    way, began = WAYS[name], time.perf_counter()
+    before = set(files_in(work.folder))
+    versions = {"torch": torch.__version__, **way.versions()}
+    answer = way.write(work)
+    try:
+        difference = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
+    except RunError as error:
+        raise RunError(f"{name}: {error}") from None
+    files = sorted(set(files_in(work.folder)) - before, key=lambda file: (file != way.file, file))
+    return ExportedFormat(
+        name=name,
+        files=tuple(files),
+        bytes=sum((work.folder / file).stat().st_size for file in files),
+        difference=difference.value,
+        num_rows=difference.num_rows,
+        sizes=difference.sizes,
+        outputs=work.network.outputs if way.is_graph else BOTH[:1] if name == TIMM else BOTH,
+        opset=opset_of(work.folder / ONNX_FILE) if name == "onnx" else None,
+        versions=versions,
+        seconds=round(time.perf_counter() - began, 1),
+    )
+
+
+def _forget(folder: Path, formats: Sequence[ExportedFormat]) -> None:
+    """Remove what a format left that could not be made."""
+    kept = {file for each in formats for file in each.files}
+    for name in files_in(folder):
+        if name not in kept:
+            (folder / name).unlink()
+
+
+WAYS: Mapping[str, _Way] = {
+    "onnx": _Way(
+        lambda work: write_onnx(work.network, work.folder / ONNX_FILE, work.asked.opset),
+        ONNX_FILE,
+        is_graph=True,
+        versions=onnx_versions,
+    ),
+    "torchscript": _Way(
+        lambda work: write_torchscript(work.network, work.folder / TORCHSCRIPT_FILE), TORCHSCRIPT_FILE, is_graph=True
+    ),
+    "torch-export": _Way(
+        lambda work: write_program(work.network, work.folder / PROGRAM_FILE), PROGRAM_FILE, is_graph=True
+    ),
+    "safetensors": _Way(
+        lambda work: write_weights(work.encoder, work.folder),
+        EXPORT_WEIGHTS,
+        tolerance=0.0,
+        versions=lambda: {"safetensors": safetensors_version},
+    ),
+    "folder": _Way(lambda work: write_folder(work.encoder, work.folder), LOADER_FILE),
+    TIMM: _Way(lambda work: write_timm(work.encoder, work.folder), f"{TIMM_FOLDER}/{CONFIG_FILE}"),
+}

@@ -1,0 +1,243 @@
+"""The model card: what the encoder is, what it was trained and judged on, what was found, and what is not known.
+
+Every sentence comes from the run's records. Where something was not measured, the card
+names the command that does it.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from counterpoint.core.export_settings import FORMATS
+from counterpoint.core.files import read_sealed
+from counterpoint.core.markup import printable
+from counterpoint.core.run_records import EvaluationRecord, RunStatus, read_record
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.written_tables import markdown_table
+from counterpoint.diagnostics.findings import Findings, judged_anew
+from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.export.card_limits import limits
+from counterpoint.export.card_snippets import snippets
+from counterpoint.export.card_text import code, escaped, share
+from counterpoint.export.export_record import HEAD, SCALE, Exported
+from counterpoint.nn.trained import Encoder
+
+CARD_FILE = "README.md"
+MOST_ROWS = 40  # of an evaluation; further ones, as under corruptions, are counted
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What a card is made from.
+
+    Attributes:
+        folder: of the run.
+        encoder: that was exported.
+        exported: the files, with their hashes.
+        licence: of the weights, if the user gave one.
+    """
+
+    folder: RunFolder
+    encoder: Encoder
+    exported: Exported
+    licence: str | None
+
+
+def model_card(facts: CardFacts) -> str:
+    """The card as Markdown, behind its front matter in YAML."""
+    folder = facts.folder
+    status, settings = folder.read_status(), read_resolved(folder)
+    # An evaluation is of the last state; nothing is told of another one.
+    is_last = facts.exported.checkpoint is None
+    evaluation = _evaluation(folder) if is_last else None
+    findings = _findings(folder, evaluation) if is_last else None
+    name = escaped(facts.exported.run)
+    sections = [
+        _front_matter(facts, settings, evaluation),
+        f"# {name}",
+        _summary(facts, settings, status),
+        "## How to load it",
+        _loading(facts),
+        "## What it was trained on",
+        _trained_on(status, settings),
+        "## Settings that matter",
+        _settings(status, settings),
+        "## Evaluation",
+        _evaluated(facts, evaluation),
+        "## Findings",
+        _found(facts, findings),
+        "## Limits",
+        "\n".join(f"- {text}" for text in limits(facts.encoder.card, status, evaluation, findings)),
+        "## Files",
+        _files(facts.exported),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _evaluation(folder: RunFolder) -> EvaluationRecord | None:
+    """What ``evaluate`` wrote."""
+    path = folder.evaluation
+    return read_record(EvaluationRecord, read_sealed(path), path.name) if path.exists() else None
+
+
+def _findings(folder: RunFolder, evaluation: EvaluationRecord | None) -> Findings | None:
+    """What ``diagnose`` wrote, with what the evaluation says."""
+    if not folder.findings.exists():
+        return None
+    values = {name: value for name, value in read_sealed(folder.findings).items() if value is not None}
+    return judged_anew(read_record(Findings, values, folder.findings.name), evaluation.rows if evaluation else ())
+
+
+def _front_matter(facts: CardFacts, settings: TrainSettings, evaluation: EvaluationRecord | None) -> str:
+    """What hubs index."""
+    card = facts.encoder.card
+    protocols = list(dict.fromkeys(row.protocol for row in evaluation.rows)) if evaluation else []
+    values = {
+        "library_name": "counterpoint",
+        "license": facts.licence or UNKNOWN,
+        "pipeline_tag": "image-feature-extraction" if card.kind == "images" else "feature-extraction",
+        "tags": ["counterpoint", "contrastive-learning", "representation-learning", settings.method, card.architecture],
+        "datasets": [printable(str(settings.data))],
+        "metrics": protocols[:MOST_ROWS],
+    }
+    kept = {name: value for name, value in values.items() if value}
+    return f"---\n{yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)}---"
+
+
+def _summary(facts: CardFacts, settings: TrainSettings, status: RunStatus) -> str:
+    """What it is, in three sentences."""
+    encoder, card = facts.encoder, facts.encoder.card
+    shape = "x".join(map(str, card.in_shape))
+    state = f" This is its state at step {facts.exported.checkpoint}." if facts.exported.checkpoint else ""
+    licence = "" if facts.licence else " Nobody has stated a licence for these weights."
+    return (
+        f"An encoder of {'pictures' if card.kind == 'images' else 'vectors'} ({escaped(card.architecture)}, input "
+        f"{shape}) that was trained with {escaped(settings.method)} on {escaped(str(settings.data))} by Counterpoint "
+        f"{status.version or UNKNOWN}.{state} It maps a sample to a representation of {card.width} numbers, which is "
+        f"best for most uses, and to an embedding of {encoder.embedding_dims}, at unit length, which the loss compared."
+        f"{licence}"
+    )
+
+
+def _loading(facts: CardFacts) -> str:
+    """A snippet for each format."""
+    parts = ["Each snippet was written for this folder and runs in it."]
+    if facts.encoder.card.kind == "images":
+        parts.append(
+            "Pictures of another size than the one trained with are cut to their centred square and resized (bilinear, "
+            "antialiased), inside of the graph where there is one; only the snippet for timm leaves that to you."
+        )
+    for title, text in snippets(facts.encoder, facts.exported):
+        parts += [f"With {title}:", f"```python\n{text}\n```"]
+    return "\n\n".join(parts)
+
+
+def _trained_on(status: RunStatus, settings: TrainSettings) -> str:
+    """Data, number, classes and what was held out."""
+    total, train, counts = status.num_samples, status.num_train, status.class_counts or ()
+    lines = [
+        f"data: {escaped(str(settings.data))}, fingerprint {code(status.data_fingerprint or UNKNOWN)}",
+        f"samples: {_count(train)} of {_count(total)} were trained on; "
+        + (f"{total - train:,} were held out" if total and train and total > train else "none were held out"),
+    ]
+    if counts:
+        lines.append(
+            f"classes: {len(counts)}, with {min(counts):,} to {max(counts):,} training samples; labels were used to "
+            + ("train" if "supervised" in settings.method else "hold out and to evaluate, not to train")
+        )
+    else:
+        lines.append("classes: no labels were known")
+    if status.skipped:
+        lines.append(f"left out: {len(status.skipped)} files that could not be read")
+    if status.init:
+        lines.append(f"began with: {escaped(str(status.init.get('origin', status.init.get('name', 'given weights'))))}")
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _settings(status: RunStatus, settings: TrainSettings) -> str:
+    """What somebody would set to train it again."""
+    optim, values = settings.optim, settings.model_dump()
+    rows = {
+        "method": settings.method,
+        "encoder": settings.encoder,
+        "epochs": settings.epochs,
+        "batch size": settings.batch_size,
+        "temperature": settings.temperature,
+        "optimiser": f"{optim.name}, peak learning rate {optim.learning_rate}, weight decay {optim.weight_decay}",
+        "projector": ", ".join(f"{key} {value}" for key, value in values["projector"].items() if value != "auto"),
+        "output": f"non-negative {values['output']['nonnegative']}, sub-vector {values['output']['d0']}",
+        "views": settings.views.preset,
+        "seed": settings.seed,
+        "precision": f"{status.precision or UNKNOWN}; the exported weights are float32",
+        "device": status.device,
+        "torch": status.torch,
+    }
+    cells = [[name, escaped(UNKNOWN if value is None else str(value))] for name, value in rows.items()]
+    return markdown_table(["setting", "value"], cells, "ll")
+
+
+def _evaluated(facts: CardFacts, evaluation: EvaluationRecord | None) -> str:
+    """Figures with intervals, baselines beside them."""
+    run = shlex.quote(facts.exported.run)
+    if facts.exported.checkpoint:
+        return f"Not of this state; `counterpoint evaluate {run} --checkpoint {facts.exported.checkpoint}` does it."
+    if evaluation is None:
+        return (
+            f"It was not evaluated. `counterpoint evaluate {run}` does it, and an export with `--evaluate true`, too."
+        )
+    split = evaluation.split
+    rows = [row for row in evaluation.rows if row.figure is not None]
+    cells = [
+        [escaped(row.features), escaped(row.protocol), share(row), "baseline" if row.is_baseline else ""]
+        for row in rows[:MOST_ROWS]
+    ]
+    more = f"{len(rows) - MOST_ROWS} further figures are in the run's evaluation." if len(rows) > MOST_ROWS else ""
+    where = (
+        f"On {escaped(split.source)}: {_count(split.num_queries)} queries, {_count(split.num_bank)} labelled samples, "
+        f"{_count(split.num_classes)} classes ({escaped(split.how)}). Intervals are of 95 % and tell the chance in the "
+        "choice of the queries, not that of another training."
+    )
+    table = markdown_table(["features", "metric", "figure (95 % interval)", ""], cells, "llrl")
+    return "\n\n".join(filter(None, [where, table, more]))
+
+
+def _found(facts: CardFacts, findings: Findings | None) -> str:
+    """The verdict and each finding."""
+    run = shlex.quote(facts.exported.run)
+    if facts.exported.checkpoint:
+        return f"Not of this state; `counterpoint diagnose {run} --checkpoint {facts.exported.checkpoint}` finds them."
+    if findings is None:
+        return (
+            f"It was not diagnosed. `counterpoint diagnose {run}` does it, and an export with `--evaluate true`, too."
+        )
+    lines = [f"- {finding.level}: {escaped(finding.title)}" for finding in findings.findings]
+    return "\n\n".join([f"**{escaped(findings.verdict)}**", "\n".join(lines)])
+
+
+def _files(exported: Exported) -> str:
+    """Every file with its hash, and how far it answers as torch does."""
+    hashes = [[code(name), code(digest)] for name, digest in exported.sha256s.items()]
+    left = [f"- {name} was left out: {escaped(why)}" for name, why in exported.left_out.items()]
+    graphs = [
+        f"- {name}: {text}" for name, text in FORMATS.items() if any(name == each.name for each in exported.formats)
+    ]
+    compared: Sequence[Sequence[str]] = [each.cells() for each in exported.formats]
+    sizes = sorted({size for each in exported.formats for size in each.sizes})
+    how = (
+        f"Each was opened again and compared with torch on samples of {escaped(exported.samples)}, in batches of 1, 2 "
+    )
+    how += "and 7"
+    how += f", at {', '.join(sizes)} pixels" if sizes else ""
+    parts = [f"{how}. {SCALE} At most {exported.tolerance:g} passes.", markdown_table(HEAD, compared, "llrrrl")]
+    parts += ["\n".join(graphs), f"Graphs take {escaped(exported.input)}."]
+    parts += ["\n".join(left)] if left else []
+    return "\n\n".join([*parts, markdown_table(["file", "sha256"], hashes, "ll")])
+
+
+def _count(number: float | None) -> str:
+    """A number of things."""
+    return UNKNOWN if number is None else f"{int(number):,}"

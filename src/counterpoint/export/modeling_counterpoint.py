@@ -1,0 +1,178 @@
+"""Loads an encoder that Counterpoint exported. Needs torch and safetensors, and timm for encoders of timm.
+
+    from modeling_counterpoint import CounterpointEncoder
+
+    encoder = CounterpointEncoder.from_pretrained("path/of/this/folder")
+    features = encoder(images)  # uint8, or floats in [0, 1], of shape (n, channels, height, width)
+    features.representation, features.embedding
+
+This file is copied into each exported folder as it is, and imports nothing of Counterpoint. Nothing is unpickled.
+"""
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+FORMAT = 1
+LIBRARIES = ("timm",)  # whose models are built by the library itself
+TORCH_LAYERS = (
+    "Conv2d", "Linear", "BatchNorm1d", "BatchNorm2d", "LayerNorm", "MaxPool2d", "AdaptiveAvgPool2d", "Flatten", "GELU",
+    "LeakyReLU", "ReLU", "SiLU", "Tanh", "Sigmoid", "Identity",
+)  # fmt: skip
+NONNEGATIVE = {
+    "none": lambda z: z,
+    "relu": F.relu,
+    "relu-gelu": F.relu,
+    "softplus": F.softplus,
+    "sigmoid": torch.sigmoid,
+}
+
+
+class Features(NamedTuple):
+    """What an encoder answers: the representation (n, width), and the embedding (n, dims) at unit length."""
+
+    representation: Tensor
+    embedding: Tensor
+
+
+class CounterpointEncoder(nn.Module):
+    """Preparation of the input, backbone, projector and output map, in evaluation mode.
+
+    Args:
+        config: what ``config.json`` holds under ``counterpoint``.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        if config["format"] != FORMAT:
+            raise ValueError(f"this loader reads format {FORMAT}, got {config['format']}")
+        self.config = config
+        self.backbone = _built(config["backbone"])
+        self.projector = _built(config["projector"])
+        shape = (-1, 1, 1) if config["kind"] == "images" else (-1,)
+        self.register_buffer("mean", torch.tensor(config["mean"]).reshape(shape), persistent=False)
+        self.register_buffer("std", torch.tensor(config["std"]).reshape(shape), persistent=False)
+        self.eval()
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "CounterpointEncoder":
+        """Build the encoder of a folder and fill it with its weights."""
+        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        encoder = cls(config["counterpoint"])
+        encoder.load_state_dict(load_file(Path(folder) / "model.safetensors"))
+        return encoder
+
+    def forward(self, samples: Tensor) -> Features:
+        """Features of images (n, c, h, w), uint8 or floats in [0, 1], or of vectors (n, d)."""
+        output = self.config["output"]
+        representation = self.backbone(self.prepare(samples))
+        z = NONNEGATIVE[output["nonnegative"]](self.projector(representation)[:, : output["d0"]])
+        largest = z.abs().amax(dim=1, keepdim=True)
+        z = z / torch.where(largest == 0, 1.0, largest)  # squares of short rows would be 0
+        length = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        return Features(representation, z / torch.where(length == 0, 1.0, length))
+
+    def prepare(self, samples: Tensor) -> Tensor:
+        """Centred square at the size that was trained with, then mean and deviation."""
+        if self.config["kind"] == "vectors":
+            return (samples.to(self.mean.dtype) - self.mean) / self.std
+        images = samples.float() / 255 if samples.dtype == torch.uint8 else samples
+        channels, height, width = self.config["in_shape"]
+        images = images.expand(-1, channels, -1, -1)  # of a grey picture as many equal channels
+        if images.shape[2:] != (height, width):
+            if height == width:
+                side = min(images.shape[2:])
+                top, left = (images.shape[2] - side) // 2, (images.shape[3] - side) // 2
+                images = images[:, :, top : top + side, left : left + side]
+            images = F.interpolate(images, (height, width), mode="bilinear", antialias=True, align_corners=False)
+        return (images - self.mean) / self.std
+
+
+class Mean(nn.Module):
+    """The average over space or tokens."""
+
+    def __init__(self, axes: list[int]) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Average."""
+        return features.mean(dim=self.axes)
+
+
+class Block(nn.Module):
+    """A residual branch beside a shortcut."""
+
+    def __init__(self, residual: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.residual = residual
+        self.shortcut = shortcut
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Add both."""
+        return F.relu(self.residual(features) + self.shortcut(features))
+
+
+class LowRank(nn.Module):
+    """A fixed projection."""
+
+    rows_RD: Tensor
+
+    def __init__(self, shape: list[int]) -> None:
+        super().__init__()
+        self.register_buffer("rows_RD", torch.zeros(shape))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Project."""
+        return features @ self.rows_RD.T
+
+
+class Diagonal(nn.Module):
+    """A scale per dimension."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale_D = nn.Parameter(torch.ones(width))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scale."""
+        return features * self.scale_D
+
+
+def _built(plan: dict[str, Any]) -> nn.Module:
+    """The module that a plan describes."""
+    kind, rest = plan["type"], {name: value for name, value in plan.items() if name != "type"}
+    if kind in TORCH_LAYERS:
+        return getattr(nn, kind)(**{name: _tupled(value) for name, value in rest.items()})
+    if kind == "chain":
+        chain = nn.Sequential()
+        for name, part in rest["parts"].items():
+            chain.add_module(name, _built(part))
+        return chain
+    if kind == "block":
+        return Block(_built(rest["residual"]), _built(rest["shortcut"]))
+    if kind == "library":
+        return _of_library(**rest)
+    return {"mean": Mean, "low-rank": LowRank, "diagonal": Diagonal}[kind](**rest)
+
+
+def _of_library(library: str, name: str, arguments: dict[str, Any]) -> nn.Module:
+    """A model of a library, untrained."""
+    if library not in LIBRARIES:
+        raise ValueError(f"library must be one of {LIBRARIES}, got {library!r}")
+    known = {argument: _tupled(value) for argument, value in arguments.items()}
+    return import_module(library).create_model(name, pretrained=False, **known)
+
+
+def _tupled(value: Any) -> Any:
+    """What JSON made a list of."""
+    return tuple(value) if isinstance(value, list) else value

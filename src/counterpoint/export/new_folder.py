@@ -1,0 +1,79 @@
+"""A folder that appears whole or not at all: filled under another name beside its place, then renamed."""
+
+import contextlib
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import TEMPORARY, UNTOUCHED, flush_to_disk, read_sealed
+from counterpoint.core.rundir import EXPORT_RECORD
+
+
+def files_in(folder: Path) -> list[str]:
+    """Every file below a folder by its name from there, sorted."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+
+
+def check_target(target: Path, *, overwrite: bool) -> bool:
+    """Require that an export may be made there.
+
+    Returns:
+        Whether an earlier one is to be replaced.
+
+    Raises:
+        RunError: something stands there that is not ours, or that may not be replaced, or its folder does not exist.
+    """
+    if not target.parent.is_dir():
+        raise RunError(f"the folder {target.parent} does not exist; make it first or choose another --out")
+    is_free = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
+    if is_free or not (target.exists() or target.is_symlink()):
+        return False
+    if target.is_symlink() or not (target / EXPORT_RECORD).is_file():
+        raise RunError(f"{target} exists and is no export, so it will not be touched; choose another --out")
+    if not overwrite:
+        raise RunError(f"{target} exists; replace it with --overwrite, or choose another --out")
+    ours = {EXPORT_RECORD, *read_sealed(target / EXPORT_RECORD, must_be_sealed=True).get("sha256s", {})}
+    foreign = [name for name in files_in(target) if name not in ours]
+    if foreign:
+        raise RunError(
+            f"{target} holds {foreign[0]}, which export did not write, so it will not be replaced; choose another --out"
+        )
+    return True
+
+
+@contextlib.contextmanager
+def new_folder(target: Path, earlier: bool) -> Iterator[Path]:
+    """A folder to fill; it becomes ``target`` when the block ends, and is removed where the block fails.
+
+    Args:
+        target: as ``check_target`` found it.
+        earlier: an export stands there, and is replaced.
+
+    Raises:
+        RunError: the disk is full, read-only or otherwise refuses.
+    """
+    mark = secrets.token_hex(8)
+    folder, aside = (target.with_name(f".{target.name}.{mark}.{word}{TEMPORARY}") for word in ("new", "old"))
+    try:
+        folder.mkdir()
+        yield folder
+        for name in files_in(folder):
+            flush_to_disk(folder / name)
+        flush_to_disk(folder)
+        if earlier:
+            target.rename(aside)
+        try:
+            folder.rename(target)
+        except OSError:
+            if earlier:
+                aside.rename(target)
+            raise
+        flush_to_disk(target.parent)
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror or error}; {UNTOUCHED}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if target.exists():  # else it is all that is left
+            shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,249 @@
+"""Exports of a run: opened again, equal to the bit where weights are written, and refused in one line otherwise."""
+
+import builtins
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import counterpoint as cp
+from counterpoint.cli.main import main
+from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
+from counterpoint.core.files import read_sealed, sha256_of
+from counterpoint.export import exporting
+from counterpoint.nn.onnx_encoder import OnnxEncoder
+
+WITHOUT_ONNX = "torchscript,safetensors,folder"
+
+
+@pytest.fixture(scope="module")
+def exported(run: cp.Run, tmp_path_factory: pytest.TempPathFactory) -> cp.Exported:
+    """What takes no seconds to write."""
+    return cp.export(run, WITHOUT_ONNX, out=tmp_path_factory.mktemp("exported") / "all", licence="mit", quiet=True)
+
+
+def folder_of(exported: cp.Exported) -> Path:
+    assert exported.path is not None
+    return exported.path
+
+
+def pictures(size: tuple[int, int] = (12, 12)) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, (5, *size, 3), dtype=np.uint8)
+
+
+def snippet(folder: Path, word: str) -> str:
+    blocks = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return next(block for block in blocks if word in block)
+
+
+def run_snippet(folder: Path, word: str, hidden: str, samples: np.ndarray) -> list[np.ndarray]:
+    """Run a snippet of the card in a process of its own, in which some modules are not to be had."""
+    np.save(folder.parent / "samples.npy", samples)
+    code = re.sub(r"^samples = .*", "samples = np.load('../samples.npy')", snippet(folder, word), flags=re.MULTILINE)
+    before = f"import sys\nfor name in {hidden.split()!r}: sys.modules[name] = None\n"
+    after = "names = [name for name in ('representation', 'embedding') if name in globals()]"
+    whole = f"{before}{code}\n{after}\nnp.savez('../found.npz', *(np.asarray(globals()[name]) for name in names))\n"
+    done = subprocess.run([sys.executable, "-c", whole], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with np.load(folder.parent / "found.npz") as stored:
+        return [stored[name] for name in sorted(stored.files)]
+
+
+def assert_answers(found: list[np.ndarray], run: cp.Run, images: np.ndarray, tolerance: float = 1e-4) -> None:
+    encoder = cp.load(run)
+    for own, expected in zip(found, (encoder.represent(images), encoder.embed(images)), strict=False):
+        assert np.abs(own - expected).max() <= tolerance * np.abs(expected).max()
+
+
+def test_the_record_names_every_file_with_its_hash_and_what_was_compared(exported: cp.Exported) -> None:
+    folder = folder_of(exported)
+    record = read_sealed(folder / "export.json", must_be_sealed=True)
+    names = {path.name for path in folder.iterdir()}
+    assert {*record["sha256s"], "export.json"} == names
+    assert all(sha256_of(folder / name) == digest for name, digest in record["sha256s"].items())
+    assert exported.format("safetensors").difference == 0.0
+    assert exported.format("folder").difference <= 1e-6
+    assert 0.0 <= exported.format("torchscript").difference <= 1e-4
+    assert all(len(each.sizes) == 3 for each in exported.formats)
+    assert json.loads(json.dumps(exported.to_dict()))["path"] == str(folder)
+    for text in (str(exported), exported.to_markdown(), exported.to_csv(), exported._repr_html_()):
+        assert "model.torchscript.pt" in text
+
+
+def test_cp_load_gives_the_bits_of_the_run(exported: cp.Exported, run: cp.Run) -> None:
+    own, loaded = cp.load(run), cp.load(folder_of(exported))
+    images = pictures((17, 13))
+    assert np.array_equal(own.represent(images), loaded.represent(images))
+    assert np.array_equal(own.embed(images), loaded.embed(images))
+
+
+def test_the_loader_of_the_folder_needs_no_counterpoint(exported: cp.Exported, run: cp.Run) -> None:
+    images = pictures()
+    found = run_snippet(folder_of(exported), "modeling_counterpoint", "counterpoint timm", images.transpose(0, 3, 1, 2))
+    assert_answers(found, run, images)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("word", "hidden"), [("torch.jit", "counterpoint"), ("counterpoint as cp", "timm onnxruntime")]
+)
+def test_other_snippets_of_the_card_run(word: str, hidden: str, exported: cp.Exported, run: cp.Run) -> None:
+    assert_answers(run_snippet(folder_of(exported), word, hidden, pictures()), run, pictures())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_every_format_of_a_run_answers_as_torch_does(layout: str, run: cp.Run, photos: Path, tmp_path: Path) -> None:
+    made = cp.export(run, out=tmp_path / "all", layout=layout, quiet=True)
+    folder = tmp_path / "all"
+    assert {each.name for each in made.formats} == {"onnx", "torchscript", "torch-export", "safetensors", "folder"}
+    assert all(each.difference <= 1e-4 for each in made.formats)
+    assert made.format("onnx").opset == 18
+    assert not made.left_out
+    images = pictures((15, 20))
+    given = images if layout == "nhwc" else images.transpose(0, 3, 1, 2)
+    for word, hidden in (("onnxruntime", "counterpoint torch"), ("torch.export", "counterpoint")):
+        assert_answers(run_snippet(folder, word, hidden, given), run, images)
+    for file in folder.iterdir():  # nothing of this machine's folders leaves it
+        assert str(Path(cp.__file__).parents[1]).encode() not in file.read_bytes()
+    # Our own reader of ONNX files, as `evaluate --encoder model.onnx` uses it.
+    encoder = OnnxEncoder(folder / "model.onnx")
+    assert encoder.side is None
+    floats = torch.from_numpy(images.transpose(0, 3, 1, 2) / np.float32(255))
+    assert_answers([encoder(floats).numpy()], run, images)
+    words = ["--encoder", str(folder / "model.onnx"), "--data", str(photos), "--out", str(tmp_path / "e.json"), "-q"]
+    assert main(["evaluate", *words]) == 0
+
+
+def test_one_layer_and_a_checkpoint_can_be_asked_for(run: cp.Run, tmp_path: Path) -> None:
+    step = max(int(path.name.removeprefix("step-")) for path in run.folder.checkpoints.glob("step-*"))
+    made = cp.export(
+        run, "torchscript,safetensors", out=tmp_path / "x", layer="embedding", checkpoint=str(step), quiet=True
+    )
+    assert made.format("torchscript").outputs == ("embedding",)
+    text = (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
+    assert f"at step {step}" in text
+    assert f"--checkpoint {step}" in text
+    with pytest.raises(UsageError, match="checkpoint 999 is not kept"):
+        cp.export(run, "safetensors", out=tmp_path / "y", checkpoint="999", quiet=True)
+
+
+def test_a_format_that_differs_is_refused_and_leaves_nothing(
+    run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = exporting.write_torchscript
+
+    def wrong(network: Any, path: Path) -> Any:
+        answer = usual(network, path)
+        return lambda samples: {name: 1.001 * rows for name, rows in answer(samples).items()}
+
+    monkeypatch.setattr(exporting, "write_torchscript", wrong)
+    with pytest.raises(RunError, match=r"torchscript: its representation of .* differs from torch's by 0.001"):
+        cp.export(run, "torchscript", out=tmp_path / "x", quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_are_damaged_after_the_export_are_not_loaded(exported: cp.Exported, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder_of(exported), copy)
+    content = bytearray((copy / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match=r"damaged .* export the run again"):
+        cp.load(copy)
+    (copy / "encoder.json").unlink()
+    with pytest.raises(RunError, match="exported without its weights"):
+        cp.load(copy)
+
+
+def test_a_module_of_ones_own_is_exported_as_it_can_be(tmp_path: Path, photos: Path) -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(3, 8, 3)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.layer(images) if images.sum() > 0 else self.layer(-images)
+
+    settings = {"epochs": 1, "batch_size": 8, "source": {"image_size": 12}}
+    run = cp.train(photos, encoder=Branching(), out=tmp_path / "own", quiet=True, **settings)
+    made = cp.export(run, "safetensors", out=tmp_path / "weights", quiet=True)
+    assert made.format("safetensors").difference == 0.0
+    again = cp.load(tmp_path / "weights", encoder=Branching())
+    assert np.array_equal(again.represent(pictures()), cp.load(run).represent(pictures()))
+    with pytest.raises(UsageError, match=r"cannot describe module backbone.body .Branching"):
+        cp.export(run, "folder", out=tmp_path / "folder", quiet=True)
+    with pytest.raises(UsageError, match=r"torch\.export cannot express module backbone.body .Branching"):
+        cp.export(run, "torch-export", out=tmp_path / "program", quiet=True)
+    with pytest.raises(UsageError, match="trained with your own module; pass it as encoder="):
+        cp.load(tmp_path / "weights")
+    assert {path.name for path in tmp_path.iterdir()} == {"own", "weights"}
+
+
+def test_a_missing_extra_says_what_to_install(run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "onnx":
+            raise ImportError("No module named 'onnx'")
+        return usual(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UsageError, match=r"pip install 'counterpoint\[onnx\]'"):
+        cp.export(run, "onnx", out=tmp_path / "x", quiet=True)
+    assert not (tmp_path / "x").exists()
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(run: cp.Run, tmp_path: Path, photos: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.txt").write_text("no picture", encoding="utf-8")
+    vectors = np.zeros((30, 4), np.float32)
+    cases: list[tuple[Any, dict[str, Any], type[CounterpointError], str]] = [
+        (tmp_path / "no", {}, RunError, "does not exist"),
+        (tmp_path / "empty", {}, RunError, "not a run folder"),
+        (run, {"to": "onx"}, UsageError, "unknown format 'onx'; did you mean 'onnx'"),
+        (run, {"to": ()}, UsageError, "no format"),
+        (run, {"data": vectors}, DataError, "vectors"),
+        (run, {"data": tmp_path / "empty"}, CounterpointError, "empty"),
+        (run, {"data": tmp_path / "text.txt"}, CounterpointError, "text.txt"),
+        (run, {"opset": 3}, UsageError, "opset"),
+        (run, {"layers": "x"}, UsageError, "did you mean 'layer'"),
+        (run, {"out": photos}, RunError, "no export"),
+        (run, {"out": run.path}, RunError, "no export"),
+        (run, {"out": tmp_path / "no" / "x"}, RunError, "does not exist"),
+    ]
+    for subject, changes, kind, words in cases:
+        with pytest.raises(kind, match=re.escape(words)) as caught:
+            cp.export(subject, **{"to": "safetensors", "out": tmp_path / "x", "quiet": True, **changes})
+        assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "text.txt"]
+
+
+def test_the_command_prints_the_table_and_json(run: cp.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", str(run.path), "--to", "safetensors", "--out", str(tmp_path / "x"), "-q"]
+    assert main(words) == 0
+    assert "bits" in capsys.readouterr().out
+    assert main(words) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*words, "--overwrite", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["formats"][0]["name"] == "safetensors"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("encoder", ["timm:vit_tiny_patch16_224", "resnet18"])
+def test_encoders_that_timm_knows_are_opened_by_timm(encoder: str, photos: Path, tmp_path: Path) -> None:
+    settings = {"encoder": encoder, "epochs": 1, "batch_size": 8, "source": {"image_size": 16}}
+    run = cp.train(photos, out=tmp_path / "run", quiet=True, **settings)
+    made = cp.export(run, "folder", out=tmp_path / "x", quiet=True)
+    assert {each.name for each in made.formats} == {"safetensors", "folder", "timm"}
+    images = pictures((16, 16))
+    for word in ("import timm", "modeling_counterpoint"):
+        assert_answers(run_snippet(tmp_path / "x", word, "counterpoint", images.transpose(0, 3, 1, 2)), run, images)

@@ -1,0 +1,77 @@
+"""A plan builds the same network again, through JSON, without the package."""
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from counterpoint.core.errors import UsageError
+from counterpoint.export.layer_plan import plan_of
+from counterpoint.export.modeling_counterpoint import CounterpointEncoder, _built
+from counterpoint.nn.encoders import build_encoder
+from counterpoint.nn.heads import ProjectorDetails, build_projector
+from export.stirred_norms import stirred
+
+ENCODERS = [("convnet", (1, 28, 28)), ("resnet9-narrow", (3, 16, 16)), ("resnet9-narrow", (3, 80, 80)), ("mlp", (7,))]
+
+
+class Doubled(nn.Module):
+    """A layer that nobody else knows."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return 2 * features
+
+
+class ReversedChain(nn.Sequential):
+    """A sequence that is none."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        for part in reversed(list(self)):
+            input = part(input)
+        return input
+
+
+def same_network(module: nn.Module, samples: Tensor) -> None:
+    stirred(module).eval()
+    rebuilt = _built(json.loads(json.dumps(plan_of(module, "backbone")))).eval()
+    rebuilt.load_state_dict(module.state_dict())
+    with torch.no_grad():
+        assert torch.equal(rebuilt(samples), module(samples))
+
+
+@pytest.mark.parametrize(("name", "shape"), ENCODERS)
+def test_encoders_of_the_catalogue_are_built_again(name: str, shape: tuple[int, ...]) -> None:
+    same_network(build_encoder(name, shape), torch.randn(2, *shape))
+
+
+@pytest.mark.thorough
+def test_a_resnet_of_bottlenecks_is_built_again() -> None:
+    same_network(build_encoder("resnet50", (3, 32, 32)), torch.randn(2, 3, 32, 32))
+
+
+@pytest.mark.parametrize("kind", ["none", "linear", "mlp", "low-rank", "diagonal"])
+@pytest.mark.parametrize("norm", ["none", "batch", "batch-plain"])
+def test_projectors_are_built_again(kind: str, norm: str) -> None:
+    details = ProjectorDetails(layers=3, norm=norm, output_norm=norm != "none")
+    same_network(build_projector(kind, 9, hidden=8, features=4, details=details), torch.randn(5, 9))
+
+
+def test_layers_of_torch_in_sequence_are_built_again() -> None:
+    layers = [nn.Conv2d(3, 4, (3, 5), (2, 1), (1, 2), groups=1), nn.GELU("tanh"), nn.MaxPool2d(2), nn.LeakyReLU(0.2)]
+    same_network(
+        nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.LayerNorm(16)), torch.randn(2, 3, 9, 9)
+    )
+
+
+@pytest.mark.parametrize("part", [Doubled(), ReversedChain(nn.ReLU())])
+def test_a_module_that_is_no_layer_of_torch_is_named(part: nn.Module) -> None:
+    with pytest.raises(UsageError, match=rf"backbone\.1 \({type(part).__name__}\)"):
+        plan_of(nn.Sequential(nn.ReLU(), part), "backbone")
+
+
+def test_the_loader_refuses_other_formats_and_other_libraries() -> None:
+    with pytest.raises(ValueError, match="format 1, got 2"):
+        CounterpointEncoder({"format": 2})
+    with pytest.raises(ValueError, match="library must be one of"):
+        _built({"type": "library", "library": "os", "name": "x", "arguments": {}})

@@ -1,0 +1,78 @@
+"""The model card says what is known, and which command finds out what is not."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import counterpoint as cp
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, Split, packed_hits
+from counterpoint.export.card_limits import limits
+from counterpoint.export.card_text import code, escaped, share
+from export.stirred_norms import MakeEncoder
+
+EMPTY = ("more information needed", "[more", "todo", "n/a", "none were known")
+
+
+def card_of(run: cp.Run, folder: Path, **settings: object) -> str:
+    cp.export(run, "safetensors", out=folder, quiet=True, overwrite=True, **settings)
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_card_of_a_run_that_nobody_judged_names_the_commands(run: cp.Run, tmp_path: Path) -> None:
+    text = card_of(run, tmp_path / "x")
+    front = yaml.safe_load(text.split("---")[1])
+    assert front["library_name"] == "counterpoint"
+    assert front["license"] == "unknown"
+    assert "metrics" not in front
+    assert f"counterpoint evaluate {run.path.name}" in text
+    assert f"counterpoint diagnose {run.path.name}" in text
+    assert "not measured, on any samples" in text
+    assert str(run.path.parent) not in text
+    assert not any(word in text.lower() for word in EMPTY)
+    status = run.folder.read_status()
+    assert str(status.data_fingerprint) in text
+    assert f"{status.num_train} of {status.num_samples} were trained on" in text
+
+
+@pytest.mark.thorough
+def test_a_card_after_evaluation_and_diagnosis_has_intervals_baselines_and_findings(
+    photos: Path, tmp_path: Path
+) -> None:
+    settings = {"encoder": "convnet", "source": {"image_size": 12}, "epochs": 1, "batch_size": 8, "method": "ncl"}
+    run = cp.train(photos, out=tmp_path / "run", quiet=True, **settings)
+    text = card_of(run, tmp_path / "x", evaluate=True, licence="apache-2.0")
+    assert run.folder.evaluation.exists()
+    assert run.folder.findings.exists()
+    front = yaml.safe_load(text.split("---")[1])
+    assert front["license"] == "apache-2.0"
+    assert "knn" in front["metrics"]
+    assert re.search(r"\| representation \| knn \| \d.*% \(.*% to .*%\) \|", text)
+    assert "| baseline |" in text
+    assert "## Findings\n\n**" in text
+
+
+def test_what_is_not_measurably_better_than_a_baseline_is_said_to_be_so(make_encoder: MakeEncoder) -> None:
+    def row(features: str, right: int) -> EvaluationRow:
+        hits = [place < right for place in range(100)]
+        values = {"features": features, "protocol": "knn", "accuracy": right / 100, "correct": right, "total": 100}
+        return EvaluationRow(**values, hits=packed_hits(hits))
+
+    def said(right: int) -> str:
+        record = EvaluationRecord(
+            split=Split(num_queries=100), rows=(row("representation", right), row("raw input", 50))
+        )
+        status = RunStatus(status="finished", class_counts=(90, 10), num_train=100)
+        return "\n".join(limits(make_encoder().card, status, record, None))
+
+    assert "not measurably better than raw input" in said(51)
+    assert "not measurably better" not in said(90)
+    assert "9 times the samples of the smallest (10)" in said(90)
+
+
+def test_text_from_outside_ends_no_table_and_begins_no_link() -> None:
+    assert escaped("a|b<img>[x](y)\n# z") == r"a\|b\<img\>\[x\](y)\\n\# z"
+    assert code("a`b\n") == r"`a'b\n`"
+    assert escaped("/vol/ada/photos") == "…/photos"
+    assert share(EvaluationRow(protocol="knn", accuracy=0.5, low=0.25, high=0.75)) == "50.0% (25.0% to 75.0%)"
