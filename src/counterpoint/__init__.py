@@ -26,6 +26,8 @@ from counterpoint.core.rundir import Run, SeedRuns
 if TYPE_CHECKING:
     from counterpoint import losses as losses
     from counterpoint import theory as theory
+    from counterpoint.audit.audit_record import Audit as Audit
+    from counterpoint.audit.auditing import audit as audit
     from counterpoint.diagnostics.findings import Findings as Findings
     from counterpoint.estimator.contrastive_encoder import ContrastiveEncoder as ContrastiveEncoder
     from counterpoint.evaluation.protocol import Evaluation as Evaluation
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from counterpoint.search.table import embed as embed
 
 _DEFERRED = {
+    "Audit": "counterpoint.audit.audit_record",
     "Comparison": "counterpoint.runs.compared",
     "ContrastiveEncoder": "counterpoint.estimator.contrastive_encoder",
     "Encoder": "counterpoint.nn.trained",
@@ -61,6 +64,7 @@ _DEFERRED = {
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
+    "audit": "counterpoint.audit.auditing",
     "compare": "counterpoint.runs.comparison",
     "diagnose": "counterpoint.runs.inspection",
     "embed": "counterpoint.search.table",
@@ -77,6 +81,7 @@ _DEFERRED = {
 }
 
 __all__ = [
+    "Audit",
     "Comparison",
     "ContrastiveEncoder",
     "CounterpointError",
@@ -96,6 +101,7 @@ __all__ = [
     "UsageError",
     "Verification",
     "__version__",
+    "audit",
     "compare",
     "diagnose",
     "embed",
