@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from counterpoint import theory as theory
     from counterpoint.audit.audit_record import Audit as Audit
     from counterpoint.audit.auditing import audit as audit
+    from counterpoint.audit.config_lines import Recommendation as Recommendation
+    from counterpoint.audit.recommending import recommend as recommend
     from counterpoint.diagnostics.findings import Findings as Findings
     from counterpoint.estimator.contrastive_encoder import ContrastiveEncoder as ContrastiveEncoder
     from counterpoint.evaluation.protocol import Evaluation as Evaluation
@@ -62,6 +64,7 @@ _DEFERRED = {
     "FineTuned": "counterpoint.runs.fine_tuning",
     "HessianSpectrum": "counterpoint.runs.curvature_record",
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
+    "Recommendation": "counterpoint.audit.config_lines",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
     "audit": "counterpoint.audit.auditing",
@@ -74,6 +77,7 @@ _DEFERRED = {
     "hessian_spectrum": "counterpoint.runs.hessian_spectra",
     "load": "counterpoint.nn.trained",
     "preview": "counterpoint.runs.preview",
+    "recommend": "counterpoint.audit.recommending",
     "report": "counterpoint.report.page",
     "resume": "counterpoint.runs.training",
     "train": "counterpoint.runs.training",
@@ -92,6 +96,7 @@ __all__ = [
     "FineTuned",
     "HessianSpectrum",
     "InterruptedRunError",
+    "Recommendation",
     "Run",
     "RunError",
     "SeedEvaluation",
@@ -112,6 +117,7 @@ __all__ = [
     "load",
     "losses",
     "preview",
+    "recommend",
     "report",
     "resume",
     "theory",

@@ -103,6 +103,12 @@ class Cue(Record):
     majority: Figure = None
     num_samples: Figure = None
 
+    @property
+    def skill(self) -> float:
+        """How far the accuracy is from that of always naming the largest class, 0, towards 1."""
+        chance = self.majority or 0.0
+        return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
+
 
 class Passport(Record):
     """What is there, counted.
@@ -186,7 +192,7 @@ class Audit(Record):
     @property
     def level(self) -> Level:
         """The worst level of what was found."""
-        return max((each.level for each in self.observations), key=LEVELS.index, default="good")
+        return LEVELS[max((LEVELS.index(each.level) for each in self.observations), default=0)]
 
     def found(self, code: str) -> Observation | None:
         """The observation of a check, if it made one."""
@@ -254,10 +260,10 @@ class Audit(Record):
         for title, counts in (("formats", known.formats), ("colour modes", known.modes), ("parts", known.splits)):
             lines += [f"{title}: {counted(counts)}"] if counts else []
         if len(known.widths) == 5 and len(known.heights) == 5:
-            median, ends = (known.widths[2], known.heights[2]), (known.widths, known.heights)
+            wide, high = known.widths, known.heights
             lines.append(
-                f"width x height: median {median[0]:g} x {median[1]:g}; widths {ends[0][0]:g} to {ends[0][4]:g}, heights "
-                f"{ends[1][0]:g} to {ends[1][4]:g}"
+                f"width x height: median {wide[2]:g} x {high[2]:g}; widths {wide[0]:g} to {wide[4]:g}, heights "
+                f"{high[0]:g} to {high[4]:g}"
             )
         if known.classes:
             lines.append(f"{len(known.classes)} classes: {counted(known.classes)}")

@@ -44,7 +44,7 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
     Args:
         data: whatever ``train`` takes: a folder, a file, a named set, an array. Of a folder with ``train`` beside
             ``val`` or ``test``, all parts are looked at.
-        labels: one per sample, for arrays.
+        labels: one per sample for arrays; a file of them for named data, as ``source.labels``.
         against: other data, such as a test set, in which copies of these are looked for.
         quiet: show no progress.
         source: settings of ``source``: ``labels``, ``split``, ``root``, ``image_column``, ``label_column``.
@@ -55,11 +55,12 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
     """
     started = time.perf_counter()
     reporter = Reporter(quiet=quiet)
+    if isinstance(labels, str | Path):
+        labels, source = None, {**source, "labels": str(labels)}
     settings = build(SourceSettings, source, "source")
     table = read_vectors(data, labels) if against is None else None
     if table is not None:
-        name = str(data) if isinstance(data, str | Path) else ARRAY
-        found = _of_vectors(of_vectors(name, *table))
+        found = _of_vectors(of_vectors(_name_of(data), *table, asked=settings.labels))
     else:
         collection = collect(data, settings, labels=labels, against=against, progress=reporter.bar)
         found = _of_pictures(collection, reporter) if collection.kind == "images" else _of_held(collection)
@@ -103,6 +104,11 @@ def _of_pictures(collection: Collection, reporter: Reporter) -> Audit:
         precision=precision_of(_good_labels(evidence.known), evidence.known.is_test[evidence.known.good]),
         pictures=_thumbnails(evidence.known, observations),
     )
+
+
+def _name_of(data: Any) -> str:
+    """What data are called."""
+    return shown_name(str(data)) if isinstance(data, str | Path) else ARRAY
 
 
 def _of_held(collection: Collection) -> Audit:

@@ -1,4 +1,4 @@
-"""What is wrong or unusual with picture files, and with pictures by themselves. Each check is silent where all is well."""
+"""What is wrong or unusual with picture files, and with single pictures. Each check is silent where all is well."""
 
 import math
 from collections import Counter

@@ -1,7 +1,8 @@
 """Copies among pictures: the same bytes, and pictures that differ by a new compression, size, brightness or crop.
 
 Candidates are the nearest neighbours of each picture by its coarse structure; each candidate is then laid over the
-other, cut by up to 15 % of its side, and has to agree in its detail, too. Mirrored and turned copies are not looked for.
+other, cut by up to 15 % of its side, and has to agree in its detail, too.
+Mirrored and turned copies are not looked for.
 """
 
 # N pictures, P pairs, S = SIDE pixels, K frequencies, W windows
@@ -10,6 +11,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +55,7 @@ def coarse_structure(grey_NSS: np.ndarray) -> Tensor:
     >>> bool((coarse_structure(pictures)[0] - coarse_structure(pictures * 0.5 + 9)[1]).abs().max() < 1e-6)
     True
     """
-    spectrum = dct(dct(grey_NSS.astype(np.float32), axis=1, norm="ortho"), axis=2, norm="ortho")
+    spectrum: Any = dct(dct(grey_NSS.astype(np.float32), axis=1, norm="ortho"), axis=2, norm="ortho")
     low_NK = np.ascontiguousarray(spectrum[:, :LOW, :LOW].reshape(len(grey_NSS), -1)[:, 1:])
     return unit_rows(torch.from_numpy(low_NK))
 
@@ -181,7 +183,7 @@ def _detail(grey_PSS: np.ndarray) -> np.ndarray:
 
 def _centred(grey_PSS: np.ndarray) -> np.ndarray:
     """Pictures as rows of mean 0 and unit length."""
-    rows = grey_PSS.reshape(len(grey_PSS), -1)
+    rows = grey_PSS.reshape(len(grey_PSS), grey_PSS.shape[1] * grey_PSS.shape[2])  # also of no picture
     rows = rows - rows.mean(1, keepdims=True)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
 

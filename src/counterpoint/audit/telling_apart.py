@@ -28,8 +28,8 @@ def precision_of(labels_N: np.ndarray | None, is_test_N: np.ndarray) -> Precisio
         return Precision(num_queries=0)
     share = 1.0 if is_test_N.any() else HOLDOUT
     counts = np.bincount(known)
-    number = int(round(share * len(known)))
-    smallest = int(round(share * counts[counts > 0].min()))
+    number = round(share * len(known))
+    smallest = round(share * int(counts[counts > 0].min()))
     return Precision(
         num_queries=number,
         half_width=half_width(number),

@@ -15,7 +15,7 @@ from counterpoint.audit.collection import WHOLE, Collection, Held, Share
 from counterpoint.audit.set_evidence import SetEvidence
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.array_files import LABEL_KEYS, SAMPLE_KEYS
-from counterpoint.data.formats.labels import number_labels
+from counterpoint.data.formats.labels import labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
 from counterpoint.evaluation.vector_table import read_table
 
@@ -73,15 +73,25 @@ def _numbered(number: int) -> tuple[str, ...]:
     return tuple(map(str, range(number)))
 
 
-def of_vectors(name: str, values_ND: np.ndarray, names: tuple[str, ...], labels: Any) -> SetEvidence:
+def of_vectors(
+    name: str, values_ND: np.ndarray, names: tuple[str, ...], labels: Any, asked: str = "auto"
+) -> SetEvidence:
     """Evidence of vectors.
+
+    Args:
+        name: of the data.
+        values_ND: as they are, NaN and all.
+        names: of the samples.
+        labels: that came with them, or None.
+        asked: where labels are taken from, as ``source.labels``.
 
     Raises:
         DataError: no numbers, or no sample.
     """
     if values_ND.dtype.kind not in NUMBERS or 0 in values_ND.shape:
         raise DataError(f"{name} must hold vectors (n, d) of numbers, got {values_ND.dtype} of shape {values_ND.shape}")
-    known = None if labels is None else number_labels(_texts(labels), len(values_ND))
+    own = None if labels is None else _texts(labels)
+    known = labels_as_asked(asked, names, lambda: None if own is None else number_labels(own, len(values_ND)))
     collection = Collection(
         name=name,
         kind="vectors",
@@ -90,7 +100,7 @@ def of_vectors(name: str, values_ND: np.ndarray, names: tuple[str, ...], labels:
         class_names=() if known is None else known.class_names,
         ignored=(),
     )
-    is_good_N = np.isfinite(values_ND.astype(np.float64)).all(1)
+    is_good_N = np.asarray(np.isfinite(values_ND.astype(np.float64)).all(1))
     digests = tuple(
         hashlib.sha256(row.tobytes()).digest()[:16] if is_good else b""
         for row, is_good in zip(np.ascontiguousarray(values_ND), is_good_N, strict=True)
