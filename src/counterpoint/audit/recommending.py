@@ -20,11 +20,11 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
+from counterpoint.methods.catalogue import method_named
 from counterpoint.runs.effects import value_at
 
 WANTS = {"features": "simclr", "readable": "ncl"}
 SUPERVISED = {"features": "supcon", "readable": "nonnegative-supervised"}
-SAID_BY = {"simclr": "simclr2020", "ncl": "ncl2024", "supcon": "supcon2020", "nonnegative-supervised": "ncl2024"}
 MINUTES = 10.0
 EXCLUDE_FILE = "exclude.txt"  # until the config has a name
 # The most capable first; the first that has its updates within the time is taken.
@@ -131,7 +131,7 @@ def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> No
         "supcon": "labels may be used: samples of one class attract each other",
         "nonnegative-supervised": "labels may be used, and features are non-negative",
     }[method]
-    draft.put("method", method, reason, "medium" if want == "features" else "high", SAID_BY[method])
+    draft.put("method", method, reason, "medium" if want == "features" else "high", method_named(method).source)
 
 
 def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> tuple[Timing, float]:

@@ -56,7 +56,9 @@ def _findings(found: Audit) -> Markup:
 def _observation(each: Observation, found: Audit) -> Markup:
     """One observation: its sentence, pictures, and reasons to open."""
     title = element("h3", badge(each.level), " ", each.title)
-    lines = [element("p", printable(line), class_="note") for line in each.details]
+    # Groups are named below their pictures.
+    told = [line for line in each.details if not (found.pictures and line.startswith("group: "))]
+    lines = [element("p", printable(line), class_="note") for line in told]
     return join(title, _pictures(each, found), lines)
 
 
@@ -102,7 +104,9 @@ def _picture(name: str, found: Audit) -> Markup | None:
 
 def _contents(found: Audit) -> Markup:
     """Facts, then the classes."""
-    facts = element("ul", [element("li", hide_folders(line)) for line in found.facts], class_="reading")
+    # Shortcuts have a table of their own.
+    told = found.model_copy(update={"cues": ()}).facts
+    facts = element("ul", [element("li", hide_folders(line)) for line in told], class_="reading")
     counts = sorted(found.passport.classes.items(), key=lambda item: -item[1])
     if not counts:
         return facts

@@ -13,7 +13,7 @@ UNHEALTHY = 3  # exit code
 LEVELS = ("note", "warning", "severe")
 SETTINGS = ["source.labels", "source.split", "source.root", "source.image_column", "source.label_column"]
 
-PLACE, SUMMARY = 4, "look at data before training: what is there, and what is wrong with it"
+PLACE, SUMMARY = 4, "look at data before training: what is there, what is wrong"
 TEACH = """Look at data before anything is trained on them: formats and sizes, broken files, classes and their
 counts, copies and near copies (also between training and test part), pictures that show nothing or look like no
 other, classes that colours or file formats give away, and whether there are enough samples for a verdict.

@@ -10,7 +10,7 @@ from counterpoint.core.targets import check_new_file
 
 WANTS = ("features", "readable")
 
-PLACE, SUMMARY = 6, "write a config for data: each line with a reason, the time measured here"
+PLACE, SUMMARY = 6, "write a config for data, with reasons, and times measured here"
 TEACH = """Look at data, or take what `audit --json` found, time a few steps of candidate encoders on this machine, and
 write a config with a reason and a confidence for each line. `train --config` runs it as it is.
 
