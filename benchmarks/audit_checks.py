@@ -37,7 +37,7 @@ def recompressed(image: Image.Image, quality: int) -> Image.Image:
 def cropped(image: Image.Image, share: float, rng: np.random.Generator) -> Image.Image:
     """A part of it, anywhere."""
     width, height = (max(1, round(side * share)) for side in image.size)
-    left, top = rng.integers(0, image.width - width + 1), rng.integers(0, image.height - height + 1)
+    left, top = int(rng.integers(0, image.width - width + 1)), int(rng.integers(0, image.height - height + 1))
     return image.crop((left, top, left + width, top + height))
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/recommendation.py DATA... [--minutes 1] [--repeats 1]
 
-Both in one process, one after the other, on a machine that does nothing else: `counterpoint train` in a shell also takes
-the seconds in which Python loads torch. The time of training is that of `cp.train`, reading the data included.
+Both in one process, one after the other, on a machine that does nothing else: `counterpoint train` in a shell
+also takes the seconds in which Python loads torch. The time of training is that of `cp.train`, with reading the data.
 """
 
 import argparse

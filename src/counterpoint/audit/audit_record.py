@@ -16,6 +16,8 @@ WIDTH, INDENT = 100, " " * 11
 NUM_NAMED = 5  # files that one line of the text names
 MOST_NAMED = 1000  # files that the record of one observation names
 FORMAT = 1
+AGAINST = "against"  # the part that data to compare with are
+TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", "eval", AGAINST})
 
 
 class Copies(Record):
@@ -129,8 +131,8 @@ class Passport(Record):
         num_unique: samples that are left when every group of copies is one.
     """
 
-    num_found: Figure = None
-    num_good: Figure = None
+    num_found: Figure = 0
+    num_good: Figure = 0
     num_bytes: Figure = None
     formats: Mapping[str, int] = Field(default_factory=dict)
     modes: Mapping[str, int] = Field(default_factory=dict)
@@ -207,25 +209,27 @@ class Audit(Record):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Samples of the data to leave out, so that one of each group of copies is left in the part that counts.
+        """Samples that training had better leave out: copies but one of each group, and pictures that show nothing.
 
-        Of copies across parts those of the first part go, so that the test part stays whole; of others all but the
-        first. Pictures that show nothing go, too.
+        Of copies across parts all go that are not kept for tests, so that the test part stays whole.
         """
         gone: dict[str, None] = {}
         for each in self.observations:
-            if each.code == "blank":
-                gone.update(dict.fromkeys(each.names))
+            gone.update(dict.fromkeys(each.names if each.code == "blank" else ()))
             for group in each.groups:
-                first = group.splits[0] if group.splits else ""
-                is_shared = len(set(group.splits)) > 1
-                own = [
-                    name
-                    for name, split in zip(group.names, group.splits or [""] * len(group.names), strict=True)
-                    if split == first
+                trained = [
+                    name for name, part in zip(group.names, group.splits, strict=False) if not is_for_tests(part)
                 ]
-                gone.update(dict.fromkeys(own if is_shared else group.names[1:]))
-        return tuple(gone)
+                is_shared = 0 < len(trained) < len(group.splits)
+                gone.update(dict.fromkeys(trained if is_shared else group.names[1:]))
+        return tuple(name for name in gone if self._is_trained_on(name))
+
+    def _is_trained_on(self, name: str) -> bool:
+        """Whether training on these data opens a sample: of several parts it opens the first."""
+        first = next(iter(self.passport.splits), None)
+        if first is None or self.found("parts-as-classes") is not None:
+            return True
+        return name.startswith(f"{first}/") if first else not name.startswith(f"{AGAINST}: ")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as the file has them."""
@@ -289,6 +293,15 @@ def read_audit(path: Path) -> Audit:
         RunError: missing, damaged, or not the record of an audit.
     """
     return read_record(Audit, read_json(path), str(path))
+
+
+def is_for_tests(part: str) -> bool:
+    """Whether a part of the data is kept for tests, by its name.
+
+    >>> is_for_tests("Test"), is_for_tests("train"), is_for_tests("")
+    (True, False, False)
+    """
+    return part.lower() in TEST_PARTS
 
 
 def few(names: tuple[str, ...], count: float | None = None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from counterpoint.audit.audit_record import AGAINST, TEST_PARTS
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.data.formats.image_files import Skipped
@@ -20,9 +21,9 @@ from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import FileStore, Located, MemoryStore, Read
 
-PART_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"})
+PART_NAMES = TEST_PARTS - {AGAINST} | {"train", "training"}
 SIDE = 64  # given so that no header is read to choose one; the audit decodes by itself
-WHOLE, AGAINST = "", "against"
+WHOLE = ""
 
 
 @dataclass(frozen=True)

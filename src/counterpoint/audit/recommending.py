@@ -114,6 +114,8 @@ def _about_source(draft: Draft, found: Audit) -> None:
         draft.put("source.max_bad", min(1.0, math.ceil(share * 100) / 100), reason, "high", "measured here")
     if found.found("one-class") is not None:
         draft.put("source.labels", "none", "all samples have one label", "high", "measured here")
+    if found.found("parts-as-classes") is not None:
+        draft.put("source.labels", "none", "sub-folders are parts and no classes", "high", "measured here")
     uneven = found.found("uneven-classes")
     if uneven is not None and uneven.level == "warning":
         reason = "classes are uneven; training goes by the pictures as they are, look at the accuracy of each class"

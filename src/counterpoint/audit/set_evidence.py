@@ -9,15 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
-from counterpoint.audit.audit_record import MOST_NAMED, Copies, Observation
+from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Copies, Observation, is_for_tests
 from counterpoint.audit.class_cues import CueFound, class_cues, crop_colours, crops_by_colour
-from counterpoint.audit.collection import AGAINST, Collection
+from counterpoint.audit.collection import Collection
 from counterpoint.audit.oddities import Oddities, oddities
 from counterpoint.audit.picture_copies import Alike, clusters, near_copies
 from counterpoint.audit.picture_pass import Seen
 
 BLANK_RANGE = 16  # levels between the darkest and the lightest pixels of a picture that shows nothing
-TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", "eval", AGAINST})
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class SetEvidence:
     @cached_property
     def is_test(self) -> np.ndarray:
         """Which samples are of a part that is kept for tests."""
-        is_test = np.array([share.name.lower() in TEST_PARTS for share in self.collection.shares], bool)
+        is_test = np.array([is_for_tests(share.name) for share in self.collection.shares], bool)
         return is_test[self.collection.part_of]
 
     @cached_property
