@@ -48,6 +48,6 @@ def test_the_worst_level_is_the_audits() -> None:
 
 def test_long_groups_are_cut_in_the_text_and_whole_in_the_record() -> None:
     found = audit_of(copies(" ".join(f"picture-{number}.png" for number in range(300))))
-    assert "and 295 more" in str(found)
+    assert "and 295 more" in " ".join(str(found).split())
     assert len(found.to_dict()["observations"][0]["groups"][0]["names"]) == 300
     assert max(map(len, str(found).splitlines())) <= 100

@@ -209,6 +209,12 @@ def test_the_record_is_read_again_as_it_was_written(tmp_path: Path, rng: np.rand
     assert again.left_out == found.left_out
 
 
+def test_small_drawings_are_not_taken_for_copies_of_each_other() -> None:
+    found = look("digits")  # 8 x 8 pixels: hundreds agree in structure and detail
+    assert warned(found) == set()
+    assert found.passport.num_unique == 1797
+
+
 def test_pictures_in_memory_have_the_findings_of_their_files(rng: np.random.Generator) -> None:
     pictures = np.stack([np.asarray(scene(rng, 40)) for _ in range(30)])
     pictures[4] = pictures[2]

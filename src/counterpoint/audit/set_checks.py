@@ -11,8 +11,8 @@ FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
 MOST_GROUPS = 200  # that a record keeps
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
 SMALL_CLASS = 10  # samples; a fifth of them, held out, are two
-FILE_SKILL, COLOUR_SKILL = 0.10, 0.50  # from which a cue is worth a warning
-KNOWN_SKILL = 0.10  # from which it is worth a note
+FILE_SKILL, COLOUR_SKILL = 0.10, 0.50  # from which a cue of files, or another one, is named
+NEARLY_CERTAIN = 0.80  # from which another one is worth a warning: where the ink of a digit lies tells it with 0.5
 CROPS_FOUND = 0.5  # share of crops that colours alone find
 REMOVE = "leave the copies out with --source.exclude FILE (`counterpoint recommend` writes that file)"
 
@@ -149,7 +149,7 @@ def check_cues(evidence: PictureEvidence) -> Observation | None:
     others = ", ".join(f"{cue.name} {cue.accuracy:.0%}" for cue in strong if cue is not first)
     return Observation(
         code="class-shortcut",
-        level="warning",
+        level="warning" if any(cue.is_file or cue.skill >= NEARLY_CERTAIN for cue in strong) else "note",
         title=f"{first.name} alone tells the class of {first.accuracy:.0%} of the pictures"
         + (f" (also: {others})" if others else ""),
         text="An encoder may learn this instead of what the pictures show, and fail where it does not hold.",
@@ -234,7 +234,7 @@ def class_counts(evidence: SetEvidence) -> dict[str, int]:
 
 
 def _is_strong(cue: CueFound) -> bool:
-    """Whether a cue is worth a warning: any clear effect of files, half of the way to certainty by others."""
+    """Whether a cue is named: any clear effect of files, half of the way to certainty by others."""
     return cue.is_better_than_chance and cue.skill >= (FILE_SKILL if cue.is_file else COLOUR_SKILL)
 
 

@@ -16,6 +16,7 @@ from counterpoint.audit.oddities import Oddities, oddities
 from counterpoint.audit.picture_copies import Alike, clusters, near_copies
 from counterpoint.audit.picture_pass import Seen
 
+LEAST_SIDE, CLEAR_SIDE = 24, 32  # pixels: of each of two near copies, and of the larger one
 BLANK_RANGE = 16  # levels between the darkest and the lightest pixels of a picture that shows nothing
 
 
@@ -141,7 +142,11 @@ def of_pictures(collection: Collection, seen: Seen) -> PictureEvidence:
     is_compared_N = is_good_N & ~is_blank_N
     for group in same_content(digests):
         is_compared_N[group[1:]] = False
-    near = near_copies(seen.looks.grey_NSS, is_compared_N)
+    # Of small pictures, such as scanned digits, unlike ones agree as copies do.
+    side_N = np.array([min(header.width, header.height) for header in seen.headers])
+    near = near_copies(seen.looks.grey_NSS, is_compared_N & (side_N >= LEAST_SIDE))
+    is_clear_P = side_N[near.pairs_P2].max(axis=1, initial=0) >= CLEAR_SIDE
+    near = Alike(near.pairs_P2[is_clear_P], near.similarity_P[is_clear_P])
     return PictureEvidence(SetEvidence(collection, digests, is_good_N, is_blank_N, near), seen)
 
 
