@@ -26,6 +26,10 @@ from counterpoint.core.rundir import Run, SeedRuns
 if TYPE_CHECKING:
     from counterpoint import losses as losses
     from counterpoint import theory as theory
+    from counterpoint.audit.audit_record import Audit as Audit
+    from counterpoint.audit.auditing import audit as audit
+    from counterpoint.audit.config_lines import Recommendation as Recommendation
+    from counterpoint.audit.recommending import recommend as recommend
     from counterpoint.core.search_records import Copies as Copies
     from counterpoint.core.search_records import SearchAnswer as SearchAnswer
     from counterpoint.diagnostics.findings import Findings as Findings
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
     from counterpoint.search.table import embed as embed
 
 _DEFERRED = {
+    "Audit": "counterpoint.audit.audit_record",
     "Comparison": "counterpoint.runs.compared",
     "Copies": "counterpoint.core.search_records",
     "ContrastiveEncoder": "counterpoint.estimator.contrastive_encoder",
@@ -69,8 +74,10 @@ _DEFERRED = {
     "HessianSpectrum": "counterpoint.runs.curvature_record",
     "SearchAnswer": "counterpoint.core.search_records",
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
+    "Recommendation": "counterpoint.audit.config_lines",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
+    "audit": "counterpoint.audit.auditing",
     "compare": "counterpoint.runs.comparison",
     "diagnose": "counterpoint.runs.inspection",
     "duplicates": "counterpoint.search.searching",
@@ -83,6 +90,7 @@ _DEFERRED = {
     "hessian_spectrum": "counterpoint.runs.hessian_spectra",
     "load": "counterpoint.nn.trained",
     "preview": "counterpoint.runs.preview",
+    "recommend": "counterpoint.audit.recommending",
     "report": "counterpoint.report.page",
     "resume": "counterpoint.runs.training",
     "search": "counterpoint.search.searching",
@@ -91,6 +99,7 @@ _DEFERRED = {
 }
 
 __all__ = [
+    "Audit",
     "Comparison",
     "ContrastiveEncoder",
     "Copies",
@@ -103,6 +112,7 @@ __all__ = [
     "FineTuned",
     "HessianSpectrum",
     "InterruptedRunError",
+    "Recommendation",
     "Run",
     "RunError",
     "SearchAnswer",
@@ -113,6 +123,7 @@ __all__ = [
     "UsageError",
     "Verification",
     "__version__",
+    "audit",
     "compare",
     "diagnose",
     "duplicates",
@@ -126,6 +137,7 @@ __all__ = [
     "load",
     "losses",
     "preview",
+    "recommend",
     "report",
     "resume",
     "search",

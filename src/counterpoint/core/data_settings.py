@@ -58,6 +58,11 @@ class SourceSettings(Settings):
     classes: str = Field(
         default="all", description="names of the classes whose samples are taken, separated by commas, such as cat,dog"
     )
+    exclude: str = Field(
+        default="none",
+        description="text file with the names of samples to leave out, one per line, as `counterpoint recommend` "
+        "writes it: names of files relative to the data, or numbers of rows",
+    )
     image_column: str = Field(default="auto", description="tables: column of images or vectors (auto: by its type)")
     label_column: str = Field(default="auto", description="tables and CSV lists: column of labels (auto: by its name)")
     altered: Literal["refuse", "skip", "reindex"] = Field(

@@ -1,15 +1,19 @@
-"""Sources made of sources: the samples of some classes, other names of classes, and two sources end to end."""
+"""Sources made of sources: without some samples, of some classes, with other names of classes, and two end to end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import DataError, UsageError, nearest
+from counterpoint.core.errors import DataError, UsageError, first_line, nearest
+from counterpoint.core.user_files import read_text
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source, fingerprint
-from counterpoint.data.stores import Store
+from counterpoint.data.stores import MemoryStore, Store
+
+MOST_COMPARED_NAMES = 10_000  # for a hint at the nearest one
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,62 @@ def of_classes(source: Source, classes: str) -> Source:
         second=None if source.second is None else ChosenStore(source.second, chosen),
         factors=None if source.factors is None else source.factors[positions],
     )
+
+
+def without(source: Source, names: Sequence[str], origin: str) -> Source:
+    """A source without some samples; classes keep their numbers.
+
+    Args:
+        source: all samples.
+        names: of samples to leave out; files that could not be read may be among them.
+        origin: what to call the list in errors.
+
+    Raises:
+        UsageError: the list is empty, or names a sample that the source does not have, or all that it has.
+    """
+    known, gone = set(source.sample_names), set(names)
+    if not gone:
+        raise UsageError(f"source.exclude: {origin} names no sample; leave the setting out")
+    odd = sorted(gone - known - {item.name for item in source.skipped})
+    if odd:
+        more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        hint = nearest(odd[0], source.sample_names) if len(known) <= MOST_COMPARED_NAMES else ""
+        raise UsageError(f"source.exclude: {source.name} has no sample {odd[0]!r}{more}, named in {origin}{hint}")
+    positions = [place for place, name in enumerate(source.sample_names) if name not in gone]
+    if not positions:
+        raise UsageError(f"source.exclude: {origin} names all {len(source)} samples of {source.name}")
+    kept = torch.tensor(positions)
+    labels = None if source.labels is None else Labels(source.labels[kept], source.class_names)
+    return replace(
+        source,
+        store=_chosen(source.store, kept),
+        labels=None if labels is None else labels.numbers,
+        sample_names=tuple(source.sample_names[place] for place in positions),
+        fingerprint=fingerprint([source.fingerprint.encode(), kept.numpy()], labels),
+        notes={**source.notes, "source.exclude": f"{len(source) - len(positions)} samples left out"},
+        second=None if source.second is None else _chosen(source.second, kept),
+        factors=None if source.factors is None else source.factors[kept],
+    )
+
+
+def names_in(path: Path) -> tuple[str, ...]:
+    """Names in a text file, one per line; empty lines and those that begin with # are passed over.
+
+    Raises:
+        DataError: it cannot be read as text.
+    """
+    try:
+        lines = read_text(path).splitlines()
+    except (OSError, ValueError) as error:
+        raise DataError(f"source.exclude: {path} cannot be read as text: {first_line(error)}") from None
+    return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+
+
+def _chosen(store: Store, positions: Tensor) -> Store:
+    """Some samples of a store; those in memory stay one tensor, which loaders read fastest."""
+    if isinstance(store, MemoryStore):
+        return MemoryStore(store.fetch(positions))
+    return ChosenStore(store, tuple(positions.tolist()))
 
 
 def with_names(source: Source, names: Mapping[str, str]) -> Source:

@@ -15,15 +15,16 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.labels import number_labels
-from counterpoint.data.parts import of_classes
+from counterpoint.data.parts import names_in, of_classes, without
 from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, memory_source
 
 ARRAY = "array"
 ALL = "all"  # classes
+NO_FILE = "none"
 
 
 def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, progress: Progress) -> Source:
-    """Open whatever the user gave as data, all of it or the samples of some classes.
+    """Open whatever the user gave as data, all of it, without some samples, or the samples of some classes.
 
     Args:
         data: a name of ``CATALOGUE``, a path (a folder or a file of any known form), a NumPy array or a tensor.
@@ -32,10 +33,13 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
         progress: shows how far the data have been read.
 
     Raises:
-        UsageError: no data, an unknown name, a path that does not exist, or a class that is not there.
+        UsageError: no data, an unknown name, a path that does not exist, or a class or an excluded sample that is not
+            there.
         DataError: nothing usable in it.
     """
     source = _open_all(data, settings, labels, progress)
+    if settings.exclude != NO_FILE:
+        source = without(source, names_in(Path(settings.exclude)), settings.exclude)
     if settings.classes == ALL:
         return source
     return of_classes(source, settings.classes)

@@ -15,7 +15,7 @@ from counterpoint.core.validation import build, read_yaml_mapping
 from counterpoint.data.long_tail import thin
 from counterpoint.data.order import Split, split_source
 from counterpoint.data.source import Source, source_side
-from counterpoint.data.sources import ALL, ARRAY, open_source
+from counterpoint.data.sources import ALL, ARRAY, NO_FILE, open_source
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, name_skipped
@@ -168,4 +168,6 @@ def _source_settings(
         asked["labels"] = "auto"  # a file of labels belongs to the run's own samples
     if not is_own_data:  # as do its part of a data set and its columns
         asked |= {"split": "auto", "image_column": "auto", "label_column": "auto", "classes": ALL}
+    if not is_own_data or "split" in part:  # its list names samples of the part that was trained on
+        asked["exclude"] = NO_FILE
     return build(SourceSettings, {**asked, **part}, "source")

@@ -88,11 +88,18 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     return sorted(images), sorted(others)
 
 
-def decode(content: bytes, use: Callable[[Image.Image], Result]) -> Result:
+def decode(
+    content: bytes, use: Callable[[Image.Image], Result], before: Callable[[Image.Image], object] | None = None
+) -> Result:
     """Decode a whole image file to RGB, upright, and return what ``use`` makes of it.
 
     Grey, palette, CMYK and 16-bit images are converted; transparent pixels become white; of an
     animation the first frame is taken.
+
+    Args:
+        content: of the file.
+        use: gets the picture.
+        before: gets the image as it was opened, before its pixels are decoded; may ask the decoder for a smaller one.
 
     Raises:
         ValueError: not an image, truncated, damaged or too large; the text is the reason.
@@ -100,6 +107,8 @@ def decode(content: bytes, use: Callable[[Image.Image], Result]) -> Result:
     with _one_reason():
         image = Image.open(io.BytesIO(content), formats=FORMATS)
         num_bytes = _room_for(image)
+        if before is not None:
+            before(image)
     with DECODED.taken(num_bytes):
         try:
             return use(_upright(image))

@@ -34,8 +34,9 @@ from counterpoint.data.stores import FileStore, Located, MemoryStore, Read, read
 MEMORY_BUDGET_BYTES = 2 << 30  # images that fit when decoded are kept in memory
 LARGEST_AUTO_SIDE = 64
 NOTE = "source.manifest"
-# Not an argument: openers of every form lie between who looks and ``open_listing``.
+# Not arguments: openers of every form lie between who looks and ``open_listing``.
 _IS_GLANCE = ContextVar("_IS_GLANCE", default=False)
+_IS_BARE = ContextVar("_IS_BARE", default=False)
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,22 @@ class Listing:
 
 
 @contextmanager
-def glance() -> Iterator[None]:
+def glance(*, is_bare: bool = False) -> Iterator[None]:
     """Data that are opened here are for a look at a few pictures: each is decoded when it is fetched, and not before.
 
     What an earlier index says holds; pictures that it does not know are taken for good until they are fetched, and no
     index is kept.
+
+    Args:
+        is_bare: what an earlier index says is not asked either: every picture that was found is in the source's
+            ``FileStore``, good or bad.
     """
-    token = _IS_GLANCE.set(True)
+    tokens = _IS_GLANCE.set(True), _IS_BARE.set(is_bare)
     try:
         yield
     finally:
-        _IS_GLANCE.reset(token)
+        _IS_GLANCE.reset(tokens[0])
+        _IS_BARE.reset(tokens[1])
 
 
 def open_listing(name: str, listing: Listing, settings: SourceSettings, progress: Progress) -> Source:
@@ -94,7 +100,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     if not images:
         raise DataError(f"no images in {name}")
     path = manifest_path(name, [image.path for image in images], listing.variant)
-    cached = listing.cached or read_manifest(path)
+    cached = CachedManifest(None, "") if _IS_BARE.get() else listing.cached or read_manifest(path)
     known = known_samples(images, cached.manifest)
     side, notes = settings.image_size, {}
     if side == "auto":

@@ -1,0 +1,52 @@
+"""The time that `recommend` promises, beside the time that the recommended training takes.
+
+    python benchmarks/recommendation.py DATA... [--minutes 1] [--repeats 1]
+
+Both in one process, one after the other, on a machine that does nothing else: `counterpoint train` in a shell
+also takes the seconds in which Python loads torch. The time of training is that of `cp.train`, with reading the data.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import counterpoint as cp
+from counterpoint.core.validation import parse_yaml
+
+
+def compare(data: str, minutes: float, folder: Path) -> tuple[str, float]:
+    """One row: what was promised, and what it took."""
+    found = cp.recommend(data, minutes=minutes, quiet=True)
+    config = found.save(folder / "recommended.yaml")
+    settings = parse_yaml(config.read_text(encoding="utf-8"), str(config))
+    assert isinstance(settings, dict)
+    started = time.perf_counter()
+    cp.train(settings.pop("data"), out=folder / "run", overwrite=True, quiet=True, **settings)
+    taken = time.perf_counter() - started
+    low, middle, high = (float(value or 0.0) for value in (found.low, found.seconds, found.high))
+    is_within = "yes" if low <= taken <= high else "no"
+    name = f"{Path(data).parent.name}/{Path(data).name}"
+    encoder, epochs = settings["encoder"], settings["epochs"]
+    row = f"| {name} | {encoder} | {epochs} | {middle:.0f} s [{low:.0f}, {high:.0f}] | {taken:.0f} s | {is_within} |"
+    return row, taken / middle
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--repeats", type=int, default=1)
+    flags = parser.parse_args()
+    print("| data | encoder | epochs | promised | taken | within |\n|---|---|---|---|---|---|")
+    ratios = []
+    for data in flags.data * flags.repeats:
+        with TemporaryDirectory() as folder:
+            row, ratio = compare(data, flags.minutes, Path(folder))
+        print(row, flush=True)
+        ratios.append(ratio)
+    print(f"\ntaken over promised: {min(ratios):.2f} to {max(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()

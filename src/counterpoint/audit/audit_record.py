@@ -1,0 +1,348 @@
+"""What an audit found, as records: written to JSON, printed, and read again by ``recommend``. Loads without torch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import fill
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from counterpoint.core.files import read_json, write_json
+from counterpoint.core.notebook import paragraph, table, view
+from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
+from counterpoint.diagnostics.finding import LEVELS, Level, known_level
+
+WIDTH, INDENT = 100, " " * 11
+NUM_NAMED = 5  # files that one line of the text names
+MOST_NAMED = 1000  # files that the record of one observation names
+FORMAT = 1
+AGAINST = "against"  # the part that data to compare with are
+TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", "eval", AGAINST})
+
+
+class Copies(Record):
+    """Samples that are copies of each other.
+
+    Attributes:
+        names: of the samples, at most ``MOST_NAMED``.
+        splits: of each; empty where there are none.
+        labels: of each; empty where there are none.
+        similarity: the least correlation that connects them; 1 for exact copies.
+    """
+
+    names: Annotated[tuple[Text, ...], Listed] = ()
+    splits: Annotated[tuple[Text, ...], Listed] = ()
+    labels: Annotated[tuple[Text, ...], Listed] = ()
+    similarity: Figure = None
+
+
+class Observation(Record):
+    """One thing that was found in the data.
+
+    Attributes:
+        code: which check found it.
+        level: how much it matters for training and evaluation.
+        title: what was found, in one sentence.
+        text: what it means.
+        remedy: what to do.
+        count: of the samples or files concerned.
+        names: these, at most ``MOST_NAMED``.
+        groups: copies, the largest groups first.
+        measured: the figure that decides; None where the count does.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        reference: what it is compared with.
+        reference_name: what that is, in words.
+    """
+
+    code: str = ""
+    level: Annotated[Level, BeforeValidator(known_level)] = "note"
+    title: str = ""
+    text: str = ""
+    remedy: str = ""
+    count: Figure = None
+    names: Annotated[tuple[Text, ...], Listed] = ()
+    groups: Annotated[tuple[Copies, ...], Listed] = ()
+    measured: Figure = None
+    low: Figure = None
+    high: Figure = None
+    reference: Figure = None
+    reference_name: str = ""
+
+    @property
+    def details(self) -> list[str]:
+        """What follows the title where it is printed, line by line."""
+        ends = f" (95 % interval {self.low:.3g} to {self.high:.3g})" if None not in (self.low, self.high) else ""
+        beside = f"; {self.reference_name}: {self.reference:.3g}" if self.reference is not None else ""
+        groups = ["group: " + few(group.names) for group in self.groups[:NUM_NAMED]]
+        more = len(self.groups) - NUM_NAMED
+        lines = {
+            "measured": "" if self.measured is None else f"{self.measured:.3g}{ends}{beside}",
+            "files": "" if self.groups else few(self.names, self.count),
+            "why": self.text,
+            "try": self.remedy,
+        }
+        told = [f"{name}: {words}" for name, words in lines.items() if words]
+        return [*groups, *([f"and {more} more groups"] if more > 0 else []), *told]
+
+
+class Cue(Record):
+    """How well classes are told by something that is not what pictures show.
+
+    Attributes:
+        name: of the cue.
+        accuracy: of held-out samples, cross-validated.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        majority: share of the largest class among the same samples.
+        num_samples: how many were looked at.
+    """
+
+    name: str = ""
+    accuracy: Figure = None
+    low: Figure = None
+    high: Figure = None
+    majority: Figure = None
+    num_samples: Figure = None
+
+    @property
+    def skill(self) -> float:
+        """How far the accuracy is from that of always naming the largest class, 0, towards 1."""
+        chance = self.majority or 0.0
+        return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
+
+
+class Passport(Record):
+    """What is there, counted.
+
+    Attributes:
+        num_found: samples or picture files that were found.
+        num_good: those that can be read.
+        num_bytes: of the files; None for arrays in memory.
+        formats: number of files by format.
+        modes: number of pictures by colour mode.
+        splits: number of samples by part, where there are several.
+        classes: number of samples by class.
+        num_unlabelled: samples without a label, where others have one.
+        widths: least, lower quartile, median, upper quartile and largest width in pixels.
+        heights: the same of heights.
+        shape: of a sample of an array.
+        grey_share: share of pictures without colour; None of vectors.
+        num_unique: samples that are left when every group of copies is one.
+    """
+
+    num_found: Figure = 0
+    num_good: Figure = 0
+    num_bytes: Figure = None
+    formats: Mapping[str, int] = Field(default_factory=dict)
+    modes: Mapping[str, int] = Field(default_factory=dict)
+    splits: Mapping[str, int] = Field(default_factory=dict)
+    classes: Mapping[str, int] = Field(default_factory=dict)
+    num_unlabelled: Figure = None
+    widths: Annotated[tuple[Figure, ...], Listed] = ()
+    heights: Annotated[tuple[Figure, ...], Listed] = ()
+    shape: Annotated[tuple[int, ...], Listed] = ()
+    grey_share: Figure = None
+    num_unique: Figure = None
+
+
+class Precision(Record):
+    """How exactly the accuracy of an encoder could be told with these samples.
+
+    Attributes:
+        num_queries: samples held out for evaluation, or those of the test part.
+        half_width: half of the 95 % interval of an accuracy of one half; the widest there is.
+        smallest_class: held-out samples of the smallest class.
+        smallest_half_width: the same of that class's own accuracy.
+        difference: smallest difference of two encoders that is found in 8 of 10 cases.
+    """
+
+    num_queries: Figure = None
+    half_width: Figure = None
+    smallest_class: Figure = None
+    smallest_half_width: Figure = None
+    difference: Figure = None
+
+
+class Audit(Record):
+    """What data hold before anything is trained on them.
+
+    Attributes:
+        format: of this record's file.
+        name: how the user named the data.
+        against: what they were compared with; empty for nothing.
+        kind: images or vectors.
+        passport: what is there.
+        observations: what was found, worst first.
+        cues: what tells the classes, or the pictures, without their content.
+        precision: how exactly an accuracy could be told; None without labels.
+        seconds: how long it took.
+        pictures: thumbnails of samples that observations name, as addresses for a page; not written to the file.
+    """
+
+    format: int = FORMAT
+    name: str = ""
+    against: str = ""
+    kind: str = "images"
+    passport: Passport = Passport()
+    observations: Annotated[tuple[Observation, ...], Listed] = ()
+    cues: Annotated[tuple[Cue, ...], Listed] = ()
+    precision: Precision | None = None
+    seconds: Figure = None
+    pictures: Mapping[str, str] = Field(default_factory=dict, exclude=True, repr=False)
+
+    @property
+    def level(self) -> Level:
+        """The worst level of what was found."""
+        return LEVELS[max((LEVELS.index(each.level) for each in self.observations), default=0)]
+
+    def found(self, code: str) -> Observation | None:
+        """The observation of a check, if it made one."""
+        return next((each for each in self.observations if each.code == code), None)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        counts = [(level, sum(each.level == level for each in self.observations)) for level in reversed(LEVELS)]
+        told = [f"{count} {level}" for level, count in counts if count and level != "good"]
+        return f"{self.name}: {', '.join(told) if told else 'nothing to remark'}"
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Samples that training had better leave out: copies but one of each group, and pictures that show nothing.
+
+        Of copies across parts all go that are not kept for tests, so that the test part stays whole.
+        """
+        gone: dict[str, None] = {}
+        for each in self.observations:
+            gone.update(dict.fromkeys(each.names if each.code == "blank" else ()))
+            for group in each.groups:
+                trained = [
+                    name for name, part in zip(group.names, group.splits, strict=False) if not is_for_tests(part)
+                ]
+                is_shared = 0 < len(trained) < len(group.splits)
+                gone.update(dict.fromkeys(trained if is_shared else group.names[1:]))
+        return tuple(name for name in gone if self._is_trained_on(name))
+
+    def _is_trained_on(self, name: str) -> bool:
+        """Whether training on these data opens a sample: of several parts it opens the first."""
+        first = next(iter(self.passport.splits), None)
+        if first is None or self.found("parts-as-classes") is not None:
+            return True
+        return name.startswith(f"{first}/") if first else not name.startswith(f"{AGAINST}: ")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as the file has them."""
+        return self.model_dump(mode="json")
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as JSON, which ``recommend`` reads."""
+        write_json(Path(path), self.to_dict())
+        return Path(path)
+
+    def __str__(self) -> str:
+        lines = [
+            self.verdict,
+            *(fill(line, WIDTH, initial_indent="  ", subsequent_indent="    ") for line in self.facts),
+        ]
+        for each in self.observations:
+            lines.append(fill(f"{each.level:<8} {each.title}", WIDTH, initial_indent="  ", subsequent_indent=INDENT))
+            details = each.details if each.level in ("warning", "severe") else each.details[:1]
+            lines += [fill(line, WIDTH, initial_indent=INDENT, subsequent_indent=f"{INDENT}  ") for line in details]
+        return "\n".join(lines)
+
+    @property
+    def facts(self) -> list[str]:
+        """What is there, in lines."""
+        known = self.passport
+        what = "pictures" if self.kind == "images" else "vectors"
+        lines = [
+            f"{known.num_good:,} {what} that can be read, of {known.num_found:,}"
+            + (f"; {(known.num_bytes or 0) / 1e6:,.1f} MB" if known.num_bytes else "")
+        ]
+        lines += [f"shape of a sample: {' x '.join(map(str, known.shape))}"] if known.shape else []
+        for title, counts in (("formats", known.formats), ("colour modes", known.modes), ("parts", known.splits)):
+            lines += [f"{title}: {counted(counts)}"] if counts else []
+        if len(known.widths) == 5 and len(known.heights) == 5:
+            wide, high = known.widths, known.heights
+            lines.append(
+                f"width x height: median {wide[2]:g} x {high[2]:g}; widths {wide[0]:g} to {wide[4]:g}, heights "
+                f"{high[0]:g} to {high[4]:g}"
+            )
+        if known.classes:
+            lines.append(f"{len(known.classes)} classes: {counted(known.classes)}")
+        if self.precision is not None and self.precision.half_width is not None:
+            lines.append(_precision_words(self.precision))
+        for cue in self.cues:
+            lines.append(
+                f"{cue.name}: {cue.accuracy:.1%} [{cue.low:.1%}, {cue.high:.1%}] right, by chance {cue.majority:.1%}"
+            )
+        return lines
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the verdict, what is there, and what was found."""
+        rows = [[each.level, each.title] for each in self.observations]
+        facts = [paragraph(line) for line in self.facts]
+        return view(self.verdict, facts, table(["level", "found"], rows) if rows else None)
+
+
+def read_audit(path: Path) -> Audit:
+    """Read what ``Audit.save`` wrote.
+
+    Raises:
+        RunError: missing, damaged, or not the record of an audit.
+    """
+    return read_record(Audit, read_json(path), str(path))
+
+
+def is_for_tests(part: str) -> bool:
+    """Whether a part of the data is kept for tests, by its name.
+
+    >>> is_for_tests("Test"), is_for_tests("train"), is_for_tests("")
+    (True, False, False)
+    """
+    return part.lower() in TEST_PARTS
+
+
+def few(names: tuple[str, ...], count: float | None = None) -> str:
+    """Up to five names, and how many more there are.
+
+    >>> few(("a", "b", "c", "d", "e", "f"), 9)
+    'a, b, c, d, e and 4 more'
+    """
+    more = int(len(names) if count is None else count) - min(len(names), NUM_NAMED)
+    listed = ", ".join(names[:NUM_NAMED])
+    return f"{listed} and {more:,} more" if more > 0 and names else listed
+
+
+def amount(number: int, noun: str) -> str:
+    """A number of things, whose plural has an s.
+
+    >>> amount(1, "picture"), amount(1200, "pictures")
+    ('1 picture', '1,200 pictures')
+    """
+    singular = noun.removesuffix("s")
+    return f"{number:,} {singular if number == 1 else singular + 's'}"
+
+
+def counted(counts: Mapping[str, int], most: int = 6) -> str:
+    """Counts in words, the largest first.
+
+    >>> counted({"PNG": 2, "JPEG": 1200})
+    'JPEG 1,200, PNG 2'
+    """
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return ", ".join(f"{name} {count:,}" for name, count in ordered[:most]) + more
+
+
+def _precision_words(precision: Precision) -> str:
+    """How exactly an accuracy can be told."""
+    words = f"{precision.num_queries:,} held-out samples tell an accuracy to ±{precision.half_width:.1%}"
+    if precision.difference is not None:
+        words += f", and two encoders apart that differ by {precision.difference:.1%}"
+    if precision.smallest_half_width is not None:
+        words += (
+            f"; of the smallest class, {precision.smallest_class:g} samples, to ±{precision.smallest_half_width:.0%}"
+        )
+    return words

@@ -1,0 +1,198 @@
+"""Everything that data hold, good or bad: what is looked at, by which names, in which parts, with which labels."""
+
+# N samples
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from counterpoint.audit.audit_record import AGAINST, TEST_PARTS
+from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.errors import UsageError
+from counterpoint.data.formats.image_files import Skipped
+from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits
+from counterpoint.data.formats.indexed_images import glance
+from counterpoint.data.source import Progress, Source
+from counterpoint.data.sources import open_source
+from counterpoint.data.stores import FileStore, Located, MemoryStore, Read
+
+PART_NAMES = TEST_PARTS - {AGAINST} | {"train", "training"}
+SIDE = 64  # given so that no header is read to choose one; the audit decodes by itself
+WHOLE = ""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Pictures in files: where each lies, and how its bytes are read."""
+
+    images: tuple[Located, ...]
+    read: Read
+
+
+@dataclass(frozen=True)
+class Held:
+    """Samples in memory: pixels (n, c, h, w) or vectors (n, d)."""
+
+    samples: Tensor
+
+
+@dataclass(frozen=True)
+class Share:
+    """The samples of one part of the data, end to end in a collection."""
+
+    name: str
+    content: Encoded | Held
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Everything that was found.
+
+    Attributes:
+        name: how the user named the data.
+        kind: images or vectors.
+        shares: the parts, in their order.
+        labels_N: class number of each sample, -1 where unknown; None without any.
+        class_names: of each class number.
+        ignored: what else was found, with reasons.
+        is_parts_as_classes: a folder's sub-folders are called like parts, which training would take for classes.
+    """
+
+    name: str
+    kind: str
+    shares: tuple[Share, ...]
+    labels_N: np.ndarray | None
+    class_names: tuple[str, ...]
+    ignored: tuple[Skipped, ...]
+    is_parts_as_classes: bool = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self.shares))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all samples."""
+        return tuple(name for share in self.shares for name in share.names)
+
+    @property
+    def part_of(self) -> np.ndarray:
+        """Number of each sample's part."""
+        return np.repeat(np.arange(len(self.shares)), [len(share) for share in self.shares])
+
+
+def collect(
+    data: Any, settings: SourceSettings, *, labels: Any = None, against: Any = None, progress: Progress
+) -> Collection:
+    """Find everything, and decode nothing that lies in files.
+
+    Args:
+        data: whatever ``open_source`` takes. Of a folder in parts (``train`` beside ``val`` or ``test``) all of them.
+        settings: labels, split and columns.
+        labels: one per sample, for arrays.
+        against: other data to compare with.
+        progress: shows how far data in memory have been read.
+
+    Raises:
+        UsageError: no such data, or pictures against vectors.
+        DataError: no sample at all, or a file that is none of the known forms.
+    """
+    # Nothing is refused: how many pictures are bad is what an audit tells.
+    lenient = settings.model_copy(update={"max_bad": 1.0, "altered": "reindex", "image_size": SIDE})
+    with glance(is_bare=True):
+        opened = [
+            (_part_name(split), _open(data, lenient, labels, split, progress)) for split in _splits(data, lenient)
+        ]
+        if against is not None:
+            opened.append((AGAINST, _open(against, lenient, None, "auto", progress)))
+    kinds = {source.kind for _, source in opened}
+    if len(kinds) > 1:
+        raise UsageError("--against must be of the kind of the data: pictures with pictures, vectors with vectors")
+    shares = [Share(name, _content(source), source.sample_names) for name, source in opened]
+    labels_N, class_names = _joint_labels([source for _, source in opened])
+    first = opened[0][1]
+    collection = Collection(
+        name=str(data) if isinstance(data, str | Path) else first.name,
+        kind=first.kind,
+        shares=tuple(shares),
+        labels_N=labels_N,
+        class_names=class_names,
+        ignored=tuple(item for _, source in opened for item in source.skipped),
+    )
+    return _with_parts(collection)
+
+
+def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:
+    """The parts to open: all of a folder's, unless one is asked for."""
+    if settings.split != "auto" or not isinstance(data, str | Path):
+        return [settings.split]
+    path = Path(os.path.expanduser(data))
+    if not path.is_dir() or not has_splits(path):
+        return ["auto"]
+    return ["train", *(split for split in OTHER_SPLITS if (path / split).is_dir())]
+
+
+def _part_name(split: str) -> str:
+    return WHOLE if split == "auto" else split
+
+
+def _open(data: Any, settings: SourceSettings, labels: Any, split: str, progress: Progress) -> Source:
+    return open_source(data, settings.model_copy(update={"split": split}), labels=labels, progress=progress)
+
+
+def _content(source: Source) -> Encoded | Held:
+    """Where the samples of a source lie."""
+    if isinstance(source.store, FileStore):
+        return Encoded(source.store.images, source.store.read)
+    if isinstance(source.store, MemoryStore):
+        return Held(source.store.samples)
+    return Held(source.store.fetch(range(len(source))))
+
+
+def _joint_labels(sources: Sequence[Source]) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Class numbers of all sources by one list of names; None where no source has labels."""
+    if all(source.labels is None for source in sources):
+        return None, ()
+    names = tuple(dict.fromkeys(name for source in sources for name in source.class_names))
+    numbers = []
+    for source in sources:
+        if source.labels is None:
+            numbers.append(np.full(len(source), -1))
+            continue
+        number_of = np.array([*(names.index(name) for name in source.class_names), -1])
+        numbers.append(number_of[source.labels.numpy()])  # -1 is the last place
+    return np.concatenate(numbers), names
+
+
+def _with_parts(collection: Collection) -> Collection:
+    """A folder whose classes are called train and test holds parts: told apart by their names."""
+    is_parts = len(collection.class_names) > 1 and all(name.lower() in PART_NAMES for name in collection.class_names)
+    share = collection.shares[0]
+    if not is_parts or collection.labels_N is None or not isinstance(share.content, Encoded):
+        return collection
+    numbers = collection.labels_N[: len(share)]
+    parts = tuple(
+        Share(
+            name,
+            Encoded(tuple(share.content.images[at] for at in np.flatnonzero(numbers == number)), share.content.read),
+            tuple(share.names[at] for at in np.flatnonzero(numbers == number)),
+        )
+        for number, name in enumerate(collection.class_names)
+    )
+    return Collection(
+        name=collection.name,
+        kind=collection.kind,
+        shares=(*parts, *collection.shares[1:]),
+        labels_N=None,
+        class_names=(),
+        ignored=collection.ignored,
+        is_parts_as_classes=True,
+    )

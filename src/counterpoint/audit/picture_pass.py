@@ -1,0 +1,295 @@
+"""One pass over all pictures: each is decoded once, as small as its format allows, and kept as some numbers.
+
+Of a picture some 1.6 kB stay, so that 100,000 take 160 MB; the picture itself is forgotten.
+"""
+
+# N pictures, S = SIDE pixels, T = 2 S pixels, K colours, B pictures of a block
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from io import BytesIO
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from counterpoint.audit.collection import Collection, Encoded, Held
+from counterpoint.audit.picture_copies import SIDE
+from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.errors import first_line
+from counterpoint.core.thread_parts import side_by_side
+from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
+from counterpoint.data.formats.image_files import ENCODED, EXIF_ORIENTATION, decode
+from counterpoint.data.stores import Located, Read
+
+BLOCK = 64  # pictures that a thread takes at once
+NUM_CELLS = 8  # along each side, of mean colours
+NUM_LEVELS = 4  # of each colour in the histogram
+DRAFT = 4 * SIDE  # pixels: a JPEG is decoded at the smallest scale that leaves so many
+SUFFIX_FORMATS = {
+    ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".bmp": "BMP", ".gif": "GIF", ".tif": "TIFF",
+    ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM",
+}  # fmt: skip
+DEEP_MODES = ("I;16", "I;16B", "I;16L", "I", "F")
+MEMORY = "in memory"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a picture's file says of itself, or why it is none.
+
+    Attributes:
+        reason: why it cannot be read; empty where it can.
+        format: of its content; a picture in memory has none.
+        mode: of its colours.
+        width: in pixels, upright.
+        height: likewise.
+        num_bytes: of the file.
+        digest: hash of its bytes or pixels.
+        frames: of an animation; 1 of others.
+        orientation: by EXIF; 1 is upright.
+        is_misnamed: its name's suffix stands for another format.
+        quality: of a JPEG, as its tables tell; 0 of others.
+    """
+
+    reason: str = ""
+    format: str = MEMORY
+    mode: str = ""
+    width: int = 0
+    height: int = 0
+    num_bytes: int = 0
+    digest: bytes = b""
+    frames: int = 1
+    orientation: int = 1
+    is_misnamed: bool = False
+    quality: int = 0
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What pictures look like; zeros where a picture cannot be read.
+
+    Attributes:
+        grey_NSS: grey levels, uint8.
+        colour_N6: mean and deviation of red, green and blue, in [0, 1].
+        histogram_NK: share of the pixels in each of 4 x 4 x 4 colours.
+        border_N6: mean and deviation of the outermost ring, by colour.
+        place_N4: centre of what differs from the border, and its spread, along both axes, in sides.
+        range_N: levels between the darkest and the lightest hundredth of the pixels.
+        cells_N883: mean colour in 8 x 8 cells, uint8.
+        colourfulness_N: mean distance of a pixel's colours from each other, in levels.
+    """
+
+    grey_NSS: np.ndarray
+    colour_N6: np.ndarray
+    histogram_NK: np.ndarray
+    border_N6: np.ndarray
+    place_N4: np.ndarray
+    range_N: np.ndarray
+    cells_N883: np.ndarray
+    colourfulness_N: np.ndarray
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All pictures of a collection after the pass."""
+
+    headers: tuple[Header, ...]
+    looks: Looks
+
+    @property
+    def is_good(self) -> np.ndarray:
+        """Which can be read."""
+        return np.array([not header.reason for header in self.headers], bool)
+
+
+def look_through(collection: Collection, advance: Callable[[], object]) -> Seen:
+    """Decode every picture once; threads take blocks of them.
+
+    Args:
+        collection: of pictures.
+        advance: called once for each block.
+    """
+    blocks = [
+        (share.content, slice(first, first + BLOCK))
+        for share in collection.shares
+        for first in range(0, len(share), BLOCK)
+    ]
+
+    def work(block: tuple[Encoded | Held, slice]) -> tuple[list[Header], Looks]:
+        content, rows = block
+        found = _files(content, rows) if isinstance(content, Encoded) else _arrays(content.samples[rows])
+        advance()
+        return found
+
+    done = side_by_side(work, blocks)
+    headers = tuple(header for found, _ in done for header in found)
+    names = [field.name for field in fields(Looks)]
+    return Seen(headers, Looks(*(np.concatenate([getattr(looks, name) for _, looks in done]) for name in names)))
+
+
+def thumbnail(content: Encoded | Held, place: int, side: int) -> Image.Image | None:
+    """One picture again, small, for a page; None where it cannot be read."""
+    if isinstance(content, Held):
+        pixels_CHW = (to_unit_float(content.samples[place]) * 255).byte().numpy()
+        image = Image.fromarray(pixels_CHW[0] if len(pixels_CHW) == 1 else pixels_CHW.transpose(1, 2, 0)).convert("RGB")
+    else:
+        try:
+            image = decode(content.read(content.images[place]), lambda picture: picture.copy(), _asks_for(2 * side))
+        except (OSError, ValueError):
+            return None
+    image.thumbnail((side, side))
+    return image
+
+
+def _files(content: Encoded, rows: slice) -> tuple[list[Header], Looks]:
+    """A block of files."""
+    images = content.images[rows]
+    pixels_BTT3 = np.zeros((len(images), 2 * SIDE, 2 * SIDE, 3), np.uint8)
+    headers = [_file(image, content.read, pixels_BTT3[place]) for place, image in enumerate(images)]
+    return headers, looks_of(pixels_BTT3)
+
+
+def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> Header:
+    """One file; its pixels go to their place."""
+    known: dict[str, Any] = {}
+
+    def before(opened: Image.Image) -> None:
+        known.update(_told(opened), is_misnamed=_is_misnamed(image.name, opened.format))
+        _asks_for(DRAFT)(opened)
+
+    def use(picture: Image.Image) -> None:
+        is_turned = known["orientation"] > 4
+        known["size"] = known["size"][::-1] if is_turned else known["size"]
+        small = picture.resize(pixels_TT3.shape[:2], Image.Resampling.BOX, reducing_gap=2.0)
+        pixels_TT3[:] = np.asarray(small)
+
+    num_bytes = 0
+    try:
+        num_bytes = image.size if image.size is not None else os.stat(image.path).st_size
+        with ENCODED.taken(min(num_bytes, MAX_ENCODED_BYTES)):
+            content = read(image)
+            known["digest"] = hashlib.sha256(content).digest()[:16]
+            decode(content, use, before)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or first_line(error)
+        return Header(
+            reason,
+            known.get("format", "none"),
+            num_bytes=num_bytes,
+            digest=known.get("digest", b""),
+            is_misnamed=known.get("is_misnamed", False),
+        )
+    width, height = known.pop("size")
+    return Header(num_bytes=num_bytes, width=width, height=height, **known)
+
+
+def _told(image: Image.Image) -> dict[str, Any]:
+    """What the header of an opened image says."""
+    tables = getattr(image, "quantization", None)
+    orientation = image.getexif().get(EXIF_ORIENTATION, 1)
+    return {
+        "format": image.format or "",
+        "mode": image.mode + (" with alpha" if "transparency" in image.info and "A" not in image.mode else ""),
+        "size": image.size,
+        "frames": getattr(image, "n_frames", 1),
+        "orientation": orientation if orientation in range(1, 9) else 1,
+        "quality": jpeg_quality(tables) if image.format == "JPEG" and tables else 0,
+    }
+
+
+def _is_misnamed(name: str, kind: str | None) -> bool:
+    """Whether a name's suffix stands for another format."""
+    expected = SUFFIX_FORMATS.get(PurePosixPath(name).suffix.lower())
+    return expected is not None and kind is not None and expected != kind
+
+
+def jpeg_quality(tables: dict[int, Any]) -> int:
+    """Quality from 1 to 100 that libjpeg's tables of such a coarseness have.
+
+    >>> stream = BytesIO(); Image.new("L", (8, 8)).save(stream, "JPEG", quality=80)
+    >>> jpeg_quality(Image.open(stream).quantization)
+    80
+    """
+    # libjpeg scales its tables by S / 100, where S = 200 - 2 q above a quality of 50, and 5000 / q below.
+    scale = 100 * sum(tables[min(tables)]) / sum(_usual_table())
+    return int(np.clip(round((200 - scale) / 2 if scale <= 100 else 5000 / scale), 1, 100))
+
+
+@cache
+def _usual_table() -> tuple[int, ...]:
+    """Libjpeg's table of grey levels at quality 50."""
+    stream = BytesIO()
+    Image.new("L", (8, 8)).save(stream, "JPEG", quality=50)
+    return tuple(Image.open(stream).quantization[0])  # type: ignore[attr-defined]
+
+
+def _asks_for(side: int) -> Callable[[Image.Image], object]:
+    """Asks a JPEG's decoder for the smallest scale with at least so many pixels."""
+    return lambda image: image.draft(None, (side, side))  # type: ignore[arg-type]
+
+
+def _arrays(samples_BCHW: Tensor) -> tuple[list[Header], Looks]:
+    """A block of pictures in memory."""
+    channels, height, width = samples_BCHW.shape[1:]
+    headers = [
+        Header(
+            mode="L" if channels == 1 else "RGB",
+            width=width,
+            height=height,
+            digest=hashlib.sha256(sample.contiguous().numpy().tobytes()).digest()[:16],
+        )
+        for sample in samples_BCHW
+    ]
+    small = F.adaptive_avg_pool2d(to_unit_float(samples_BCHW), 2 * SIDE)
+    pixels_BTT3 = (small.expand(-1, 3, -1, -1) * 255).round().byte().permute(0, 2, 3, 1).numpy()
+    return headers, looks_of(pixels_BTT3)
+
+
+def looks_of(pixels_BTT3: np.ndarray) -> Looks:
+    """What pictures of one size look like.
+
+    Args:
+        pixels_BTT3: at twice ``SIDE`` pixels, uint8.
+    """
+    num, side = len(pixels_BTT3), pixels_BTT3.shape[1]
+    values = pixels_BTT3.astype(np.float32)
+    grey_BTT = values @ np.array([0.299, 0.587, 0.114], np.float32)
+    small = grey_BTT.reshape(num, SIDE, 2, SIDE, 2).mean((2, 4))
+    flat = values.reshape(num, -1, 3)
+    ring = np.ones((side, side), bool)
+    ring[1:-1, 1:-1] = False
+    border = values[:, ring]
+    codes = (pixels_BTT3 // (256 // NUM_LEVELS)).reshape(num, -1, 3).astype(np.int64) @ [1, NUM_LEVELS, NUM_LEVELS**2]
+    num_colours = NUM_LEVELS**3
+    counts = np.bincount((codes + np.arange(num)[:, None] * num_colours).ravel(), minlength=num * num_colours)
+    low, high = np.percentile(grey_BTT.reshape(num, -1), (1, 99), axis=1)
+    return Looks(
+        grey_NSS=small.round().astype(np.uint8),
+        colour_N6=np.concatenate([flat.mean(1), flat.std(1)], axis=1).astype(np.float32) / 255,
+        histogram_NK=(counts.reshape(num, num_colours) / side**2).astype(np.float32),
+        border_N6=np.concatenate([border.mean(1), border.std(1)], axis=1).astype(np.float32) / 255,
+        place_N4=_places(values, border.mean(1)),
+        range_N=(high - low).astype(np.float32),
+        cells_N883=values.reshape(num, NUM_CELLS, -1, NUM_CELLS, side // NUM_CELLS, 3).mean((2, 4)).astype(np.uint8),
+        colourfulness_N=(flat.max(2) - flat.min(2)).mean(1),
+    )
+
+
+def _places(values_BTT3: np.ndarray, border_B3: np.ndarray) -> np.ndarray:
+    """Centre and spread, along both axes, of what differs from the border, in sides."""
+    mass = np.abs(values_BTT3 - border_B3[:, None, None]).sum(3) + 1e-3
+    axis = (np.arange(mass.shape[1], dtype=np.float32) + 0.5) / mass.shape[1]
+    total = mass.sum((1, 2))
+    found = []
+    for other in (1, 2):
+        along = mass.sum(other) / total[:, None]
+        centre = along @ axis
+        found += [centre, np.sqrt(np.maximum(along @ axis**2 - centre**2, 0))]
+    return np.stack(found, axis=1).astype(np.float32)

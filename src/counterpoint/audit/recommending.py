@@ -1,0 +1,279 @@
+"""From what the data hold to a config, with a reason for each line: ``counterpoint.recommend``."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from counterpoint.audit.audit_record import Audit, read_audit
+from counterpoint.audit.auditing import audit
+from counterpoint.audit.config_lines import EXCLUDE, Line, Recommendation
+from counterpoint.audit.step_timing import Timing, time_steps
+from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.torch_state import only_training, usual_modes
+from counterpoint.core.validation import build, nest
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+from counterpoint.engine.placement import place
+from counterpoint.engine.progress import Reporter
+from counterpoint.methods.catalogue import method_named
+from counterpoint.runs.effects import value_at
+
+WANTS = {"features": "simclr", "readable": "ncl"}
+SUPERVISED = {"features": "supcon", "readable": "nonnegative-supervised"}
+MINUTES = 10.0
+EXCLUDE_FILE = "exclude.txt"  # until the config has a name
+# The most capable first; the first that has its updates within the time is taken.
+ON_CPU = (("resnet9", 64), ("resnet9", 32), ("resnet9-narrow", 64), ("resnet9-narrow", 32), ("convnet", 32))
+ON_GPU = (("resnet18", 128), ("resnet18", 64), ("resnet18", 32), ("resnet9", 32))
+FEWEST_UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 400, 10, 200
+HOPELESS = 2.0  # times the step that there is time for
+SHARE_FOR_STEPS = 0.85  # of the time; the rest is for reading, checkpoints and the end
+MILD_JITTER, COLOUR_MATTERS = 0.1, 0.2  # strength, and skill of the cue from which colour is kept
+
+
+@dataclass
+class Draft:
+    """Lines that are known so far.
+
+    Attributes:
+        lines: in their order.
+        asked: the same as settings by dotted path.
+    """
+
+    lines: list[Line] = field(default_factory=list)
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    def put(self, path: str, value: Any, reason: str, confidence: str, basis: str) -> None:
+        """Add a line."""
+        self.lines.append(Line(path=path, value=value, reason=reason, confidence=confidence, basis=basis))
+        self.asked[path] = value
+
+
+@usual_modes()
+@only_training()
+def recommend(
+    data: Any,
+    *,
+    want: str = "features",
+    use_labels: bool = False,
+    minutes: float = MINUTES,
+    known: Audit | str | Path | None = None,
+    quiet: bool = False,
+) -> Recommendation:
+    """Recommend settings for training on data, each with a reason; steps are timed on this machine.
+
+    Args:
+        data: the name or path of what is to be trained on.
+        want: ``features``, or ``readable`` dimensions, which have a meaning each.
+        use_labels: labels may be used in training.
+        minutes: how long training may take here.
+        known: an audit of the same data, or its JSON file; made anew if it is not given.
+        quiet: show no progress.
+
+    Raises:
+        UsageError: nothing can be trained on, or an argument is out of range.
+    """
+    if want not in WANTS:
+        raise UsageError(f"want must be {' or '.join(WANTS)}, got {want!r}")
+    if not (math.isfinite(minutes) and minutes > 0):
+        raise UsageError(f"minutes must be > 0, got {minutes}; 10 is common on a laptop")
+    if not isinstance(data, str | Path):
+        raise UsageError("recommend writes a config, which names its data; save the array as .npy and give its path")
+    reporter = Reporter(quiet=quiet)
+    if known is None:
+        known = audit(data, quiet=quiet)
+    found = known if isinstance(known, Audit) else read_audit(Path(known))
+    if not found.passport.num_good or found.passport.num_good < 4:
+        raise UsageError(f"{found.name} has {found.passport.num_good or 0} usable samples; training needs at least 4")
+    draft = Draft()
+    draft.put("data", str(data), "as given", "high", "given")
+    _about_source(draft, found)
+    _about_method(draft, found, want, use_labels)
+    timing, opening = _measured(draft, found, minutes, reporter)
+    _about_views(draft, found, timing)
+    _about_rest(draft, timing)
+    return _timed(draft, timing, opening, minutes).model_copy(update={"exclude": found.left_out})
+
+
+def _about_source(draft: Draft, found: Audit) -> None:
+    """Which samples are trained on."""
+    known = found.passport
+    gone = found.left_out
+    if gone:
+        what = "copies, and pictures that show nothing" if found.kind == "images" else "copies"
+        draft.put(EXCLUDE, EXCLUDE_FILE, f"{len(gone)} samples: {what}", "high", "measured here")
+    unreadable = found.found("unreadable")
+    share = (unreadable.count or 0) / (known.num_found or 1) if unreadable is not None else 0.0
+    if share > float(SourceSettings.model_fields["max_bad"].default):
+        reason = f"{share:.1%} of the files cannot be read; they are left out"
+        draft.put("source.max_bad", min(1.0, math.ceil(share * 100) / 100), reason, "high", "measured here")
+    if found.found("one-class") is not None:
+        draft.put("source.labels", "none", "all samples have one label", "high", "measured here")
+    if found.found("parts-as-classes") is not None:
+        draft.put("source.labels", "none", "sub-folders are parts and no classes", "high", "measured here")
+    uneven = found.found("uneven-classes")
+    if uneven is not None and uneven.level == "warning":
+        reason = "classes are uneven; training goes by the pictures as they are, look at the accuracy of each class"
+        draft.put("source.sampling", "natural", reason, "medium", "rule of thumb")
+
+
+def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> None:
+    """How it is trained."""
+    if use_labels and len(found.passport.classes) < 2:
+        raise UsageError(f"{found.name} has no labels of two classes or more; leave --labels out")
+    method = (SUPERVISED if use_labels else WANTS)[want]
+    reason = {
+        "simclr": "needs no labels, and is the best understood",
+        "ncl": "non-negative features: each dimension stands for something",
+        "supcon": "labels may be used: samples of one class attract each other",
+        "nonnegative-supervised": "labels may be used, and features are non-negative",
+    }[method]
+    draft.put("method", method, reason, "medium" if want == "features" else "high", method_named(method).source)
+
+
+def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> tuple[Timing, float]:
+    """Time candidates, the most capable first, until one has its updates within the time; else the fastest."""
+    tried: list[tuple[Timing, float]] = []
+    candidates = _candidates(found)
+    opened: dict[int, tuple[Source, float]] = {}
+    with reporter.bar("timing steps", len(candidates)) as advance:
+        for encoder, side in candidates:
+            asked = {**draft.asked, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
+            # The list of samples to leave out is not written yet; a few samples more change no step's time.
+            asked.pop(EXCLUDE, None)
+            if (side or 0) not in opened:
+                opened = {side or 0: _opened(asked, reporter)}
+            source, seconds = opened[side or 0]
+            timing = time_steps(asked, source, hopeless=HOPELESS * 60 * minutes / FEWEST_UPDATES)
+            tried.append((timing, seconds))
+            place_of = "" if side is None else f" at {side} px"
+            reporter.say(f"{encoder}{place_of}: {timing.step_seconds * 1e3:,.0f} ms per step")
+            advance()
+            if _fits(timing, minutes, seconds):
+                break
+    best = tried[-1] if _fits(tried[-1][0], minutes, tried[-1][1]) else min(tried, key=lambda t: t[0].epoch_seconds)
+    timing = best[0]
+    known = timing.resolution.settings
+    taken = f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples"
+    reason = f"{taken} here ({timing.num_steps} timed)"
+    larger = [f"{t.resolution.settings.encoder} at {_side(t)} px" for t, _ in tried if t is not timing]
+    if larger:
+        reason += f"; too slow for {minutes:g} minutes: {', '.join(larger)}"
+    draft.put("encoder", known.encoder, reason, "high", "measured here")
+    if found.kind == "images" and _is_resized(found):
+        reason = f"the median short side is {_short_side(found):g} px"
+        draft.put("source.image_size", _side(timing), f"{reason}; smaller is faster", "medium", "measured here")
+    return best
+
+
+def _candidates(found: Audit) -> list[tuple[str, int | None]]:
+    """Encoders and sizes to try; None leaves the size as the data have it."""
+    if found.kind == "vectors":
+        return [("mlp", None)]
+    device = place("auto", "auto").device
+    pairs = ON_CPU if device == "cpu" else ON_GPU
+    if not _is_resized(found):
+        return [(encoder, None) for encoder in dict.fromkeys(encoder for encoder, _ in pairs)]
+    largest = max(8, int(_short_side(found)) // 8 * 8)
+    return list(dict.fromkeys((encoder, min(side, largest)) for encoder, side in pairs))
+
+
+def _short_side(found: Audit) -> float:
+    """Median short side, nearly: the shorter of both medians, in pixels."""
+    return min(found.passport.widths[2] or 0.0, found.passport.heights[2] or 0.0)
+
+
+def _is_resized(found: Audit) -> bool:
+    """Whether the pictures lie in files, which are brought to a size."""
+    return found.passport.num_bytes is not None
+
+
+def _opened(asked: Mapping[str, Any], reporter: Reporter) -> tuple[Source, float]:
+    """The data at a size, and how long opening them takes."""
+    started = time.perf_counter()
+    settings = build(TrainSettings, nest(asked), "recommendation")
+    source = open_source(settings.data, settings.source, progress=reporter.bar)
+    return source, time.perf_counter() - started
+
+
+def _side(timing: Timing) -> int:
+    return int(timing.resolution.settings.source.image_size)
+
+
+def _fits(timing: Timing, minutes: float, opening: float) -> bool:
+    """Whether there is time for as many updates as features need."""
+    return _epochs_within(timing, minutes, opening) >= _fewest_epochs(timing)
+
+
+def _fewest_epochs(timing: Timing) -> int:
+    return max(FEWEST_EPOCHS, math.ceil(FEWEST_UPDATES / timing.batches_per_epoch))
+
+
+def _epochs_within(timing: Timing, minutes: float, opening: float) -> int:
+    """Epochs for which there is time."""
+    seconds = max(0.0, SHARE_FOR_STEPS * 60 * minutes - opening - timing.setup_seconds)
+    return int(seconds / timing.epoch_seconds)
+
+
+def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
+    """How two views of a sample differ."""
+    known, reasons = timing.resolution.settings, timing.resolution.reasons
+    preset = known.views.preset
+    draft.put("views.preset", preset, reasons.get("views.preset", "by the kind of data"), "medium", "measured here")
+    strength = known.views.jitter_strength
+    if found.kind != "images" or not isinstance(strength, float) or "views.jitter_strength" in timing.resolution.idle:
+        return
+    colours = next((cue for cue in found.cues if cue.name == "colours"), None)
+    crops = next((cue for cue in found.cues if cue.name == "crops by colour"), None)
+    if colours is not None and colours.skill >= COLOUR_MATTERS and strength > MILD_JITTER:
+        reason = f"colours alone tell the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
+        draft.put("views.jitter_strength", MILD_JITTER, f"{reason}kept mild", "medium", "measured here")
+        if isinstance(known.views.grayscale, float) and known.views.grayscale > 0:
+            draft.put("views.grayscale", 0.0, "as above: grey views would hide the colours", "medium", "measured here")
+    elif crops is not None:
+        reason = f"colours find the other crop of {crops.accuracy:.0%} of the pictures, so that they are changed"
+        draft.put("views.jitter_strength", strength, reason, "medium", "measured here; simclr2020, Fig. 6")
+
+
+def _about_rest(draft: Draft, timing: Timing) -> None:
+    """Batch, temperature and dimensions, as training would choose them, unless they have no effect."""
+    for path, confidence, basis in (
+        ("batch_size", "medium", "rule of thumb"),
+        ("temperature", "medium", "paper"),
+        ("projector.features", "low", "rule of thumb"),
+    ):
+        value = value_at(timing.resolution.settings, path)
+        if path in timing.resolution.idle or value == "auto":
+            continue
+        draft.put(path, value, timing.resolution.reasons.get(path, "as the method has it"), confidence, basis)
+
+
+def _timed(draft: Draft, timing: Timing, opening: float, minutes: float) -> Recommendation:
+    """Epochs, and how long they take."""
+    within, fewest = _epochs_within(timing, minutes, opening), _fewest_epochs(timing)
+    is_short = within < fewest
+    epochs = max(fewest if is_short else within, 1)
+    epochs = min(MOST_EPOCHS if fewest <= MOST_EPOCHS else fewest, epochs)
+    steps = epochs * timing.batches_per_epoch
+    around = opening + timing.setup_seconds
+    seconds, low, high = (around + steps * each for each in (timing.step_seconds, timing.low, timing.high))
+    told = f"{seconds / 60:.1f} minutes [{low / 60:.1f}, {high / 60:.1f}]"
+    reason = f"{steps:,} updates in {told} here, of {minutes:g} given"
+    if is_short:
+        reason = f"{reason}: fewer than {fewest} epochs would leave features hardly trained"
+    elif epochs < within:
+        reason = f"{reason}: more than {epochs} epochs seldom pay"
+    draft.put("epochs", epochs, reason, "high" if not is_short else "medium", "measured here")
+    return Recommendation(
+        lines=tuple(draft.lines),
+        minutes=minutes,
+        seconds=round(seconds, 1),
+        low=round(low, 1),
+        high=round(high, 1),
+        step_seconds=timing.step_seconds,
+    )

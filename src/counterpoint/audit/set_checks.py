@@ -1,0 +1,276 @@
+"""What is wrong with pictures as a set: copies, copies across parts and classes, class sizes, shortcuts, outliers."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from counterpoint.audit.audit_record import Observation, amount
+from counterpoint.audit.class_cues import CueFound
+from counterpoint.audit.set_evidence import PictureCheck, PictureEvidence, SetCheck, SetEvidence
+
+FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
+MOST_GROUPS = 200  # that a record keeps
+UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
+SMALL_CLASS = 10  # samples; a fifth of them, held out, are two
+FILE_SKILL, COLOUR_SKILL = 0.10, 0.50  # from which a cue of files, or another one, is named
+NEARLY_CERTAIN = 0.80  # from which another one is worth a warning: where the ink of a digit lies tells it with 0.5
+CROPS_FOUND = 0.5  # share of crops that colours alone find
+REMOVE = "leave the copies out with --source.exclude FILE (`counterpoint recommend` writes that file)"
+
+
+def check_same(evidence: SetEvidence) -> Observation | None:
+    """Files with the same content."""
+    return _copies(
+        evidence,
+        evidence.same_bytes,
+        "same-bytes",
+        "copies, byte for byte",
+        "A copy counts twice in every figure, and in a contrastive loss a picture repels its own copy.",
+    )
+
+
+def check_near(evidence: SetEvidence) -> Observation | None:
+    """Pictures that show the same in another compression, size, brightness or crop."""
+    return _copies(
+        evidence,
+        [group for group in evidence.all_copies if _has_near(evidence, group)],
+        "near-copies",
+        "the same as others, in another compression, size, brightness or crop",
+        "A contrastive loss pushes them apart though they are one picture, and a test on them says too much.",
+    )
+
+
+def check_leakage(evidence: SetEvidence) -> Observation | None:
+    """Copies of training pictures in a part that is kept for tests."""
+    is_test_N = evidence.is_test
+    if not is_test_N.any() or is_test_N.all():
+        return None
+    groups = [group for group in evidence.all_copies if len({bool(is_test_N[at]) for at in group}) == 2]
+    tested = [at for group in groups for at in group if is_test_N[at]]
+    if not groups:
+        return None
+    share = len(tested) / int(is_test_N.sum())
+    return Observation(
+        code="leakage",
+        level="severe" if share > 0.01 else "warning",
+        title=f"test samples that are also in the training part: {amount(len(tested), evidence.noun)} ({share:.1%})",
+        text="An encoder that saw them in training is judged too well by them.",
+        remedy=REMOVE.replace("the copies", "their copies in training"),
+        measured=share,
+        reference=0.0,
+        reference_name="of parts that share nothing",
+        count=len(tested),
+        names=evidence.named(tested),
+        groups=tuple(evidence.group(group) for group in groups[:MOST_GROUPS]),
+    )
+
+
+def check_conflicts(evidence: SetEvidence) -> Observation | None:
+    """Copies of one picture with different labels."""
+    labels = evidence.collection.labels_N
+    if labels is None:
+        return None
+    groups = [group for group in evidence.all_copies if len({int(labels[at]) for at in group if labels[at] >= 0}) > 1]
+    if not groups:
+        return None
+    return Observation(
+        code="label-conflict",
+        level="warning",
+        title=f"copies with different labels: {amount(len(groups), 'group')}",
+        text="At least one of the labels of each is wrong, or the picture shows both.",
+        remedy="look at each and keep one label",
+        count=len(groups),
+        names=evidence.named(at for group in groups for at in group),
+        groups=tuple(evidence.group(group) for group in groups[:MOST_GROUPS]),
+    )
+
+
+def check_parts(evidence: SetEvidence) -> Observation | None:
+    """Sub-folders that are called like parts."""
+    if not evidence.collection.is_parts_as_classes:
+        return None
+    parts = ", ".join(share.name for share in evidence.collection.shares)
+    return Observation(
+        code="parts-as-classes",
+        level="warning",
+        title=f"the sub-folders are called {parts}, which training would take for classes",
+        text="Without class folders inside, a folder's sub-folders are its classes.",
+        remedy="train on the folder of the training part, and evaluate with the other",
+        count=len(evidence.collection.shares),
+    )
+
+
+def check_classes(evidence: SetEvidence) -> Observation | None:
+    """Classes of very different sizes, too few samples in one, or one class only."""
+    collection = evidence.collection
+    if collection.labels_N is None:
+        return Observation(
+            code="no-labels",
+            title="no labels were found",
+            text="Training needs none; accuracies do.",
+            remedy="if there are labels: sub-folders by class, or --source.labels FILE.csv with the columns file,label",
+        )
+    counts = class_counts(evidence)
+    if len(counts) < 2:
+        return Observation(
+            code="one-class",
+            level="warning",
+            title=f"all samples have the one label {next(iter(counts), '')!r}",
+            text="No accuracy can be measured with one class.",
+            remedy="train as if there were no labels: --source.labels none",
+            count=len(counts),
+        )
+    few = {name: count for name, count in counts.items() if count < SMALL_CLASS}
+    ratio = max(counts.values()) / min(counts.values())
+    if not few and ratio < UNEVEN:
+        return None
+    smallest = dict(sorted(counts.items(), key=lambda item: item[1])[:3])
+    return Observation(
+        code="uneven-classes",
+        level="warning" if few or ratio >= VERY_UNEVEN else "note",
+        title=f"the largest class has {ratio:.3g} times the samples of the smallest"
+        + (f"; {len(few)} have fewer than {SMALL_CLASS}" if few else ""),
+        text=f"Smallest: {', '.join(f'{name} {count:,}' for name, count in smallest.items())}. An accuracy says little "
+        "of such classes, and rare ones may merge in the embedding (minority collapse).",
+        remedy="look at the accuracy of each class; --source.sampling balanced draws classes equally often",
+        measured=ratio,
+        reference=1.0,
+        reference_name="of classes of one size",
+        count=len(few),
+        names=tuple(few),
+    )
+
+
+def check_cues(evidence: PictureEvidence) -> Observation | None:
+    """Classes that can be told without looking at what the pictures show."""
+    strong = [cue for cue in evidence.cues if cue.name != "crops by colour" and _is_strong(cue)]
+    if not strong:
+        return None
+    first = max(strong, key=lambda cue: cue.skill)
+    others = ", ".join(f"{cue.name} {cue.accuracy:.0%}" for cue in strong if cue is not first)
+    return Observation(
+        code="class-shortcut",
+        level="warning" if any(cue.is_file or cue.skill >= NEARLY_CERTAIN for cue in strong) else "note",
+        title=f"{first.name} alone tells the class of {first.accuracy:.0%} of the pictures"
+        + (f" (also: {others})" if others else ""),
+        text="An encoder may learn this instead of what the pictures show, and fail where it does not hold.",
+        remedy="bring the files of all classes to one form"
+        if first.is_file
+        else "find out whether this holds outside of these data; views that change it teach the encoder to ignore it",
+        measured=first.accuracy,
+        low=first.low,
+        high=first.high,
+        reference=first.majority,
+        reference_name="largest class",
+        count=len(strong),
+        names=tuple(cue.name for cue in strong),
+    )
+
+
+def check_crops(evidence: PictureEvidence) -> Observation | None:
+    """Crops of a picture that are found by their colours alone."""
+    crops = next((cue for cue in evidence.cues if cue.name == "crops by colour"), None)
+    if crops is None or crops.low < CROPS_FOUND:
+        return None
+    return Observation(
+        code="crop-shortcut",
+        title=f"colours alone find the other crop of {crops.accuracy:.0%} of the pictures",
+        text="Without changes of colour the contrastive task is solved by them (simclr2020, Fig. 6).",
+        remedy="keep colour jitter in the views",
+        measured=crops.accuracy,
+        low=crops.low,
+        high=crops.high,
+        reference=crops.majority,
+        reference_name="by chance",
+        count=crops.num_samples,
+    )
+
+
+def check_outliers(evidence: PictureEvidence) -> Observation | None:
+    """Pictures that look like no other."""
+    odd = evidence.odd
+    if odd is None or len(odd.positions) == 0:
+        return None
+    return Observation(
+        code="outliers",
+        title=f"unlike all others, by layout and colour: {amount(len(odd.positions), 'picture')}",
+        text="Measured is the largest distance to a fifth neighbour; the interval is that of the largest that so many "
+        "pictures of these data would have.",
+        remedy="look at them: screens, scans and pictures of something else are often among them",
+        measured=odd.largest,
+        low=odd.low,
+        high=odd.high,
+        reference=odd.expected,
+        reference_name="expected of the farthest",
+        count=len(odd.positions),
+        names=evidence.known.named(odd.positions.tolist()),
+    )
+
+
+def check_few(evidence: SetEvidence) -> Observation | None:
+    """Fewer samples than a representation can be learnt from."""
+    number = len(evidence.unique)
+    if number >= FEW_SAMPLES:
+        return None
+    return Observation(
+        code="few-samples",
+        level="severe" if number < VERY_FEW else "warning",
+        title=f"few samples to learn from: {number:,} different {evidence.noun}",
+        text="A contrastive loss needs many different samples to tell apart; with few, it learns them by heart.",
+        remedy="add samples, or begin with weights of a larger set: --init FILE",
+        measured=number,
+        reference=FEW_SAMPLES,
+        reference_name="what usually is enough to begin",
+        count=number,
+    )
+
+
+def class_counts(evidence: SetEvidence) -> dict[str, int]:
+    """Readable samples of each class that has any."""
+    collection = evidence.collection
+    if collection.labels_N is None:
+        return {}
+    counts = Counter(int(collection.labels_N[at]) for at in evidence.good if collection.labels_N[at] >= 0)
+    return {collection.class_names[number]: counts[number] for number in sorted(counts)}
+
+
+def _is_strong(cue: CueFound) -> bool:
+    """Whether a cue is named: any clear effect of files, half of the way to certainty by others."""
+    return cue.is_better_than_chance and cue.skill >= (FILE_SKILL if cue.is_file else COLOUR_SKILL)
+
+
+def _has_near(evidence: SetEvidence, group: list[int]) -> bool:
+    """Whether a group has more than copies of one file."""
+    return len({evidence.digests[at] for at in group}) > 1
+
+
+def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: str, text: str) -> Observation | None:
+    """Copies, which all count but the first of each group."""
+    extra = [at for group in groups for at in group[1:]]
+    if not groups:
+        return None
+    return Observation(
+        code=code,
+        level="warning",
+        title=f"{words}: {amount(len(extra), evidence.noun)} ({amount(len(groups), 'group')})",
+        text=text,
+        remedy=REMOVE,
+        count=len(extra),
+        names=evidence.named(extra),
+        groups=tuple(evidence.group(group) for group in groups[:MOST_GROUPS]),
+    )
+
+
+CATALOGUE: Mapping[str, SetCheck] = {
+    "leakage": check_leakage,
+    "few-samples": check_few,
+    "label-conflict": check_conflicts,
+    "same-bytes": check_same,
+    "near-copies": check_near,
+    "parts-as-classes": check_parts,
+    "uneven-classes": check_classes,
+}
+PICTURES: Mapping[str, PictureCheck] = {
+    "class-shortcut": check_cues,
+    "crop-shortcut": check_crops,
+    "outliers": check_outliers,
+}

@@ -1,0 +1,169 @@
+"""What the checks look at, computed once: of any samples, and of pictures."""
+
+# N samples
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Copies, Observation, is_for_tests
+from counterpoint.audit.class_cues import CueFound, class_cues, crop_colours, crops_by_colour
+from counterpoint.audit.collection import Collection
+from counterpoint.audit.oddities import Oddities, oddities
+from counterpoint.audit.picture_copies import Alike, clusters, near_copies
+from counterpoint.audit.picture_pass import Seen
+
+LEAST_SIDE, CLEAR_SIDE = 24, 32  # pixels: of each of two near copies, and of the larger one
+BLANK_RANGE = 16  # levels between the darkest and the lightest pixels of a picture that shows nothing
+
+
+@dataclass(frozen=True)
+class SetEvidence:
+    """A collection with what is known of each sample.
+
+    Attributes:
+        collection: the samples.
+        digests: hash of each one's content; empty where it could not be read.
+        is_good_N: which can be used.
+        is_blank_N: which show nothing.
+        near: pairs that show the same and are no copies of one content.
+    """
+
+    collection: Collection
+    digests: tuple[bytes, ...]
+    is_good_N: np.ndarray
+    is_blank_N: np.ndarray
+    near: Alike = field(default_factory=lambda: Alike(np.empty((0, 2), np.int64), np.empty(0, np.float32)))
+
+    @property
+    def noun(self) -> str:
+        """What the samples are called."""
+        return "pictures" if self.collection.kind == "images" else "vectors"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of all samples; those of other data are called after them."""
+        return tuple(
+            f"{AGAINST}: {name}" if share.name == AGAINST else name
+            for share in self.collection.shares
+            for name in share.names
+        )
+
+    @cached_property
+    def good(self) -> np.ndarray:
+        """Positions of the samples that can be used."""
+        return np.flatnonzero(self.is_good_N)
+
+    @cached_property
+    def is_test(self) -> np.ndarray:
+        """Which samples are of a part that is kept for tests."""
+        is_test = np.array([is_for_tests(share.name) for share in self.collection.shares], bool)
+        return is_test[self.collection.part_of]
+
+    @cached_property
+    def same_bytes(self) -> list[list[int]]:
+        """Groups of samples with the same content."""
+        return same_content(self.digests)
+
+    @cached_property
+    def all_copies(self) -> list[list[int]]:
+        """Groups of samples that show the same, copies of one content among them."""
+        pairs = [(group[0], other) for group in self.same_bytes for other in group[1:]]
+        return clusters([*pairs, *map(tuple, self.near.pairs_P2.tolist())])
+
+    @cached_property
+    def unique(self) -> np.ndarray:
+        """Positions of usable samples that show something, one of each group of copies."""
+        is_left_N = self.is_good_N & ~self.is_blank_N
+        for group in self.all_copies:
+            is_left_N[group[1:]] = False
+        return np.flatnonzero(is_left_N)
+
+    def named(self, places: Iterable[int]) -> tuple[str, ...]:
+        """Names of some samples, as many as a record keeps."""
+        return tuple(self.names[place] for place in list(places)[:MOST_NAMED])
+
+    def group(self, places: Sequence[int]) -> Copies:
+        """Copies as a record."""
+        collection = self.collection
+        kept = list(places)[:MOST_NAMED]
+        parts = [collection.shares[part].name for part in collection.part_of[kept]]
+        numbers = [] if collection.labels_N is None else collection.labels_N[kept]
+        known = [value for place in kept for value in self._similarity_of.get(place, ())]
+        return Copies(
+            names=self.named(kept),
+            splits=tuple(parts) if len(collection.shares) > 1 else (),
+            labels=tuple(collection.class_names[number] if number >= 0 else "" for number in numbers),
+            similarity=round(min(known, default=1.0), 3),
+        )
+
+    @cached_property
+    def _similarity_of(self) -> dict[int, list[float]]:
+        """Correlations of each sample with those that show the same."""
+        found: dict[int, list[float]] = defaultdict(list)
+        for (first, _), value in zip(self.near.pairs_P2.tolist(), self.near.similarity_P.tolist(), strict=True):
+            found[first].append(value)
+        return found
+
+
+@dataclass(frozen=True)
+class PictureEvidence:
+    """Pictures after the pass."""
+
+    known: SetEvidence
+    seen: Seen
+
+    @cached_property
+    def cues(self) -> tuple[CueFound, ...]:
+        """What tells the classes, where there are some, and the crops of a picture."""
+        labels_N, unique = self.known.collection.labels_N, self.known.unique
+        found = () if labels_N is None else class_cues(self.seen, labels_N, unique)
+        crops = crops_by_colour(crop_colours(self.seen.looks, unique))
+        return found if crops is None else (*found, crops)
+
+    @cached_property
+    def odd(self) -> Oddities | None:
+        """Pictures unlike all others."""
+        return oddities(self.seen.looks, self.known.unique)
+
+    def where(self, claim: Callable[[int], bool]) -> list[int]:
+        """Readable pictures of which something is true."""
+        return [place for place in self.known.good.tolist() if claim(place)]
+
+
+def of_pictures(collection: Collection, seen: Seen) -> PictureEvidence:
+    """Everything that the checks of pictures look at; copies are looked for here."""
+    is_good_N = seen.is_good
+    is_blank_N = is_good_N & (seen.looks.range_N < BLANK_RANGE)
+    digests = tuple(header.digest for header in seen.headers)
+    is_compared_N = is_good_N & ~is_blank_N
+    for group in same_content(digests):
+        is_compared_N[group[1:]] = False
+    # Of small pictures, such as scanned digits, unlike ones agree as copies do.
+    side_N = np.array([min(header.width, header.height) for header in seen.headers])
+    near = near_copies(seen.looks.grey_NSS, is_compared_N & (side_N >= LEAST_SIDE))
+    is_clear_P = side_N[near.pairs_P2].max(axis=1, initial=0) >= CLEAR_SIDE
+    near = Alike(near.pairs_P2[is_clear_P], near.similarity_P[is_clear_P])
+    return PictureEvidence(SetEvidence(collection, digests, is_good_N, is_blank_N, near), seen)
+
+
+def same_content(digests: Sequence[bytes]) -> list[list[int]]:
+    """Groups of positions with one digest; an empty one is like no other.
+
+    >>> same_content([b"a", b"b", b"a", b"", b""])
+    [[0, 2]]
+    """
+    first: dict[bytes, int] = {}
+    pairs = [
+        (first[digest], place)
+        for place, digest in enumerate(digests)
+        if digest and first.setdefault(digest, place) != place
+    ]
+    return clusters(pairs)
+
+
+SetCheck = Callable[[SetEvidence], Observation | None]
+PictureCheck = Callable[[PictureEvidence], Observation | None]

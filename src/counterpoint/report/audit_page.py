@@ -1,0 +1,139 @@
+"""The page of an audit: what is there, what was found with its pictures, and what was measured; no script."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from counterpoint.audit.audit_record import Audit, Copies, Observation
+from counterpoint.core.files import write_text
+from counterpoint.core.markup import Child, Markup, element, hide_folders, join, printable
+from counterpoint.report.charts.figures import data_table
+from counterpoint.report.charts.series_style import badge
+from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
+from counterpoint.report.wording import percent
+
+AUDIT_PAGE = PageKind("page of an audit", "audit.html", Markup('<meta name="generator" content="counterpoint audit">'))
+MOST_GROUPS, PER_GROUP, PER_ROW = 6, 4, 12
+MOST_CLASSES = 60
+
+
+def write_audit(found: Audit, out: str | Path) -> Path:
+    """Write the page; an earlier one is replaced.
+
+    Args:
+        found: what ``counterpoint.audit`` found; thumbnails are shown where the audit was made in this process.
+        out: HTML file.
+
+    Raises:
+        RunError: ``out`` cannot be written, or is something else than such a page.
+    """
+    target = Path(out)
+    check_target(AUDIT_PAGE, target)
+    write_text(target, render_audit(found))
+    return target
+
+
+def render_audit(found: Audit) -> Markup:
+    """Render the page."""
+    parts = [
+        Part("found", "Findings", "What should be known before training?", _findings(found)),
+        Part("there", "Contents", "What is there?", _contents(found)),
+    ]
+    if found.cues:
+        parts.append(Part("cues", "Shortcuts", "What gives the answer away?", _cues(found)))
+    facts = f"{found.passport.num_good:,} of {found.passport.num_found:,} samples can be used"
+    facts += f"; compared with {hide_folders(found.against)}" if found.against else ""
+    header = plain_header("Counterpoint looks at data", printable(found.name), facts)
+    return document(AUDIT_PAGE, f"Counterpoint: {printable(found.name)}", header, parts)
+
+
+def _findings(found: Audit) -> Markup:
+    """Each observation with its pictures, worst first."""
+    if not found.observations:
+        return element("p", "Nothing to remark.", class_="reading")
+    return join([_observation(each, found) for each in found.observations])
+
+
+def _observation(each: Observation, found: Audit) -> Markup:
+    """One observation: its sentence, pictures, and reasons to open."""
+    title = element("h3", badge(each.level), " ", each.title)
+    # Groups are named below their pictures.
+    told = [line for line in each.details if not (found.pictures and line.startswith("group: "))]
+    lines = [element("p", printable(line), class_="note") for line in told]
+    return join(title, _pictures(each, found), lines)
+
+
+def _pictures(each: Observation, found: Audit) -> Markup | None:
+    """Thumbnails: a block for each group of copies, or one row."""
+    if each.groups:
+        blocks = [_group(group, found) for group in each.groups[:MOST_GROUPS]]
+        kept = [block for block in blocks if block is not None]
+        return element("div", kept, class_="concepts") if kept else None
+    row = [_picture(name, found) for name in each.names[:PER_ROW]]
+    shown = [picture for picture in row if picture is not None]
+    return element("div", shown, class_="thumbs") if shown else None
+
+
+def _group(group: Copies, found: Audit) -> Markup | None:
+    """Copies side by side, with the name, part and label of each."""
+    members = list(range(min(len(group.names), PER_GROUP)))
+    pictures = [_picture(group.names[at], found) for at in members]
+    if all(picture is None for picture in pictures):
+        return None
+    told = [element("li", printable(group.names[at]), _beside(group, at)) for at in members]
+    title = element("header", element("h4", f"correlation {group.similarity:.2f}"))
+    return element(
+        "article",
+        title,
+        element("div", pictures, class_=f"thumbs per-row-{PER_GROUP}"),
+        element("ul", told, class_="facts"),
+        class_="concept",
+    )
+
+
+def _beside(group: Copies, at: int) -> str:
+    """Part and label of a copy, where they are known."""
+    known = [words[at] for words in (group.splits, group.labels) if at < len(words) and words[at]]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _picture(name: str, found: Audit) -> Markup | None:
+    """One thumbnail."""
+    address = found.pictures.get(name)
+    return None if address is None else element("img", src=address, alt=printable(name), title=printable(name))
+
+
+def _contents(found: Audit) -> Markup:
+    """Facts, then the classes."""
+    # Shortcuts have a table of their own.
+    told = found.model_copy(update={"cues": ()}).facts
+    facts = element("ul", [element("li", hide_folders(line)) for line in told], class_="reading")
+    counts = sorted(found.passport.classes.items(), key=lambda item: -item[1])
+    if not counts:
+        return facts
+    total = sum(count for _, count in counts)
+    rows: Sequence[Sequence[Child]] = [
+        [printable(name), f"{count:,}", percent(count / total, 1)] for name, count in counts[:MOST_CLASSES]
+    ]
+    more = len(counts) - MOST_CLASSES
+    note = element("p", f"and {more} smaller classes", class_="note") if more > 0 else None
+    return join(facts, element("h3", "Classes"), data_table("Classes", ["class", "samples", "share"], rows), note)
+
+
+def _cues(found: Audit) -> Markup:
+    """What tells classes or crops without the content."""
+    rows: Sequence[Sequence[Child]] = [
+        [
+            cue.name,
+            percent(cue.accuracy or 0.0, 1),
+            f"{percent(cue.low or 0.0, 1)} to {percent(cue.high or 0.0, 1)}",
+            percent(cue.majority or 0.0, 1),
+            f"{cue.num_samples:,}",
+        ]
+        for cue in found.cues
+    ]
+    note = (
+        "Share of held-out pictures whose class is told by this alone, in three folds, beside the share of the largest "
+        "class; of crops, the share whose other crop has the nearest colours, beside chance."
+    )
+    table = data_table("Shortcuts", ["by", "right", "95 % interval", "by chance", "pictures"], rows)
+    return join(element("p", note, class_="note"), table)

@@ -1,0 +1,225 @@
+"""Planted faults are named, clean data raise no warning, and no input, however odd, ends in a traceback."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import counterpoint as cp
+from audit.planted_faults import plant, save_clean, scene
+from counterpoint.audit.audit_record import Audit, read_audit
+from counterpoint.cli.main import main
+
+EXPECTED_OF_FEW = {"few-samples"}  # of tests, whose folders are small
+
+
+def look(data: object, **options: Any) -> Audit:
+    return cp.audit(data, quiet=True, **options)
+
+
+def named(found: Audit, code: str) -> str:
+    each = found.found(code)
+    assert each is not None, f"{code} not among {[other.code for other in found.observations]}"
+    return "\n".join([*each.names, *(name for group in each.groups for name in group.names)])
+
+
+def warned(found: Audit) -> set[str]:
+    return {each.code for each in found.observations if each.level in ("warning", "severe")} - EXPECTED_OF_FEW
+
+
+def test_every_planted_fault_is_named_and_nothing_else_is_warned_of(tmp_path: Path, rng: np.random.Generator) -> None:
+    faults = plant(save_clean(tmp_path / "photos", rng), rng)
+    found = look(tmp_path / "photos")
+    for code, names in faults.items():
+        told = named(found, code)
+        assert all(name in told for name in names), (code, told)
+    assert warned(found) == {"same-bytes", "near-copies", "label-conflict", "blank", "unreadable"}
+    near = found.found("near-copies")
+    assert near is not None
+    assert len(near.groups) == 3
+    assert found.passport.num_found == 60 + 16 - 1  # all but the text file
+    assert found.passport.classes == {"cats": 34, "dogs": 39}
+    text = str(found)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "dogs/truncated.jpg" in text
+
+
+def test_clean_pictures_raise_no_warning(tmp_path: Path, rng: np.random.Generator) -> None:
+    save_clean(tmp_path / "photos", rng)
+    found = look(tmp_path / "photos")
+    assert warned(found) == set()
+    assert found.left_out == ()
+    assert found.precision is not None
+    assert found.precision.num_queries == 12
+
+
+def test_copies_across_parts_are_leakage(tmp_path: Path, rng: np.random.Generator) -> None:
+    train = save_clean(tmp_path / "photos" / "train", rng, 12)
+    test = save_clean(tmp_path / "photos" / "test", rng, 12)
+    Image.open(train[3]).save(test[0].with_name("seen.png"))
+    for found in (look(tmp_path / "photos"), look(tmp_path / "photos" / "train", against=tmp_path / "photos" / "test")):
+        leak = found.found("leakage")
+        assert leak is not None
+        assert leak.level == "severe"
+        assert leak.count == 1
+        assert leak.names[0].endswith("cats/seen.png")
+        # The test part stays whole.
+        assert found.left_out == (leak.groups[0].names[0],)
+    assert found.passport.splits == {"": 24, "against": 25}
+
+
+def test_flat_parts_are_not_taken_for_classes(tmp_path: Path, rng: np.random.Generator) -> None:
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        for number in range(4):
+            scene(rng).save(tmp_path / part / f"{part} {number}.png")
+    found = look(tmp_path)
+    assert found.found("parts-as-classes") is not None
+    assert found.passport.splits == {"test": 4, "train": 4}
+    assert found.passport.classes == {}
+
+
+def test_a_file_format_that_tells_the_class_is_a_shortcut(tmp_path: Path, rng: np.random.Generator) -> None:
+    for name, quality in (("cats", 60), ("dogs", 90)):
+        (tmp_path / name).mkdir()
+        for number in range(20):
+            scene(rng).save(tmp_path / name / f"{number}.jpg", quality=quality)
+    found = look(tmp_path)
+    told = found.found("class-shortcut")
+    assert told is not None
+    assert "JPEG quality" in told.names
+    assert told.measured == 1.0
+    assert "colours" not in told.names
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "P", "CMYK", "I;16", "1"])
+def test_pictures_of_any_mode(mode: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    for number in range(3):
+        if mode == "I;16":
+            image = Image.fromarray(rng.integers(0, 65535, (40, 30), dtype=np.uint16))
+        else:
+            image = scene(rng, 40).convert("RGB" if mode == "CMYK" else mode)
+        if mode == "CMYK":
+            image = image.convert("CMYK")
+        image.save(tmp_path / f"{number}.{'tif' if mode == 'CMYK' else 'png'}")
+    found = look(tmp_path)
+    assert found.passport.num_good == 3
+    assert found.passport.modes == {mode: 3}
+
+
+def test_a_folder_of_broken_files_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.jpg").write_bytes(b"\xff\xd8\xff" + bytes(number))
+    found = look(tmp_path)
+    assert found.level == "severe"
+    assert found.passport.num_good == 0
+    assert named(found, "unreadable").count(".jpg") == 5
+    assert main(["audit", str(tmp_path), "-q", "--fail-on", "severe"]) == 3
+    assert "unreadable: 5 files of 5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["noise", "constant", "one", "five", "one class"])
+def test_few_and_odd_pictures(kind: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    number = {"one": 1, "five": 5}.get(kind, 12)
+    for place in range(number):
+        folder = tmp_path / ("only" if kind == "one class" else "a" if place % 2 else "b")
+        folder.mkdir(exist_ok=True)
+        pixels = np.full((40, 40, 3), 9) if kind == "constant" else rng.integers(0, 256, (40, 40, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{place}.png")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("file,label\n" + "".join(f"only/{at}.png,x\n" for at in range(number)), encoding="utf-8")
+    found = look(tmp_path)
+    few = found.found("few-samples")
+    assert few is not None
+    assert few.level == "severe"
+    if kind == "constant":
+        assert found.found("blank") is not None
+        assert found.passport.num_unique == 0
+    if kind == "one class":
+        assert found.found("no-labels") is not None
+        main_found = json.loads(_json_of(tmp_path, labels))
+        assert "one-class" in [each["code"] for each in main_found["observations"]]
+
+
+def _json_of(folder: Path, labels: Path) -> str:
+    out = folder / "audit.json"
+    assert main(["audit", str(folder), "-q", "--source.labels", str(labels), "--json", str(out)]) == 0
+    return out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "no such file or folder"),
+        (["empty"], "no images in"),
+        (["notes.txt"], "notes.txt"),
+        (["photos", "--against", "nowhere"], "no such file or folder"),
+        (["photos", "--against", "vectors.npy"], "must be of the kind"),
+        (["photos", "--json", "audit.txt"], "--json must end in .json"),
+        (["photos", "--out", "photos"], "is a folder"),
+        (["scalars.npy"], "scalars.npy"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "photos").mkdir()
+    scene(rng, 24).save(tmp_path / "photos" / "a.png")
+    (tmp_path / "notes.txt").write_text("\0", encoding="utf-8")
+    np.save("vectors.npy", rng.normal(size=(8, 3)))
+    np.save("scalars.npy", np.float32(3))
+    assert main(["audit", *words, "-q"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("counterpoint audit: error: ")
+    assert said in line
+
+
+def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
+    values = rng.normal(size=(600, 6))
+    values[:, 2] = 4.0
+    values[:, 3] *= 1e4
+    values[7] = values[5]
+    assert warned(look(values)) == {"same-bytes"}
+    values[3, 1] = np.nan
+    values[9, 0] = np.inf
+    np.save(tmp_path / "x.npy", values)
+    np.savez(tmp_path / "x.npz", x=values, labels=rng.integers(0, 2, 600))
+    for data in (values, tmp_path / "x.npy", tmp_path / "x.npz"):
+        found = look(data)
+        assert named(found, "not-finite").split() == ["3", "9"]
+        assert named(found, "constant-columns") == "column 2"
+        assert found.found("scales") is not None
+        assert {"5", "7"} <= set(named(found, "same-bytes").split())
+        assert found.passport.shape == (6,)
+    assert list(found.passport.classes) == ["0", "1"]
+
+
+def test_the_record_is_read_again_as_it_was_written(tmp_path: Path, rng: np.random.Generator) -> None:
+    plant(save_clean(tmp_path / "photos", rng, 8), rng)
+    found = look(tmp_path / "photos")
+    assert found.pictures
+    again = read_audit(found.save(tmp_path / "audit.json"))
+    assert again == found.model_copy(update={"pictures": {}})
+    assert again.left_out == found.left_out
+
+
+def test_small_drawings_are_not_taken_for_copies_of_each_other() -> None:
+    found = look("digits")  # 8 x 8 pixels: hundreds agree in structure and detail
+    assert warned(found) == set()
+    assert found.passport.num_unique == 1797
+
+
+def test_pictures_in_memory_have_the_findings_of_their_files(rng: np.random.Generator) -> None:
+    pictures = np.stack([np.asarray(scene(rng, 40)) for _ in range(30)])
+    pictures[4] = pictures[2]
+    pictures[6] = 0
+    found = look(pictures, labels=np.arange(30) % 3)
+    assert {"2", "4"} <= set(named(found, "same-bytes").split())
+    assert named(found, "blank") == "6"
+    assert list(found.passport.classes) == ["0", "1", "2"]

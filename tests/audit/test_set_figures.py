@@ -1,0 +1,73 @@
+"""The figures of an audit against oracles: outliers under a known tail, cues by chance, sample sizes by simulation."""
+
+import numpy as np
+import pytest
+
+from counterpoint.audit import telling_apart
+from counterpoint.audit.class_cues import crops_by_colour
+from counterpoint.audit.oddities import _beyond
+from counterpoint.audit.telling_apart import half_width, precision_of, smallest_difference
+
+
+def test_outliers_are_named_as_often_as_they_should_be(rng: np.random.Generator) -> None:
+    # Log distances with an exponential tail, as the null model has them: 1 % of the sets name anything.
+    alarms, beyond, sets = 0, 0, 400
+    for _ in range(sets):
+        found = _beyond(np.exp(rng.exponential(0.2, 1000)), np.arange(1000))
+        assert found is not None
+        alarms += len(found.positions) > 0
+        beyond += not found.low <= found.largest <= found.high
+    # The tail is fitted to 180 values: its scale is known to 7 %, which adds to both shares.
+    assert alarms / sets < 0.01 + 0.05
+    assert beyond / sets < 0.05 + 0.08
+
+
+def test_a_far_one_is_named_first(rng: np.random.Generator) -> None:
+    distances = np.exp(rng.exponential(0.1, 500))
+    distances[[17, 5]] = 40.0, 30.0
+    found = _beyond(distances, np.arange(500))
+    assert found is not None
+    assert found.positions.tolist() == [17, 5]
+    assert found.largest == 40.0
+    assert _beyond(np.ones(500), np.arange(500)) is None
+
+
+def test_the_half_width_is_that_of_the_score_interval() -> None:
+    # Wilson's interval solves (p - 1/2)^2 = z^2 p (1 - p) / n.
+    for number in (10, 123, 4000):
+        p = 0.5 + half_width(number)
+        assert (p - 0.5) ** 2 == pytest.approx(telling_apart.Z_95**2 * p * (1 - p) / number, rel=1e-9)
+
+
+def test_the_smallest_difference_is_found_in_eight_of_ten_cases(rng: np.random.Generator) -> None:
+    number, trials = 1000, 4000
+    difference = smallest_difference(number)
+    disagree = telling_apart.DISAGREEMENT
+    shares = ((disagree + difference) / 2, (disagree - difference) / 2, 1 - disagree)
+    only_first, only_second, _ = rng.multinomial(number, shares, trials).T
+    statistic = np.abs(only_first - only_second) / np.sqrt(np.maximum(only_first + only_second, 1))
+    power = float((statistic > telling_apart.Z_95).mean())
+    assert power == pytest.approx(0.8, abs=0.03)
+
+
+def test_precision_takes_the_test_part_where_there_is_one() -> None:
+    labels = np.repeat([0, 1, -1], [50, 100, 30])
+    held_out = precision_of(labels, np.zeros(180, bool))
+    assert held_out is not None
+    assert (held_out.num_queries, held_out.smallest_class) == (30, 10)
+    is_test = np.zeros(180, bool)
+    is_test[40:90] = True
+    tested = precision_of(labels, is_test)
+    assert tested is not None
+    assert (tested.num_queries, tested.smallest_class) == (50, 10)
+    assert precision_of(None, is_test) is None
+
+
+def test_colours_that_say_nothing_find_crops_by_chance(rng: np.random.Generator) -> None:
+    found = crops_by_colour(rng.normal(size=(400, 2, 6)))
+    assert found is not None
+    assert found.low <= found.majority
+    grey = crops_by_colour(np.ones((400, 2, 6)))
+    assert grey is not None
+    assert grey.accuracy == 0.0
+    assert crops_by_colour(np.ones((5, 2, 6))) is None
