@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from counterpoint.cli.main import main
@@ -42,7 +43,7 @@ BEFORE: Mapping[str, list[str]] = {
         "train --data photos/train --epochs 1 --out runs/mine",
         "train --data stl10 --source.image-size 32 --epochs 1 --out runs/stl",
     ],
-    "docs/foreign-encoders.md": [f"{DIGITS} runs/ncl --method ncl"],
+    "docs/foreign-encoders.md": ["train --data photos --epochs 1 --out runs/photos"],
 }
 
 
@@ -136,13 +137,24 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
         for part in ("photos/train", "photos/val"):
             for name in ("boat", "cat", "dog"):
                 draw_pictures(workplace / part / name, 8, rng)
-    if page == "docs/evaluation.md":
         for name in ("boat", "cat"):
             draw_pictures(workplace / "sketches" / name, 8, rng)
+    if page == "docs/foreign-encoders.md":
+        for name in ("cats", "dogs"):
+            draw_pictures(workplace / "photos-val" / name, 6, rng)
+        save_weights("r50.pth", "resnet50")
+    if page in ("docs/foreign-encoders.md", "docs/diagnosis.md"):
+        save_weights("r18.pth", "resnet18")
     if page == "docs/diagnosis.md":
         np.save("features.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("other-view.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("labels.npy", np.arange(200) % 4)
+
+
+def save_weights(file: str, architecture: str) -> None:
+    """Random weights of a timm model, in a file as frameworks write it."""
+    timm = pytest.importorskip("timm", reason="the blocks on encoders from elsewhere need the extra vision")
+    torch.save(timm.create_model(architecture, num_classes=0).state_dict(), file)
 
 
 def test_a_kind_without_a_name_and_a_wrong_setting_are_found(tmp_path: Path) -> None:
