@@ -50,11 +50,11 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "show_signature": False,
-    "min_reported_time": 1e9,
+    "write_computation_times": False,
     "plot_gallery": True,
     "image_scrapers": ("matplotlib",),
     "image_srcset": ["2x"],
-    "remove_config_comments": True,
+    "default_thumb_file": str(HERE / "report.png"),
 }
 
 html_theme = "furo"
@@ -68,7 +68,16 @@ templates_path: list[str] = []
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 
 
+def join_sources(_app: Sphinx, _what: str, _name: str, _value: object, _options: object, lines: list[str]) -> None:
+    """Indented lines after `Source: ...` go on with it; to docutils they would define a term."""
+    is_source = False
+    for number, line in enumerate(lines):
+        is_source = line.startswith("Source:") or (is_source and line.startswith("    "))
+        lines[number] = line.lstrip() if is_source else line
+
+
 def setup(app: Sphinx) -> None:
     """Draw formulas while building, as a page loads nothing."""
     import_module("matplotlib").use("agg")
     site_math.add_to(app)
+    app.connect("autodoc-process-docstring", join_sources, priority=400)  # before napoleon

@@ -41,7 +41,7 @@ BEFORE: Mapping[str, list[str]] = {
         f"{DIGITS} runs/seeds --seeds 2",
         "train --data cifar10 --epochs 1 --out runs/cifar",
         "train --data photos/train --epochs 1 --out runs/mine",
-        "train --data stl10 --source.image-size 32 --epochs 1 --out runs/stl",
+        "train --data stl10 --epochs 1 --out runs/stl",
     ],
     "docs/foreign-encoders.md": ["train --data photos --epochs 1 --out runs/photos"],
 }
@@ -134,6 +134,8 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
     """Files that one page alone names."""
     if page == "docs/evaluation.md":
         published_files.save_stl10(workplace / "data", rng)
+        for part, classes in (("train", [1, 2, 1, 2, 1]), ("test", [1, 2, 1, 2])):  # of which each fold has both
+            (workplace / "data" / "stl10_binary" / f"{part}_y.bin").write_bytes(bytes(classes))
         for part in ("photos/train", "photos/val"):
             for name in ("boat", "cat", "dog"):
                 draw_pictures(workplace / part / name, 8, rng)
@@ -143,7 +145,7 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
         for name in ("cats", "dogs"):
             draw_pictures(workplace / "photos-val" / name, 6, rng)
         save_weights("r50.pth", "resnet50")
-    if page in ("docs/foreign-encoders.md", "docs/diagnosis.md"):
+    if page in ("docs/foreign-encoders.md", "docs/diagnosis.md", "docs/recipes/encoder-from-elsewhere.md"):
         save_weights("r18.pth", "resnet18")
     if page == "docs/diagnosis.md":
         np.save("features.npy", rng.normal(size=(200, 16)).astype("float32"))
