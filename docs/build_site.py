@@ -1,8 +1,9 @@
 """Builds the documentation site: python docs/build_site.py [FOLDER]; warnings are errors, nothing is downloaded.
 
 The pages lie where GitHub readers look for them: in docs/, beside each paper's code, at the root. They are gathered in
-build/site-source under the names that they have in the site. Links between them are rewritten on the way; a linked
-file that is no page is copied, so that it can be downloaded. The pages of the API are written from `__all__`.
+FOLDER-source (build/docs-source) under the names that they have in the site. Links between them are rewritten on the
+way; a linked file that is no page is copied, so that it can be downloaded. The pages of the API are written from
+`__all__`. A page that is new in docs/ needs no line here: it is a guide.
 """
 
 import os
@@ -19,7 +20,6 @@ from sphinx.cmd.build import main as sphinx_build
 import counterpoint
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "build" / "site-source"
 SITE = ROOT / "build" / "docs"
 
 # Where a page stands in the site, if not below guides/ (each other docs/*.md) or as it stands below docs/.
@@ -73,7 +73,7 @@ def pages() -> dict[Path, PurePosixPath]:
     return found
 
 
-def with_links(text: str, page: Path, places: Mapping[Path, PurePosixPath]) -> str:
+def with_links(page: Path, places: Mapping[Path, PurePosixPath], source: Path) -> str:
     """A page whose links lead to the same things from its place in the site; code stays as it is."""
     here = places[page].parent
 
@@ -82,26 +82,20 @@ def with_links(text: str, page: Path, places: Mapping[Path, PurePosixPath]) -> s
         path = (page.parent / target).resolve()
         if "://" in target or not path.exists():  # a dead link stays, and Sphinx names it
             return found[0]
-        return f"{opening}{relative(place_of(path, places), here)}{anchor})"
+        place = places.get(path) or place_of_other(path, source)
+        return f"{opening}{Path(os.path.relpath(place, here)).as_posix()}{anchor})"
 
-    parts = CODE.split(text)
+    parts = CODE.split(page.read_text(encoding="utf-8"))
     return "".join(part if place % 2 else LINK.sub(moved, part) for place, part in enumerate(parts))
 
 
-def place_of(path: Path, places: Mapping[Path, PurePosixPath]) -> PurePosixPath:
-    """Where a page, a folder or any other file of the repository is in the site; other files are copied."""
-    if path in places:
-        return places[path]
+def place_of_other(path: Path, source: Path) -> PurePosixPath:
+    """Where a folder is in the site, or a file that is no page: it is copied."""
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
         return PurePosixPath(FOLDERS[name])
-    put(SOURCE / "files" / name, path.read_bytes())
+    put(source / "files" / name, path.read_bytes())
     return PurePosixPath("files", name)
-
-
-def relative(place: PurePosixPath, start: PurePosixPath) -> str:
-    """The way from a folder of the site to a place."""
-    return Path(os.path.relpath(place, start)).as_posix()
 
 
 def put(path: Path, content: bytes) -> Path:
@@ -152,23 +146,29 @@ def entry(module: ModuleType, name: str) -> list[str]:
     return [f".. autofunction:: {name}", ""] if is_function else []
 
 
-def gather() -> None:
-    """Write build/site-source anew; what is no page any more is removed."""
+def gather(source: Path) -> None:
+    """Write the sources of the site; what was a page and is none any more is removed."""
     places = pages()
-    written = {put(SOURCE / place, with_links(page.read_text(encoding="utf-8"), page, places).encode())
-               for page, place in places.items()}  # fmt: skip
-    written |= {put(SOURCE / "api" / name, text.encode()) for name, text in api_pages()}
-    for path in SOURCE.rglob("*.*"):
-        is_made = path.relative_to(SOURCE).parts[0] in ("files", "gallery")
-        if path.is_file() and not is_made and path not in written:
+    written = {put(source / place, with_links(page, places, source).encode()) for page, place in places.items()}
+    written |= {put(source / "api" / name, text.encode()) for name, text in api_pages()}
+    programs = {path.stem for path in (ROOT / "examples").glob("*.py")} | {"index"}
+    for path in source.rglob("*.*"):
+        room, name = path.relative_to(source).parts[0], path.name.partition(".")[0]
+        is_kept = (
+            path in written or room == "files" or (room == "gallery" and ("images" in path.parts or name in programs))
+        )
+        if path.is_file() and not is_kept:
             path.unlink()
 
 
 def build(site: Path) -> int:
     """Gather the pages and build the site; the exit code is not 0 where there was a warning."""
-    gather()
+    source = site.with_name(f"{site.name}-source")
+    gather(source)
+    if (site / ".buildinfo").exists():  # an earlier site, perhaps with pages that are none any more
+        shutil.rmtree(site)
     flags = ["--fail-on-warning", "--keep-going", "--nitpicky", "--quiet", "--jobs", "1"]
-    code = sphinx_build([*flags, "-c", str(ROOT / "docs"), str(SOURCE), str(site)])
+    code = sphinx_build([*flags, "-c", str(ROOT / "docs"), str(source), str(site)])
     if code == 0:
         shutil.rmtree(site / ".doctrees", ignore_errors=True)
         num_pages = len(list(site.rglob("*.html")))

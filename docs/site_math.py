@@ -48,7 +48,8 @@ def inline(self: HTML5Translator, node: nodes.math) -> None:
 
 def block(self: HTML5Translator, node: nodes.math_block) -> None:
     """Draw a formula with lines of its own."""
-    lines = [line for part in re.split(r"\n\s*\n", node.astext()) for line in part.split(r"\\")]
+    formula = node.astext().replace(r"\frac", r"\dfrac")
+    lines = [line for part in re.split(r"\n\s*\n", formula) for line in part.split(r"\\")]
     self.body.append(f'<div class="math-block">{"<br>".join(map(drawn, lines))}</div>')
     raise nodes.SkipNode
 

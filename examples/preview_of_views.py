@@ -16,9 +16,8 @@ from sklearn.datasets import load_sample_image
 
 import counterpoint as cp
 
-photographs = [load_sample_image(name) for name in ("china.jpg", "flower.jpg")]
-tiles = np.stack([picture[top : top + 200, left : left + 200][::2, ::2]
-                  for picture in photographs for top in (0, 200) for left in (100, 300)])  # fmt: skip
+corners = [("china.jpg", 130, 60), ("china.jpg", 200, 330), ("flower.jpg", 60, 200), ("flower.jpg", 140, 320)]
+tiles = np.stack([load_sample_image(name)[top : top + 200, left : left + 200][::2, ::2] for name, top, left in corners])
 
 
 def sheet(title: str, **views: object) -> None:

@@ -45,9 +45,9 @@ for name, z in embeddings.items():
 low, high = isotropic_band(NUM_SAMPLES, NUM_DIMS)
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 axes.fill_between(place, low, high, color="0.8", label="isotropic features, by theory")
-for name, z in embeddings.items():
+for (name, z), line in zip(embeddings.items(), ("-", "-", "-", "--"), strict=True):
     spectrum = covariance_spectrum(z)
-    axes.semilogy(place, spectrum / spectrum.mean(), label=name)
+    axes.semilogy(place, spectrum / spectrum.mean(), line, label=name)
 axes.set(xlabel="direction, by its variance", ylabel="variance, as a share of the mean", ylim=(1e-9, 30))
 axes.legend(loc="lower left")
 plt.show()

@@ -34,13 +34,13 @@ plt.show()
 # %%
 # The importance: how much each of them counts
 # --------------------------------------------
-# Every row is divided by its sum. A low temperature and hard-negative weighting look at the nearest vectors; a linear
-# loss looks at all alike; a triplet loss ignores those that are far enough.
+# Every row is divided by its sum. A low temperature and the rule of alpha-CL look at the nearest vectors; the binary
+# classifier of MIO is gentler; a linear loss looks at all alike; a triplet loss ignores those that are far enough.
 
 losses = {
     "InfoNCE, temperature 1": cp.losses.InfoNCE(temperature=1.0),
     "InfoNCE, temperature 0.1": cp.losses.InfoNCE(temperature=0.1),
-    "hard negatives, beta 2": cp.losses.HardNegatives(cp.losses.InfoNCE(temperature=0.5), beta=2.0),
+    "MIO v1, temperature 0.5": cp.losses.MIOv1(temperature=0.5),
     "alpha-CL, direct rule": cp.losses.AlphaCL(cp.losses.Direct(temperature=0.5, exponent=4.0)),
     "triplet": cp.losses.Triplet(margin=0.2),
     "linear": cp.losses.LinearTriplet(),

@@ -52,7 +52,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Ge
     """A folder with pictures in several layouts, small named sets, features and weights, as the pages name them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(published_files, "PER_BATCH", 40)
-    for folder, count in (("photos/cats", 20), ("photos/dogs", 20), ("new-photos", 6)):
+    for folder, count in (("photos/cats", 30), ("photos/dogs", 30)):
         draw_pictures(tmp_path / folder, count, rng)
     published_files.save_cifar(tmp_path / "data", rng, num_classes=10)
     return tmp_path
@@ -134,8 +134,7 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
     """Files that one page alone names."""
     if page == "docs/evaluation.md":
         published_files.save_stl10(workplace / "data", rng)
-        for part, classes in (("train", [1, 2, 1, 2, 1]), ("test", [1, 2, 1, 2])):  # of which each fold has both
-            (workplace / "data" / "stl10_binary" / f"{part}_y.bin").write_bytes(bytes(classes))
+        enlarge_stl10(workplace / "data" / "stl10_binary", rng)
         for part in ("photos/train", "photos/val"):
             for name in ("boat", "cat", "dog"):
                 draw_pictures(workplace / part / name, 8, rng)
@@ -151,6 +150,15 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
         np.save("features.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("other-view.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("labels.npy", np.arange(200) % 4)
+
+
+def enlarge_stl10(folder: Path, rng: np.random.Generator) -> None:
+    """Pictures of two classes, enough to be evaluated with."""
+    for part, count in (("train", 20), ("test", 12)):
+        (folder / f"{part}_X.bin").write_bytes(rng.integers(0, 256, (count, 3, 96, 96), dtype=np.uint8).tobytes())
+        (folder / f"{part}_y.bin").write_bytes(bytes([1, 2] * (count // 2)))
+    fold = " ".join(str(number) for number in range(14))
+    (folder / "fold_indices.txt").write_text(f"{fold} \n" * 10, encoding="utf-8")
 
 
 def save_weights(file: str, architecture: str) -> None:

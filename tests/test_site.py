@@ -90,9 +90,10 @@ def test_every_public_name_and_every_example_has_its_place(site: Path) -> None:
         assert [name for name in public if f"{prefix}.{name}" not in anchors] == [], prefix
     for example in (ROOT / "examples").glob("*.py"):
         assert (site / "gallery" / f"{example.stem}.html").exists(), example.name
-        assert "sphx-glr-script-out" in (site / "gallery" / f"{example.stem}.html").read_text() or "<img" in (
-            site / "gallery" / f"{example.stem}.html"
-        ).read_text(), example.name
+        assert (
+            "sphx-glr-script-out" in (site / "gallery" / f"{example.stem}.html").read_text()
+            or "<img" in (site / "gallery" / f"{example.stem}.html").read_text()
+        ), example.name
 
 
 @pytest.mark.thorough
