@@ -28,7 +28,7 @@ BLOCKS = {name_of(page): blocks_of(page) for page in PAGES}
 REASONS = sorted({block.reason for blocks in BLOCKS.values() for block in blocks if block.reason})
 RUNNABLE = {name: [one for one in blocks if one.language in ("sh", "python") and not one.reason]
             for name, blocks in BLOCKS.items()}  # fmt: skip
-CHEAP = {"docs/theory.md", "docs/recipes/which-loss.md", "docs/recipes/imbalanced-classes.md"}
+CHEAP = {"docs/theory.md", "docs/recipes/which-loss.md"}
 
 DIGITS = "train --data digits --epochs 1 --out"
 # What has been done before a page begins.
@@ -154,10 +154,10 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
 
 def enlarge_stl10(folder: Path, rng: np.random.Generator) -> None:
     """Pictures of two classes, enough to be evaluated with."""
-    for part, count in (("train", 20), ("test", 12)):
+    for part, count in (("train", 40), ("test", 12)):
         (folder / f"{part}_X.bin").write_bytes(rng.integers(0, 256, (count, 3, 96, 96), dtype=np.uint8).tobytes())
         (folder / f"{part}_y.bin").write_bytes(bytes([1, 2] * (count // 2)))
-    fold = " ".join(str(number) for number in range(14))
+    fold = " ".join(str(number) for number in range(30))
     (folder / "fold_indices.txt").write_text(f"{fold} \n" * 10, encoding="utf-8")
 
 
