@@ -14,7 +14,7 @@ CHECK_TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-thorough test-all campaign docs coverage lint format clean
+.PHONY: help demo test test-thorough test-all campaign docs tables coverage lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,10 @@ test-all: lint ## every test
 campaign: $(DEV) ## attack what README promises: MINUTES=60 SEED=0 KINDS="kills flags"; see docs/promises.md
 	@PYTHONPATH=tests $(BIN)/python -m campaign --minutes $(MINUTES) --seed $(SEED) $(if $(KINDS),--kinds $(KINDS))
 
-docs: $(CORE) ## write the tables that are made from records
+docs: $(DEV) tables ## build the documentation site in build/docs, offline; warnings are errors
+	@OMP_NUM_THREADS=1 $(BIN)/python docs/build_site.py
+
+tables: $(CORE) ## write the tables of docs/ that are made from records
 	@$(BIN)/python docs/tables.py
 
 coverage: $(DEV) ## which lines the tests of `make test` reach

@@ -1,4 +1,10 @@
-"""Is a representation healthy? Features may come from anywhere; here one set is fine and one has collapsed."""
+"""
+Is a representation healthy?
+============================
+
+Features may come from anywhere: here one set is fine and one has collapsed. Each finding says what was measured, why
+it matters, and what to try.
+"""
 
 import numpy as np
 

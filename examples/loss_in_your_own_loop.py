@@ -1,4 +1,9 @@
-"""A loss of Counterpoint in a plain PyTorch loop, and what it says of itself: chance, floor, effective negatives."""
+"""
+A loss in your own loop
+=======================
+
+A loss of Counterpoint in a plain PyTorch loop, and what it says of itself: chance, floor, effective negatives.
+"""
 
 import torch
 from torch import nn

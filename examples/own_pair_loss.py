@@ -1,4 +1,9 @@
-"""A pairwise loss of one's own from two functions, phi and psi: with exact curvature and linear memory."""
+"""
+A pairwise loss of your own
+===========================
+
+A pairwise loss from two functions, phi and psi: with exact curvature and linear memory.
+"""
 
 import torch
 

@@ -1,4 +1,9 @@
-"""What will a contrastive loss do to rare classes, and what brings them apart again?"""
+"""
+Rare classes
+============
+
+What will a contrastive loss do to rare classes, and what brings them apart again?
+"""
 
 from counterpoint import theory
 

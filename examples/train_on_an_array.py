@@ -1,4 +1,9 @@
-"""Train on an array of pictures, load the encoder, and use it like any torch module."""
+"""
+Train on an array
+=================
+
+Train on an array of pictures, load the encoder, and use it like any torch module.
+"""
 
 import tempfile
 from pathlib import Path

@@ -1,19 +1,13 @@
 """Documents tell the truth: README's commands run, cited keys are in the bibliography, help names every choice."""
 
-import io
 import re
-import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from counterpoint import theory
 from counterpoint.cli.main import main
@@ -26,7 +20,6 @@ from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 from counterpoint.papers.reproductions import CATALOGUE as FIGURES
-from data.published_files import save_cifar
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,70 +29,6 @@ ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
 PAPERS = sorted((ROOT / "src" / "counterpoint" / "papers").glob("*/README.md"))
 PARTS = ["Measured", "Why", "Test", "Try", "Open"]  # of a section on a check
 ON_PAPERS = "".join(path.read_text(encoding="utf-8") for path in PAPERS)
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-
-
-def run_command(words: list[str]) -> tuple[int, str]:
-    output = io.StringIO()
-    with redirect_stdout(output), redirect_stderr(output):
-        code = main(words)
-    return code, output.getvalue()
-
-
-@pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> Path:
-    """A folder with `photos/` in two classes, a small CIFAR-10, and the SimCLR run that README's report names."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("cats", "dogs"):
-        folder = tmp_path / "photos" / name
-        folder.mkdir(parents=True)
-        for number in range(20):
-            pixels = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / f"{number}.png")
-    save_cifar(tmp_path / "data", rng, num_classes=10)
-    code, output = run_command(["train", "--data", "digits", "--out", "runs/simclr", "--epochs", "1"])
-    assert code == 0, output
-    return tmp_path
-
-
-@pytest.mark.thorough
-def test_every_command_of_the_readme_runs(workplace: Path) -> None:
-    lines = [line.partition("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
-    commands = [line for line in lines if line.startswith("counterpoint ")]
-    assert len(commands) >= 9
-    for command in commands:
-        words = shlex.split(command)[1:]
-        if words[0] == "train":
-            words += ["--epochs", "1"]  # the last one counts: the command is tested, not the patience
-        if words[0] == "reproduce":
-            words += ["--quick"]
-        code, output = run_command(words)
-        assert code == 0, f"{command}\n{output}"
-    assert (workplace / "runs" / "report.html").stat().st_size > 10_000
-
-
-def test_make_targets_of_the_readme_exist() -> None:
-    targets = re.findall(r"^make ([\w-]+)", "\n".join(blocks("sh")), flags=re.MULTILINE)
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert targets == ["demo", "test"]
-    assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
-
-
-@pytest.mark.thorough
-def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    program, of_scikit_learn = blocks("python")
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        exec(compile(program, "README.md", "exec"), names)
-    assert Path(str(names["page"])).exists()
-    assert np.shape(names["z"]) == (1, 128)
-    exec(compile(of_scikit_learn, "README.md", "exec"), names)
-    assert np.shape(names["z"]) == (1797, 128)
-    assert names["search"].best_score_ > 0.8  # chance is 1 in 10
 
 
 def test_links_of_the_documents_lead_somewhere() -> None:

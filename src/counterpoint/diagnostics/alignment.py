@@ -40,6 +40,7 @@ def uniformity(z_ND: Tensor) -> float:
 
     Source: wang2020, section 4.1 (t = 2). 0 if all samples coincide; about -4 + 8/d for directions spread evenly in d
         dimensions.
+
     At most ``MAX_PAIR_SAMPLES`` samples, evenly spaced, are compared.
 
     >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])), 6)

@@ -146,7 +146,7 @@ def feature_correlation(z_ND: Tensor) -> float:
 
     .. math:: \frac{1}{L(L-1)} \sum_{a \ne b} \big|\hat f_a^\top \hat f_b\big|
 
-    with unit-length columns of the row-normalised features (ncl2024's training log, there |F^T F - I|). NaN with
+    with unit-length columns of the row-normalised features (ncl2024's training log, there ``|F^T F - I|``). NaN with
     fewer than two live columns.
 
     >>> feature_correlation(torch.eye(3))
@@ -168,7 +168,7 @@ def _mean_of_different(cosine_DD: Tensor) -> float:
 
 
 def orthogonality_error(z_ND: Tensor, *, definition: Orthogonality) -> float:
-    r"""How far the live columns, scaled to unit length, are from orthogonal: a mean or median of |F^T F - I|.
+    r"""How far the live columns, scaled to unit length, are from orthogonal: a mean or median of ``|F^T F - I|``.
 
     ncl2024 has no formula for it, and its code has two:
 

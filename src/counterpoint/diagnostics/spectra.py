@@ -61,8 +61,8 @@ def without_rounding(lambda_D: Tensor, mean_square: float) -> Tensor:
 def effective_rank(spectrum_K: Tensor) -> float:
     r"""Exponential of the entropy of the normalised singular values of the centred features.
 
-    .. math:: \exp\Big(-\sum_k p_k \log p_k\Big), \qquad p_k = \sigma_k / \sum_l \sigma_l, \quad \sigma_k =
-    \sqrt{\lambda_k}
+    .. math:: \exp\Big(-\sum_k p_k \log p_k\Big), \qquad p_k = \sigma_k / \sum_l \sigma_l, \quad
+        \sigma_k = \sqrt{\lambda_k}
 
     Source: roy2007, definition 1, applied to the centred feature matrix. (RankMe, garrido2023, is the same without
     centring; a variant on the eigenvalues themselves gives smaller numbers.)

@@ -41,7 +41,7 @@ class BarlowTwins(Loss):
         variance_epsilon: added to each variance, > 0.
 
     Raises:
-        ValueError: lambda_ < 0 or variance_epsilon <= 0.
+        ValueError: ``lambda_`` < 0 or ``variance_epsilon`` <= 0.
 
     Unchanged by permuting samples, by swapping views and, but for epsilon, by scaling or shifting a feature. Takes the
     whole batch in every process: a correlation is not a sum of losses over samples. With D >= 4n features no D x D

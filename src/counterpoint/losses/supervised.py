@@ -155,7 +155,7 @@ class MultiPositive(Loss):
     over the other labels it is the mean of :math:`\log(1 + e^{S_N - S_P})`. Without labels it is NT-Xent.
 
     Source: miech2020, Eq. 1 (MIL-NCE: several positives of one clip). khosla2020, Eq. 3 (the form L_in) also divides by
-        |P(i)| inside the logarithm: it is larger by the mean of log |P(i)|, and has the same gradient.
+        ``|P(i)|`` inside the logarithm: it is larger by the mean of ``log |P(i)|``, and has the same gradient.
 
     Args:
         temperature: tau > 0.

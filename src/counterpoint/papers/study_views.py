@@ -183,7 +183,8 @@ def made_words(study: Study, result: StudyResult) -> str:
             f"{result.data}; seeds {', '.join(map(str, result.seeds))}; {len(result.cells)} cells, "
             f"{sum(seconds):,.0f} s in all, {max(seconds):.0f} s at most, on {result.made.machine}; "
             f"commit {result.made.commit}, torch {result.made.torch}, {result.made.finished[:10]}.",
-            f"```sh\ncounterpoint reproduce {study.name} --data ROOT                 # this\n"
+            f"```sh no-run it trains, on data sets that are not here\n"
+            f"counterpoint reproduce {study.name} --data ROOT                 # this\n"
             f"counterpoint reproduce {study.name} --data ROOT --scale paper   # the paper's size\n```",
             *_picture_words(study, result.scale),
             *hours_words(study),

@@ -1,0 +1,175 @@
+"""Every block of the documentation is of a known kind; what can run here runs, and what cannot says why."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from counterpoint.cli.main import main
+from data import published_files
+from document_blocks import (
+    LANGUAGES,
+    PAGES,
+    ROOT,
+    Block,
+    blocks_of,
+    check_yaml,
+    commands_of,
+    name_of,
+    run_blocks,
+    run_command,
+)
+
+BLOCKS = {name_of(page): blocks_of(page) for page in PAGES}
+REASONS = sorted({block.reason for blocks in BLOCKS.values() for block in blocks if block.reason})
+RUNNABLE = {name: [one for one in blocks if one.language in ("sh", "python") and not one.reason]
+            for name, blocks in BLOCKS.items()}  # fmt: skip
+CHEAP = {"docs/theory.md", "docs/recipes/which-loss.md"}
+
+DIGITS = "train --data digits --epochs 1 --out"
+# What has been done before a page begins.
+BEFORE: Mapping[str, list[str]] = {
+    "README.md": [f"{DIGITS} runs/simclr"],
+    "docs/curvature.md": [f"{DIGITS} runs/ncl --method ncl"],
+    "docs/diagnosis.md": [f"{DIGITS} runs/ncl --method ncl"],
+    "docs/evaluation.md": [
+        f"{DIGITS} runs/ncl --method ncl",
+        f"{DIGITS} runs/seeds --seeds 2",
+        "train --data cifar10 --epochs 1 --out runs/cifar",
+        "train --data photos/train --epochs 1 --out runs/mine",
+        "train --data stl10 --epochs 1 --out runs/stl",
+    ],
+    "docs/foreign-encoders.md": ["train --data photos --epochs 1 --out runs/photos"],
+}
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> Path:
+    """A folder with pictures in several layouts, small named sets, features and weights, as the pages name them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(published_files, "PER_BATCH", 40)
+    for folder, count in (("photos/cats", 30), ("photos/dogs", 30)):
+        draw_pictures(tmp_path / folder, count, rng)
+    published_files.save_cifar(tmp_path / "data", rng, num_classes=10)
+    return tmp_path
+
+
+def draw_pictures(folder: Path, count: int, rng: np.random.Generator) -> None:
+    """Small pictures without anything on them."""
+    folder.mkdir(parents=True)
+    for number in range(count):
+        Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+
+
+@pytest.mark.parametrize("page", sorted(BLOCKS))
+def test_every_block_is_of_a_known_kind_and_python_compiles_and_yaml_is_valid(page: str) -> None:
+    for block in BLOCKS[page]:
+        assert block.language in LANGUAGES or block.is_directive, f"{block.place}: {block.language or 'indented'}"
+        if block.language == "python":
+            compile(block.text, block.place, "exec")
+        if block.language == "yaml":
+            check_yaml(block)
+
+
+def test_directives_stand_on_pages_of_the_site_alone() -> None:
+    placed = {name for name, blocks in BLOCKS.items() if any(block.is_directive for block in blocks)}
+    assert placed <= {"docs/index.md", "docs/recipes/index.md"}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_cannot_run_here_names_what_exists(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = [block for found in BLOCKS.values() for block in found if block.reason == reason]
+    for block in blocks:
+        assert block.language in ("sh", "python"), block.place
+        if block.language == "sh":
+            check_words(block, capsys)
+    pytest.skip(f"{len(blocks)} block(s) of the documentation: {reason}")
+
+
+def check_words(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+    """Targets of make, scripts, verbs and flags of a block that is not run."""
+    for words in commands_of(block):
+        if words[0] == "make":
+            assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text(encoding="utf-8"), block.place
+        for word in words:
+            assert not word.startswith("benchmarks/") or (ROOT / word).is_file(), f"{block.place}: {word}"
+        if "counterpoint" in words and words.index("counterpoint") + 1 < len(words):
+            check_flags(words[words.index("counterpoint") + 1 :], block, capsys)
+
+
+def check_flags(words: list[str], block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verb and the flags of a command exist."""
+    with pytest.raises(SystemExit) as left:
+        main([words[0], "--help"])
+    assert left.value.code == 0, f"{block.place}: {words[0]}"
+    known = capsys.readouterr().out
+    unknown = [word for word in words if word.startswith("--") and word not in known]
+    assert unknown == [], f"{block.place}: {shlex.join(words)}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(name, marks=[] if name in CHEAP else pytest.mark.thorough)
+        for name, blocks in RUNNABLE.items()
+        if blocks
+    ],
+)
+def test_the_blocks_of_a_page_run(page: str, workplace: Path, rng: np.random.Generator) -> None:
+    prepare(page, workplace, rng)
+    for command in BEFORE.get(page, []):
+        code, output = run_command(shlex.split(command))
+        assert code == 0, f"{command}\n{output}"
+    names = run_blocks(ROOT / page)
+    if page == "README.md":
+        assert Path(str(names["page"])).stat().st_size > 10_000
+        assert np.shape(names["z"]) == (1797, 128)
+
+
+def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
+    """Files that one page alone names."""
+    if page == "docs/evaluation.md":
+        published_files.save_stl10(workplace / "data", rng)
+        enlarge_stl10(workplace / "data" / "stl10_binary", rng)
+        for part in ("photos/train", "photos/val"):
+            for name in ("boat", "cat", "dog"):
+                draw_pictures(workplace / part / name, 8, rng)
+        for name in ("boat", "cat"):
+            draw_pictures(workplace / "sketches" / name, 8, rng)
+    if page == "docs/foreign-encoders.md":
+        for name in ("cats", "dogs"):
+            draw_pictures(workplace / "photos-val" / name, 6, rng)
+        save_weights("r50.pth", "resnet50")
+    if page in ("docs/foreign-encoders.md", "docs/diagnosis.md", "docs/recipes/encoder-from-elsewhere.md"):
+        save_weights("r18.pth", "resnet18")
+    if page == "docs/diagnosis.md":
+        np.save("features.npy", rng.normal(size=(200, 16)).astype("float32"))
+        np.save("other-view.npy", rng.normal(size=(200, 16)).astype("float32"))
+        np.save("labels.npy", np.arange(200) % 4)
+
+
+def enlarge_stl10(folder: Path, rng: np.random.Generator) -> None:
+    """Pictures of two classes, enough to be evaluated with."""
+    for part, count in (("train", 40), ("test", 12)):
+        (folder / f"{part}_X.bin").write_bytes(rng.integers(0, 256, (count, 3, 96, 96), dtype=np.uint8).tobytes())
+        (folder / f"{part}_y.bin").write_bytes(bytes([1, 2] * (count // 2)))
+    fold = " ".join(str(number) for number in range(30))
+    (folder / "fold_indices.txt").write_text(f"{fold} \n" * 10, encoding="utf-8")
+
+
+def save_weights(file: str, architecture: str) -> None:
+    """Random weights of a timm model, in a file as frameworks write it."""
+    timm = pytest.importorskip("timm", reason="the blocks on encoders from elsewhere need the extra vision")
+    torch.save(timm.create_model(architecture, num_classes=0).state_dict(), file)
+
+
+def test_a_kind_without_a_name_and_a_wrong_setting_are_found(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "not-there.md"
+    assert page not in PAGES
+    wrong = Block("a page:1", "yaml", "", "methd: ncl\n")
+    with pytest.raises(Exception, match="method"):
+        check_yaml(wrong)
