@@ -1,12 +1,14 @@
 """Tasks are done once by any number of processes, and those of killed processes are done by others."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -160,3 +162,23 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write claims in .*file"):
         Claims(tmp_path / "file")
+
+
+def test_a_folder_that_is_removed_while_others_look_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "claims"
+    with Claims(folder) as claims:
+        for step in ("_create", "_is_stale"):
+            folder.mkdir(exist_ok=True)
+            forge(folder, "000000-1", seconds_ago=0)
+            original = getattr(Claims, step)
+
+            def removing(self: Claims, path: Path, original: Callable[[Claims, Path], bool] = original) -> bool:
+                shutil.rmtree(folder)
+                return original(self, path)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Claims, step, removing)
+                claims.take(0)
+        assert claims.take(1)

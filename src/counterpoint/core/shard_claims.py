@@ -88,22 +88,28 @@ class Claims:
                 os.utime(path, (0, 0))  # long ago: stale
 
     def take(self, number: int) -> bool:
-        """Claim a task; False while another process has it.
+        """Claim a task; False while another process has it, or where the folder has just been removed.
 
         Raises:
             RunError: the folder cannot be written.
         """
+        # Who finds all done removes the folder, perhaps between two looks of this process.
+        with self._spoken(), contextlib.suppress(FileNotFoundError):
+            return self._take(number)
+        return False
+
+    def _take(self, number: int) -> bool:
+        """Claim a task in the first generation that is free."""
         generation = 1
         while True:
             path = self.folder / f"{number:06d}-{generation}"
-            with self._spoken():
-                if self._create(path):
-                    self._taken.append(path)
-                    return True
-                # The next generation first: who holds it is asked in the next round.
-                is_newer = path.with_name(f"{number:06d}-{generation + 1}").exists()
-                if not is_newer and not self._is_stale(path):
-                    return False
+            if self._create(path):
+                self._taken.append(path)
+                return True
+            # The next generation first: whether that is stale is asked in the next round.
+            is_newer = path.with_name(f"{number:06d}-{generation + 1}").exists()
+            if not is_newer and not self._is_stale(path):
+                return False
             generation += 1
 
     def say_waiting(self, number: int, num_left: int) -> None:
@@ -111,7 +117,8 @@ class Claims:
         if self._has_said:
             return
         self._has_said = True
-        found = max(self.folder.glob(f"{number:06d}-*"), key=lambda path: path.stat().st_mtime, default=None)
+        # The last of its generations, of which there are few.
+        found = max(self.folder.glob(f"{number:06d}-*"), key=lambda path: (len(path.name), path.name), default=None)
         holder = None if found is None else _read_holder(found)
         more = f" and {num_left - 1} more" if num_left > 1 else ""
         self._say(f"waiting for number {number}{more}, which {holder or 'another process'} does")
@@ -123,7 +130,6 @@ class Claims:
 
     def _create(self, path: Path) -> bool:
         """Create a claim; False where it exists."""
-        # Who finds all done removes the folder, perhaps before this process has looked.
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -138,10 +144,7 @@ class Claims:
 
     def _is_stale(self, path: Path) -> bool:
         """Whether a claim shows no life: its process is gone from this machine, or nobody has touched it for long."""
-        try:
-            touched = path.stat().st_mtime
-        except FileNotFoundError:  # all was done a moment ago, and the folder removed
-            return True
+        touched = path.stat().st_mtime
         if (holder := _read_holder(path)) is not None and is_gone(holder):
             return True
         self._clock.touch()
