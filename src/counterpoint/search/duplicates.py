@@ -113,8 +113,8 @@ def _cosines(known: RunIndex, pairs_P2: Tensor) -> Tensor:
 def groups_of(pairs_P2: Tensor, cosine_P: Tensor, num_rows: int) -> list[tuple[tuple[int, ...], float]]:
     """Rows that pairs join, with the least cosine of these pairs; the largest group first, then by its first row.
 
-    >>> groups_of(torch.tensor([[0, 4], [4, 7], [1, 2]]), torch.tensor([0.9, 0.8, 0.7]).double(), 8)
-    [((0, 4, 7), 0.8), ((1, 2), 0.7)]
+    >>> groups_of(torch.tensor([[0, 4], [4, 7], [1, 2]]), torch.tensor([0.75, 0.5, 0.25]), 8)
+    [((0, 4, 7), 0.5), ((1, 2), 0.25)]
     """
     if len(pairs_P2) == 0:
         return []
