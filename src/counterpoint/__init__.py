@@ -21,7 +21,7 @@ from counterpoint.core.errors import (
     TrainingError,
     UsageError,
 )
-from counterpoint.core.rundir import Run, SeedRuns
+from counterpoint.core.run import Run, SeedRuns
 
 if TYPE_CHECKING:
     from counterpoint import losses as losses

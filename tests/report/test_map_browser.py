@@ -231,7 +231,7 @@ def test_on_paper_maps_stand_still_and_controls_are_gone(visit, pages):  # noqa:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("which", [0, 1])
 def test_all_text_keeps_its_contrast(visit, pages, which, scheme):  # noqa: F811
-    """WCAG 2 AA: 4.5 to 1 for text, 3 to 1 for marks, of everything on the page with everything opened and a sample selected."""
+    """WCAG 2 AA: 4.5 to 1 for text, 3 to 1 for marks, of all that is on the page, opened and with a sample chosen."""
     tab = visit(pages[which], color_scheme=scheme)
     for details in tab.locator("details").all():
         details.evaluate("node => { node.open = true }")

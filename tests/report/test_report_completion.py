@@ -14,7 +14,7 @@ from run_folders import edit_json
 
 import counterpoint as cp
 from counterpoint.core.files import sealed_text
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.report.page import report
 from hit_rows import hit_values
 

@@ -13,7 +13,7 @@ from PIL import Image
 import counterpoint as cp
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.opening import Samples, open_subject
 from counterpoint.losses.build import build_loss

@@ -9,7 +9,7 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.data_settings import LookSettings
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.diagnostics.pair_look import NearPair, PairLook
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.progress import Reporter

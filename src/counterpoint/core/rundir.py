@@ -1,14 +1,13 @@
 """The run folder: the names of its files, how it is opened, its status record, and its lines of figures."""
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_json, read_sealed, write_sealed
 from counterpoint.core.run_lock import is_locked
-from counterpoint.core.run_view import run_view
 from counterpoint.core.sealed_lines import append_line, keep_lines, read_lines
 
 if TYPE_CHECKING:
@@ -337,76 +336,3 @@ def _is_record_of_first_release(path: Path) -> bool:
     except RunError:
         return False
     return record.get("format") == FORMAT_VERSION and {"status", "data_fingerprint"} <= set(record)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run, as ``cp.train`` returns it.
-
-    Attributes:
-        path: the run folder.
-        data: what was trained on, when it was an array in memory (a run folder does not hold a copy of it).
-        labels: labels given with it.
-        encoder: the user's own module, if one was trained.
-        loss: the user's own loss, if it was trained with one.
-        views: the user's own views, if it was trained with them.
-    """
-
-    path: Path
-    data: Any = field(default=None, repr=False)
-    labels: Any = field(default=None, repr=False)
-    encoder: Any = field(default=None, repr=False)
-    loss: Any = field(default=None, repr=False)
-    views: Any = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        """Accept the path as text."""
-        object.__setattr__(self, "path", Path(self.path))  # the way into a frozen record
-
-    @property
-    def folder(self) -> RunFolder:
-        """The files of the run."""
-        return RunFolder(self.path)
-
-    @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """Records of ``metrics.jsonl``, one per epoch."""
-        return self.folder.read_metrics()
-
-    def _repr_html_(self) -> str:
-        """In a notebook."""
-        return run_view(self.folder)
-
-
-@dataclass(frozen=True)
-class SeedRuns:
-    """The runs of several seeds, as ``cp.train(..., seeds=5)`` returns them.
-
-    Attributes:
-        path: the folder that holds them.
-        runs: one for each seed, in ``seed-<number>`` of the folder.
-    """
-
-    path: Path
-    runs: tuple[Run, ...]
-
-
-def as_run(run: Any, *, needs_status: bool = True) -> Run:
-    """Accept a run or the path of its folder; see ``open_run``.
-
-    Raises:
-        UsageError: it is something else.
-        RunError: the path does not exist or is not a run.
-    """
-    if isinstance(run, SeedRuns):
-        raise UsageError(
-            "run must be one run, got those of several seeds; take one of .runs, or cp.evaluate_seeds(...)"
-        )
-    if not isinstance(run, Run | str | Path):
-        raise UsageError(
-            f"run must be a run or the path of its folder, got {type(run).__name__}; cp.train(...) returns a run, and "
-            "takes a module of your own as encoder="
-        )
-    found = run if isinstance(run, Run) else Run(Path(run))
-    open_run(found.path, needs_status=needs_status)
-    return found

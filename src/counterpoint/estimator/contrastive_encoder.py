@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from counterpoint.core.errors import DataError, InterruptedRunError, UsageError, unknown_name
 from counterpoint.core.ranks import read_ranks
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.core.validation import merge
 from counterpoint.engine.placement import place
 from counterpoint.estimator.train_arguments import seed_of, train_arguments

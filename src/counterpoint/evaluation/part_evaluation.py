@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.work_parts import Part
 from counterpoint.engine.progress import Reporter

@@ -18,8 +18,8 @@ from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.metric import Metric
 from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.run import Run
 from counterpoint.core.run_records import EvaluationRecord, Split, read_record
-from counterpoint.core.rundir import Run
 from counterpoint.core.shown import shown
 from counterpoint.core.stored_rows import StoredRows, whole
 from counterpoint.core.thread_parts import side_by_side

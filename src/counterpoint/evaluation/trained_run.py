@@ -9,7 +9,8 @@ from typing import Any
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import is_unchanged
-from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.run import Run, as_run
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
 from counterpoint.data.long_tail import thin

@@ -14,7 +14,8 @@ from counterpoint.core import __version__
 from counterpoint.core.errors import DataError, RunError, UsageError, unknown_name
 from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.core.files import sha256_of, write_sealed, write_text
-from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS, Run, RunFolder, as_run
+from counterpoint.core.run import Run, as_run
+from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS, RunFolder
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter

@@ -18,7 +18,8 @@ from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
 from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.rundir import EXPORT_WEIGHTS, Run, RunFolder, as_run, exported_folder
+from counterpoint.core.run import Run, as_run
+from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
 from counterpoint.core.tensor_file import write_tensors
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.nn.classifier import Classifier, is_classifier_sound, load_classifier

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import unknown_name
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, expected_activation
 from counterpoint.diagnostics.measure import CATALOGUE as DIAGNOSED

@@ -12,7 +12,7 @@ import numpy as np
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_atomically
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.diagnostics.concepts import top_concepts
 from counterpoint.papers.study import PicturePlan, Study
 from counterpoint.papers.study_data import StudyData, class_names_of

@@ -19,8 +19,8 @@ from counterpoint.core import __version__
 from counterpoint.core.code_state import code_state, processor
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.run import Run
 from counterpoint.core.run_records import read_record
-from counterpoint.core.rundir import Run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.core.work_parts import Part

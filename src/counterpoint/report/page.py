@@ -8,8 +8,9 @@ from counterpoint.core.collection import read_collection, read_map
 from counterpoint.core.errors import CounterpointError, RunError, UsageError, first_line
 from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, join
+from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_names import display_names
-from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.rundir import RunFolder
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
 from counterpoint.report.document import PageKind, Part, check_target, document
 from counterpoint.report.run_record import RunRecord, read_run

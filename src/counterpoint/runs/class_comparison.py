@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels

@@ -13,8 +13,8 @@ from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.paired_shares import Difference
 from counterpoint.core.ranks import read_ranks
+from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_records import EvaluationRow
-from counterpoint.core.rundir import Run, as_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.data.long_tail import thin

@@ -9,7 +9,7 @@ from torch import nn
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.own_parts import CUSTOM, is_origin, load_part
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import merge
 from counterpoint.data.source import Source

@@ -13,7 +13,8 @@ from torch import Tensor
 from counterpoint.core.curvature_settings import CurvatureSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_atomically, write_sealed
-from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.run import Run, as_run
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY, CATALOGUE

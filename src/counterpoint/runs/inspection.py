@@ -16,7 +16,8 @@ from counterpoint.core.collection import write_collection
 from counterpoint.core.data_settings import DiagnosisSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import sha256_of, write_atomically, write_sealed
-from counterpoint.core.rundir import Run, RunFolder
+from counterpoint.core.run import Run
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.validation import build

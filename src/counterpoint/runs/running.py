@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from counterpoint.core import __version__
 from counterpoint.core.dist import barrier, is_first_rank, is_lost_contact, world_size
 from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, RunError, TrainingError, first_line
+from counterpoint.core.run import Run
 from counterpoint.core.run_records import Named, RunStatus
-from counterpoint.core.rundir import Run, RunFolder
+from counterpoint.core.rundir import RunFolder
 from counterpoint.data.long_tail import is_thinned
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training

@@ -11,8 +11,9 @@ from typing import Any
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.metric import is_apart, metric_under
+from counterpoint.core.run import SeedRuns
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Split, read_record
-from counterpoint.core.rundir import RunFolder, SeedRuns
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.shown import shown
 from counterpoint.core.written_tables import csv_table, markdown_table
 from counterpoint.engine.progress import Reporter

@@ -8,9 +8,10 @@ from typing import Any
 
 from counterpoint.core import __version__
 from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
+from counterpoint.core.run import Run, SeedRuns
 from counterpoint.core.run_contents import check_free_for_seeds, is_beginning, is_beginning_of_seeds
 from counterpoint.core.run_records import SeedsRecord
-from counterpoint.core.rundir import Run, RunFolder, SeedRuns
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build, merge

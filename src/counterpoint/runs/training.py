@@ -12,8 +12,9 @@ from torch import nn
 from counterpoint.core.dist import broadcast_text, ranks_that_differ
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.run import Run, SeedRuns, as_run
 from counterpoint.core.run_contents import check_free, is_beginning
-from counterpoint.core.rundir import Run, RunFolder, SeedRuns, as_run, open_run
+from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, require_float32, usual_modes
 from counterpoint.core.user_files import shown_name

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError, first_line
-from counterpoint.core.rundir import Run, RunFolder, as_run
+from counterpoint.core.run import Run, as_run
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.shown import shown
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, record_path

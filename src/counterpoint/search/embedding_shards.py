@@ -18,7 +18,7 @@ from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import remove_leftovers
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.core.shard_claims import Claims, work_through
 from counterpoint.core.shard_files import CLAIMS, Block, ShardFolder, TablePlan, make_shards, open_shards
 from counterpoint.core.torch_state import usual_modes

@@ -8,7 +8,7 @@ from typing import Any
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import write_json
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter

@@ -17,8 +17,8 @@ from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, RunError
 from counterpoint.core.files import read_sealed
 from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_records import Listed, Record, read_record
-from counterpoint.core.rundir import Run, as_run
 from counterpoint.core.search_records import CurvePoint
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.order import random_order

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from counterpoint.cli.arguments import add_looking, look_from, part_from, subject_from
 from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import as_run
+from counterpoint.core.run import as_run
 from counterpoint.core.shown import shown_lines
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from counterpoint.core.rundir import Run
+from counterpoint.core.run import Run
 from counterpoint.data.order import Split
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.engine.progress import Reporter
