@@ -129,9 +129,9 @@ def _lifted(rows_ND: Tensor, last_N1: Tensor) -> Tensor:
 
 def _of_block(chunk_QD: Tensor, keys_BD: Tensor, own: range, size: int, k: int) -> Neighbours:
     """The nearest of one block, whose own rows are the last of its first ``size``."""
-    # Two rows where there is one: a product of a row with a matrix rounds some columns in another way than others.
-    similarity_QB = chunk_QD.expand(max(2, len(chunk_QD)), -1) @ keys_BD.T
-    found = largest(similarity_QB[: len(chunk_QD), size - len(own) : size], min(k, len(own)))
+    # Of one query row after row: its product with the matrix of columns rounds some of them in another way than others.
+    similarity_QB = torch.mv(keys_BD, chunk_QD[0])[None] if len(chunk_QD) == 1 else chunk_QD @ keys_BD.T
+    found = largest(similarity_QB[:, size - len(own) : size], min(k, len(own)))
     return Neighbours(found.similarity_QK, found.positions_QK + own.start)
 
 
