@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from counterpoint.runs.training import train as train
     from counterpoint.runs.verification import Verification as Verification
     from counterpoint.runs.verification import verify as verify
-    from counterpoint.search.exporting import export_index as export_index
+    from counterpoint.search.index_export import export_index as export_index
     from counterpoint.search.searching import duplicates as duplicates
     from counterpoint.search.searching import search as search
     from counterpoint.search.table import Table as Table
@@ -85,7 +85,7 @@ _DEFERRED = {
     "evaluate": "counterpoint.evaluation.protocol",
     "evaluate_seeds": "counterpoint.runs.seed_evaluation",
     "export": "counterpoint.export.exporting",
-    "export_index": "counterpoint.search.exporting",
+    "export_index": "counterpoint.search.index_export",
     "fine_tune": "counterpoint.runs.fine_tuning",
     "hessian_spectrum": "counterpoint.runs.hessian_spectra",
     "load": "counterpoint.nn.trained",

@@ -17,7 +17,7 @@ from counterpoint.search.exporters.faiss_file import write_faiss
 from counterpoint.search.exporters.lance_table import write_lancedb
 from counterpoint.search.exporters.pgvector_files import index_statement, write_pgvector
 from counterpoint.search.exporters.qdrant_points import write_qdrant
-from counterpoint.search.exporting import EXPORTERS, _make_room
+from counterpoint.search.index_export import EXPORTERS, _make_room
 from counterpoint.search.vector_index import VectorIndex, build_index
 from search.planted_rows import clustered
 from search.postgres_server import running_server, why_no_server, why_no_vectors

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from counterpoint.audit.audit_record import Audit, Cue, Observation, Passport
-from counterpoint.audit.collection import Collection, collect
 from counterpoint.audit.file_checks import CATALOGUE as FILES
+from counterpoint.audit.gathering import Collection, collect
 from counterpoint.audit.picture_pass import BLOCK, look_through, thumbnail
 from counterpoint.audit.set_checks import CATALOGUE as SETS
 from counterpoint.audit.set_checks import PICTURES, class_counts

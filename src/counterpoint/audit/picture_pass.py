@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from counterpoint.audit.collection import Collection, Encoded, Held
+from counterpoint.audit.gathering import Collection, Encoded, Held
 from counterpoint.audit.picture_copies import SIDE
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import first_line

@@ -11,7 +11,7 @@ import numpy as np
 
 from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Copies, Observation, is_for_tests
 from counterpoint.audit.class_cues import CueFound, class_cues, crop_colours, crops_by_colour
-from counterpoint.audit.collection import Collection
+from counterpoint.audit.gathering import Collection
 from counterpoint.audit.oddities import Oddities, oddities
 from counterpoint.audit.picture_copies import Alike, clusters, near_copies
 from counterpoint.audit.picture_pass import Seen

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount
-from counterpoint.audit.collection import WHOLE, Collection, Held, Share
+from counterpoint.audit.gathering import WHOLE, Collection, Held, Share
 from counterpoint.audit.set_evidence import SetEvidence
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.array_files import LABEL_KEYS, SAMPLE_KEYS

@@ -116,7 +116,7 @@ def _found(flags: argparse.Namespace) -> Any:
 
 def _export(flags: argparse.Namespace) -> int:
     """Write what a database imports."""
-    from counterpoint.search.exporting import export_index  # deferred: loads torch
+    from counterpoint.search.index_export import export_index  # deferred: loads torch
 
     written = export_index(flags.run, flags.export, Path(flags.out), overwrite=flags.overwrite, **_options(flags))
     for line in written:
