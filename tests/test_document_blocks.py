@@ -43,6 +43,13 @@ BEFORE: Mapping[str, list[str]] = {
         "train --data photos/train --epochs 1 --out runs/mine",
         "train --data stl10 --epochs 1 --out runs/stl",
     ],
+    "docs/export.md": [f"{DIGITS} runs/ncl --method ncl"],
+    "docs/report.md": [f"{DIGITS} runs/ncl --method ncl", f"{DIGITS} runs/simclr"],
+    "docs/search.md": [
+        "train --data photos --epochs 1 --out runs/photos",
+        "train --data pairs.npz --method cross-modal --epochs 1 --out runs/pairs",
+    ],
+    "docs/watching.md": [f"{DIGITS} runs/digits-ncl --method ncl", f"{DIGITS} experiments/first"],
     "docs/foreign-encoders.md": ["train --data photos --epochs 1 --out runs/photos"],
 }
 
@@ -140,6 +147,17 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
                 draw_pictures(workplace / part / name, 8, rng)
         for name in ("boat", "cat"):
             draw_pictures(workplace / "sketches" / name, 8, rng)
+    if page == "docs/audit.md":
+        draw_pictures(workplace / "new-photos", 20, rng)
+    if page == "docs/search.md":
+        draw_pictures(workplace / "new_photos", 3, rng)
+        draw_pictures(workplace / "archive", 20, rng)
+        with Image.open(workplace / "photos" / "cats" / "4.png") as picture:
+            for path in ("holiday.jpg", "photos/cats/IMG 4.jpg"):
+                picture.save(workplace / path)
+        captions = rng.normal(size=(40, 8)).astype("float32")
+        np.savez("pairs.npz", images=rng.integers(0, 256, (40, 16, 16, 3), dtype=np.uint8), captions=captions)
+        np.save("captions.npy", captions[:3])
     if page == "docs/foreign-encoders.md":
         for name in ("cats", "dogs"):
             draw_pictures(workplace / "photos-val" / name, 6, rng)

@@ -225,7 +225,7 @@ def test_a_verb_is_one_file(copy: Copy) -> None:
     assert copy.command("hello you") == "hello you\n"
     lines = copy.command("--help").splitlines()
     names = [line.split()[0] for line in lines if line.startswith("  ") and len(line.split()) > 1]
-    assert names[names.index("hello") - 1 : names.index("hello") + 2] == ["embed", "hello", "verify"]
+    assert names[names.index("hello") - 1 : names.index("hello") + 2] == ["search", "hello", "verify"]
     assert len(copy.touched) == 1
 
 

@@ -325,6 +325,7 @@ def test_report_imports_only_core_numpy_pillow_records_of_theory_and_the_standar
     records = ("reproduction", "geometry.optimal_geometry", "collapse.phase", "collapse.rebalancing")
     theory = [f"counterpoint.theory.{record}" for record in records]
     theory += ["counterpoint.runs.compared", "counterpoint.runs.curvature_record"]  # records as well
+    theory += ["counterpoint.audit.audit_record"]
     # These load without torch.
     findings = tuple(f"counterpoint.diagnostics.{name}" for name in ("evidence", "findings", "class_record"))
     allowed = ("counterpoint.core.", "counterpoint.report.", "numpy", "PIL", *theory, *findings)

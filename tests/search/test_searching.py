@@ -12,6 +12,7 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.search.embedding_shards import Shards, embed_shards
 
 SIDE, NUM_PICTURES = 24, 60
 
@@ -127,6 +128,23 @@ def test_other_samples_have_an_index_of_their_own(run: cp.Run, photos: Path) -> 
     found = cp.search(run, 0, to=str(photos / "b"), k=2, quiet=True)
     assert "32 samples" in found.facts["collection"]
     assert len(list(run.folder.indexes.iterdir())) >= 2
+
+
+def test_an_index_of_shards_is_that_of_one_process_and_other_shards_are_refused(run: cp.Run, tmp_path: Path) -> None:
+    own, other = tmp_path / "shards", tmp_path / "representation"
+    for out, layer in ((own, "embedding"), (other, "representation")):
+        assert embed_shards(run, shards=Shards(out, rows=10), layer=layer, quiet=True)
+    whole = cp.search(run, [3, 4], k=5, rebuild=True, quiet=True)
+    parts = cp.search(run, [3, 4], k=5, rebuild=True, shards=own, quiet=True)
+    assert parts.queries == whole.queries
+    assert not list(own.glob(".rows-*"))
+    with pytest.raises(RunError, match="is of another layer: layer representation, this is embedding"):
+        cp.search(run, 3, rebuild=True, shards=other, quiet=True)
+    with pytest.raises(UsageError, match="is no folder of shards, as counterpoint embed --shards writes it"):
+        cp.search(run, 3, rebuild=True, shards=tmp_path, quiet=True)
+    (own / "shard-000002.parquet").unlink()
+    with pytest.raises(RunError, match=r"shard-000002|shards? 2"):
+        cp.search(run, 3, rebuild=True, shards=own, quiet=True)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,8 @@ from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader, check_layers
+from counterpoint.search.embedding_shards import SHARD_ROWS, plan_of
+from counterpoint.search.shard_merge import rows_of_shards
 from counterpoint.search.shortening import shorten
 from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index, read_card
 
@@ -91,6 +94,7 @@ class Asking:
         dims: how many dimensions are kept, those of the largest expected activation; ``auto`` for as few as find
             enough, None for all.
         rebuild: make it again, whatever is there.
+        shards: folder with these very embeddings, made in parts (``embed --shards``); None embeds the samples.
     """
 
     run: Run
@@ -100,6 +104,7 @@ class Asking:
     method: str = "auto"
     dims: int | str | None = None
     rebuild: bool = False
+    shards: Path | None = None
     reporter: Reporter = field(default_factory=Reporter)
 
 
@@ -136,7 +141,7 @@ def open_run_index(asking: Asking) -> RunIndex:
         RunError: the one that is there is damaged, or of another run, checkpoint, layer, data or version; named.
         DataError: fewer than two samples.
     """
-    run, reporter = asking.run, asking.reporter
+    run = asking.run
     layer, is_memory = layer_of(asking), asking.data is not None and not isinstance(asking.data, str | Path)
     # Samples in memory are known by their content.
     subject = open_samples(asking) if is_memory else None
@@ -157,22 +162,23 @@ def open_run_index(asking: Asking) -> RunIndex:
     subject = open_samples(asking) if subject is None else subject
     if len(subject.source) < 2:
         raise DataError(f"{subject.source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
-    about, rows_ND = _embedded(asking, subject, layer)
-    if asking.dims is not None:
-        shorter = shorten(rows_ND, asking.dims)
-        about = about.model_copy(update={"dims": shorter.dims, "curve": shorter.curve})
-        rows_ND = about.kept(whole(rows_ND))
-    reporter.say(f"building the index of {len(rows_ND):,} {layer}s")
+    return _built(asking, subject, layer, folder)
+
+
+def _built(asking: Asking, subject: Subject, layer: str, folder: Path) -> RunIndex:
+    """A new index of all samples."""
     source = subject.source
     labels = None if source.labels is None else [_class_name(source, number) for number in source.labels.tolist()]
-    index = build_index(
-        rows_ND,
-        folder,
-        names=source.sample_names,
-        labels=labels,
-        method=asking.method,
-        about=about.model_dump(),
-    )
+    with _embedded(asking, subject, layer) as rows_ND:
+        about = _described(asking, subject, layer, rows_ND)
+        kept_ND: Rows = rows_ND
+        if asking.dims is not None:
+            shorter = shorten(rows_ND, asking.dims)
+            about = about.model_copy(update={"dims": shorter.dims, "curve": shorter.curve})
+            kept_ND = about.kept(whole(rows_ND))
+        asking.reporter.say(f"building the index of {len(rows_ND):,} {layer}s")
+        named: dict[str, Any] = {"names": source.sample_names, "labels": labels, "about": about.model_dump()}
+        index = build_index(kept_ND, folder, method=asking.method, **named)
     return RunIndex(asking, about, index, subject)
 
 
@@ -217,27 +223,36 @@ def embed_samples(subject: Subject, layer: str, samples: Tensor) -> Tensor:
         return torch.cat([reader(part)[layer].cpu() for part in samples.split(256)])
 
 
-def _embedded(asking: Asking, subject: Subject, layer: str) -> tuple[IndexedRun, Rows]:
-    """Rows of all samples, and the record of what they are."""
+@contextmanager
+def _embedded(asking: Asking, subject: Subject, layer: str) -> Iterator[Rows]:
+    """A layer of all samples: passed through the encoder, or as shards have it."""
     source, encoder = subject.source, subject.encoder
     check_layers(encoder, [layer])
+    if asking.shards is not None:
+        with rows_of_shards(asking.shards, plan_of(subject, layer, SHARD_ROWS)) as rows_ND:
+            yield rows_ND
+        return
     with asking.reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
         key = key_of(encoder) if asking.look.cache and encoder.card.architecture != CUSTOM else None
         rows_ND = extract(encoder, source, [layer], key=key, advance=advance).layers[layer]
+    yield rows_ND
+
+
+def _described(asking: Asking, subject: Subject, layer: str, rows_ND: Rows) -> IndexedRun:
+    """The record of what is indexed."""
     looked = whole(taken(rows_ND, random_order(0, 3, len(rows_ND))[:LOOKED_AT]))
-    about = IndexedRun(
+    return IndexedRun(
         version=__version__,
         run=asking.run.path.resolve().name,
         weights_sha256=weights_hash(asking.run),
         checkpoint=asking.look.checkpoint,
         layer=layer,
-        data=source.name,
-        fingerprint=source.fingerprint,
+        data=subject.source.name,
+        fingerprint=subject.source.fingerprint,
         is_own_data=subject.is_own_data,
         zeros=float((looked == 0).double().mean()),
         is_nonnegative=bool((looked >= 0).all()),
     )
-    return about, rows_ND
 
 
 def _class_name(source: Any, number: int) -> str | None:

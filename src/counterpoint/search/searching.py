@@ -44,6 +44,7 @@ class SearchSettings(LookSettings):
     dims: int | Literal["auto"] | None = Field(default=None, description="how many dimensions are kept")
     second: bool = Field(default=False, description="queries are samples of the second kind")
     rebuild: bool = Field(default=False, description="make the index again")
+    shards: Path | None = Field(default=None, description="folder with these embeddings, made by embed --shards")
 
 
 @usual_modes()
@@ -71,7 +72,8 @@ def search(
         quiet: show no progress.
         options: ``layer`` (auto: the embedding where its dimensions have a meaning or pairs were trained, else the
             representation), ``method`` (auto, exact, cells or hnsw), ``exact`` (compare every row), ``dims`` (a number,
-            or auto), ``second`` (queries of the second kind of a cross-modal run), ``rebuild``, and those of ``embed``.
+            or auto), ``second`` (queries of the second kind of a cross-modal run), ``rebuild``, ``shards`` (a folder
+            of ``embed --shards`` with these very embeddings: an index is built of them), and those of ``embed``.
 
     Raises:
         UsageError: nothing of that name, a row that does not exist, or k out of range.
@@ -151,6 +153,7 @@ def open_index_of(run: Run | str | Path, to: Any, asked: SearchSettings, reporte
         method=asked.method,
         dims=asked.dims,
         rebuild=asked.rebuild,
+        shards=asked.shards,
         reporter=reporter,
     )
     return open_run_index(asking)

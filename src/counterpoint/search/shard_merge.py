@@ -2,18 +2,20 @@
 
 # N rows, D features
 
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from counterpoint.core.arrow_files import GROUP_ROWS, vector_writer
-from counterpoint.core.errors import RunError
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import write_atomically
-from counterpoint.core.shard_files import Block, ShardFolder, open_shards, slices
-from counterpoint.core.stored_rows import new_array
+from counterpoint.core.shard_files import Block, ShardFolder, TablePlan, check_same, open_shards, slices
+from counterpoint.core.stored_rows import StoredRows, new_array
 from counterpoint.core.targets import check_new_file
 from counterpoint.core.user_files import is_shard_folder
 from counterpoint.engine.progress import Reporter
@@ -49,6 +51,30 @@ def merge_shards(folder: str | Path, out: str | Path, *, overwrite: bool = False
         advance()
     reporter.say(f"wrote {plan.num_rows:,} rows to {path}")
     return path
+
+
+@contextmanager
+def rows_of_shards(folder: Path, asked: TablePlan) -> Iterator[StoredRows]:
+    """The vectors of a folder of shards, as rows on disk that no memory holds; gone at the end.
+
+    Args:
+        folder: of shards.
+        asked: what they must be of; shards may be of any size.
+
+    Raises:
+        UsageError: no folder of shards.
+        RunError: they are of another encoder, other data or another layer, or shards are missing or damaged; named.
+    """
+    if not is_shard_folder(folder):
+        raise UsageError(f"{folder} is no folder of shards, as counterpoint embed --shards writes it")
+    known = open_shards(folder)
+    check_same(known.plan, asked.model_copy(update={"shard_rows": known.plan.shard_rows}), folder)
+    known.check()
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".rows-") as scratch:
+        path = Path(scratch) / "rows.npy"
+        path.touch()
+        _write_npy(known, path)
+        yield StoredRows(path)
 
 
 def regrouped(blocks: Iterator[Block], size: int = GROUP_ROWS) -> Iterator[Block]:

@@ -1,6 +1,7 @@
 """`counterpoint export`."""
 
 import argparse
+import textwrap
 from pathlib import Path
 
 from counterpoint.cli.arguments import add_fields, fields_from
@@ -9,7 +10,10 @@ from counterpoint.cli.parsers import Parser, add_run
 from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.core.rundir import open_run
 
-LINES = "\n".join(f"  {name:<13}{text}" for name, text in FORMATS.items())
+LINES = "\n".join(
+    textwrap.fill(text, 80, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
+    for name, text in FORMATS.items()
+)
 PLACE, SUMMARY = 65, "write the encoder for other programs"
 TEACH = f"""Write the encoder of a run for other programs, with a model card. Each file is opened again and compared
 with torch on the run's own samples, in batches of 1, 2 and 7, before the folder appears; what differs by more than
@@ -21,8 +25,8 @@ formats:
 examples:
   counterpoint export runs/ncl --out ncl-model
   counterpoint export runs/ncl --to onnx --out ncl-onnx
-  counterpoint export runs/ncl --to safetensors,folder --out ncl-hub --licence mit --evaluate true
-  counterpoint export runs/ncl --to onnx --layer embedding --layout nchw --checkpoint 300 --out ncl-300"""
+  counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
+  counterpoint export runs/ncl --to onnx --layer embedding --layout nchw --out z"""
 
 
 def add_flags(parser: Parser) -> None:

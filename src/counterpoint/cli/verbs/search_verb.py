@@ -43,10 +43,18 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--second", action="store_true", help="queries are of the second kind of a cross-modal run")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--duplicates", action="store_true", help="instead of queries: groups of near-duplicates")
-    what.add_argument("--export", choices=KINDS, help="instead of queries: write what a database imports to --out")
+    what.add_argument(
+        "--export",
+        choices=KINDS,
+        metavar="DATABASE",
+        help=f"instead of queries: write to --out what a database imports: {', '.join(KINDS)}",
+    )
     parser.add_argument("--threshold", type=float, metavar="X", help="with --duplicates: least cosine of a pair")
     parser.add_argument("--method", default="auto", help="of an index that is built: auto, exact, cells or hnsw")
     parser.add_argument("--exact", action="store_true", help="compare every row, whatever the index")
+    parser.add_argument(
+        "--shards", metavar="FOLDER", help="build the index of what embed --shards wrote of these samples"
+    )
     parser.add_argument("--rebuild", action="store_true", help="make the index again")
     add_forms(parser)
     parser.add_argument("--out", metavar="PATH", help="an HTML page with pictures; with --export the file or folder")
@@ -100,7 +108,15 @@ def _options(flags: argparse.Namespace) -> dict[str, Any]:
         if not dims.isdigit():
             raise UsageError(f"--dims must be auto or a whole number, got {dims!r}")
         dims = int(dims)
-    known = {"layer": flags.layer, "method": flags.method, "dims": dims, "rebuild": flags.rebuild, "to": flags.to}
+    shards = Path(flags.shards) if flags.shards else None
+    known = {
+        "shards": shards,
+        "layer": flags.layer,
+        "method": flags.method,
+        "dims": dims,
+        "rebuild": flags.rebuild,
+        "to": flags.to,
+    }
     return {**look_from(flags), **known, "quiet": flags.quiet}
 
 
