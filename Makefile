@@ -21,7 +21,6 @@ help: ## show this list
 
 demo: $(CORE) ## train on the bundled digits, explain the result, write a report
 	@$(BIN)/counterpoint demo --out runs/demo --overwrite
-	@echo "The report is runs/demo/report.html"
 
 test: lint ## lint, types and the tests that fit into five minutes on two cores
 	@$(BIN)/python -m pytest -m "not slow and not thorough" $(SIDE_BY_SIDE)

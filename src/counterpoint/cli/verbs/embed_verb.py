@@ -24,7 +24,7 @@ examples:
   counterpoint embed runs/mine new_photos/ --out new.parquet
   counterpoint embed --encoder resnet18 --weights r18.pth photos/ --out p.npz
   counterpoint embed runs/mine photos/ --out shards/ --shards 10000 --part 3/64
-  torchrun --nproc-per-node 2 -m counterpoint embed runs/a --out z/ --shards 9999
+  torchrun --nproc-per-node 2 -m counterpoint embed RUN --out z/ --shards 9999
   counterpoint embed --merge shards/ --out photos.parquet"""
 
 
