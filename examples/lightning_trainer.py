@@ -1,4 +1,9 @@
-"""A loss of Counterpoint in a PyTorch Lightning trainer, with online kNN, findings, and the loss beside its levels."""
+"""
+In a PyTorch Lightning trainer
+==============================
+
+A loss of Counterpoint in somebody else's trainer, with online kNN, findings, and the loss beside its levels.
+"""
 
 import pytorch_lightning as pl
 import torch

@@ -30,6 +30,7 @@ def sheet(title: str, **views: object) -> None:
     axes.axis("off")
     axes.set_title(title)
     plt.show()
+    print(f"{title}: four samples and six views of each")
 
 
 # %%
