@@ -102,7 +102,8 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "flag of an earlier version": (f"{TRAIN} --engine.backend torch", ["engine.backend is gone"]),
     "flag without its section": (f"{TRAIN} --learning-rate 1", ["unknown flag", "'--optim.learning-rate'"]),
     "flag without value": ("train --data", ["--data", "expected one argument"]),
-    "stray word": (f"{TRAIN} 30", ["unexpected word '30'"]),
+    "stray word": (f"{TRAIN} 30", ["unexpected word '30'", "as in --epochs 30"]),
+    "data without its flag": ("train images.npz", ["unexpected word 'images.npz'", "as in --data images.npz"]),
     "run left out": ("evaluate", ["RUN"]),
     # data
     "no data": ("train", ["no data", "--data digits", "FOLDER", ".npy"]),

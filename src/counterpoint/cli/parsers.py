@@ -48,7 +48,9 @@ class Parser(argparse.ArgumentParser):
                     self.error(gone(flag[2:]))
                 self.error(f"unknown flag {flag}{nearest(flag, flags) or _by_last_word(flag, flags)}")
         if unknown:
-            self.error(f"unexpected word {unknown[0]!r}; values follow their flag, as in --epochs 30")
+            lacks_data = "--data" in flags and not any(word.startswith("--data") for word in words)
+            example = f"--data {unknown[0]}" if lacks_data else "--epochs 30"
+            self.error(f"unexpected word {unknown[0]!r}; values follow their flag, as in {example}")
         return namespace
 
 
