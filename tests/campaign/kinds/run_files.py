@@ -20,20 +20,21 @@ from campaign.small_runs import content_of, make_runs, must, whole
 from counterpoint.core.errors import CounterpointError
 
 TOP = ("run.json", "resolved.yaml", "config.yaml", "metrics.jsonl", "timings.jsonl")
-TRAINED = ("encoder.json", "encoder.safetensors", "evaluation.json", "findings.json", "arrays.npz")
+TRAINED = ("encoder.json", "encoder.safetensors", "evaluation.json", "findings.json", "arrays.npz", "collection.npz")
+INDEX = ("index.json", "names.json", "vectors.npy")
 SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetensors", "average.safetensors")
 # What a user may not have made yet is no loss; of other files that verbs can do without, they say what is gone.
-MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz")
+MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz", "collection.npz")
 SAID_WHEN_LOST = {"config.yaml": "config.yaml is missing", "timings.jsonl": "not recorded", "after": "not checked"}
-VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "load")
+VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "search", "load")
 
 
 def next_case(draw: np.random.Generator) -> Case:
     """One file, what happens to it, and a verb that meets it."""
-    file = str(draw.choice([*TOP, *TRAINED, "after", *SAVED]))
+    file = str(draw.choice([*TOP, *TRAINED, "after", *SAVED, *INDEX]))
     if file in SAVED:
         file = f"{draw.choice(['newest', 'older'])}/{file}"
-    verbs = [str(draw.choice(VERBS))]
+    verbs = ["search" if file in INDEX else str(draw.choice(VERBS))]
     return {"file": file, "how": str(draw.choice(ways_for(file))), "seed": int(draw.integers(1 << 32)), "verbs": verbs}
 
 
@@ -43,6 +44,7 @@ def prepare(material: Path) -> None:
     interrupt(material, material / INTERRUPTED)
     must(["evaluate", str(whole(material)), "-q"], material)
     must(["diagnose", str(whole(material)), "-q"], material)
+    must(["search", str(whole(material)), "0", "-q"], material)
     for verb in VERBS:
         folder = material / verb
         folder.mkdir()
@@ -82,6 +84,8 @@ def _file(name: str, run: Path) -> Path:
     saved = sorted(run.glob("checkpoints/step-*"), reverse=True)
     if name == "after":
         return next(iter(sorted(run.glob("checkpoints/after-*.json"))), run / "none")
+    if name in INDEX:
+        return next(run.glob(f"indexes/*/{name}"), run / "none")
     if name.startswith("newest/"):
         return saved[0] / name.removeprefix("newest/")
     if name.startswith("older/"):
@@ -94,8 +98,8 @@ def _do(verb: str, run: Path) -> Outcome:
     out, files = str(run.with_name("out")), run.with_name("said")
     if verb == "load":
         return Process(lambda: _load(run), files).wait()
-    more = {"report": ["--out", f"{out}.html"], "embed": ["--out", f"{out}.npz"]}.get(verb, [])
-    return run_command([verb, str(run), *more, "-q"], files)
+    more = {"report": ["--out", f"{out}.html"], "embed": ["--out", f"{out}.npz"], "search": ["0", "--json"]}
+    return run_command([verb, str(run), *more.get(verb, []), "-q"], files)
 
 
 def _load(run: Path) -> int:
@@ -135,6 +139,7 @@ LOOKS: dict[str, Callable[[Path], dict[str, bytes]]] = {
     "diagnose": _files("run/findings.json", "run/arrays.npz"),
     "report": _files("out.html"),
     "embed": _files("out.npz"),
+    "search": _files("said.out"),
     "load": _files("out.bin"),
 }
 
