@@ -200,6 +200,19 @@ def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
     assert list(found.passport.classes) == ["0", "1"]
 
 
+@pytest.mark.parametrize("name", ["table.csv", "TABLE.CSV", "archive.NPZ"])
+def test_tables_of_vectors_are_read_whatever_the_case_of_their_suffix(name: str, tmp_path: Path) -> None:
+    if name.endswith("NPZ"):
+        with (tmp_path / name).open("wb") as stream:
+            np.savez(stream, vectors=np.eye(3))
+    else:
+        (tmp_path / name).write_text("name,label,v0,v1\na,x,1,2\nb,y,2,3\nc,x,3,5\n", encoding="utf-8")
+    found = look(tmp_path / name)
+    assert found.kind == "vectors"
+    assert found.passport.num_good == 3
+    assert found.passport.classes == ({} if name.endswith("NPZ") else {"x": 2, "y": 1})
+
+
 def test_the_record_is_read_again_as_it_was_written(tmp_path: Path, rng: np.random.Generator) -> None:
     plant(save_clean(tmp_path / "photos", rng, 8), rng)
     found = look(tmp_path / "photos")
