@@ -12,6 +12,7 @@ import counterpoint as cp
 from audit.planted_faults import plant, save_clean, scene
 from counterpoint.audit.audit_record import Audit, read_audit
 from counterpoint.cli.main import main
+from counterpoint.core.errors import UsageError
 
 EXPECTED_OF_FEW = {"few-samples"}  # of tests, whose folders are small
 
@@ -198,6 +199,19 @@ def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
         assert {"5", "7"} <= set(named(found, "same-bytes").split())
         assert found.passport.shape == (6,)
     assert list(found.passport.classes) == ["0", "1"]
+
+
+def test_copies_among_other_vectors_are_leakage(rng: np.random.Generator) -> None:
+    train, test = rng.normal(size=(60, 5)), rng.normal(size=(30, 5))
+    test[3] = train[4]
+    found = look(train, labels=np.arange(60) % 2, against=test)
+    assert named(found, "leakage").split("\n") == ["against: 3", "4", "against: 3"]
+    assert found.left_out == ("4",)
+    assert found.passport.splits == {"": 60, "against": 30}
+    assert found.passport.classes == {"0": 30, "1": 30}
+    assert found.passport.num_unlabelled == 30
+    with pytest.raises(UsageError, match=r"as many features as the data, got shapes \(5,\), \(4,\)"):
+        look(train, against=test[:, :4])
 
 
 @pytest.mark.parametrize("name", ["table.csv", "TABLE.CSV", "archive.NPZ"])

@@ -21,7 +21,7 @@ from counterpoint.audit.set_checks import PICTURES, class_counts
 from counterpoint.audit.set_evidence import PictureEvidence, SetEvidence, of_pictures
 from counterpoint.audit.telling_apart import precision_of
 from counterpoint.audit.vector_checks import CATALOGUE as VECTORS
-from counterpoint.audit.vector_checks import of_vectors, read_vectors
+from counterpoint.audit.vector_checks import of_vectors, read_vectors, vector_evidence
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import shown_name
@@ -63,7 +63,8 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
         found = _of_vectors(of_vectors(_name_of(data), *table, asked=settings.labels))
     else:
         collection = collect(data, settings, labels=labels, against=against, progress=reporter.bar)
-        found = _of_pictures(collection, reporter) if collection.kind == "images" else _of_held(collection)
+        is_images = collection.kind == "images"
+        found = _of_pictures(collection, reporter) if is_images else _of_vectors(vector_evidence(collection))
     return found.model_copy(
         update={
             "name": shown_name(found.name),
@@ -111,23 +112,13 @@ def _name_of(data: Any) -> str:
     return shown_name(str(data)) if isinstance(data, str | Path) else ARRAY
 
 
-def _of_held(collection: Collection) -> Audit:
-    """Audit vectors that a source opened."""
-    content = collection.shares[0].content
-    values = content.samples.numpy()  # type: ignore[union-attr]
-    labels = collection.labels_N
-    names = None if labels is None else [collection.class_names[at] if at >= 0 else "" for at in labels]
-    return _of_vectors(of_vectors(collection.name, values, collection.names, names))
-
-
 def _of_vectors(evidence: SetEvidence) -> Audit:
     """Audit vectors."""
     checks = [check(evidence) for check in (*SETS.values(), *VECTORS.values())]
-    shape = evidence.collection.shares[0].content.samples.shape[1:]  # type: ignore[union-attr]
     return Audit(
         name=evidence.collection.name,
         kind="vectors",
-        passport=_counts(evidence).model_copy(update={"shape": tuple(shape)}),
+        passport=_counts(evidence).model_copy(update={"shape": evidence.collection.held.shape[1:]}),
         observations=_ordered(checks),
         precision=precision_of(_good_labels(evidence), evidence.is_test[evidence.good]),
     )

@@ -79,9 +79,11 @@ class Collection:
         return sum(map(len, self.shares))
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of all samples."""
-        return tuple(name for share in self.shares for name in share.names)
+    def held(self) -> np.ndarray:
+        """All samples in memory, of all parts."""
+        return np.concatenate(
+            [share.content.samples.numpy() for share in self.shares if isinstance(share.content, Held)]
+        )
 
     @property
     def part_of(self) -> np.ndarray:
@@ -102,7 +104,7 @@ def collect(
         progress: shows how far data in memory have been read.
 
     Raises:
-        UsageError: no such data, or pictures against vectors.
+        UsageError: no such data, pictures against vectors, or vectors against others of another length.
         DataError: no sample at all, or a file that is none of the known forms.
     """
     # Nothing is refused: how many pictures are bad is what an audit tells.
@@ -116,6 +118,9 @@ def collect(
     kinds = {source.kind for _, source in opened}
     if len(kinds) > 1:
         raise UsageError("--against must be of the kind of the data: pictures with pictures, vectors with vectors")
+    shapes = dict.fromkeys(source.shape for _, source in opened)
+    if kinds == {"vectors"} and len(shapes) > 1:
+        raise UsageError(f"--against must have as many features as the data, got shapes {', '.join(map(str, shapes))}")
     shares = [Share(name, _content(source), source.sample_names) for name, source in opened]
     labels_N, class_names = _joint_labels([source for _, source in opened])
     first = opened[0][1]

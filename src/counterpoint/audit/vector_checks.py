@@ -100,10 +100,21 @@ def of_vectors(
         class_names=() if known is None else known.class_names,
         ignored=(),
     )
+    return vector_evidence(collection, values_ND)
+
+
+def vector_evidence(collection: Collection, values_ND: np.ndarray | None = None) -> SetEvidence:
+    """Evidence of a collection of vectors.
+
+    Args:
+        collection: in float32.
+        values_ND: the same as they were given; None for those of the collection.
+    """
+    values_ND = np.ascontiguousarray(collection.held if values_ND is None else values_ND)
     is_good_N = np.asarray(np.isfinite(values_ND.astype(np.float64)).all(1))
     digests = tuple(
         hashlib.sha256(row.tobytes()).digest()[:16] if is_good else b""
-        for row, is_good in zip(np.ascontiguousarray(values_ND), is_good_N, strict=True)
+        for row, is_good in zip(values_ND, is_good_N, strict=True)
     )
     return SetEvidence(collection, digests, is_good_N, np.zeros(len(values_ND), bool))
 
@@ -172,9 +183,7 @@ def check_scales(evidence: SetEvidence) -> Observation | None:
 
 def _values(evidence: SetEvidence) -> np.ndarray:
     """Finite rows."""
-    content = evidence.collection.shares[0].content
-    assert isinstance(content, Held)
-    return content.samples.numpy()[evidence.is_good_N].astype(np.float64)
+    return evidence.collection.held[evidence.is_good_N].astype(np.float64)
 
 
 CATALOGUE: Mapping[str, Any] = {
