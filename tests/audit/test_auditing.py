@@ -214,6 +214,13 @@ def test_copies_among_other_vectors_are_leakage(rng: np.random.Generator) -> Non
         look(train, against=test[:, :4])
 
 
+def test_rows_without_a_label_are_no_class(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("name,label,v0\na,x,1\nb,,2\nc,y,3\nd,y,4\n", encoding="utf-8")
+    for found in (look(tmp_path / "x.csv"), look(np.arange(4.0)[:, None], labels=["x", None, "y", "y"])):
+        assert found.passport.classes == {"x": 1, "y": 2}
+        assert found.passport.num_unlabelled == 1
+
+
 @pytest.mark.parametrize("name", ["table.csv", "TABLE.CSV", "archive.NPZ"])
 def test_tables_of_vectors_are_read_whatever_the_case_of_their_suffix(name: str, tmp_path: Path) -> None:
     if name.endswith("NPZ"):
