@@ -120,6 +120,10 @@ def export(
     with new_folder(target, earlier) as folder:
         work = _Work(encoder, network, folder, samples, sample_names, asked)
         formats, left_out = _write_all(work, names, reporter, skips=ALL in names)
+        if known.folder.second.encoder_card.exists():
+            left_out["second"] = (
+                "the encoder of the second kind of sample; cp.load(run, second=True) opens it in the run"
+            )
         record = Exported(
             run=known.path.resolve().name,
             checkpoint=asked.checkpoint,
@@ -131,10 +135,6 @@ def export(
             formats=tuple(formats),
             left_out=left_out,
         )
-        if known.folder.second.encoder_card.exists():
-            left_out["second"] = (
-                "the encoder of the second kind of sample; cp.load(run, second=True) opens it in the run"
-            )
         found = {name: sha256_of(folder / name) for name in files_in(folder)}
         facts = CardFacts(known.folder, encoder, record.model_copy(update={"sha256s": found}), asked.licence)
         write_text(folder / CARD_FILE, model_card(facts))
