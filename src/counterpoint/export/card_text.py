@@ -7,7 +7,7 @@ from counterpoint.core.metric import loaded_metrics, metric_under
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.shown import shown
 
-_ACTIVE = re.compile(r"([\\`*_\[\]<>#|])")
+_ACTIVE = re.compile(r"([\\`*_\[\]<>#])")  # a bar means something in tables alone, and `markdown_table` escapes it
 
 
 def escaped(text: str) -> str:
