@@ -111,6 +111,15 @@ def test_pictures_of_any_mode(mode: str, tmp_path: Path, rng: np.random.Generato
     assert found.passport.modes == {mode: 3}
 
 
+def test_a_jpeg_that_more_pictures_follow_is_a_jpeg(tmp_path: Path, rng: np.random.Generator) -> None:
+    scene(rng, 40).save(tmp_path / "phone.jpg", "MPO", save_all=True, append_images=[scene(rng, 40)], quality=80)
+    scene(rng, 40).save(tmp_path / "other.jpg", quality=80)
+    found = look(tmp_path)
+    assert found.passport.formats == {"JPEG": 2}
+    assert found.found("misnamed") is None
+    assert named(found, "animated") == "phone.jpg"
+
+
 def test_a_folder_of_broken_files_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(5):
         (tmp_path / f"{number}.jpg").write_bytes(b"\xff\xd8\xff" + bytes(number))
