@@ -16,6 +16,7 @@ WIDTH, INDENT = 100, " " * 11
 NUM_NAMED = 5  # files that one line of the text names
 MOST_NAMED = 1000  # files that the record of one observation names
 FORMAT = 1
+CROPS = "crops by colour"  # the one cue that is not about classes
 AGAINST = "against"  # the part that data to compare with are
 TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", "eval", AGAINST})
 
@@ -110,6 +111,11 @@ class Cue(Record):
         """How far the accuracy is from that of always naming the largest class, 0, towards 1."""
         chance = self.majority or 0.0
         return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
+
+    @property
+    def is_better_than_chance(self) -> bool:
+        """Whether its interval lies above the share of the largest class."""
+        return (self.low or 0.0) > (self.majority or 0.0)
 
 
 class Passport(Record):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.audit.audit_record import Audit, Cue, Observation, Passport
+from counterpoint.audit.audit_record import Audit, Observation, Passport
 from counterpoint.audit.file_checks import CATALOGUE as FILES
 from counterpoint.audit.gathering import Collection, collect
 from counterpoint.audit.picture_pass import BLOCK, look_through, thumbnail
@@ -96,12 +96,7 @@ def _of_pictures(collection: Collection, reporter: Reporter) -> Audit:
         kind=collection.kind,
         passport=_passport(evidence),
         observations=observations,
-        cues=tuple(
-            Cue(
-                name=c.name, accuracy=c.accuracy, low=c.low, high=c.high, majority=c.majority, num_samples=c.num_samples
-            )
-            for c in evidence.cues
-        ),
+        cues=evidence.cues,
         precision=precision_of(_good_labels(evidence.known), evidence.known.is_test[evidence.known.good]),
         pictures=_thumbnails(evidence.known, observations),
     )

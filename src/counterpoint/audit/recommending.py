@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from counterpoint.audit.audit_record import Audit, read_audit
+from counterpoint.audit.audit_record import CROPS, Audit, read_audit
 from counterpoint.audit.auditing import audit
 from counterpoint.audit.config_lines import EXCLUDE, Line, Recommendation
 from counterpoint.audit.step_timing import Timing, time_steps
@@ -229,7 +229,7 @@ def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
     if found.kind != "images" or not isinstance(strength, float) or "views.jitter_strength" in timing.resolution.idle:
         return
     colours = next((cue for cue in found.cues if cue.name == "colours"), None)
-    crops = next((cue for cue in found.cues if cue.name == "crops by colour"), None)
+    crops = next((cue for cue in found.cues if cue.name == CROPS), None)
     if colours is not None and colours.skill >= COLOUR_MATTERS and strength > MILD_JITTER:
         reason = f"colours alone tell the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
         draft.put("views.jitter_strength", MILD_JITTER, f"{reason}kept mild", "medium", "measured here")

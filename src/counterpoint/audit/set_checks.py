@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from counterpoint.audit.audit_record import Observation, amount
-from counterpoint.audit.class_cues import CueFound
+from counterpoint.audit.audit_record import CROPS, Cue, Observation, amount
+from counterpoint.audit.class_cues import FILE_CUES
 from counterpoint.audit.set_evidence import PictureCheck, PictureEvidence, SetCheck, SetEvidence
 
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
@@ -142,19 +142,19 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
 
 def check_cues(evidence: PictureEvidence) -> Observation | None:
     """Classes that can be told without looking at what the pictures show."""
-    strong = [cue for cue in evidence.cues if cue.name != "crops by colour" and _is_strong(cue)]
+    strong = [cue for cue in evidence.cues if cue.name != CROPS and _is_strong(cue)]
     if not strong:
         return None
     first = max(strong, key=lambda cue: cue.skill)
     others = ", ".join(f"{cue.name} {cue.accuracy:.0%}" for cue in strong if cue is not first)
     return Observation(
         code="class-shortcut",
-        level="warning" if any(cue.is_file or cue.skill >= NEARLY_CERTAIN for cue in strong) else "note",
+        level="warning" if any(cue.name in FILE_CUES or cue.skill >= NEARLY_CERTAIN for cue in strong) else "note",
         title=f"{first.name} alone tells the class of {first.accuracy:.0%} of the pictures"
         + (f" (also: {others})" if others else ""),
         text="An encoder may learn this instead of what the pictures show, and fail where it does not hold.",
         remedy="bring the files of all classes to one form"
-        if first.is_file
+        if first.name in FILE_CUES
         else "find out whether this holds outside of these data; views that change it teach the encoder to ignore it",
         measured=first.accuracy,
         low=first.low,
@@ -168,8 +168,8 @@ def check_cues(evidence: PictureEvidence) -> Observation | None:
 
 def check_crops(evidence: PictureEvidence) -> Observation | None:
     """Crops of a picture that are found by their colours alone."""
-    crops = next((cue for cue in evidence.cues if cue.name == "crops by colour"), None)
-    if crops is None or crops.low < CROPS_FOUND:
+    crops = next((cue for cue in evidence.cues if cue.name == CROPS), None)
+    if crops is None or (crops.low or 0.0) < CROPS_FOUND:
         return None
     return Observation(
         code="crop-shortcut",
@@ -233,9 +233,9 @@ def class_counts(evidence: SetEvidence) -> dict[str, int]:
     return {collection.class_names[number]: counts[number] for number in sorted(counts)}
 
 
-def _is_strong(cue: CueFound) -> bool:
+def _is_strong(cue: Cue) -> bool:
     """Whether a cue is named: any clear effect of files, half of the way to certainty by others."""
-    return cue.is_better_than_chance and cue.skill >= (FILE_SKILL if cue.is_file else COLOUR_SKILL)
+    return cue.is_better_than_chance and cue.skill >= (FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL)
 
 
 def _has_near(evidence: SetEvidence, group: list[int]) -> bool:

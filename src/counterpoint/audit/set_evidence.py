@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Copies, Observation, is_for_tests
-from counterpoint.audit.class_cues import CueFound, class_cues, crop_colours, crops_by_colour
+from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Copies, Cue, Observation, is_for_tests
+from counterpoint.audit.class_cues import class_cues, crop_colours, crops_by_colour
 from counterpoint.audit.gathering import Collection
 from counterpoint.audit.oddities import Oddities, oddities
 from counterpoint.audit.picture_copies import Alike, clusters, near_copies
@@ -117,7 +117,7 @@ class PictureEvidence:
     seen: Seen
 
     @cached_property
-    def cues(self) -> tuple[CueFound, ...]:
+    def cues(self) -> tuple[Cue, ...]:
         """What tells the classes, where there are some, and the crops of a picture."""
         labels_N, unique = self.known.collection.labels_N, self.known.unique
         found = () if labels_N is None else class_cues(self.seen, labels_N, unique)
