@@ -1,5 +1,6 @@
 """What an audit found, as records: written to JSON, printed, and read again by ``recommend``. Loads without torch."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.files import read_json, write_json
 from counterpoint.core.notebook import paragraph, table, view
 from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
@@ -308,6 +310,16 @@ def is_for_tests(part: str) -> bool:
     (True, False, False)
     """
     return part.lower() in TEST_PARTS
+
+
+def needed_max_bad(num_bad: float, number: float) -> float | None:
+    """The ``source.max_bad`` with which training takes data with so many bad files; None where the default will do.
+
+    >>> needed_max_bad(1, 100), needed_max_bad(1, 30)
+    (None, 0.04)
+    """
+    share = num_bad / number
+    return None if share <= SourceSettings().max_bad else min(1.0, math.ceil(share * 100) / 100)
 
 
 def few(names: tuple[str, ...], count: float | None = None) -> str:

@@ -46,6 +46,9 @@ class Alike:
     similarity_P: np.ndarray
 
 
+NO_PAIRS = Alike(np.empty((0, 2), np.int64), np.empty(0, np.float32))
+
+
 def coarse_structure(grey_NSS: np.ndarray) -> Tensor:
     """The lowest spatial frequencies of pictures at unit length, without their mean, float32 (n, k).
 
@@ -69,7 +72,7 @@ def near_copies(grey_NSS: np.ndarray, is_looked_at_N: np.ndarray) -> Alike:
     """
     ids = np.flatnonzero(is_looked_at_N)
     if len(ids) < 2:
-        return Alike(np.empty((0, 2), np.int64), np.empty(0, np.float32))
+        return NO_PAIRS
     pairs_P2 = _candidates(grey_NSS[ids])
     chunks = [pairs_P2[first : first + CHUNK] for first in range(0, len(pairs_P2), CHUNK)]
     kept = grey_NSS[ids]

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from counterpoint.audit.audit_record import CROPS, Audit, read_audit
+from counterpoint.audit.audit_record import CROPS, Audit, needed_max_bad, read_audit
 from counterpoint.audit.auditing import audit
 from counterpoint.audit.config_lines import EXCLUDE, Line, Recommendation
 from counterpoint.audit.step_timing import Timing, time_steps
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
@@ -102,16 +101,16 @@ def recommend(
 
 def _about_source(draft: Draft, found: Audit) -> None:
     """Which samples are trained on."""
-    known = found.passport
     gone = found.left_out
     if gone:
         what = "copies, and pictures that show nothing" if found.kind == "images" else "copies"
         draft.put(EXCLUDE, EXCLUDE_FILE, f"{len(gone)} samples: {what}", "high", "measured here")
     unreadable = found.found("unreadable")
-    share = (unreadable.count or 0) / (known.num_found or 1) if unreadable is not None else 0.0
-    if share > float(SourceSettings.model_fields["max_bad"].default):
-        reason = f"{share:.1%} of the files cannot be read; they are left out"
-        draft.put("source.max_bad", min(1.0, math.ceil(share * 100) / 100), reason, "high", "measured here")
+    num_bad, number = (unreadable.count if unreadable else 0) or 0, found.passport.num_found or 1
+    needed = needed_max_bad(num_bad, number)
+    if needed is not None:
+        reason = f"{num_bad / number:.1%} of the files cannot be read; they are left out"
+        draft.put("source.max_bad", needed, reason, "high", "measured here")
     if found.found("one-class") is not None:
         draft.put("source.labels", "none", "all samples have one label", "high", "measured here")
     if found.found("parts-as-classes") is not None:

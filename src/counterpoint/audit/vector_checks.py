@@ -12,7 +12,7 @@ import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount
 from counterpoint.audit.gathering import WHOLE, Collection, Held, Share
-from counterpoint.audit.set_evidence import SetEvidence
+from counterpoint.audit.set_evidence import SetCheck, SetEvidence
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.array_files import LABEL_KEYS, SAMPLE_KEYS
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
@@ -66,7 +66,7 @@ def _from_table(path: Path, labels: Any) -> tuple[np.ndarray, tuple[str, ...], A
         table = read_table(path, only_finite=False)
     except DataError:
         return None
-    return table.vectors, table.names or _numbered(len(table)), labels if table.labels is None else table.labels
+    return table.vectors, table.names, labels if table.labels is None else table.labels
 
 
 def _numbered(number: int) -> tuple[str, ...]:
@@ -92,7 +92,6 @@ def of_vectors(
         raise DataError(f"{name} must hold vectors (n, d) of numbers, got {values_ND.dtype} of shape {values_ND.shape}")
     known = labels_as_asked(asked, names, lambda: None if labels is None else _numbers_of(labels, len(values_ND)))
     collection = Collection(
-        name=name,
         kind="vectors",
         shares=(Share(WHOLE, Held(torch.from_numpy(values_ND.astype(np.float32))), names),),
         labels_N=None if known is None else known.numbers.numpy(),
@@ -127,16 +126,14 @@ def _numbers_of(labels: Any, num_samples: int) -> Labels:
 def check_finite(evidence: SetEvidence) -> Observation | None:
     """Rows with NaN or infinity."""
     bad = np.flatnonzero(~evidence.is_good_N).tolist()
-    if not bad:
-        return None
-    return Observation(
+    return evidence.observed(
+        bad,
+        "NaN or infinity",
+        f" of {len(evidence.names):,}",
         code="not-finite",
         level="severe",
-        title=f"NaN or infinity: {amount(len(bad), 'vector')} of {len(evidence.names):,}",
         text="Training refuses them: one such number makes every weight NaN.",
         remedy="leave these rows out, or fill the gaps with the median of the column",
-        count=len(bad),
-        names=evidence.named(bad),
     )
 
 
@@ -186,7 +183,7 @@ def _values(evidence: SetEvidence) -> np.ndarray:
     return evidence.collection.held[evidence.is_good_N].astype(np.float64)
 
 
-CATALOGUE: Mapping[str, Any] = {
+CATALOGUE: Mapping[str, SetCheck] = {
     "not-finite": check_finite,
     "constant-columns": check_constant,
     "scales": check_scales,
