@@ -1,7 +1,7 @@
 """Export a run: write each format into a new folder, open it again, compare, and only then give the folder its name."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from counterpoint.export.graph_formats import PROGRAM_FILE, TORCHSCRIPT_FILE, wr
 from counterpoint.export.model_card import CARD_FILE, CardFacts, model_card
 from counterpoint.export.new_folder import check_target, files_in, new_folder
 from counterpoint.export.onnx_format import ONNX_FILE, onnx_versions, opset_of, write_onnx
-from counterpoint.export.served_network import BOTH, ServedNetwork
+from counterpoint.export.served_network import ServedNetwork
 from counterpoint.export.weights_folder import (
     CONFIG_FILE,
     LOADER_FILE,
@@ -64,7 +64,6 @@ class _Way:
     write: Callable[[_Work], Answer]
     file: str
     tolerance: float = TOLERANCE
-    is_graph: bool = False
     versions: Callable[[], Mapping[str, str]] = dict
 
 
@@ -198,7 +197,7 @@ def _write_all(
     formats, left_out = list[ExportedFormat](), dict[str, str]()
     with reporter.bar("exporting", len(chosen)) as advance:
         for name in chosen:
-            made = _tried(name, work, formats, skips=skips or name == TIMM)
+            made = _tried(name, work, skips=skips or name == TIMM)
             if isinstance(made, ExportedFormat):
                 formats.append(made)
             else:
@@ -210,32 +209,33 @@ def _write_all(
     return formats, left_out
 
 
-def _tried(name: str, work: _Work, formats: Sequence[ExportedFormat], *, skips: bool) -> ExportedFormat | str:
+def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
     """A format, or why it cannot be made; what it left in the folder is removed then.
 
     Raises:
         UsageError: it cannot be made, and ``skips`` is false.
     """
+    before = set(files_in(work.folder))
     try:
-        return _written(name, work)
+        return _written(name, work, before)
     except UsageError as error:
         if not skips:
             raise
-        _forget(work.folder, formats)
+        for file in set(files_in(work.folder)) - before:
+            (work.folder / file).unlink()
         return str(error)
 
 
-def _written(name: str, work: _Work) -> ExportedFormat:
-    """Write a format, open it again, and compare."""
+def _written(name: str, work: _Work, before: Collection[str]) -> ExportedFormat:
+    """Write a format beside what is in the folder, open it again, and compare."""
     way, began = WAYS[name], time.perf_counter()
-    before = set(files_in(work.folder))
     versions = {"torch": torch.__version__, **way.versions()}
     answer = way.write(work)
     try:
         difference = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
     except RunError as error:
         raise RunError(f"{name}: {error}") from None
-    files = sorted(set(files_in(work.folder)) - before, key=lambda file: (file != way.file, file))
+    files = sorted(set(files_in(work.folder)).difference(before), key=lambda file: (file != way.file, file))
     return ExportedFormat(
         name=name,
         files=tuple(files),
@@ -243,34 +243,21 @@ def _written(name: str, work: _Work) -> ExportedFormat:
         difference=difference.value,
         num_rows=difference.num_rows,
         sizes=difference.sizes,
-        outputs=work.network.outputs if way.is_graph else BOTH[:1] if name == TIMM else BOTH,
+        outputs=difference.outputs,
         opset=opset_of(work.folder / ONNX_FILE) if name == "onnx" else None,
         versions=versions,
         seconds=round(time.perf_counter() - began, 1),
     )
 
 
-def _forget(folder: Path, formats: Sequence[ExportedFormat]) -> None:
-    """Remove what a format left that could not be made."""
-    kept = {file for each in formats for file in each.files}
-    for name in files_in(folder):
-        if name not in kept:
-            (folder / name).unlink()
-
-
 WAYS: Mapping[str, _Way] = {
     "onnx": _Way(
         lambda work: write_onnx(work.network, work.folder / ONNX_FILE, work.asked.opset),
         ONNX_FILE,
-        is_graph=True,
         versions=onnx_versions,
     ),
-    "torchscript": _Way(
-        lambda work: write_torchscript(work.network, work.folder / TORCHSCRIPT_FILE), TORCHSCRIPT_FILE, is_graph=True
-    ),
-    "torch-export": _Way(
-        lambda work: write_program(work.network, work.folder / PROGRAM_FILE), PROGRAM_FILE, is_graph=True
-    ),
+    "torchscript": _Way(lambda work: write_torchscript(work.network, work.folder / TORCHSCRIPT_FILE), TORCHSCRIPT_FILE),
+    "torch-export": _Way(lambda work: write_program(work.network, work.folder / PROGRAM_FILE), PROGRAM_FILE),
     "safetensors": _Way(
         lambda work: write_weights(work.encoder, work.folder),
         EXPORT_WEIGHTS,
