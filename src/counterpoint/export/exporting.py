@@ -15,7 +15,7 @@ from counterpoint.core.errors import DataError, RunError, UsageError, unknown_na
 from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.core.files import sha256_of, write_sealed, write_text
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS, RunFolder
+from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
@@ -175,13 +175,12 @@ def _check_kind(subject: Subject) -> None:
 
 def _evaluate(run: Run, *, quiet: bool) -> None:
     """Make what the card tells, where it is not there; without enough labels it tells that it was not evaluated."""
-    folder = RunFolder(run.path)
-    if not folder.evaluation.exists():
+    if not run.folder.evaluation.exists():
         try:
             evaluate(run, quiet=quiet)
         except DataError as error:
             Reporter(quiet=quiet).say(f"not evaluated: {error}")
-    if not folder.findings.exists():
+    if not run.folder.findings.exists():
         diagnose(run, quiet=quiet)
 
 
