@@ -12,6 +12,7 @@ import counterpoint as cp
 from audit.planted_faults import plant, save_clean, scene
 from counterpoint.audit.audit_record import Audit, read_audit
 from counterpoint.cli.main import main
+from counterpoint.core.errors import UsageError
 
 EXPECTED_OF_FEW = {"few-samples"}  # of tests, whose folders are small
 
@@ -110,6 +111,15 @@ def test_pictures_of_any_mode(mode: str, tmp_path: Path, rng: np.random.Generato
     assert found.passport.modes == {mode: 3}
 
 
+def test_a_jpeg_that_more_pictures_follow_is_a_jpeg(tmp_path: Path, rng: np.random.Generator) -> None:
+    scene(rng, 40).save(tmp_path / "phone.jpg", "MPO", save_all=True, append_images=[scene(rng, 40)], quality=80)
+    scene(rng, 40).save(tmp_path / "other.jpg", quality=80)
+    found = look(tmp_path)
+    assert found.passport.formats == {"JPEG": 2}
+    assert found.found("misnamed") is None
+    assert named(found, "animated") == "phone.jpg"
+
+
 def test_a_folder_of_broken_files_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(5):
         (tmp_path / f"{number}.jpg").write_bytes(b"\xff\xd8\xff" + bytes(number))
@@ -198,6 +208,39 @@ def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
         assert {"5", "7"} <= set(named(found, "same-bytes").split())
         assert found.passport.shape == (6,)
     assert list(found.passport.classes) == ["0", "1"]
+
+
+def test_copies_among_other_vectors_are_leakage(rng: np.random.Generator) -> None:
+    train, test = rng.normal(size=(60, 5)), rng.normal(size=(30, 5))
+    test[3] = train[4]
+    found = look(train, labels=np.arange(60) % 2, against=test)
+    assert named(found, "leakage").split("\n") == ["against: 3", "4", "against: 3"]
+    assert found.left_out == ("4",)
+    assert found.passport.splits == {"": 60, "against": 30}
+    assert found.passport.classes == {"0": 30, "1": 30}
+    assert found.passport.num_unlabelled == 30
+    with pytest.raises(UsageError, match=r"as many features as the data, got shapes \(5,\), \(4,\)"):
+        look(train, against=test[:, :4])
+
+
+def test_rows_without_a_label_are_no_class(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("name,label,v0\na,x,1\nb,,2\nc,y,3\nd,y,4\n", encoding="utf-8")
+    for found in (look(tmp_path / "x.csv"), look(np.arange(4.0)[:, None], labels=["x", None, "y", "y"])):
+        assert found.passport.classes == {"x": 1, "y": 2}
+        assert found.passport.num_unlabelled == 1
+
+
+@pytest.mark.parametrize("name", ["table.csv", "TABLE.CSV", "archive.NPZ"])
+def test_tables_of_vectors_are_read_whatever_the_case_of_their_suffix(name: str, tmp_path: Path) -> None:
+    if name.endswith("NPZ"):
+        with (tmp_path / name).open("wb") as stream:
+            np.savez(stream, vectors=np.eye(3))
+    else:
+        (tmp_path / name).write_text("name,label,v0,v1\na,x,1,2\nb,y,2,3\nc,x,3,5\n", encoding="utf-8")
+    found = look(tmp_path / name)
+    assert found.kind == "vectors"
+    assert found.passport.num_good == 3
+    assert found.passport.classes == ({} if name.endswith("NPZ") else {"x": 2, "y": 1})
 
 
 def test_the_record_is_read_again_as_it_was_written(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
-from counterpoint.audit import telling_apart
+from counterpoint.audit.auditing import DISAGREEMENT, half_width, precision_of, smallest_difference
 from counterpoint.audit.class_cues import crops_by_colour
+from counterpoint.audit.gathering import Collection, Held, Share
 from counterpoint.audit.oddities import _beyond
-from counterpoint.audit.telling_apart import half_width, precision_of, smallest_difference
+from counterpoint.audit.vector_checks import vector_evidence
+from counterpoint.core.paired_shares import Z_95
 
 
 def test_outliers_are_named_as_often_as_they_should_be(rng: np.random.Generator) -> None:
@@ -36,37 +39,40 @@ def test_the_half_width_is_that_of_the_score_interval() -> None:
     # Wilson's interval solves (p - 1/2)^2 = z^2 p (1 - p) / n.
     for number in (10, 123, 4000):
         p = 0.5 + half_width(number)
-        assert (p - 0.5) ** 2 == pytest.approx(telling_apart.Z_95**2 * p * (1 - p) / number, rel=1e-9)
+        assert (p - 0.5) ** 2 == pytest.approx(Z_95**2 * p * (1 - p) / number, rel=1e-9)
 
 
 def test_the_smallest_difference_is_found_in_eight_of_ten_cases(rng: np.random.Generator) -> None:
     number, trials = 1000, 4000
     difference = smallest_difference(number)
-    disagree = telling_apart.DISAGREEMENT
-    shares = ((disagree + difference) / 2, (disagree - difference) / 2, 1 - disagree)
+    shares = ((DISAGREEMENT + difference) / 2, (DISAGREEMENT - difference) / 2, 1 - DISAGREEMENT)
     only_first, only_second, _ = rng.multinomial(number, shares, trials).T
     statistic = np.abs(only_first - only_second) / np.sqrt(np.maximum(only_first + only_second, 1))
-    power = float((statistic > telling_apart.Z_95).mean())
+    power = float((statistic > Z_95).mean())
     assert power == pytest.approx(0.8, abs=0.03)
 
 
+def precision_with(train: list[int], test: list[int]) -> tuple[float | None, float | None] | None:
+    """Queries, and those of the smallest class, of vectors in two parts with these classes."""
+    parts = (("train", train), ("test", test))
+    shares = tuple(Share(name, Held(torch.rand(len(part), 2)), tuple(map(str, part))) for name, part in parts)
+    collection = Collection("vectors", shares, np.array([*train, *test], int), ("a", "b"), ())
+    found = precision_of(vector_evidence(collection))
+    return None if found is None else (found.num_queries, found.smallest_class)
+
+
 def test_precision_takes_the_test_part_where_there_is_one() -> None:
-    labels = np.repeat([0, 1, -1], [50, 100, 30])
-    held_out = precision_of(labels, np.zeros(180, bool))
-    assert held_out is not None
-    assert (held_out.num_queries, held_out.smallest_class) == (30, 10)
-    is_test = np.zeros(180, bool)
-    is_test[40:90] = True
-    tested = precision_of(labels, is_test)
-    assert tested is not None
-    assert (tested.num_queries, tested.smallest_class) == (50, 10)
-    assert precision_of(None, is_test) is None
+    labels = [0] * 50 + [1] * 100 + [-1] * 30
+    assert precision_with(labels, []) == (30, 10)
+    assert precision_with(labels[:40] + labels[90:], labels[40:90]) == (50, 10)
+    assert precision_with(labels, [-1]) == (0, None)
+    assert precision_with([-1], []) is None
 
 
 def test_colours_that_say_nothing_find_crops_by_chance(rng: np.random.Generator) -> None:
     found = crops_by_colour(rng.normal(size=(400, 2, 6)))
     assert found is not None
-    assert found.low <= found.majority
+    assert not found.is_better_than_chance
     grey = crops_by_colour(np.ones((400, 2, 6)))
     assert grey is not None
     assert grey.accuracy == 0.0

@@ -164,6 +164,17 @@ def test_weights_that_are_damaged_after_the_export_are_not_loaded(exported: cp.E
         cp.load(copy)
 
 
+def test_a_second_encoder_is_said_to_be_left_out(run: cp.Run, tmp_path: Path) -> None:
+    cross_modal = cp.Run(Path(shutil.copytree(run.path, tmp_path / "run")))
+    second = cross_modal.folder.second.encoder_card
+    second.parent.mkdir()
+    shutil.copy(cross_modal.folder.encoder_card, second)
+    made = cp.export(cross_modal, "safetensors", out=tmp_path / "x", quiet=True)
+    assert "cp.load(run, second=True)" in read_sealed(tmp_path / "x" / "export.json")["left_out"]["second"]
+    assert "- second was left out" in (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
+    assert "Left out: second" in str(made)
+
+
 def test_a_module_of_ones_own_is_exported_as_it_can_be(tmp_path: Path, photos: Path) -> None:
     class Branching(nn.Module):
         def __init__(self) -> None:

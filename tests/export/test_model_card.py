@@ -8,8 +8,9 @@ import yaml
 
 import counterpoint as cp
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, Split, packed_hits
+from counterpoint.core.written_tables import as_code, as_text, markdown_table
 from counterpoint.export.card_limits import limits
-from counterpoint.export.card_text import code, escaped, share
+from counterpoint.export.model_card import share
 from export.stirred_norms import MakeEncoder
 
 EMPTY = ("more information needed", "[more", "todo", "n/a", "none were known")
@@ -72,7 +73,9 @@ def test_what_is_not_measurably_better_than_a_baseline_is_said_to_be_so(make_enc
 
 
 def test_text_from_outside_ends_no_table_and_begins_no_link() -> None:
-    assert escaped("a|b<img>[x](y)\n# z") == r"a\|b\<img\>\[x\](y)\\n\# z"
-    assert code("a`b\n") == r"`a'b\n`"
-    assert escaped("/vol/ada/photos") == "…/photos"
+    assert as_text("a<img>[x](y)\n# z") == r"a\<img\>\[x\](y)\\n\# z"
+    # Behind two backslashes a bar would end the cell.
+    assert markdown_table(["by"], [[as_text("knn on a|b")]], "l").endswith("\n| knn on a\\|b |")
+    assert as_code("a`b\n") == r"`a'b\n`"
+    assert as_text("/vol/ada/photos") == "…/photos"
     assert share(EvaluationRow(protocol="knn", accuracy=0.5, low=0.25, high=0.75)) == "50.0% (25.0% to 75.0%)"

@@ -1,5 +1,6 @@
 """What an audit found, as records: written to JSON, printed, and read again by ``recommend``. Loads without torch."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.files import read_json, write_json
 from counterpoint.core.notebook import paragraph, table, view
 from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
@@ -16,6 +18,7 @@ WIDTH, INDENT = 100, " " * 11
 NUM_NAMED = 5  # files that one line of the text names
 MOST_NAMED = 1000  # files that the record of one observation names
 FORMAT = 1
+CROPS = "crops by colour"  # the one cue that is not about classes
 AGAINST = "against"  # the part that data to compare with are
 TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", "eval", AGAINST})
 
@@ -110,6 +113,11 @@ class Cue(Record):
         """How far the accuracy is from that of always naming the largest class, 0, towards 1."""
         chance = self.majority or 0.0
         return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
+
+    @property
+    def is_better_than_chance(self) -> bool:
+        """Whether its interval lies above the share of the largest class."""
+        return (self.low or 0.0) > (self.majority or 0.0)
 
 
 class Passport(Record):
@@ -302,6 +310,16 @@ def is_for_tests(part: str) -> bool:
     (True, False, False)
     """
     return part.lower() in TEST_PARTS
+
+
+def needed_max_bad(num_bad: float, number: float) -> float | None:
+    """The ``source.max_bad`` with which training takes data with so many bad files; None where the default will do.
+
+    >>> needed_max_bad(1, 100), needed_max_bad(1, 30)
+    (None, 0.04)
+    """
+    share = num_bad / number
+    return None if share <= SourceSettings().max_bad else min(1.0, math.ceil(share * 100) / 100)
 
 
 def few(names: tuple[str, ...], count: float | None = None) -> str:

@@ -3,13 +3,13 @@
 # N pictures, K numbers of a cue, C classes
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.model_selection import StratifiedKFold
 
-from counterpoint.audit.picture_pass import NUM_CELLS, Header, Looks, Seen
+from counterpoint.audit.audit_record import CROPS, Cue
+from counterpoint.audit.picture_pass import NUM_CELLS, Looks, Seen
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.evaluation.scoring import wilson
 
@@ -19,43 +19,10 @@ LEAF = 2
 KEPT = 5  # of the eight cells along each side: the crops by which colours are tried
 MOST_PAIRS = 512
 SEED = 0
-FILE_CUES = ("resolution", "file format", "JPEG quality")
+FILE_CUES = ("resolution", "file format", "JPEG quality")  # of the files, and not of what they show
 
 
-@dataclass(frozen=True)
-class CueFound:
-    """How well one cue tells the classes.
-
-    Attributes:
-        name: of the cue.
-        accuracy: share of held-out pictures that are told right.
-        low: lower end of its 95 % interval.
-        high: upper end.
-        majority: share of the largest class.
-        num_samples: how many were tried.
-        is_file: the cue belongs to the files and not to the pictures.
-    """
-
-    name: str
-    accuracy: float
-    low: float
-    high: float
-    majority: float
-    num_samples: int
-    is_file: bool
-
-    @property
-    def skill(self) -> float:
-        """How far the accuracy is from that of always naming the largest class, 0, towards 1."""
-        return (self.accuracy - self.majority) / max(1 - self.majority, 1e-9)
-
-    @property
-    def is_better_than_chance(self) -> bool:
-        """Whether its interval lies above the largest class's share."""
-        return self.low > self.majority
-
-
-def class_cues(seen: Seen, labels_N: np.ndarray, ids: np.ndarray) -> tuple[CueFound, ...]:
+def class_cues(seen: Seen, labels_N: np.ndarray, ids: np.ndarray) -> tuple[Cue, ...]:
     """Try each cue: extremely randomised trees, in three folds that keep the classes' shares.
 
     Args:
@@ -84,10 +51,14 @@ def class_cues(seen: Seen, labels_N: np.ndarray, ids: np.ndarray) -> tuple[CueFo
     right = side_by_side(work, [(numbers, fold) for numbers in varied.values() for fold in folds])
     found = []
     for place, name in enumerate(varied):
-        share = wilson(sum(right[place * FOLDS : (place + 1) * FOLDS]), len(ids))
-        known = (share.value, share.low, share.high)
-        found.append(CueFound(name, *known, majority, len(ids), is_file=name in FILE_CUES))
+        found.append(_cue(name, sum(right[place * FOLDS : (place + 1) * FOLDS]), len(ids), majority))
     return tuple(found)
+
+
+def _cue(name: str, num_right: int, number: int, majority: float) -> Cue:
+    """A cue with the interval of its accuracy."""
+    share = wilson(num_right, number)
+    return Cue(name=name, accuracy=share.value, low=share.low, high=share.high, majority=majority, num_samples=number)
 
 
 def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -106,19 +77,13 @@ def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
         "resolution": of_files([(h.width, h.height, h.width / max(h.height, 1)) for h in headers]),
         "file format": of_files([(formats.index(h.format), modes.index(h.mode)) for h in headers]),
         "JPEG quality": of_files([(h.quality,) for h in headers]),
-        "file size": of_files([(_bytes_per_pixel(h),) for h in headers]),
+        "file size": of_files([(h.num_bytes / max(h.width * h.height, 1),) for h in headers]),
     }
-
-
-def _bytes_per_pixel(header: Header) -> float:
-    return header.num_bytes / max(header.width * header.height, 1)
 
 
 def _usable(labels_N: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Some pictures of the classes that have enough, evenly spaced."""
     ids = ids[labels_N[ids] >= 0]
-    if len(ids) == 0:
-        return ids
     counts = np.bincount(labels_N[ids])
     ids = ids[counts[labels_N[ids]] >= FEWEST_OF_CLASS]
     if len(np.unique(labels_N[ids])) < 2:
@@ -130,11 +95,11 @@ def _usable(labels_N: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return np.sort(ids)
 
 
-def crops_by_colour(crops_N2K: np.ndarray) -> CueFound | None:
+def crops_by_colour(crops_N2K: np.ndarray) -> Cue | None:
     """How often colours alone find the other crop of a picture among those of all pictures.
 
     Args:
-        crops_N2K: colour statistics of two crops of each picture; at most 512 pictures are taken.
+        crops_N2K: colour statistics of two crops of each picture.
 
     Returns:
         None for fewer than 20 pictures.
@@ -144,7 +109,6 @@ def crops_by_colour(crops_N2K: np.ndarray) -> CueFound | None:
     >>> crops_by_colour(same).accuracy
     1.0
     """
-    crops_N2K = crops_N2K[:MOST_PAIRS]
     if len(crops_N2K) < 20:
         return None
     scaled = (crops_N2K - crops_N2K.mean((0, 1))) / np.maximum(crops_N2K.std((0, 1)), 1e-9)
@@ -152,8 +116,7 @@ def crops_by_colour(crops_N2K: np.ndarray) -> CueFound | None:
     squares_NN = (first_NK**2).sum(1)[:, None] + (second_NK**2).sum(1) - 2 * first_NK @ second_NK.T
     # A tie is no find: pictures without colour are all alike.
     nearest_N = (squares_NN <= squares_NN.diagonal()[:, None] + 1e-9).sum(1) == 1
-    share = wilson(int(nearest_N.sum()), len(crops_N2K))
-    return CueFound("crops by colour", share.value, share.low, share.high, 1 / len(crops_N2K), len(crops_N2K), False)
+    return _cue(CROPS, int(nearest_N.sum()), len(crops_N2K), 1 / len(crops_N2K))
 
 
 def crop_colours(looks: Looks, ids: np.ndarray) -> np.ndarray:

@@ -62,17 +62,13 @@ class Recommendation(Record):
     def yaml(self) -> str:
         """The config as text, with the reason of each line as a comment above it."""
         found = [f"# recommended: {self.promise}"]
-        values = self.settings
-        for line in self.lines:
-            section, _, leaf = line.path.partition(".")
-            opens = leaf and line is next(each for each in self.lines if each.path.startswith(f"{section}."))
-            if leaf and not opens:
-                continue
-            lines = [each for each in self.lines if each is line or (leaf and each.path.startswith(f"{section}."))]
-            for each in lines:
-                name = each.path if leaf else ""
-                found.append(f"# {name + ': ' if name else ''}{shown(each.reason)} ({each.confidence}; {each.basis})")
-            found.append(dump_yaml({section: values[section]}).rstrip("\n"))
+        for section, values in self.settings.items():
+            for line in self.lines:
+                first, _, rest = line.path.partition(".")
+                if first == section:
+                    name = f"{line.path}: " if rest else ""
+                    found.append(f"# {name}{shown(line.reason)} ({line.confidence}; {line.basis})")
+            found.append(dump_yaml({section: values}).rstrip("\n"))
         return "\n".join(found) + "\n"
 
     @property

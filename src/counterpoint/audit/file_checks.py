@@ -1,16 +1,14 @@
 """What is wrong or unusual with picture files, and with single pictures. Each check is silent where all is well."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted
+from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.picture_pass import DEEP_MODES, Header
 from counterpoint.audit.set_evidence import PictureCheck, PictureEvidence
 
-USUAL_MAX_BAD = 0.01  # default of source.max_bad
 DARK, BRIGHT = 24 / 255, 231 / 255  # mean grey beyond which a picture is nearly black, or nearly white
 LOW_CONTRAST = 40  # levels
 SMALL_SIDE = 32  # pixels
@@ -23,24 +21,16 @@ def check_unreadable(evidence: PictureEvidence) -> Observation | None:
     if not bad:
         return None
     reasons = Counter(headers[place].reason for place in bad)
-    share = len(bad) / len(headers)
-    is_refused = share > USUAL_MAX_BAD
-    needed = min(1.0, math.ceil(share * 100) / 100)
     is_all = len(bad) == len(headers)
-    remedy = (
-        "bring the files again from where they came"
-        if is_all
-        else (
-            "bring them again from where they came, or delete them; `train` leaves them out"
-            + (f" with --source.max-bad {needed:g}" if is_refused else " and names them")
-        )
-    )
+    needed = needed_max_bad(len(bad), len(headers))
+    remedy = "bring them again from where they came, or delete them; `train` leaves them out"
+    remedy += " and names them" if needed is None else f" with --source.max-bad {needed:g}"
     return Observation(
         code="unreadable",
         level="severe" if is_all else "warning",
         title=f"unreadable: {amount(len(bad), 'file')} of {len(headers):,} ({counted(reasons, 3)})",
         text="A file that breaks off or is damaged decodes to nothing, or to other pixels than it had.",
-        remedy=remedy,
+        remedy="bring the files again from where they came" if is_all else remedy,
         count=len(bad),
         names=tuple(f"{evidence.known.names[place]} ({headers[place].reason})" for place in bad[:MOST_NAMED]),
     )
@@ -62,17 +52,13 @@ def check_others(evidence: PictureEvidence) -> Observation | None:
 
 def check_blank(evidence: PictureEvidence) -> Observation | None:
     """Pictures of one colour."""
-    places = np.flatnonzero(evidence.known.is_blank_N).tolist()
-    if not places:
-        return None
-    return Observation(
+    return evidence.known.observed(
+        np.flatnonzero(evidence.known.is_blank_N).tolist(),
+        "nothing to see, hardly more than one colour",
         code="blank",
         level="warning",
-        title=f"nothing to see, hardly more than one colour: {amount(len(places), 'picture')}",
         text="All of them look alike, so that each repels copies of itself in a contrastive loss.",
         remedy="leave them out with --source.exclude FILE (`counterpoint recommend` writes that file)",
-        count=len(places),
-        names=evidence.known.named(places),
     )
 
 
@@ -82,19 +68,12 @@ def check_exposure(evidence: PictureEvidence) -> Observation | None:
     mean_N = looks.colour_N6[:, :3].mean(1)
     is_odd_N = (mean_N < DARK) | (mean_N > BRIGHT) | (looks.range_N < LOW_CONTRAST)
     places = np.flatnonzero(is_odd_N & evidence.known.is_good_N & ~evidence.known.is_blank_N).tolist()
-    if not places:
-        return None
     kinds = Counter(
         "nearly black" if mean_N[place] < DARK else "nearly white" if mean_N[place] > BRIGHT else "of low contrast"
         for place in places
     )
-    return Observation(
-        code="exposure",
-        title=f"hard to see: {amount(len(places), 'picture')} ({counted(kinds)})",
-        remedy="look at them; drawings and masks may be meant to be so",
-        count=len(places),
-        names=evidence.known.named(places),
-    )
+    remedy = "look at them; drawings and masks may be meant to be so"
+    return evidence.known.observed(places, "hard to see", f" ({counted(kinds)})", code="exposure", remedy=remedy)
 
 
 def check_small(evidence: PictureEvidence) -> Observation | None:
@@ -102,15 +81,11 @@ def check_small(evidence: PictureEvidence) -> Observation | None:
     headers = evidence.seen.headers
     sides = [min(headers[place].width, headers[place].height) for place in evidence.known.good]
     usual = float(np.median(sides)) if sides else 0.0
-    places = evidence.where(lambda at: min(headers[at].width, headers[at].height) < min(SMALL_SIDE, usual / 2))
-    if not places:
-        return None
-    return Observation(
+    return evidence.known.observed(
+        [place for place, side in zip(evidence.known.good, sides, strict=True) if side < min(SMALL_SIDE, usual / 2)],
+        f"smaller than {SMALL_SIDE} px, where the median side is {usual:g} px",
         code="small",
-        title=f"smaller than {SMALL_SIDE} px, where the median side is {usual:g} px: {amount(len(places), 'picture')}",
         remedy="look at them: thumbnails and icons among photographs are seldom meant",
-        count=len(places),
-        names=evidence.known.named(places),
     )
 
 
@@ -118,16 +93,8 @@ def _counting(code: str, words: str, remedy: str, claim: Callable[[Header], bool
     """A check that names files of which something is true that changes nothing for training."""
 
     def check(evidence: PictureEvidence) -> Observation | None:
-        places = evidence.where(lambda at: claim(evidence.seen.headers[at]))
-        if not places:
-            return None
-        return Observation(
-            code=code,
-            title=f"{words}: {amount(len(places), 'picture')}",
-            remedy=remedy,
-            count=len(places),
-            names=evidence.known.named(places),
-        )
+        places = [place for place in evidence.known.good if claim(evidence.seen.headers[place])]
+        return evidence.known.observed(places, words, code=code, remedy=remedy)
 
     check.__doc__ = f"Pictures of one kind: {words}."
     return check

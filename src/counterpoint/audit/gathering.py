@@ -4,7 +4,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,6 @@ class Collection:
     """Everything that was found.
 
     Attributes:
-        name: how the user named the data.
         kind: images or vectors.
         shares: the parts, in their order.
         labels_N: class number of each sample, -1 where unknown; None without any.
@@ -67,7 +66,6 @@ class Collection:
         is_parts_as_classes: a folder's sub-folders are called like parts, which training would take for classes.
     """
 
-    name: str
     kind: str
     shares: tuple[Share, ...]
     labels_N: np.ndarray | None
@@ -79,9 +77,11 @@ class Collection:
         return sum(map(len, self.shares))
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of all samples."""
-        return tuple(name for share in self.shares for name in share.names)
+    def held(self) -> np.ndarray:
+        """All samples in memory, of all parts."""
+        return np.concatenate(
+            [share.content.samples.numpy() for share in self.shares if isinstance(share.content, Held)]
+        )
 
     @property
     def part_of(self) -> np.ndarray:
@@ -102,26 +102,28 @@ def collect(
         progress: shows how far data in memory have been read.
 
     Raises:
-        UsageError: no such data, or pictures against vectors.
+        UsageError: no such data, pictures against vectors, or vectors against others of another length.
         DataError: no sample at all, or a file that is none of the known forms.
     """
     # Nothing is refused: how many pictures are bad is what an audit tells.
     lenient = settings.model_copy(update={"max_bad": 1.0, "altered": "reindex", "image_size": SIDE})
     with glance(is_bare=True):
         opened = [
-            (_part_name(split), _open(data, lenient, labels, split, progress)) for split in _splits(data, lenient)
+            (WHOLE if split == "auto" else split, _open(data, lenient, labels, split, progress))
+            for split in _splits(data, lenient)
         ]
         if against is not None:
             opened.append((AGAINST, _open(against, lenient, None, "auto", progress)))
     kinds = {source.kind for _, source in opened}
     if len(kinds) > 1:
         raise UsageError("--against must be of the kind of the data: pictures with pictures, vectors with vectors")
+    shapes = dict.fromkeys(source.shape for _, source in opened)
+    if kinds == {"vectors"} and len(shapes) > 1:
+        raise UsageError(f"--against must have as many features as the data, got shapes {', '.join(map(str, shapes))}")
     shares = [Share(name, _content(source), source.sample_names) for name, source in opened]
     labels_N, class_names = _joint_labels([source for _, source in opened])
-    first = opened[0][1]
     collection = Collection(
-        name=str(data) if isinstance(data, str | Path) else first.name,
-        kind=first.kind,
+        kind=opened[0][1].kind,
         shares=tuple(shares),
         labels_N=labels_N,
         class_names=class_names,
@@ -138,10 +140,6 @@ def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:
     if not path.is_dir() or not has_splits(path):
         return ["auto"]
     return ["train", *(split for split in OTHER_SPLITS if (path / split).is_dir())]
-
-
-def _part_name(split: str) -> str:
-    return WHOLE if split == "auto" else split
 
 
 def _open(data: Any, settings: SourceSettings, labels: Any, split: str, progress: Progress) -> Source:
@@ -187,12 +185,5 @@ def _with_parts(collection: Collection) -> Collection:
         )
         for number, name in enumerate(collection.class_names)
     )
-    return Collection(
-        name=collection.name,
-        kind=collection.kind,
-        shares=(*parts, *collection.shares[1:]),
-        labels_N=None,
-        class_names=(),
-        ignored=collection.ignored,
-        is_parts_as_classes=True,
-    )
+    shares = (*parts, *collection.shares[1:])
+    return replace(collection, shares=shares, labels_N=None, class_names=(), is_parts_as_classes=True)

@@ -26,21 +26,17 @@ class Oddities:
 
     Attributes:
         positions: of those beyond the limit, farthest first.
-        scores: their distances, and of all pictures the largest first.
         largest: distance of the farthest picture.
         expected: of the farthest of so many pictures.
         low: lower end of the 95 % interval of that.
         high: upper end.
-        limit: beyond which a picture is named.
     """
 
     positions: np.ndarray
-    scores: np.ndarray
     largest: float
     expected: float
     low: float
     high: float
-    limit: float
 
 
 def oddities(looks: Looks, ids: np.ndarray) -> Oddities | None:
@@ -80,17 +76,13 @@ def _beyond(distance_N: np.ndarray, ids: np.ndarray) -> Oddities | None:
     def largest(chance: float) -> float:
         return float(np.exp(body + scale * (math.log(number) - math.log(-math.log(chance)))))
 
-    limit = largest(1 - FALSE_ALARMS)
     order = np.argsort(-distance_N, kind="stable")
-    is_beyond = distance_N[order] > limit
     return Oddities(
-        positions=ids[order[is_beyond]],
-        scores=distance_N[order[is_beyond]],
+        positions=ids[order[distance_N[order] > largest(1 - FALSE_ALARMS)]],
         largest=float(distance_N.max()),
         expected=float(np.exp(body + scale * (math.log(number) + EULER))),
         low=largest(0.025),
         high=largest(0.975),
-        limit=limit,
     )
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.fft import dct
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
@@ -46,6 +48,9 @@ class Alike:
     similarity_P: np.ndarray
 
 
+NO_PAIRS = Alike(np.empty((0, 2), np.int64), np.empty(0, np.float32))
+
+
 def coarse_structure(grey_NSS: np.ndarray) -> Tensor:
     """The lowest spatial frequencies of pictures at unit length, without their mean, float32 (n, k).
 
@@ -69,7 +74,7 @@ def near_copies(grey_NSS: np.ndarray, is_looked_at_N: np.ndarray) -> Alike:
     """
     ids = np.flatnonzero(is_looked_at_N)
     if len(ids) < 2:
-        return Alike(np.empty((0, 2), np.int64), np.empty(0, np.float32))
+        return NO_PAIRS
     pairs_P2 = _candidates(grey_NSS[ids])
     chunks = [pairs_P2[first : first + CHUNK] for first in range(0, len(pairs_P2), CHUNK)]
     kept = grey_NSS[ids]
@@ -145,20 +150,12 @@ def clusters(pairs_P2: np.ndarray | Sequence[tuple[int, int]]) -> list[list[int]
     >>> clusters([(1, 2), (5, 6), (2, 4)])
     [[1, 2, 4], [5, 6]]
     """
-    root: dict[int, int] = {}
-
-    def find(place: int) -> int:
-        while root.setdefault(place, place) != place:
-            root[place] = root[root[place]]
-            place = root[place]
-        return place
-
-    for first, second in pairs_P2:
-        ends = sorted((find(int(first)), find(int(second))))
-        root[ends[1]] = ends[0]
+    ids, ends = np.unique(np.reshape(pairs_P2, (-1, 2)).astype(np.int64), return_inverse=True)
+    first, second = ends.reshape(-1, 2).T
+    graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(ids), len(ids)))
     groups: dict[int, list[int]] = defaultdict(list)
-    for place in sorted(root):
-        groups[find(place)].append(place)
+    for place, group in zip(ids.tolist(), connected_components(graph, directed=False)[1].tolist(), strict=True):
+        groups[group].append(place)
     return sorted(groups.values(), key=lambda group: (-len(group), group))
 
 

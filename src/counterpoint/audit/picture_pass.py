@@ -25,7 +25,7 @@ from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import first_line
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
-from counterpoint.data.formats.image_files import ENCODED, EXIF_ORIENTATION, decode
+from counterpoint.data.formats.image_files import ENCODED, decode, orientation
 from counterpoint.data.stores import Located, Read
 
 BLOCK = 64  # pictures that a thread takes at once
@@ -161,7 +161,9 @@ def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> Header:
     known: dict[str, Any] = {}
 
     def before(opened: Image.Image) -> None:
-        known.update(_told(opened), is_misnamed=_is_misnamed(image.name, opened.format))
+        known.update(_told(opened))
+        kind = known["format"]
+        known["is_misnamed"] = SUFFIX_FORMATS.get(PurePosixPath(image.name).suffix.lower(), kind) != kind
         _asks_for(DRAFT)(opened)
 
     def use(picture: Image.Image) -> None:
@@ -193,21 +195,16 @@ def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> Header:
 def _told(image: Image.Image) -> dict[str, Any]:
     """What the header of an opened image says."""
     tables = getattr(image, "quantization", None)
-    orientation = image.getexif().get(EXIF_ORIENTATION, 1)
+    # A JPEG that more pictures follow, as phones write it, is a JPEG to those who look at it.
+    kind = "JPEG" if image.format == "MPO" else image.format
     return {
-        "format": image.format or "",
+        "format": kind or "",
         "mode": image.mode + (" with alpha" if "transparency" in image.info and "A" not in image.mode else ""),
         "size": image.size,
         "frames": getattr(image, "n_frames", 1),
-        "orientation": orientation if orientation in range(1, 9) else 1,
-        "quality": jpeg_quality(tables) if image.format == "JPEG" and tables else 0,
+        "orientation": orientation(image),
+        "quality": jpeg_quality(tables) if kind == "JPEG" and tables else 0,
     }
-
-
-def _is_misnamed(name: str, kind: str | None) -> bool:
-    """Whether a name's suffix stands for another format."""
-    expected = SUFFIX_FORMATS.get(PurePosixPath(name).suffix.lower())
-    return expected is not None and kind is not None and expected != kind
 
 
 def jpeg_quality(tables: dict[int, Any]) -> int:

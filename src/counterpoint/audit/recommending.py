@@ -2,16 +2,15 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from counterpoint.audit.audit_record import Audit, read_audit
+from counterpoint.audit.audit_record import CROPS, Audit, needed_max_bad, read_audit
 from counterpoint.audit.auditing import audit
 from counterpoint.audit.config_lines import EXCLUDE, Line, Recommendation
 from counterpoint.audit.step_timing import Timing, time_steps
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
@@ -38,20 +37,13 @@ MILD_JITTER, COLOUR_MATTERS = 0.1, 0.2  # strength, and skill of the cue from wh
 
 @dataclass
 class Draft:
-    """Lines that are known so far.
-
-    Attributes:
-        lines: in their order.
-        asked: the same as settings by dotted path.
-    """
+    """Lines that are known so far, in their order."""
 
     lines: list[Line] = field(default_factory=list)
-    asked: dict[str, Any] = field(default_factory=dict)
 
     def put(self, path: str, value: Any, reason: str, confidence: str, basis: str) -> None:
         """Add a line."""
         self.lines.append(Line(path=path, value=value, reason=reason, confidence=confidence, basis=basis))
-        self.asked[path] = value
 
 
 @usual_modes()
@@ -88,30 +80,30 @@ def recommend(
     if known is None:
         known = audit(data, quiet=quiet)
     found = known if isinstance(known, Audit) else read_audit(Path(known))
-    if not found.passport.num_good or found.passport.num_good < 4:
+    if (found.passport.num_good or 0) < 4:
         raise UsageError(f"{found.name} has {found.passport.num_good or 0} usable samples; training needs at least 4")
     draft = Draft()
     draft.put("data", str(data), "as given", "high", "given")
     _about_source(draft, found)
     _about_method(draft, found, want, use_labels)
-    timing, opening = _measured(draft, found, minutes, reporter)
+    timing = _measured(draft, found, minutes, reporter)
     _about_views(draft, found, timing)
     _about_rest(draft, timing)
-    return _timed(draft, timing, opening, minutes).model_copy(update={"exclude": found.left_out})
+    return _timed(draft, timing, minutes).model_copy(update={"exclude": found.left_out})
 
 
 def _about_source(draft: Draft, found: Audit) -> None:
     """Which samples are trained on."""
-    known = found.passport
     gone = found.left_out
     if gone:
         what = "copies, and pictures that show nothing" if found.kind == "images" else "copies"
         draft.put(EXCLUDE, EXCLUDE_FILE, f"{len(gone)} samples: {what}", "high", "measured here")
     unreadable = found.found("unreadable")
-    share = (unreadable.count or 0) / (known.num_found or 1) if unreadable is not None else 0.0
-    if share > float(SourceSettings.model_fields["max_bad"].default):
-        reason = f"{share:.1%} of the files cannot be read; they are left out"
-        draft.put("source.max_bad", min(1.0, math.ceil(share * 100) / 100), reason, "high", "measured here")
+    num_bad, number = (unreadable.count if unreadable else 0) or 0, found.passport.num_found or 1
+    needed = needed_max_bad(num_bad, number)
+    if needed is not None:
+        reason = f"{num_bad / number:.1%} of the files cannot be read; they are left out"
+        draft.put("source.max_bad", needed, reason, "high", "measured here")
     if found.found("one-class") is not None:
         draft.put("source.labels", "none", "all samples have one label", "high", "measured here")
     if found.found("parts-as-classes") is not None:
@@ -136,39 +128,43 @@ def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> No
     draft.put("method", method, reason, "medium" if want == "features" else "high", method_named(method).source)
 
 
-def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> tuple[Timing, float]:
+def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> Timing:
     """Time candidates, the most capable first, until one has its updates within the time; else the fastest."""
-    tried: list[tuple[Timing, float]] = []
+    tried: list[Timing] = []
     candidates = _candidates(found)
-    opened: dict[int, tuple[Source, float]] = {}
+    # The list of samples to leave out is not written yet; a few samples more change no step's time.
+    known = {line.path: line.value for line in draft.lines if line.path != EXCLUDE}
+    opened: dict[int | None, tuple[Source, float]] = {}
     with reporter.bar("timing steps", len(candidates)) as advance:
         for encoder, side in candidates:
-            asked = {**draft.asked, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
-            # The list of samples to leave out is not written yet; a few samples more change no step's time.
-            asked.pop(EXCLUDE, None)
-            if (side or 0) not in opened:
-                opened = {side or 0: _opened(asked, reporter)}
-            source, seconds = opened[side or 0]
-            timing = time_steps(asked, source, hopeless=HOPELESS * 60 * minutes / FEWEST_UPDATES)
-            tried.append((timing, seconds))
+            asked = {**known, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
+            if side not in opened:
+                opened = {side: _opened(asked, reporter)}  # the last alone is kept
+            source, seconds = opened[side]
+            hopeless = HOPELESS * 60 * minutes / FEWEST_UPDATES
+            tried.append(time_steps(asked, source, opening=seconds, hopeless=hopeless))
             place_of = "" if side is None else f" at {side} px"
-            reporter.say(f"{encoder}{place_of}: {timing.step_seconds * 1e3:,.0f} ms per step")
+            reporter.say(f"{encoder}{place_of}: {tried[-1].step_seconds * 1e3:,.0f} ms per step")
             advance()
-            if _fits(timing, minutes, seconds):
+            if _fits(tried[-1], minutes):
                 break
-    best = tried[-1] if _fits(tried[-1][0], minutes, tried[-1][1]) else min(tried, key=lambda t: t[0].epoch_seconds)
-    timing = best[0]
+    timing = tried[-1] if _fits(tried[-1], minutes) else min(tried, key=lambda each: each.epoch_seconds)
+    _about_encoder(draft, found, timing, [each for each in tried if each is not timing], minutes)
+    return timing
+
+
+def _about_encoder(draft: Draft, found: Audit, timing: Timing, others: Sequence[Timing], minutes: float) -> None:
+    """Which encoder is trained, on pictures of which size."""
     known = timing.resolution.settings
     taken = f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples"
     reason = f"{taken} here ({timing.num_steps} timed)"
-    larger = [f"{t.resolution.settings.encoder} at {_side(t)} px" for t, _ in tried if t is not timing]
+    larger = [f"{each.resolution.settings.encoder} at {_side(each)} px" for each in others]
     if larger:
         reason += f"; too slow for {minutes:g} minutes: {', '.join(larger)}"
     draft.put("encoder", known.encoder, reason, "high", "measured here")
-    if found.kind == "images" and _is_resized(found):
+    if _is_resized(found):
         reason = f"the median short side is {_short_side(found):g} px"
         draft.put("source.image_size", _side(timing), f"{reason}; smaller is faster", "medium", "measured here")
-    return best
 
 
 def _candidates(found: Audit) -> list[tuple[str, int | None]]:
@@ -205,18 +201,18 @@ def _side(timing: Timing) -> int:
     return int(timing.resolution.settings.source.image_size)
 
 
-def _fits(timing: Timing, minutes: float, opening: float) -> bool:
+def _fits(timing: Timing, minutes: float) -> bool:
     """Whether there is time for as many updates as features need."""
-    return _epochs_within(timing, minutes, opening) >= _fewest_epochs(timing)
+    return _epochs_within(timing, minutes) >= _fewest_epochs(timing)
 
 
 def _fewest_epochs(timing: Timing) -> int:
     return max(FEWEST_EPOCHS, math.ceil(FEWEST_UPDATES / timing.batches_per_epoch))
 
 
-def _epochs_within(timing: Timing, minutes: float, opening: float) -> int:
+def _epochs_within(timing: Timing, minutes: float) -> int:
     """Epochs for which there is time."""
-    seconds = max(0.0, SHARE_FOR_STEPS * 60 * minutes - opening - timing.setup_seconds)
+    seconds = max(0.0, SHARE_FOR_STEPS * 60 * minutes - timing.setup_seconds)
     return int(seconds / timing.epoch_seconds)
 
 
@@ -228,8 +224,8 @@ def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
     strength = known.views.jitter_strength
     if found.kind != "images" or not isinstance(strength, float) or "views.jitter_strength" in timing.resolution.idle:
         return
-    colours = next((cue for cue in found.cues if cue.name == "colours"), None)
-    crops = next((cue for cue in found.cues if cue.name == "crops by colour"), None)
+    cues = {cue.name: cue for cue in found.cues}
+    colours, crops = cues.get("colours"), cues.get(CROPS)
     if colours is not None and colours.skill >= COLOUR_MATTERS and strength > MILD_JITTER:
         reason = f"colours alone tell the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
         draft.put("views.jitter_strength", MILD_JITTER, f"{reason}kept mild", "medium", "measured here")
@@ -253,15 +249,16 @@ def _about_rest(draft: Draft, timing: Timing) -> None:
         draft.put(path, value, timing.resolution.reasons.get(path, "as the method has it"), confidence, basis)
 
 
-def _timed(draft: Draft, timing: Timing, opening: float, minutes: float) -> Recommendation:
+def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:
     """Epochs, and how long they take."""
-    within, fewest = _epochs_within(timing, minutes, opening), _fewest_epochs(timing)
+    within, fewest = _epochs_within(timing, minutes), _fewest_epochs(timing)
     is_short = within < fewest
     epochs = max(fewest if is_short else within, 1)
     epochs = min(MOST_EPOCHS if fewest <= MOST_EPOCHS else fewest, epochs)
     steps = epochs * timing.batches_per_epoch
-    around = opening + timing.setup_seconds
-    seconds, low, high = (around + steps * each for each in (timing.step_seconds, timing.low, timing.high))
+    seconds, low, high = (
+        timing.setup_seconds + steps * each for each in (timing.step_seconds, timing.low, timing.high)
+    )
     told = f"{seconds / 60:.1f} minutes [{low / 60:.1f}, {high / 60:.1f}]"
     reason = f"{steps:,} updates in {told} here, of {minutes:g} given"
     if is_short:

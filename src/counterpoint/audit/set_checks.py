@@ -1,14 +1,12 @@
 """What is wrong with pictures as a set: copies, copies across parts and classes, class sizes, shortcuts, outliers."""
 
-from collections import Counter
 from collections.abc import Mapping
 
-from counterpoint.audit.audit_record import Observation, amount
-from counterpoint.audit.class_cues import CueFound
+from counterpoint.audit.audit_record import CROPS, Cue, Observation, amount
+from counterpoint.audit.class_cues import FILE_CUES
 from counterpoint.audit.set_evidence import PictureCheck, PictureEvidence, SetCheck, SetEvidence
 
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
-MOST_GROUPS = 200  # that a record keeps
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
 SMALL_CLASS = 10  # samples; a fifth of them, held out, are two
 FILE_SKILL, COLOUR_SKILL = 0.10, 0.50  # from which a cue of files, or another one, is named
@@ -32,7 +30,7 @@ def check_near(evidence: SetEvidence) -> Observation | None:
     """Pictures that show the same in another compression, size, brightness or crop."""
     return _copies(
         evidence,
-        [group for group in evidence.all_copies if _has_near(evidence, group)],
+        [group for group in evidence.all_copies if len({evidence.digests[at] for at in group}) > 1],
         "near-copies",
         "the same as others, in another compression, size, brightness or crop",
         "A contrastive loss pushes them apart though they are one picture, and a test on them says too much.",
@@ -60,7 +58,7 @@ def check_leakage(evidence: SetEvidence) -> Observation | None:
         reference_name="of parts that share nothing",
         count=len(tested),
         names=evidence.named(tested),
-        groups=tuple(evidence.group(group) for group in groups[:MOST_GROUPS]),
+        groups=evidence.copies(groups),
     )
 
 
@@ -80,7 +78,7 @@ def check_conflicts(evidence: SetEvidence) -> Observation | None:
         remedy="look at each and keep one label",
         count=len(groups),
         names=evidence.named(at for group in groups for at in group),
-        groups=tuple(evidence.group(group) for group in groups[:MOST_GROUPS]),
+        groups=evidence.copies(groups),
     )
 
 
@@ -101,15 +99,14 @@ def check_parts(evidence: SetEvidence) -> Observation | None:
 
 def check_classes(evidence: SetEvidence) -> Observation | None:
     """Classes of very different sizes, too few samples in one, or one class only."""
-    collection = evidence.collection
-    if collection.labels_N is None:
+    if evidence.labels is None:
         return Observation(
             code="no-labels",
             title="no labels were found",
             text="Training needs none; accuracies do.",
             remedy="if there are labels: sub-folders by class, or --source.labels FILE.csv with the columns file,label",
         )
-    counts = class_counts(evidence)
+    counts = evidence.class_counts
     if len(counts) < 2:
         return Observation(
             code="one-class",
@@ -142,19 +139,19 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
 
 def check_cues(evidence: PictureEvidence) -> Observation | None:
     """Classes that can be told without looking at what the pictures show."""
-    strong = [cue for cue in evidence.cues if cue.name != "crops by colour" and _is_strong(cue)]
+    strong = [cue for cue in evidence.cues if cue.name != CROPS and _is_strong(cue)]
     if not strong:
         return None
     first = max(strong, key=lambda cue: cue.skill)
     others = ", ".join(f"{cue.name} {cue.accuracy:.0%}" for cue in strong if cue is not first)
     return Observation(
         code="class-shortcut",
-        level="warning" if any(cue.is_file or cue.skill >= NEARLY_CERTAIN for cue in strong) else "note",
+        level="warning" if any(cue.name in FILE_CUES or cue.skill >= NEARLY_CERTAIN for cue in strong) else "note",
         title=f"{first.name} alone tells the class of {first.accuracy:.0%} of the pictures"
         + (f" (also: {others})" if others else ""),
         text="An encoder may learn this instead of what the pictures show, and fail where it does not hold.",
         remedy="bring the files of all classes to one form"
-        if first.is_file
+        if first.name in FILE_CUES
         else "find out whether this holds outside of these data; views that change it teach the encoder to ignore it",
         measured=first.accuracy,
         low=first.low,
@@ -168,8 +165,8 @@ def check_cues(evidence: PictureEvidence) -> Observation | None:
 
 def check_crops(evidence: PictureEvidence) -> Observation | None:
     """Crops of a picture that are found by their colours alone."""
-    crops = next((cue for cue in evidence.cues if cue.name == "crops by colour"), None)
-    if crops is None or crops.low < CROPS_FOUND:
+    crops = next((cue for cue in evidence.cues if cue.name == CROPS), None)
+    if crops is None or (crops.low or 0.0) < CROPS_FOUND:
         return None
     return Observation(
         code="crop-shortcut",
@@ -188,11 +185,12 @@ def check_crops(evidence: PictureEvidence) -> Observation | None:
 def check_outliers(evidence: PictureEvidence) -> Observation | None:
     """Pictures that look like no other."""
     odd = evidence.odd
-    if odd is None or len(odd.positions) == 0:
+    if odd is None:
         return None
-    return Observation(
+    return evidence.known.observed(
+        odd.positions.tolist(),
+        "unlike all others, by layout and colour",
         code="outliers",
-        title=f"unlike all others, by layout and colour: {amount(len(odd.positions), 'picture')}",
         text="Measured is the largest distance to a fifth neighbour; the interval is that of the largest that so many "
         "pictures of these data would have.",
         remedy="look at them: screens, scans and pictures of something else are often among them",
@@ -201,8 +199,6 @@ def check_outliers(evidence: PictureEvidence) -> Observation | None:
         high=odd.high,
         reference=odd.expected,
         reference_name="expected of the farthest",
-        count=len(odd.positions),
-        names=evidence.known.named(odd.positions.tolist()),
     )
 
 
@@ -224,23 +220,9 @@ def check_few(evidence: SetEvidence) -> Observation | None:
     )
 
 
-def class_counts(evidence: SetEvidence) -> dict[str, int]:
-    """Readable samples of each class that has any."""
-    collection = evidence.collection
-    if collection.labels_N is None:
-        return {}
-    counts = Counter(int(collection.labels_N[at]) for at in evidence.good if collection.labels_N[at] >= 0)
-    return {collection.class_names[number]: counts[number] for number in sorted(counts)}
-
-
-def _is_strong(cue: CueFound) -> bool:
+def _is_strong(cue: Cue) -> bool:
     """Whether a cue is named: any clear effect of files, half of the way to certainty by others."""
-    return cue.is_better_than_chance and cue.skill >= (FILE_SKILL if cue.is_file else COLOUR_SKILL)
-
-
-def _has_near(evidence: SetEvidence, group: list[int]) -> bool:
-    """Whether a group has more than copies of one file."""
-    return len({evidence.digests[at] for at in group}) > 1
+    return cue.is_better_than_chance and cue.skill >= (FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL)
 
 
 def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: str, text: str) -> Observation | None:
@@ -256,7 +238,7 @@ def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: st
         remedy=REMOVE,
         count=len(extra),
         names=evidence.named(extra),
-        groups=tuple(evidence.group(group) for group in groups[:MOST_GROUPS]),
+        groups=evidence.copies(groups),
     )
 
 

@@ -2,20 +2,22 @@
 
 # N samples
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Copies, Observation, is_for_tests
-from counterpoint.audit.class_cues import CueFound, class_cues, crop_colours, crops_by_colour
+from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Copies, Cue, Observation, amount, is_for_tests
+from counterpoint.audit.class_cues import class_cues, crop_colours, crops_by_colour
 from counterpoint.audit.gathering import Collection
 from counterpoint.audit.oddities import Oddities, oddities
-from counterpoint.audit.picture_copies import Alike, clusters, near_copies
+from counterpoint.audit.picture_copies import NO_PAIRS, Alike, clusters, near_copies
 from counterpoint.audit.picture_pass import Seen
 
+MOST_GROUPS = 200  # that a record keeps
 LEAST_SIDE, CLEAR_SIDE = 24, 32  # pixels: of each of two near copies, and of the larger one
 BLANK_RANGE = 16  # levels between the darkest and the lightest pixels of a picture that shows nothing
 
@@ -36,7 +38,7 @@ class SetEvidence:
     digests: tuple[bytes, ...]
     is_good_N: np.ndarray
     is_blank_N: np.ndarray
-    near: Alike = field(default_factory=lambda: Alike(np.empty((0, 2), np.int64), np.empty(0, np.float32)))
+    near: Alike = NO_PAIRS
 
     @property
     def noun(self) -> str:
@@ -56,6 +58,18 @@ class SetEvidence:
     def good(self) -> np.ndarray:
         """Positions of the samples that can be used."""
         return np.flatnonzero(self.is_good_N)
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        """Class numbers of the samples that can be used; None without any."""
+        labels_N = self.collection.labels_N
+        return None if labels_N is None else labels_N[self.good]
+
+    @cached_property
+    def class_counts(self) -> dict[str, int]:
+        """Usable samples of each class that has any."""
+        counts = Counter([] if self.labels is None else self.labels[self.labels >= 0].tolist())
+        return {self.collection.class_names[number]: counts[number] for number in sorted(counts)}
 
     @cached_property
     def is_test(self) -> np.ndarray:
@@ -86,7 +100,18 @@ class SetEvidence:
         """Names of some samples, as many as a record keeps."""
         return tuple(self.names[place] for place in list(places)[:MOST_NAMED])
 
-    def group(self, places: Sequence[int]) -> Copies:
+    def observed(self, places: Sequence[int], words: str, more: str = "", **rest: Any) -> Observation | None:
+        """An observation that counts samples in its title and names them; None of no samples."""
+        if not places:
+            return None
+        title = f"{words}: {amount(len(places), self.noun)}{more}"
+        return Observation(title=title, count=len(places), names=self.named(places), **rest)
+
+    def copies(self, groups: Sequence[Sequence[int]]) -> tuple[Copies, ...]:
+        """Groups of copies as records, as many as a record keeps."""
+        return tuple(self._group(group) for group in groups[:MOST_GROUPS])
+
+    def _group(self, places: Sequence[int]) -> Copies:
         """Copies as a record."""
         collection = self.collection
         kept = list(places)[:MOST_NAMED]
@@ -117,7 +142,7 @@ class PictureEvidence:
     seen: Seen
 
     @cached_property
-    def cues(self) -> tuple[CueFound, ...]:
+    def cues(self) -> tuple[Cue, ...]:
         """What tells the classes, where there are some, and the crops of a picture."""
         labels_N, unique = self.known.collection.labels_N, self.known.unique
         found = () if labels_N is None else class_cues(self.seen, labels_N, unique)
@@ -128,10 +153,6 @@ class PictureEvidence:
     def odd(self) -> Oddities | None:
         """Pictures unlike all others."""
         return oddities(self.seen.looks, self.known.unique)
-
-    def where(self, claim: Callable[[int], bool]) -> list[int]:
-        """Readable pictures of which something is true."""
-        return [place for place in self.known.good.tolist() if claim(place)]
 
 
 def of_pictures(collection: Collection, seen: Seen) -> PictureEvidence:

@@ -1,6 +1,5 @@
 """How long training takes here: a few steps of the real engine, timed after a warm-up."""
 
-import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -42,7 +41,7 @@ class Timing:
         low: lower end of its interval, at least 15 % below.
         high: upper end, likewise.
         num_steps: how many were timed.
-        setup_seconds: to build the run's parts.
+        setup_seconds: to open the data and build the run's parts.
     """
 
     resolution: Resolution
@@ -59,12 +58,13 @@ class Timing:
         return self.batches_per_epoch * self.step_seconds
 
 
-def time_steps(asked: dict[str, Any], source: Source, *, hopeless: float = math.inf) -> Timing:
+def time_steps(asked: dict[str, Any], source: Source, *, opening: float, hopeless: float) -> Timing:
     """Take some steps of a run as ``train`` takes them; nothing is written.
 
     Args:
         asked: settings by dotted path.
         source: the data, at the size that is asked for.
+        opening: seconds that opening the data took.
         hopeless: seconds of a step beyond which one is enough to know.
 
     Raises:
@@ -76,7 +76,7 @@ def time_steps(asked: dict[str, Any], source: Source, *, hopeless: float = math.
     placement = place(settings.engine.device, settings.engine.precision)
     assembled = assemble(resolve_holdout(settings, source), source, placement, Given())
     job = training_job(assembled, RunFolder(Path(os.devnull)))
-    setup_seconds = time.perf_counter() - started
+    setup_seconds = opening + time.perf_counter() - started
     blocks = _timed(job, hopeless)
     found = t_interval([fmean(block) for block in blocks])
     least = LEAST_SPREAD * found.value

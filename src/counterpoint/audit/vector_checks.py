@@ -12,10 +12,10 @@ import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount
 from counterpoint.audit.gathering import WHOLE, Collection, Held, Share
-from counterpoint.audit.set_evidence import SetEvidence
+from counterpoint.audit.set_evidence import SetCheck, SetEvidence
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.array_files import LABEL_KEYS, SAMPLE_KEYS
-from counterpoint.data.formats.labels import labels_as_asked, number_labels
+from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
 from counterpoint.evaluation.vector_table import read_table
 
@@ -66,7 +66,7 @@ def _from_table(path: Path, labels: Any) -> tuple[np.ndarray, tuple[str, ...], A
         table = read_table(path, only_finite=False)
     except DataError:
         return None
-    return table.vectors, table.names or _numbered(len(table)), labels if table.labels is None else table.labels
+    return table.vectors, table.names, labels if table.labels is None else table.labels
 
 
 def _numbered(number: int) -> tuple[str, ...]:
@@ -90,42 +90,50 @@ def of_vectors(
     """
     if values_ND.dtype.kind not in NUMBERS or 0 in values_ND.shape:
         raise DataError(f"{name} must hold vectors (n, d) of numbers, got {values_ND.dtype} of shape {values_ND.shape}")
-    own = None if labels is None else _texts(labels)
-    known = labels_as_asked(asked, names, lambda: None if own is None else number_labels(own, len(values_ND)))
+    known = labels_as_asked(asked, names, lambda: None if labels is None else _numbers_of(labels, len(values_ND)))
     collection = Collection(
-        name=name,
         kind="vectors",
         shares=(Share(WHOLE, Held(torch.from_numpy(values_ND.astype(np.float32))), names),),
         labels_N=None if known is None else known.numbers.numpy(),
         class_names=() if known is None else known.class_names,
         ignored=(),
     )
+    return vector_evidence(collection, values_ND)
+
+
+def vector_evidence(collection: Collection, values_ND: np.ndarray | None = None) -> SetEvidence:
+    """Evidence of a collection of vectors.
+
+    Args:
+        collection: in float32.
+        values_ND: the same as they were given; None for those of the collection.
+    """
+    values_ND = np.ascontiguousarray(collection.held if values_ND is None else values_ND)
     is_good_N = np.asarray(np.isfinite(values_ND.astype(np.float64)).all(1))
     digests = tuple(
         hashlib.sha256(row.tobytes()).digest()[:16] if is_good else b""
-        for row, is_good in zip(np.ascontiguousarray(values_ND), is_good_N, strict=True)
+        for row, is_good in zip(values_ND, is_good_N, strict=True)
     )
     return SetEvidence(collection, digests, is_good_N, np.zeros(len(values_ND), bool))
 
 
-def _texts(labels: Any) -> Any:
-    """Labels in which a missing one has a name of its own."""
-    return ["" if label is None else label for label in labels] if isinstance(labels, tuple | list) else labels
+def _numbers_of(labels: Any, num_samples: int) -> Labels:
+    """Class numbers of labels, of which some may be None."""
+    is_partial = isinstance(labels, tuple | list) and any(label is None for label in labels)
+    return number_known(labels) if is_partial and len(labels) == num_samples else number_labels(labels, num_samples)
 
 
 def check_finite(evidence: SetEvidence) -> Observation | None:
     """Rows with NaN or infinity."""
     bad = np.flatnonzero(~evidence.is_good_N).tolist()
-    if not bad:
-        return None
-    return Observation(
+    return evidence.observed(
+        bad,
+        "NaN or infinity",
+        f" of {len(evidence.names):,}",
         code="not-finite",
         level="severe",
-        title=f"NaN or infinity: {amount(len(bad), 'vector')} of {len(evidence.names):,}",
         text="Training refuses them: one such number makes every weight NaN.",
         remedy="leave these rows out, or fill the gaps with the median of the column",
-        count=len(bad),
-        names=evidence.named(bad),
     )
 
 
@@ -172,12 +180,10 @@ def check_scales(evidence: SetEvidence) -> Observation | None:
 
 def _values(evidence: SetEvidence) -> np.ndarray:
     """Finite rows."""
-    content = evidence.collection.shares[0].content
-    assert isinstance(content, Held)
-    return content.samples.numpy()[evidence.is_good_N].astype(np.float64)
+    return evidence.collection.held[evidence.is_good_N].astype(np.float64)
 
 
-CATALOGUE: Mapping[str, Any] = {
+CATALOGUE: Mapping[str, SetCheck] = {
     "not-finite": check_finite,
     "constant-columns": check_constant,
     "scales": check_scales,

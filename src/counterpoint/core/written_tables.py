@@ -1,14 +1,21 @@
-"""Tables as CSV and as Markdown, with cells that no spreadsheet runs and that do not end their column."""
+"""Tables as CSV and as Markdown, with cells that no spreadsheet runs and that do not end their column.
+
+Names of data and classes may hold anything: as text in Markdown they begin no link and no markup.
+"""
 
 import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
 
+from counterpoint.core.markup import printable
+from counterpoint.core.shown import shown
+
 # What makes a spreadsheet run a cell: a sign, also in full width, at its start or behind what may end a cell elsewhere
 # (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.
 _START, _SIGN = r"(?:^|(?<=[\r\n\t;,|]))", r"(?='*[^\S\r\n\t]*[=+\-@＝＋－＠\t\r])"
 _RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN)
+_ACTIVE = re.compile(r"([\\`*_\[\]<>#])")  # a bar means something in tables alone, and `markdown_table` escapes it
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 
 
@@ -40,6 +47,24 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: st
     """
     rule = "".join("---:|" if side == "r" else "---|" for side in sides)
     return "\n".join([_markdown_line(head), f"|{rule}", *map(_markdown_line, rows)])
+
+
+def as_text(text: str) -> str:
+    r"""Text from outside in Markdown, as a reader sees it; absolute paths lose their folders.
+
+    >>> print(as_text("a_b <img> [x](y)"))
+    a\_b \<img\> \[x\](y)
+    """
+    return _ACTIVE.sub(r"\\\1", shown(printable(text)))
+
+
+def as_code(text: str) -> str:
+    """Text from outside as code in Markdown.
+
+    >>> as_code("a`b")
+    "`a'b`"
+    """
+    return f"`{shown(printable(text)).replace('`', chr(39))}`"
 
 
 def as_cell(text: str) -> str:

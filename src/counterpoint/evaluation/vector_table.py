@@ -54,7 +54,7 @@ def read_table(path: Path, *, only_finite: bool = True) -> Table:
         RunError: shards are missing or damaged; they are named.
     """
     # The checks below hold for every form of file.
-    names, labels, vectors_ND = (_read_shards if is_shard_folder(path) else READERS[path.suffix])(path)
+    names, labels, vectors_ND = (_read_shards if is_shard_folder(path) else READERS[path.suffix.lower()])(path)
     if vectors_ND.ndim != 2 or vectors_ND.dtype.kind not in "fiu" or 0 in vectors_ND.shape:
         raise DataError(f"{path} must hold vectors (n, d), got {vectors_ND.dtype} of shape {vectors_ND.shape}")
     for what, column in (("names", names), ("labels", labels)):
@@ -69,7 +69,7 @@ def read_table(path: Path, *, only_finite: bool = True) -> Table:
 
 def is_table(path: Path) -> bool:
     """Whether a path is a folder of shards, or has the name of a file of vectors."""
-    return path.suffix in READERS or is_shard_folder(path)
+    return path.suffix.lower() in READERS or is_shard_folder(path)
 
 
 Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, perhaps empty, and vectors

@@ -2,8 +2,8 @@
 
 from counterpoint.core.metric import is_apart
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus
+from counterpoint.core.written_tables import as_text
 from counterpoint.diagnostics.findings import Findings
-from counterpoint.export.card_text import escaped
 from counterpoint.nn.layer_outputs import REPRESENTATION
 from counterpoint.nn.trained import EncoderCard
 
@@ -21,9 +21,9 @@ def limits(
     found = [_size(card), _samples(status), _imbalance(status), SEEDS]
     found += _evaluated(evaluation)
     if findings is not None:
-        found += [f"Not judged: {escaped(text)}." for text in findings.unjudged]
+        found += [f"Not judged: {as_text(text)}." for text in findings.unjudged]
         found += [
-            f"{escaped(finding.title)}: it is open {escaped(finding.cannot_tell)}."
+            f"{as_text(finding.title)}: it is open {as_text(finding.cannot_tell)}."
             for finding in findings.findings
             if finding.level in ("warning", "severe") and finding.cannot_tell
         ]
@@ -72,33 +72,29 @@ def _evaluated(evaluation: EvaluationRecord | None) -> list[str]:
     found = [f"It was judged on {queries:,} queries of one split{few}. It was not tested on other collections."]
     if not any(is_apart(row.protocol) for row in evaluation.rows):
         found.append("It was not tested under blur, noise, weather or compression (`evaluate --corruptions all` does).")
-    found += [text for protocol in _protocols(evaluation) if (text := _beside_baseline(evaluation, protocol))]
+    found += [text for row in evaluation.rows if _is_judged(row) and (text := _beside_baseline(evaluation, row))]
     if evaluation.split.num_shared:
         found.append(f"{int(evaluation.split.num_shared):,} queries are in the bank, too, which favours every figure.")
     return found
 
 
-def _protocols(evaluation: EvaluationRecord) -> list[str]:
-    """The metrics of the representation that count queries."""
-    return [
-        row.protocol
-        for row in evaluation.rows
-        if row.features == REPRESENTATION and row.accuracy is not None and not is_apart(row.protocol)
-    ]
+def _is_judged(row: EvaluationRow) -> bool:
+    """Whether a figure counts queries of the representation on clean samples."""
+    return row.features == REPRESENTATION and row.accuracy is not None and not is_apart(row.protocol)
 
 
-def _beside_baseline(evaluation: EvaluationRecord, protocol: str) -> str:
+def _beside_baseline(evaluation: EvaluationRecord, own: EvaluationRow) -> str:
     """Whether the representation is measurably better than the best baseline, in pairs on the same queries."""
-    own = evaluation.row(REPRESENTATION, protocol)
-    rows = [row for row in evaluation.rows if row.protocol == protocol and row.is_baseline and row.accuracy is not None]
-    if own is None or not rows:
+    rows = [row for row in evaluation.rows if row.protocol == own.protocol and row.is_baseline]
+    rows = [row for row in rows if row.accuracy is not None]
+    if not rows:
         return ""
-    best: EvaluationRow = max(rows, key=lambda row: row.accuracy or 0.0)
+    best = max(rows, key=lambda row: row.accuracy or 0.0)
     gain = own.minus(best)
     if gain is None or gain.low > 0:
         return ""
     ends = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f} points"
     return (
-        f"By {escaped(protocol)} it is not measurably better than {escaped(best.features)}, which training did not "
+        f"By {as_text(own.protocol)} it is not measurably better than {as_text(best.features)}, which training did not "
         f"make: {100 * gain.value:+.1f} points (95 % interval {ends})."
     )

@@ -26,11 +26,13 @@ class Difference:
         value: |ours - torch's| over the largest |value| of torch's row (over 1 in a row of zeros).
         num_rows: samples that were compared, those at other sizes among them.
         sizes: sizes of the pictures, such as ``32x32``; empty for vectors.
+        outputs: names of what was answered.
     """
 
     value: float
     num_rows: int
     sizes: tuple[str, ...]
+    outputs: tuple[str, ...]
 
 
 def chosen_samples(source: Source, positions: Tensor, count: int) -> tuple[Tensor, tuple[str, ...]]:
@@ -53,7 +55,7 @@ def compare(answer: Answer, encoder: Encoder, samples: Tensor, names: Sequence[s
     Raises:
         RunError: they differ by more, or something else than rows is answered.
     """
-    worst, num_rows, sizes = 0.0, 0, dict[str, None]()
+    worst, num_rows, sizes, outputs = 0.0, 0, dict[str, None](), dict[str, None]()
     for part, positions in _batches(samples):
         expected: dict[str, Tensor] = dict(zip(BOTH, encoder.both(part), strict=True))
         try:
@@ -70,9 +72,10 @@ def compare(answer: Answer, encoder: Encoder, samples: Tensor, names: Sequence[s
                     f"{tolerance:g}; nothing was kept"
                 )
             worst = max(worst, largest)
+            outputs[name] = None
         num_rows += len(part)
         sizes |= {"x".join(map(str, part.shape[2:])): None} if part.ndim == 4 else {}
-    return Difference(worst, num_rows, tuple(sizes))
+    return Difference(worst, num_rows, tuple(sizes), tuple(outputs))
 
 
 def row_differences(found_ND: Tensor, expected_ND: Tensor) -> Tensor:

@@ -86,8 +86,7 @@ class Exported(Record):
         Raises:
             KeyError: it was not exported.
         """
-        found = {each.name: each for each in self.formats}
-        return found[name]
+        return {each.name: each for each in self.formats}[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``export.json``, with the folder."""

@@ -1,7 +1,7 @@
 """Export a run: write each format into a new folder, open it again, compare, and only then give the folder its name."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from counterpoint.core.errors import DataError, RunError, UsageError, unknown_na
 from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.core.files import sha256_of, write_sealed, write_text
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS, RunFolder
+from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
@@ -29,7 +29,7 @@ from counterpoint.export.graph_formats import PROGRAM_FILE, TORCHSCRIPT_FILE, wr
 from counterpoint.export.model_card import CARD_FILE, CardFacts, model_card
 from counterpoint.export.new_folder import check_target, files_in, new_folder
 from counterpoint.export.onnx_format import ONNX_FILE, onnx_versions, opset_of, write_onnx
-from counterpoint.export.served_network import BOTH, ServedNetwork
+from counterpoint.export.served_network import ServedNetwork
 from counterpoint.export.weights_folder import (
     CONFIG_FILE,
     LOADER_FILE,
@@ -64,7 +64,6 @@ class _Way:
     write: Callable[[_Work], Answer]
     file: str
     tolerance: float = TOLERANCE
-    is_graph: bool = False
     versions: Callable[[], Mapping[str, str]] = dict
 
 
@@ -120,6 +119,10 @@ def export(
     with new_folder(target, earlier) as folder:
         work = _Work(encoder, network, folder, samples, sample_names, asked)
         formats, left_out = _write_all(work, names, reporter, skips=ALL in names)
+        if known.folder.second.encoder_card.exists():
+            left_out["second"] = (
+                "the encoder of the second kind of sample; cp.load(run, second=True) opens it in the run"
+            )
         record = Exported(
             run=known.path.resolve().name,
             checkpoint=asked.checkpoint,
@@ -131,10 +134,6 @@ def export(
             formats=tuple(formats),
             left_out=left_out,
         )
-        if known.folder.second.encoder_card.exists():
-            left_out["second"] = (
-                "the encoder of the second kind of sample; cp.load(run, second=True) opens it in the run"
-            )
         found = {name: sha256_of(folder / name) for name in files_in(folder)}
         facts = CardFacts(known.folder, encoder, record.model_copy(update={"sha256s": found}), asked.licence)
         write_text(folder / CARD_FILE, model_card(facts))
@@ -176,13 +175,12 @@ def _check_kind(subject: Subject) -> None:
 
 def _evaluate(run: Run, *, quiet: bool) -> None:
     """Make what the card tells, where it is not there; without enough labels it tells that it was not evaluated."""
-    folder = RunFolder(run.path)
-    if not folder.evaluation.exists():
+    if not run.folder.evaluation.exists():
         try:
             evaluate(run, quiet=quiet)
         except DataError as error:
             Reporter(quiet=quiet).say(f"not evaluated: {error}")
-    if not folder.findings.exists():
+    if not run.folder.findings.exists():
         diagnose(run, quiet=quiet)
 
 
@@ -198,7 +196,7 @@ def _write_all(
     formats, left_out = list[ExportedFormat](), dict[str, str]()
     with reporter.bar("exporting", len(chosen)) as advance:
         for name in chosen:
-            made = _tried(name, work, formats, skips=skips or name == TIMM)
+            made = _tried(name, work, skips=skips or name == TIMM)
             if isinstance(made, ExportedFormat):
                 formats.append(made)
             else:
@@ -210,32 +208,33 @@ def _write_all(
     return formats, left_out
 
 
-def _tried(name: str, work: _Work, formats: Sequence[ExportedFormat], *, skips: bool) -> ExportedFormat | str:
+def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
     """A format, or why it cannot be made; what it left in the folder is removed then.
 
     Raises:
         UsageError: it cannot be made, and ``skips`` is false.
     """
+    before = set(files_in(work.folder))
     try:
-        return _written(name, work)
+        return _written(name, work, before)
     except UsageError as error:
         if not skips:
             raise
-        _forget(work.folder, formats)
+        for file in set(files_in(work.folder)) - before:
+            (work.folder / file).unlink()
         return str(error)
 
 
-def _written(name: str, work: _Work) -> ExportedFormat:
-    """Write a format, open it again, and compare."""
+def _written(name: str, work: _Work, before: Collection[str]) -> ExportedFormat:
+    """Write a format beside what is in the folder, open it again, and compare."""
     way, began = WAYS[name], time.perf_counter()
-    before = set(files_in(work.folder))
     versions = {"torch": torch.__version__, **way.versions()}
     answer = way.write(work)
     try:
         difference = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
     except RunError as error:
         raise RunError(f"{name}: {error}") from None
-    files = sorted(set(files_in(work.folder)) - before, key=lambda file: (file != way.file, file))
+    files = sorted(set(files_in(work.folder)).difference(before), key=lambda file: (file != way.file, file))
     return ExportedFormat(
         name=name,
         files=tuple(files),
@@ -243,34 +242,21 @@ def _written(name: str, work: _Work) -> ExportedFormat:
         difference=difference.value,
         num_rows=difference.num_rows,
         sizes=difference.sizes,
-        outputs=work.network.outputs if way.is_graph else BOTH[:1] if name == TIMM else BOTH,
+        outputs=difference.outputs,
         opset=opset_of(work.folder / ONNX_FILE) if name == "onnx" else None,
         versions=versions,
         seconds=round(time.perf_counter() - began, 1),
     )
 
 
-def _forget(folder: Path, formats: Sequence[ExportedFormat]) -> None:
-    """Remove what a format left that could not be made."""
-    kept = {file for each in formats for file in each.files}
-    for name in files_in(folder):
-        if name not in kept:
-            (folder / name).unlink()
-
-
 WAYS: Mapping[str, _Way] = {
     "onnx": _Way(
         lambda work: write_onnx(work.network, work.folder / ONNX_FILE, work.asked.opset),
         ONNX_FILE,
-        is_graph=True,
         versions=onnx_versions,
     ),
-    "torchscript": _Way(
-        lambda work: write_torchscript(work.network, work.folder / TORCHSCRIPT_FILE), TORCHSCRIPT_FILE, is_graph=True
-    ),
-    "torch-export": _Way(
-        lambda work: write_program(work.network, work.folder / PROGRAM_FILE), PROGRAM_FILE, is_graph=True
-    ),
+    "torchscript": _Way(lambda work: write_torchscript(work.network, work.folder / TORCHSCRIPT_FILE), TORCHSCRIPT_FILE),
+    "torch-export": _Way(lambda work: write_program(work.network, work.folder / PROGRAM_FILE), PROGRAM_FILE),
     "safetensors": _Way(
         lambda work: write_weights(work.encoder, work.folder),
         EXPORT_WEIGHTS,

@@ -85,17 +85,14 @@ def example(network: ServedNetwork) -> Tensor:
     return torch.zeros((2, *shape, channels) if network.is_channels_last else (2, channels, *shape), dtype=torch.uint8)
 
 
-def taken(network: ServedNetwork, samples: Tensor) -> Tensor:
-    """Samples (n, c, h, w) in the layout that the graph takes."""
-    return samples.permute(0, 2, 3, 1).contiguous() if network.is_images and network.is_channels_last else samples
-
-
 def _answer(network: ServedNetwork, opened: Any) -> Answer:
     """What was opened, called with samples."""
 
     def answer(samples: Tensor) -> Mapping[str, Tensor]:
+        is_nhwc = network.is_images and network.is_channels_last
         with torch.no_grad():
-            return dict(zip(network.outputs, opened(taken(network, samples)), strict=True))
+            found = opened(samples.permute(0, 2, 3, 1).contiguous() if is_nhwc else samples)
+        return dict(zip(network.outputs, found, strict=True))
 
     return answer
 
@@ -114,10 +111,11 @@ def silent() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with contextlib.ExitStack() as unheard:
-            unheard.enter_context(warnings.catch_warnings(action="ignore"))
-            unheard.enter_context(contextlib.redirect_stdout(io.StringIO()))
-            unheard.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        with (
+            warnings.catch_warnings(action="ignore"),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             yield
     finally:
         logging.disable(before)
@@ -150,5 +148,5 @@ def naming_module(network: nn.Module, target: str) -> Iterator[None]:
 
 
 def _leave(entered: list[str]) -> None:
-    """A module has answered."""
+    """A module has answered; what a hook returns would replace that, so this returns nothing."""
     entered.pop()

@@ -46,9 +46,8 @@ def plan_of(module: nn.Module, place: str) -> Plan:
         values = {name: _plain(getattr(module, name)) for name in ARGUMENTS[type(module)]}
         bias = {"bias": module.bias is not None} if isinstance(module, WITH_BIAS) else {}
         return {"type": type(module).__name__, **values, **bias}
-    for kind, describe in JOINS.items():
-        if type(module) is kind:
-            return describe(module, place)
+    if type(module) in JOINS:
+        return JOINS[type(module)](module, place)
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         return _chain(dict(module.named_children()), place)
     raise UsageError(

@@ -13,15 +13,15 @@ import yaml
 from counterpoint.core.export_settings import FORMATS
 from counterpoint.core.files import read_sealed
 from counterpoint.core.markup import printable
-from counterpoint.core.run_records import EvaluationRecord, RunStatus, read_record
+from counterpoint.core.metric import loaded_metrics, metric_under
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.written_tables import markdown_table
+from counterpoint.core.written_tables import as_code, as_text, markdown_table
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.export.card_limits import limits
 from counterpoint.export.card_snippets import snippets
-from counterpoint.export.card_text import code, escaped, share
 from counterpoint.export.export_record import HEAD, SCALE, Exported
 from counterpoint.nn.trained import Encoder
 
@@ -55,7 +55,7 @@ def model_card(facts: CardFacts) -> str:
     is_last = facts.exported.checkpoint is None
     evaluation = _evaluation(folder) if is_last else None
     findings = _findings(folder, evaluation) if is_last else None
-    name = escaped(facts.exported.run)
+    name = as_text(facts.exported.run)
     sections = [
         _front_matter(facts, settings, evaluation),
         f"# {name}",
@@ -115,8 +115,8 @@ def _summary(facts: CardFacts, settings: TrainSettings, status: RunStatus) -> st
     state = f" This is its state at step {facts.exported.checkpoint}." if facts.exported.checkpoint else ""
     licence = "" if facts.licence else " Nobody has stated a licence for these weights."
     return (
-        f"An encoder of {'pictures' if card.kind == 'images' else 'vectors'} ({escaped(card.architecture)}, input "
-        f"{shape}) that was trained with {escaped(settings.method)} on {escaped(str(settings.data))} by Counterpoint "
+        f"An encoder of {'pictures' if card.kind == 'images' else 'vectors'} ({as_text(card.architecture)}, input "
+        f"{shape}) that was trained with {as_text(settings.method)} on {as_text(str(settings.data))} by Counterpoint "
         f"{status.version or UNKNOWN}.{state} It maps a sample to a representation of {card.width} numbers, which is "
         f"best for most uses, and to an embedding of {encoder.embedding_dims}, at unit length, which the loss compared."
         f"{licence}"
@@ -140,7 +140,7 @@ def _trained_on(status: RunStatus, settings: TrainSettings) -> str:
     """Data, number, classes and what was held out."""
     total, train, counts = status.num_samples, status.num_train, status.class_counts or ()
     lines = [
-        f"data: {escaped(str(settings.data))}, fingerprint {code(status.data_fingerprint or UNKNOWN)}",
+        f"data: {as_text(str(settings.data))}, fingerprint {as_code(status.data_fingerprint or UNKNOWN)}",
         f"samples: {_count(train)} of {_count(total)} were trained on; "
         + (f"{total - train:,} were held out" if total and train and total > train else "none were held out"),
     ]
@@ -154,7 +154,7 @@ def _trained_on(status: RunStatus, settings: TrainSettings) -> str:
     if status.skipped:
         lines.append(f"left out: {len(status.skipped)} files that could not be read")
     if status.init:
-        lines.append(f"began with: {escaped(str(status.init.get('origin', status.init.get('name', 'given weights'))))}")
+        lines.append(f"began with: {as_text(str(status.init.get('origin', status.init.get('name', 'given weights'))))}")
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -176,29 +176,24 @@ def _settings(status: RunStatus, settings: TrainSettings) -> str:
         "device": status.device,
         "torch": status.torch,
     }
-    cells = [[name, escaped(UNKNOWN if value is None else str(value))] for name, value in rows.items()]
+    cells = [[name, as_text(UNKNOWN if value is None else str(value))] for name, value in rows.items()]
     return markdown_table(["setting", "value"], cells, "ll")
 
 
 def _evaluated(facts: CardFacts, evaluation: EvaluationRecord | None) -> str:
     """Figures with intervals, baselines beside them."""
-    run = shlex.quote(facts.exported.run)
-    if facts.exported.checkpoint:
-        return f"Not of this state; `counterpoint evaluate {run} --checkpoint {facts.exported.checkpoint}` does it."
     if evaluation is None:
-        return (
-            f"It was not evaluated. `counterpoint evaluate {run}` does it, and an export with `--evaluate true`, too."
-        )
+        return _not_told(facts, "evaluate", "evaluated", "does it")
     split = evaluation.split
     rows = [row for row in evaluation.rows if row.figure is not None]
     cells = [
-        [escaped(row.features), escaped(row.protocol), share(row), "baseline" if row.is_baseline else ""]
+        [as_text(row.features), as_text(row.protocol), share(row), "baseline" if row.is_baseline else ""]
         for row in rows[:MOST_ROWS]
     ]
     more = f"{len(rows) - MOST_ROWS} further figures are in the run's evaluation." if len(rows) > MOST_ROWS else ""
     where = (
-        f"On {escaped(split.source)}: {_count(split.num_queries)} queries, {_count(split.num_bank)} labelled samples, "
-        f"{_count(split.num_classes)} classes ({escaped(split.how)}). Intervals are of 95 % and tell the chance in the "
+        f"On {as_text(split.source)}: {_count(split.num_queries)} queries, {_count(split.num_bank)} labelled samples, "
+        f"{_count(split.num_classes)} classes ({as_text(split.how)}). Intervals are of 95 % and tell the chance in the "
         "choice of the queries, not that of another training."
     )
     table = markdown_table(["features", "metric", "figure (95 % interval)", ""], cells, "llrl")
@@ -207,35 +202,46 @@ def _evaluated(facts: CardFacts, evaluation: EvaluationRecord | None) -> str:
 
 def _found(facts: CardFacts, findings: Findings | None) -> str:
     """The verdict and each finding."""
-    run = shlex.quote(facts.exported.run)
-    if facts.exported.checkpoint:
-        return f"Not of this state; `counterpoint diagnose {run} --checkpoint {facts.exported.checkpoint}` finds them."
     if findings is None:
-        return (
-            f"It was not diagnosed. `counterpoint diagnose {run}` does it, and an export with `--evaluate true`, too."
-        )
-    lines = [f"- {finding.level}: {escaped(finding.title)}" for finding in findings.findings]
-    return "\n\n".join([f"**{escaped(findings.verdict)}**", "\n".join(lines)])
+        return _not_told(facts, "diagnose", "diagnosed", "finds them")
+    lines = [f"- {finding.level}: {as_text(finding.title)}" for finding in findings.findings]
+    return "\n\n".join([f"**{as_text(findings.verdict)}**", "\n".join(lines)])
+
+
+def _not_told(facts: CardFacts, verb: str, done: str, tells: str) -> str:
+    """The command that makes what the card has not; a card of an earlier state has no figures at all."""
+    command, step = f"counterpoint {verb} {shlex.quote(facts.exported.run)}", facts.exported.checkpoint
+    if step:
+        return f"Not of this state; `{command} --checkpoint {step}` {tells}."
+    return f"It was not {done}. `{command}` does it, and an export with `--evaluate true`, too."
 
 
 def _files(exported: Exported) -> str:
     """Every file with its hash, and how far it answers as torch does."""
-    hashes = [[code(name), code(digest)] for name, digest in exported.sha256s.items()]
-    left = [f"- {name} was left out: {escaped(why)}" for name, why in exported.left_out.items()]
-    graphs = [
-        f"- {name}: {text}" for name, text in FORMATS.items() if any(name == each.name for each in exported.formats)
-    ]
+    hashes = [[as_code(name), as_code(digest)] for name, digest in exported.sha256s.items()]
+    left = [f"- {name} was left out: {as_text(why)}" for name, why in exported.left_out.items()]
+    known = [f"- {each.name}: {FORMATS[each.name]}" for each in exported.formats if each.name in FORMATS]
     compared: Sequence[Sequence[str]] = [each.cells() for each in exported.formats]
     sizes = sorted({size for each in exported.formats for size in each.sizes})
-    how = (
-        f"Each was opened again and compared with torch on samples of {escaped(exported.samples)}, in batches of 1, 2 "
-    )
-    how += "and 7"
-    how += f", at {', '.join(sizes)} pixels" if sizes else ""
+    how = f"Each was opened again and compared with torch on samples of {as_text(exported.samples)}, in batches of "
+    how += "1, 2 and 7" + (f", at {', '.join(sizes)} pixels" if sizes else "")
     parts = [f"{how}. {SCALE} At most {exported.tolerance:g} passes.", markdown_table(HEAD, compared, "llrrrl")]
-    parts += ["\n".join(graphs), f"Graphs take {escaped(exported.input)}."]
+    parts += ["\n".join(known), f"Graphs take {as_text(exported.input)}."]
     parts += ["\n".join(left)] if left else []
     return "\n\n".join([*parts, markdown_table(["file", "sha256"], hashes, "ll")])
+
+
+def share(row: EvaluationRow) -> str:
+    """A figure with its interval."""
+    metric = metric_under(loaded_metrics("evaluation"), row.protocol)
+    is_share = metric.unit == "share" if metric else row.accuracy is not None
+
+    def written(value: float) -> str:
+        return f"{value:.1%}" if is_share else f"{value:.4g}"
+
+    assert row.figure is not None
+    ends = f" ({written(row.low)} to {written(row.high)})" if row.low is not None and row.high is not None else ""
+    return f"{written(row.figure)}{ends}"
 
 
 def _count(number: float | None) -> str:

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import MAX_PIXEL
 from counterpoint.nn.heads import OutputMap
-from counterpoint.nn.layer_outputs import REPRESENTATION
+from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
 from counterpoint.nn.trained import Encoder
 
-EMBEDDING = "embedding"
 BOTH = (REPRESENTATION, EMBEDDING)
 
 

@@ -134,7 +134,7 @@ def read_size(encoded: Encoded) -> ImageSize | None:
         stream = io.BytesIO(encoded) if isinstance(encoded, bytes) else open_regular(encoded)
         with stream, Image.open(stream, formats=FORMATS) as image:
             # Orientations 5 to 8 swap the sides.
-            is_turned = not _is_turn_hidden(image) and _orientation(image) > 4
+            is_turned = not _is_turn_hidden(image) and orientation(image) > 4
             return ImageSize(image.width, image.height) if is_turned else ImageSize(image.height, image.width)
     except (*PILLOW_ERRORS, ValueError):
         return None
@@ -172,7 +172,7 @@ def _one_reason() -> Iterator[None]:
         raise ValueError(first_line(error)) from None
 
 
-def _orientation(image: Image.Image) -> int:
+def orientation(image: Image.Image) -> int:
     """How an image is to be turned, by EXIF; 1 is upright."""
     value = image.getexif().get(EXIF_ORIENTATION, 1)
     return value if value in range(1, 9) else 1
@@ -189,7 +189,7 @@ def _upright(image: Image.Image) -> Image.Image:
         # Opening reads the header alone; damage among the pixels shows here.
         image.load()
         if image.format == "PNG":  # only now is an orientation known that lies behind the pixels
-            _check_bytes(image, is_turned=_orientation(image) > 1)
+            _check_bytes(image, is_turned=orientation(image) > 1)
         ImageOps.exif_transpose(image, in_place=True)
         return _to_rgb(image)
 
@@ -204,7 +204,7 @@ def _room_for(image: Image.Image) -> int:
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
     if not _is_turn_hidden(image):
-        return _check_bytes(image, is_turned=_orientation(image) > 1)
+        return _check_bytes(image, is_turned=orientation(image) > 1)
     is_counted = _check_bytes(image, is_turned=False) > 0
     return min(decoded_bytes(image, is_turned=True), MAX_DECODED_BYTES) if is_counted else 0
 
