@@ -265,7 +265,7 @@ class Audit(Record):
         known = self.passport
         what = "pictures" if self.kind == "images" else "vectors"
         lines = [
-            f"{known.num_good:,} {what} that can be read, of {known.num_found:,}"
+            f"{amount(int(known.num_good or 0), what)} that can be read, of {known.num_found:,}"
             + (f"; {(known.num_bytes or 0) / 1e6:,.1f} MB" if known.num_bytes else "")
         ]
         lines += [f"shape of a sample: {' x '.join(map(str, known.shape))}"] if known.shape else []

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.audit.audit_record import Audit, Observation, Passport, Precision
+from counterpoint.audit.audit_record import Audit, Observation, Passport, Precision, amount
 from counterpoint.audit.file_checks import CATALOGUE as FILES
 from counterpoint.audit.gathering import Collection, collect
 from counterpoint.audit.picture_pass import BLOCK, look_through, thumbnail
@@ -81,13 +81,12 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
 def _of_pictures(collection: Collection, reporter: Reporter) -> Audit:
     """Audit pictures."""
     blocks = sum(-(-len(share) // BLOCK) for share in collection.shares)
+    number = amount(len(collection), "pictures")
     started = time.perf_counter()
-    with reporter.bar(f"looking at {len(collection):,} pictures", blocks) as advance:
+    with reporter.bar(f"looking at {number}", blocks) as advance:
         seen = look_through(collection, advance)
     seconds = time.perf_counter() - started
-    reporter.say(
-        f"looked at {len(collection):,} pictures in {seconds:.1f} s ({len(collection) / seconds:,.0f} per second)"
-    )
+    reporter.say(f"looked at {number} in {seconds:.1f} s ({len(collection) / seconds:,.0f} per second)")
     evidence = of_pictures(collection, seen)
     checks = [check(evidence) for check in (*FILES.values(), *PICTURES.values())]
     observations = _ordered([*(check(evidence.known) for check in SETS.values()), *checks])
