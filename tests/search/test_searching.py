@@ -93,12 +93,12 @@ def test_random_pairs_stand_beside_every_cosine(run: cp.Run) -> None:
 
 def test_several_queries_of_any_kind_in_one_call(run: cp.Run, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "two").mkdir()
-    for name in ("00.png", "02.png"):
+    for name in ("04.png", "06.png"):  # those that have no near-duplicate
         (tmp_path / "two" / name).write_bytes((photos / "a" / name).read_bytes())
     images = np.stack([np.asarray(Image.open(photos / "b" / "05.png").resize((SIDE, SIDE)))] * 2)
     np.save(tmp_path / "images.npy", images)
     found = cp.search(run, [1, str(tmp_path / "two"), str(tmp_path / "images.npy")], k=1, quiet=True)
-    assert [asked.hits[0].name for asked in found.queries][1:3] == ["a/00.png", "a/02.png"]
+    assert [asked.hits[0].name for asked in found.queries][1:3] == ["a/04.png", "a/06.png"]
     assert len(found.queries) == 5
 
 
