@@ -8,12 +8,12 @@ from typing import Any
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import write_json
-from counterpoint.core.run import Run
+from counterpoint.core.run import Run, as_run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.search.exporters import faiss_file, lance_table, pgvector_files, qdrant_points
-from counterpoint.search.searching import SearchSettings, open_index_of
+from counterpoint.search.run_index import Asking, SearchSettings, open_run_index
 from counterpoint.search.vector_index import VectorIndex
 
 ABOUT = "about.json"  # written last
@@ -73,8 +73,8 @@ def export_index(
         raise unknown_name("export", kind, EXPORTERS)
     exporter, folder = EXPORTERS[kind], Path(out)
     _make_room(folder, exporter, overwrite=overwrite)
-    reporter = Reporter(quiet=quiet)
-    known = open_index_of(run, to, build(SearchSettings, options, "export"), reporter)
+    asked = build(SearchSettings, options, "export")
+    known = open_run_index(Asking(as_run(run), asked, to, Reporter(quiet=quiet)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lines = exporter.write(known.index, folder)
