@@ -270,6 +270,10 @@ def test_the_command_exports(run: cp.Run, tmp_path: Path, capsys: pytest.Capture
     assert "wrote 64 x 16 vectors for pgvector" in capsys.readouterr().out
     assert main(words) == 2
     assert "replace an earlier export with --overwrite" in capsys.readouterr().err
+    files = {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()}
+    assert main([*words, "--overwrite", "--layer", "embeding"]) == 2
+    assert "did you mean 'embedding'" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()} == files
     assert main([*words, "--overwrite"]) == 0
     assert sorted(path.name for path in (tmp_path / "table").iterdir()) == [
         "about.json", "index.sql", "load.sql", "rows.tsv", "schema.sql",
