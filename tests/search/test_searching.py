@@ -70,8 +70,8 @@ def test_a_row_is_not_its_own_hit_and_agrees_with_a_product(run: cp.Run) -> None
 def test_shares_of_concepts_are_those_of_the_product(run: cp.Run) -> None:
     z = cp.embed(run, layer="embedding", quiet=True).vectors
     found = cp.search(run, 3, k=4, quiet=True)
-    if (z == 0).mean() < 0.5:
-        pytest.skip("the code of this short run is not sparse")
+    assert (z == 0).mean() >= 0.5, "the embedding of this run must be sparse, or no dimension has a meaning"
+    assert any(hit.concepts for hit in found.queries[0].hits)
     for hit in found.queries[0].hits:
         product = z[3] * z[hit.row]
         for concept in hit.concepts:
@@ -86,9 +86,7 @@ def test_random_pairs_stand_beside_every_cosine(run: cp.Run) -> None:
     assert below == sorted(below, reverse=True)
     assert 0 <= below[-1] < below[0] <= 1
     assert all(not hit.concepts for hit in found.queries[0].hits)
-    assert any("No dimension of this representation has a meaning" in words for words in found.reading) or (
-        "why:" in " ".join(found.reading)
-    )
+    assert "No dimension of this representation has a meaning" in found.reading[-1]
 
 
 def test_several_queries_of_any_kind_in_one_call(run: cp.Run, photos: Path, tmp_path: Path) -> None:
