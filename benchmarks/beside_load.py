@@ -10,7 +10,8 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,16 @@ def beside(load: str) -> Iterator[None]:
 def clean_environment() -> dict[str, str]:
     """The environment without what sets or stills threads."""
     return {name: value for name, value in os.environ.items() if not name.startswith(THREAD_VARIABLES)}
+
+
+def timed_calls(call: Callable[[], Any], num_calls: int) -> tuple[list[float], Any]:
+    """In the fresh process: seconds of each call, and what the last one gave."""
+    seconds, found = [], None
+    for _ in range(num_calls):
+        start = time.perf_counter()
+        found = call()
+        seconds.append(time.perf_counter() - start)
+    return seconds, found
 
 
 def calls_of(script: Path, *words: object) -> Calls:

@@ -3,19 +3,17 @@
     python benchmarks/export_formats.py [--encoders resnet18,timm:vit_tiny_patch16_224] [--side 64] [--rounds 15]
 
 Each row is one encoder and one batch, on one thread. The formats are first compared with torch (largest difference over
-a row's largest value, at most 1e-4); then each round times torch and each format one behind the other, and the table
-has the median of torch's times and the median of the ratios within rounds. All take uint8 pictures and prepare them.
+a row's largest value, at most 1e-4); then torch and the formats take turns in each round, and the table has the median
+of torch's times and the median of the ratios within rounds. All take uint8 pictures and prepare them.
 """
 
 import argparse
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
 
 from counterpoint.export.comparing import TOLERANCE, Answer, compare
 from counterpoint.export.graph_formats import PROGRAM_FILE, TORCHSCRIPT_FILE, write_program, write_torchscript
@@ -45,13 +43,6 @@ def untrained(name: str, side: int) -> Encoder:
     return Encoder(card, backbone, build_projector("mlp", width, hidden=width, features=128))
 
 
-def timed(answer: Callable[[Tensor], object], samples: Tensor) -> float:
-    """Seconds of one call."""
-    began = time.perf_counter()
-    answer(samples)
-    return time.perf_counter() - began
-
-
 def measure(name: str, side: int, rounds: int) -> None:
     """Print the rows of one encoder."""
     encoder = untrained(name, side)
@@ -63,18 +54,15 @@ def measure(name: str, side: int, rounds: int) -> None:
         names = list(map(str, range(10)))
         seen = {each: compare(answer, encoder, samples[:10], names, TOLERANCE) for each, answer in answers.items()}
         for batch in BATCHES:
-            part = samples[:batch]
-            for answer in (encoder.both, *answers.values()):
-                answer(part)  # what is made at the first call
-            own, ratios = list[float](), {each: list[float]() for each in answers}
-            for _ in range(rounds):
-                own.append(timed(encoder.both, part))
-                for each, answer in answers.items():
-                    ratios[each].append(timed(answer, part) / own[-1])
+            steps = {"torch": encoder.both, **answers}
+            calls = {each: lambda step=step, part=samples[:batch]: step(part) and None for each, step in steps.items()}
+            seconds = take_turns(calls, processor_seconds, Plan(1, rounds, rounds, sample_seconds=0.0))
+            own = 1e3 * quartiles(seconds["torch"]).median
             for each in answers:
+                ratio = paired_ratio(seconds[each], seconds["torch"]).median
                 print(
-                    f"| {name} | {side} | {batch} | {1e3 * statistics.median(own):.1f} | {each} "
-                    f"| {statistics.median(ratios[each]):.2f} | {sizes[each]:.1f} | {seen[each].value:.0e} |"
+                    f"| {name} | {side} | {batch} | {own:.1f} | {each} | {ratio:.2f} | {sizes[each]:.1f} "
+                    f"| {seen[each].value:.0e} |"
                 )
 
 

@@ -11,7 +11,6 @@ grid.
 # N pictures
 
 import argparse
-import hashlib
 import os
 import random
 import signal
@@ -28,6 +27,7 @@ import numpy as np
 
 from counterpoint.core.arrow_files import TableFile
 from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.files import sha256_of
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 
@@ -144,7 +144,7 @@ def merge(plan: Plan, out: Path, outcome: Outcome) -> None:
     outcome.num_rows = len(names)
     if sorted(map(int, names)) != list(range(plan.num_pictures)):
         raise SystemExit(f"{path} has rows twice or lacks some")
-    outcome.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    outcome.sha256 = sha256_of(path)
 
 
 def row(plan: Plan, outcome: Outcome) -> str:

@@ -7,12 +7,12 @@ Arguments: run folder, implementation, width, pictures, calls.
 
 import json
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from beside_load import timed_calls
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -90,11 +90,7 @@ def main() -> None:
     run, provider, width, num_pictures, num_calls = sys.argv[1:]
     data = pictures(int(num_pictures))
     evaluate = evaluate_ours if provider == OURS else evaluate_peer
-    seconds, accuracies = [], {}
-    for _ in range(int(num_calls)):
-        start = time.perf_counter()
-        accuracies = evaluate(Path(run), data, int(width))
-        seconds.append(time.perf_counter() - start)
+    seconds, accuracies = timed_calls(lambda: evaluate(Path(run), data, int(width)), int(num_calls))
     print(json.dumps({"seconds": seconds, "accuracies": accuracies}))
 
 

@@ -7,9 +7,9 @@ import hashlib
 import json
 import math
 import sys
-import time
 
 import torch
+from beside_load import timed_calls
 from geometry_peers import SOLVERS, Task
 
 
@@ -19,12 +19,9 @@ def main() -> None:
     if int(num_threads):
         torch.set_num_threads(int(num_threads))
     k = math.inf if negatives == "inf" else int(float(negatives))
-    task, seconds, bits = Task(int(num_classes), k, False, 1e-8), [], ""
-    for _ in range(int(num_calls)):
-        start = time.perf_counter()
-        solved = SOLVERS[name](task)
-        seconds.append(time.perf_counter() - start)
-        bits = hashlib.sha256(solved.gram.tobytes()).hexdigest()
+    task = Task(int(num_classes), k, False, 1e-8)
+    seconds, solved = timed_calls(lambda: SOLVERS[name](task), int(num_calls))
+    bits = hashlib.sha256(solved.gram.tobytes()).hexdigest()
     print(json.dumps({"seconds": seconds, "bits": bits}))
 
 

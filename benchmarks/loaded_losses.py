@@ -8,12 +8,12 @@ Arguments: case, implementation, pairs, calls, threads (0: what torch takes).
 import hashlib
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from beside_load import timed_calls
 from exact_losses import LossFunction
 from peer_losses import CATALOGUE, DENSE, OURS
 from problems import Problem, make_inputs
@@ -88,11 +88,7 @@ def main() -> None:
     case = CASES[name]
     problem = Problem(case.problem.kind, int(num_pairs), case.problem.num_features, case.problem.temperature)
     function, inputs = case.losses[provider](problem), make_inputs(problem)
-    seconds, results = [], []
-    for _ in range(int(num_calls)):
-        start = time.perf_counter()
-        results = call(case, function, inputs)
-        seconds.append(time.perf_counter() - start)
+    seconds, results = timed_calls(lambda: call(case, function, inputs), int(num_calls))
     bits = hashlib.sha256(b"".join(result.numpy().tobytes() for result in results)).hexdigest()
     print(json.dumps({"seconds": seconds, "bits": bits, "loss": float(results[0])}))
 

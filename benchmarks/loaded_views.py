@@ -5,9 +5,9 @@ Arguments: implementation, images, images per batch, passes.
 
 import json
 import sys
-import time
 
 import torch
+from beside_load import timed_calls
 from view_peers import CATALOGUE, Work
 from views import make_images
 
@@ -16,11 +16,7 @@ def main() -> None:
     """Time the passes."""
     name, num_images, batch_size, num_calls = sys.argv[1:]
     work = Work(make_images(int(num_images)), int(batch_size), torch.get_num_threads())
-    step, seconds = CATALOGUE[name][0](work), []
-    for _ in range(int(num_calls)):
-        start = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - start)
+    seconds, _ = timed_calls(CATALOGUE[name][0](work), int(num_calls))
     print(json.dumps({"seconds": seconds}))
 
 

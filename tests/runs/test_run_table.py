@@ -160,3 +160,9 @@ def test_every_form_has_every_run(runs: Path) -> None:
     assert head.split()[:3] == ["name", "status", "method"]
     assert "90.0 % (85.0 to 95.0)" in first
     assert first.endswith("severe: Full collapse")
+
+
+def test_a_spreadsheet_runs_no_name_of_a_run(tmp_path: Path) -> None:
+    make(tmp_path / "=1+1")
+    (row,) = csv.DictReader(list_runs(tmp_path).to_csv().splitlines())
+    assert row["name"] == "'=1+1"

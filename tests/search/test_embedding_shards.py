@@ -46,9 +46,7 @@ def make(run: cp.Run, out: Path, part: str = "1/1", rows: int | None = ROWS, *, 
 
 
 def test_rows_of_shards_follow_from_samples_and_size_alone() -> None:
-    plan = TablePlan(
-        num_rows=25, shard_rows=10, layer="", encoder="", data="", software="", has_labels=False
-    )  # fmt: skip
+    plan = TablePlan(num_rows=25, shard_rows=10, layer="", encoder="", data="", software="", has_labels=False)
     assert [plan.rows(number) for number in range(plan.num_shards)] == [slice(0, 10), slice(10, 20), slice(20, 25)]
 
 

@@ -17,7 +17,7 @@ from counterpoint.search.exporters.faiss_file import write_faiss
 from counterpoint.search.exporters.lance_table import write_lancedb
 from counterpoint.search.exporters.pgvector_files import index_statement, write_pgvector
 from counterpoint.search.exporters.qdrant_points import write_qdrant
-from counterpoint.search.index_export import EXPORTERS, _make_room
+from counterpoint.search.index_export import _check_room
 from counterpoint.search.vector_index import VectorIndex, build_index
 from search.planted_rows import clustered
 from search.postgres_server import running_server, why_no_server, why_no_vectors
@@ -183,5 +183,5 @@ def test_a_folder_that_holds_something_else_stays(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     for overwrite, complaint in ((False, "holds files"), (True, "is no earlier export")):
         with pytest.raises(RunError, match=complaint):
-            _make_room(tmp_path, EXPORTERS["faiss"], overwrite=overwrite)
+            _check_room(tmp_path, overwrite=overwrite)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

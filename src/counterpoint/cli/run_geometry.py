@@ -12,6 +12,7 @@ from counterpoint.cli.verbs.geometry_verb import DRAWING
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.markup import element, join
 from counterpoint.core.shown import shown, shown_lines
+from counterpoint.core.written_tables import aligned
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.report.class_panels import class_figures, class_rows, class_words
 from counterpoint.report.theory_pages.geometry_drawing import Remarks, write_geometry
@@ -115,10 +116,4 @@ def _filled(sentences: Sequence[str]) -> list[str]:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as wide as their longest cell; names of classes are cut."""
     cut = [[row[0] if len(row[0]) <= NAME_WIDTH else f"{row[0][: NAME_WIDTH - 1]}…", *row[1:]] for row in rows]
-    widths = [max(map(len, column)) for column in zip(head, *cut, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) if not place else cell.rjust(width) for place, (cell, width) in enumerate(cells))[
-            :TEXT_WIDTH
-        ].rstrip()
-        for cells in (list(zip(row, widths, strict=True)) for row in [list(head), *cut])
-    ]
+    return [line[:TEXT_WIDTH].rstrip() for line in aligned([head, *cut], "l" + "r" * (len(head) - 1))]

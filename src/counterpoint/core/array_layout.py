@@ -112,6 +112,17 @@ def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:
     return F.interpolate(images_NCHW, (height, width), mode="bilinear", antialias=True, align_corners=False)
 
 
+def shrunk_to_bytes(images_NCHW: Tensor, side: int) -> Tensor:
+    """Images as uint8, of which none is longer than ``side`` pixels; the ratio of their sides is kept."""
+    images = to_bytes(images_NCHW)
+    longest = max(images.shape[2:])
+    if longest <= side:
+        return images
+    size = [max(1, round(length * side / longest)) for length in images.shape[2:]]
+    images = F.interpolate(images.float(), size, mode="bilinear", antialias=True, align_corners=False)
+    return images.round().clamp(0, MAX_PIXEL).to(torch.uint8)
+
+
 def to_bytes(images_NCHW: Tensor) -> Tensor:
     """Bring images to uint8, as they are stored and drawn."""
     if images_NCHW.dtype == torch.uint8:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from counterpoint.core.errors import DataError, UsageError, first_line
-from counterpoint.core.user_files import open_regular
+from counterpoint.core.user_files import open_regular, shown_name
 
 ColumnKind = Literal["image", "bytes", "vector", "integer", "text", "other"]
 CHUNKS_KEPT = 4
@@ -54,21 +54,11 @@ def require_arrow(what: str) -> Any:
 Write = Callable[[Sequence[str], Sequence[str | None], np.ndarray], None]  # names, labels and vectors of some rows
 
 
-def write_vectors(path: Path, names: Sequence[str], labels: Sequence[str | None], vectors_ND: np.ndarray) -> None:
-    """Write a Parquet table with the columns name, label and vector, a fixed-size list.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with vector_writer(path, vectors_ND.shape[1]) as write:
-        for first in range(0, len(names), GROUP_ROWS):
-            rows = slice(first, first + GROUP_ROWS)
-            write(names[rows], labels[rows], vectors_ND[rows])
-
-
 @contextmanager
 def vector_writer(path: Path, width: int, first_row: int | None = None) -> Iterator[Write]:
-    """Write such a table by row groups, one for each call; the same rows in the same groups are the same bytes.
+    """Write a Parquet table with the columns name, label and vector, a fixed-size list.
+
+    Each call writes its rows in row groups of ``GROUP_ROWS``; the same rows in the same groups are the same bytes.
 
     Args:
         path: of a file that is replaced.
@@ -85,26 +75,26 @@ def vector_writer(path: Path, width: int, first_row: int | None = None) -> Itera
 
     def write(names: Sequence[str], labels: Sequence[str | None], vectors_ND: np.ndarray) -> None:
         nonlocal written
-        flat = arrow.array(np.ascontiguousarray(vectors_ND, np.float32).ravel())
         columns: dict[str, Any] = {
-            "name": arrow.array([_as_text(name) for name in names], arrow.string()),
+            "name": arrow.array(list(map(shown_name, names)), arrow.string()),
             "label": arrow.array(labels, arrow.string()),
-            "vector": arrow.FixedSizeListArray.from_arrays(flat, width),
+            "vector": _vector_column(arrow, vectors_ND),
         }
         if first_row is not None:
             columns["row"] = arrow.array(np.arange(first_row + written, first_row + written + len(names)))
         written += len(names)
         group = arrow.table([columns[field.name] for field in schema], schema=schema)
-        writer.write_table(group, row_group_size=max(1, len(names)))
+        writer.write_table(group, row_group_size=GROUP_ROWS)
 
     # Numbers that hardly repeat: a dictionary of them costs time and spares nothing.
     with path.open("wb") as stream, arrow.parquet.ParquetWriter(stream, schema, use_dictionary=["label"]) as writer:
         yield write
 
 
-def _as_text(name: str) -> str:
-    """A name that Parquet holds: bytes of a file's name that are not UTF-8 are escaped."""
-    return name.encode(errors="backslashreplace").decode()
+def _vector_column(arrow: Any, vectors_ND: np.ndarray) -> Any:
+    """Rows as lists of one length, float32."""
+    flat = arrow.array(np.ascontiguousarray(vectors_ND, np.float32).ravel())
+    return arrow.FixedSizeListArray.from_arrays(flat, vectors_ND.shape[1])
 
 
 def vector_batches(
@@ -123,10 +113,9 @@ def vector_batches(
 
     def batches() -> Iterator[Any]:
         for ids, names, labels, vectors_BD in rows:
-            flat = arrow.array(np.ascontiguousarray(vectors_BD, np.float32).ravel())
-            values = [list(ids), list(names), list(labels)]
-            arrays = [arrow.array(each, kind) for each, kind in zip(values, columns.values(), strict=False)]
-            yield arrow.record_batch([*arrays, arrow.FixedSizeListArray.from_arrays(flat, width)], schema=schema)
+            values = zip((ids, names, labels), columns.values(), strict=False)
+            arrays = [arrow.array(each, kind) for each, kind in values]
+            yield arrow.record_batch([*arrays, _vector_column(arrow, vectors_BD)], schema=schema)
 
     return arrow.RecordBatchReader.from_batches(schema, batches())
 

@@ -7,7 +7,7 @@ names the collection that it was made of, and is sealed by itself. Loads without
 # N samples of the map, D dimensions, K principal components
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,7 +98,7 @@ class Collection:
     neighbours_NM: Whole
     dominant_N: Whole
     dims: Dimensions
-    sheet: Sheet | None = field(default=None)
+    sheet: Sheet | None = None
 
     def __len__(self) -> int:
         return len(self.rows_N)

@@ -9,7 +9,7 @@ import numpy as np
 
 from counterpoint.core.run_records import Record
 from counterpoint.core.shown import shown
-from counterpoint.core.written_tables import csv_table, markdown_table
+from counterpoint.core.written_tables import aligned, csv_table, markdown_table
 
 WIDTH = 100  # columns of the printed answer
 NAME_WIDTH, LABEL_WIDTH = 32, 12
@@ -256,14 +256,7 @@ def _table(hits: Sequence[Hit]) -> list[str]:
     used = [place for place in range(len(HEAD)) if any(row[place] != "-" for row in rows)]
     limits = {2: NAME_WIDTH, 3: LABEL_WIDTH}
     cells = [[_cut(row[place], limits.get(place, WIDTH)) for place in used] for row in [list(HEAD), *rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(used))]
-    lines = [
-        "  ".join(
-            f"{cell:>{width}}" if SIDES[place] == "r" else f"{cell:<{width}}"
-            for cell, width, place in zip(row, widths, used, strict=True)
-        )
-        for row in cells
-    ]
+    lines = aligned(cells, "".join(SIDES[place] for place in used))
     return [_cut_right(f"  {line}".rstrip()) for line in lines]
 
 

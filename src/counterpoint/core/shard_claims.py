@@ -30,9 +30,8 @@ from counterpoint.core.errors import RunError
 from counterpoint.core.run_lock import Holder, host_name, is_gone
 from counterpoint.core.work_parts import Part
 
-PATIENCE = (
-    120.0  # seconds without a sign of life after which a claim counts for nothing; NFS shows a change after <= 60
-)
+# Seconds without a sign of life after which a claim counts for nothing; NFS shows a change after 60 at most.
+PATIENCE = 120.0
 BEATS = 8  # signs of life within that time
 POLL_SECONDS = (0.05, 5.0)  # first and longest time between two looks at what others are doing
 MOST_HOLDER_BYTES = 4096

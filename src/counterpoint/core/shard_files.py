@@ -15,14 +15,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
 
-from counterpoint.core.arrow_files import GROUP_ROWS, TableFile, vector_writer
+from counterpoint.core.arrow_files import TableFile, vector_writer
 from counterpoint.core.errors import DataError, RunError
 from counterpoint.core.files import Seal, read_sealed, sha256_of, write_atomically, write_sealed
-from counterpoint.core.run_records import Listed, Record, read_record
+from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 
 FORMAT = 1
@@ -81,13 +80,6 @@ class ShardRecord(Record):
     size: int
     content: str
     plan: TablePlan
-
-
-class Listing(Record):
-    """``manifest.json``."""
-
-    plan: TablePlan
-    shards: Annotated[tuple[ShardRecord, ...], Listed]
 
 
 @dataclass(frozen=True)
@@ -174,8 +166,7 @@ class ShardFolder:
 
         def fill(temporary: Path) -> None:
             with vector_writer(temporary, width, rows.start) as add:
-                for part in slices(block):
-                    add(part.names, part.labels, part.vectors_ND)
+                add(block.names, block.labels, block.vectors_ND)
             seals.append(Seal(temporary.stat().st_size, sha256_of(temporary)))
 
         write_atomically(self.file(number), fill)
@@ -188,20 +179,21 @@ class ShardFolder:
     def finish(self) -> bool:
         """Write the manifest and remove the claims, once all shards are there; whether they are."""
         records = [self.record(number) for number in range(self.plan.num_shards)]
-        done = tuple(record for record in records if record is not None)
+        done = [record.model_dump() for record in records if record is not None]
         if len(done) < len(records):
             return False
-        write_sealed(self.path / MANIFEST, Listing(plan=self.plan, shards=done).model_dump())
+        write_sealed(self.path / MANIFEST, {"plan": self.plan.model_dump(), "shards": done})
         shutil.rmtree(self.path / CLAIMS, ignore_errors=True)
         return True
 
-    def check(self) -> None:
+    def check(self) -> list[ShardRecord]:
         """Require all shards, each done and of this table; their content is compared when it is read.
 
         Raises:
             RunError: some are missing; they are named.
         """
-        missing = [number for number in range(self.plan.num_shards) if self.record(number) is None]
+        records = [self.record(number) for number in range(self.plan.num_shards)]
+        missing = [number for number, record in enumerate(records) if record is None]
         if missing:
             more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
             raise RunError(
@@ -209,6 +201,7 @@ class ShardFolder:
                 f"{', '.join(map(str, missing[:MOST_NAMED]))}{more}; run the command that made it again, which makes "
                 "only these"
             )
+        return [record for record in records if record is not None]
 
     def width(self) -> int:
         """Of the vectors.
@@ -216,9 +209,7 @@ class ShardFolder:
         Raises:
             RunError: shards are missing, or differ in it.
         """
-        self.check()
-        records = [self.record(number) for number in range(self.plan.num_shards)]
-        widths = {record.width for record in records if record is not None}
+        widths = {record.width for record in self.check()}
         if len(widths) != 1:
             raise RunError(f"{self.path} has vectors of several widths ({sorted(widths)}); remove it and embed again")
         return widths.pop()
@@ -252,13 +243,6 @@ class ShardFolder:
             raise RunError(f"{path} cannot be read: {error}") from None
         if place != rows.stop:
             raise RunError(f"{path} ends at row {place - 1} and should end at {rows.stop - 1}; remove it")
-
-
-def slices(block: Block, size: int = GROUP_ROWS) -> Iterator[Block]:
-    """A block in blocks of at most so many rows."""
-    for first in range(0, len(block.names), size):
-        rows = slice(first, first + size)
-        yield Block(block.names[rows], block.labels[rows], block.vectors_ND[rows])
 
 
 def open_shards(path: Path) -> ShardFolder:
@@ -303,7 +287,7 @@ def check_same(found: TablePlan, asked: TablePlan, path: Path) -> None:
     there, here = found.model_dump(), asked.model_dump()
     for name in [*IDENTITY, *there]:
         if there[name] != here[name]:
-            words: Any = IDENTITY.get(name, f"another {name}")
+            words = IDENTITY.get(name, f"another {name}")
             raise RunError(
                 f"{path} is of {words}: {name} {there[name]}, this is {here[name]}; choose another --out, or remove "
                 f"{path.parent} to begin anew"

@@ -1,4 +1,4 @@
-"""Tables as CSV and as Markdown, with cells that no spreadsheet runs and that do not end their column.
+"""Tables for a terminal, as CSV and as Markdown, with cells that no spreadsheet runs and that end no column.
 
 Names of data and classes may hold anything: as text in Markdown they begin no link and no markup.
 """
@@ -30,6 +30,24 @@ def csv_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     for row in ([*head], *rows):
         writer.writerow([as_cell(cell) if isinstance(cell, str) else cell for cell in row])
     return stream.getvalue()
+
+
+def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Lines for a terminal: each column is as wide as its longest cell.
+
+    Args:
+        rows: cells, the titles first.
+        sides: as those of ``markdown_table``.
+
+    >>> aligned([["name", "share"], ["cat", "50%"]], "lr")
+    ['name  share', 'cat     50%']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    fill = {"l": str.ljust, "r": str.rjust}
+    return [
+        "  ".join(fill[side](cell, width) for cell, width, side in zip(row, widths, sides, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> str:

@@ -63,6 +63,12 @@ class Source:
     def __len__(self) -> int:
         return len(self.store)
 
+    def classes(self, rows: slice = slice(None)) -> tuple[str | None, ...] | None:
+        """Name of the class of each sample, None where it is unknown; None without labels."""
+        if self.labels is None:
+            return None
+        return tuple(self.class_names[number] if number >= 0 else None for number in self.labels[rows].tolist())
+
 
 def memory_source(name: str, samples: Tensor, labels: Labels | None, **known: Any) -> Source:
     """Source from a tensor in memory; floating images are stored as bytes, as image files are."""

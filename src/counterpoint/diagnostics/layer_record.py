@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from counterpoint.core.run_records import Figure, Listed, Record, Text
+from counterpoint.core.written_tables import aligned
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION
 
 WIDTH = 100  # columns
@@ -209,14 +210,9 @@ class LayersRecord(Record):
 
     def __str__(self) -> str:
         rows = [HEAD, *(_cells(layer) for layer in self.layers)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-        table = [
-            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-            for row in rows
-        ]
         opening = textwrap.fill(f"Layers ({self.num_samples:,} samples): {self.words}", WIDTH)
         sentences = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in self._sentences()]
-        return "\n".join([opening, "", *(line.rstrip() for line in table), "", *sentences])
+        return "\n".join([opening, "", *aligned(rows, "l" + "r" * (len(HEAD) - 1)), "", *sentences])
 
     def _sentences(self) -> Iterator[str]:
         """How the table is to be read, and what else was found."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from counterpoint.core.array_layout import to_samples
-from counterpoint.core.arrow_files import TableFile, write_vectors
+from counterpoint.core.arrow_files import TableFile, vector_writer
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.shard_files import open_shards
 from counterpoint.core.user_files import is_shard_folder, open_regular
@@ -152,7 +152,8 @@ def _write_csv(table: Table, path: Path) -> None:
 def _write_parquet(table: Table, path: Path) -> None:
     """Columns name, label and vector, a fixed-size list of float32."""
     labels = list(table.labels) if table.labels is not None else [None] * len(table)
-    write_vectors(path, table.names, labels, table.vectors)
+    with vector_writer(path, table.vectors.shape[1]) as write:
+        write(table.names, labels, table.vectors)
 
 
 WRITERS: Mapping[str, Callable[[Table, Path], None]] = {

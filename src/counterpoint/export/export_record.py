@@ -9,7 +9,7 @@ from pydantic import Field
 from counterpoint.core.notebook import table, view
 from counterpoint.core.run_records import Listed, Record
 from counterpoint.core.shown import shown
-from counterpoint.core.written_tables import csv_table, markdown_table
+from counterpoint.core.written_tables import aligned, csv_table, markdown_table
 
 HEAD = ("format", "file", "MB", "largest difference", "rows compared", "versions")
 SCALE = "Differences are |exported - torch| over the largest |value| of the same row in torch; bits means none at all."
@@ -106,9 +106,7 @@ class Exported(Record):
         return [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
 
     def __str__(self) -> str:
-        rows = [list(HEAD), *(each.cells() for each in self.formats)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        lines = aligned([HEAD, *(each.cells() for each in self.formats)], "llllll")
         title = f"{shown(self.run)} in {shown(self.path)}, compared with torch on samples of {shown(self.samples)}"
         return "\n".join([title, *lines, SCALE, *self.remarks()])
 

@@ -1,13 +1,13 @@
 """The result of a study as people read it: table and verdicts as text, on a page and in Markdown. No torch."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from counterpoint.core.files import read_json
 from counterpoint.core.metric import described_metrics, metric_under
-from counterpoint.core.written_tables import markdown_table
+from counterpoint.core.written_tables import aligned, markdown_table
 from counterpoint.papers.study import PAPERS, Study, StudyClaim
 from counterpoint.papers.study_result import Spread, StudyResult
 from counterpoint.papers.verdicts import FAILS, HOLDS
@@ -89,20 +89,12 @@ def as_text(study: Study, result: StudyResult) -> str:
     """Table and verdicts for a terminal."""
     lines = [f"{study.title} ({study.paper}, {study.item}; {result.scale} scale: {result.data})"]
     for head, rows in (table(study, result), printed_table(study)):
-        lines += ["", *_aligned([head, *rows])] if rows else []
+        lines += ["", *aligned([head, *rows], "l" + "r" * (len(head) - 1))] if rows else []
     for claim, row in zip(study.claims, claim_rows(study, result), strict=True):
         lines += ["", f"{row[4]}: {claim.says}"]
         told = f"difference {row[2]}; {len(result.seeds)} seeds could tell {row[3]}. {claim.source}"
         lines += textwrap.wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")
     return "\n".join(lines)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows with columns of one width."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        first, *rest = (f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
-        yield "  ".join([f"{first.strip():<{widths[0]}}", *rest]).rstrip()
 
 
 def as_reproduction(study: Study, result: StudyResult, pictures: Sequence[PictureGrid] = ()) -> Reproduction:

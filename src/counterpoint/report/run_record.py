@@ -89,6 +89,12 @@ class RunRecord:
         """Whether it was trained on an array in memory, of which its folder holds no copy."""
         return self.settings.get("data") == "array"
 
+    @property
+    def samples(self) -> Collection:
+        """The collection of a run that is known to have one."""
+        assert self.collection is not None
+        return self.collection
+
     def place(self, name: str) -> Measurements | None:
         """The measurements of a place, if they were made."""
         return self.diagnosis.places.get(name) if self.diagnosis else None

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.written_tables import csv_table, markdown_table
+from counterpoint.core.written_tables import aligned, csv_table, markdown_table
 from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Eigenvalue, Mass, OperatorSpectrum, Route
 
 WIDTH = 100  # columns
@@ -110,10 +110,8 @@ class HessianSpectrum:
 
     def __str__(self) -> str:
         lines = [f"Curvature of {self.name}: {self.claim()}"]
-        rows = [HEAD, *self._cells()]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
         wrapped = [textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines]
-        table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        table = aligned([HEAD, *self._cells()], "r" * len(HEAD))
         sentences = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in self._sentences()]
         return "\n".join([*wrapped, "", *table, "", *sentences])
 

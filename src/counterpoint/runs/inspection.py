@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from counterpoint.core.array_layout import finite_vectors, to_bytes, to_samples
+from counterpoint.core.array_layout import finite_vectors, shrunk_to_bytes, to_samples
 from counterpoint.core.collection import write_collection
 from counterpoint.core.data_settings import DiagnosisSettings
 from counterpoint.core.errors import DataError, UsageError
@@ -321,12 +320,7 @@ def _write_arrays(folder: RunFolder, arrays: Mapping[str, np.ndarray]) -> None:
 
 def thumbnails(source: Source, positions: list[int]) -> np.ndarray:
     """Small pictures (m, h, w) or (m, h, w, 3), uint8."""
-    images = to_bytes(source.store.fetch(positions)).float()
-    side = max(images.shape[2:])
-    if side > THUMBNAIL_SIDE:
-        size = [max(1, round(length * THUMBNAIL_SIDE / side)) for length in images.shape[2:]]
-        images = torch.nn.functional.interpolate(images, size, mode="bilinear", antialias=True, align_corners=False)
-    pixels = images.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    pixels = shrunk_to_bytes(source.store.fetch(positions), THUMBNAIL_SIDE).permute(0, 2, 3, 1).numpy()
     return pixels[..., 0] if pixels.shape[3] == 1 else pixels
 
 

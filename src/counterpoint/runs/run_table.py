@@ -1,15 +1,13 @@
 """The runs under a folder as a table: one line each, from the small files of their folders. Loads without torch."""
 
-import csv
 import fnmatch
-import io
 import json
 import math
 import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.user_files import open_regular, read_text
+from counterpoint.core.written_tables import aligned, csv_table
 
 DEPTH = 4  # folders below the one that is listed
 UNITS = ("kB", "MB", "GB")
@@ -113,11 +112,7 @@ class RunTable:
 
     def to_csv(self) -> str:
         """One line for each run, under the names of the columns."""
-        text = io.StringIO()
-        table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(asdict(line) for line in self.lines)
-        return text.getvalue()
+        return csv_table(COLUMNS, (astuple(line) for line in self.lines))
 
     def to_markdown(self) -> str:
         """A table."""
@@ -131,9 +126,7 @@ class RunTable:
         rows = [line.cells() for line in self.lines]
         # Columns in which nothing stands take no room.
         heads = [head for head in rows[0] if any(row[head] for row in rows)]
-        widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
-        shown = [{head: head for head in heads}, *rows]
-        return "\n".join("  ".join(f"{row[head]:<{widths[head]}}" for head in heads).rstrip() for row in shown)
+        return "\n".join(aligned([heads, *([row[head] for head in heads] for row in rows)], "l" * len(heads)))
 
 
 def list_runs(folder: Path, *, where: Sequence[str] = (), sort: str = "name", reverse: bool = False) -> RunTable:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from counterpoint.core.array_layout import to_bytes
+from counterpoint.core.array_layout import shrunk_to_bytes
 from counterpoint.core.collection import (
     MOST_COMPONENTS,
     MOST_SAMPLES,
@@ -182,18 +182,14 @@ def picture_sheet(source: Source, rows: list[int], most_bytes: int = MOST_SHEET_
 
 def _tiles(source: Source, rows: list[int], side: int) -> np.ndarray:
     """Pictures (m, side, side, 3), uint8; what is no square lies on grey."""
-    images = to_bytes(source.store.fetch(rows)).float()
+    images = source.store.fetch(rows)
     # Two channels or more than four have no colours that anybody knows: the first one, or three, are shown.
     images = images[:, :3] if images.shape[1] >= 3 else images[:, :1].expand(-1, 3, -1, -1)
-    longest = max(images.shape[2:])
-    if longest > side:
-        size = [max(1, round(length * side / longest)) for length in images.shape[2:]]
-        images = torch.nn.functional.interpolate(images, size, mode="bilinear", antialias=True, align_corners=False)
+    images = shrunk_to_bytes(images, side)
     high, wide = images.shape[2:]
     left, top = (side - wide) // 2, (side - high) // 2
     edges = (left, side - wide - left, top, side - high - top)
-    pixels = torch.nn.functional.pad(images, edges, value=float(GROUND))
-    return pixels.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    return torch.nn.functional.pad(images, edges, value=GROUND).permute(0, 2, 3, 1).numpy()
 
 
 def _sheet(tiles: np.ndarray, side: int, quality: int) -> Sheet:

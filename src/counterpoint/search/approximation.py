@@ -45,18 +45,15 @@ class Recall:
     high: float
 
 
-def calibrate(
-    table_ND: Rows, method: tuple[Sequence[int], Callable[[Tensor, int, int], Neighbours]], seed: int = 0
-) -> Effort:
+def calibrate(table_ND: Rows, search: Callable[[Tensor, int, int], Neighbours], levels: Sequence[int]) -> Effort:
     """The least level whose recall is ``WANTED_RECALL``, else the last one.
 
     Args:
         table_ND: rows at unit length.
-        method: its levels, ascending, and its search by queries, number and level.
-        seed: of the rows that are asked.
+        search: by queries, number and level.
+        levels: ascending.
     """
-    levels, search = method
-    chosen = random_order(seed, 2, len(table_ND))[:NUM_QUERIES]
+    chosen = random_order(0, 2, len(table_ND))[:NUM_QUERIES]
     queries_QD = whole(taken(table_ND, chosen))
     k = min(NEAR + 1, len(table_ND))
     truth_QK = nearest(table_ND, queries_QD, k, similarity=DOT).positions_QK

@@ -50,18 +50,18 @@ def num_cells(num_rows: int) -> int:
     return min(MOST_CELLS, 2 << round(math.log2(max(num_rows, 2)) / 2))
 
 
-def sample_of(num_rows: int, seed: int) -> Tensor:
+def sample_of(num_rows: int) -> Tensor:
     """Rows from which centres are found, ascending."""
-    return random_order(seed, 0, num_rows)[: num_cells(num_rows) * ROWS_PER_CENTRE].sort().values
+    return random_order(0, 0, num_rows)[: num_cells(num_rows) * ROWS_PER_CENTRE].sort().values
 
 
-def find_centres(sample_SD: Tensor, number: int, seed: int) -> Tensor:
+def find_centres(sample_SD: Tensor, number: int) -> Tensor:
     """Centres of cells by spherical k-means; (c, d), at unit length.
 
-    The same rows and seed give the same centres with any number of threads.
+    The same rows give the same centres with any number of threads.
     """
     sample_SD = unit_rows(sample_SD)
-    centres_CD = sample_SD[random_order(seed, 1, len(sample_SD))[:number].sort().values]
+    centres_CD = sample_SD[random_order(0, 1, len(sample_SD))[:number].sort().values]
     for _ in range(ROUNDS):
         cell_S = nearest_centres(sample_SD, centres_CD)
         sums_CD = torch.zeros_like(centres_CD).index_add_(0, cell_S, sample_SD)
@@ -109,7 +109,9 @@ def _of_query(cells: Cells, rows_ND: Rows, query_D: Tensor, num_found: int, prob
     ends_P = (lasts_P - firsts_P).cumsum(0)
     which = torch.searchsorted(ends_P, best.indices, right=True)
     places = best.indices - (ends_P - (lasts_P - firsts_P))[which] + firsts_P[which]
-    return _filled_up(best.values[None], places[None], num_found)
+    missing = (0, num_found - len(places))
+    pad = torch.nn.functional.pad
+    return Neighbours(pad(best.values[None], missing, value=-math.inf), pad(places[None], missing, value=-1))
 
 
 def _of_queries(cells: Cells, rows_ND: Rows, queries_QD: Tensor, num_found: int, probes: int) -> Neighbours:
@@ -134,10 +136,3 @@ def _of_queries(cells: Cells, rows_ND: Rows, queries_QD: Tensor, num_found: int,
     side_by_side(of_cell, zip(used.tolist(), order.split(counts.tolist()), strict=True))
     best = values.view(len(queries_QD), -1).topk(num_found, dim=1)
     return Neighbours(best.values, places.view(len(queries_QD), -1).gather(1, best.indices))
-
-
-def _filled_up(values_QK: Tensor, places_QK: Tensor, num_found: int) -> Neighbours:
-    """As many as were asked for."""
-    missing = num_found - values_QK.shape[1]
-    pad = torch.nn.functional.pad
-    return Neighbours(pad(values_QK, (0, missing), value=-math.inf), pad(places_QK, (0, missing), value=-1))

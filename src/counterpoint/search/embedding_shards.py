@@ -25,7 +25,6 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import is_shard_folder
 from counterpoint.core.validation import build
 from counterpoint.core.work_parts import Part
-from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import software_of, weights_hash
 from counterpoint.evaluation.features import PIECE, pass_rows
@@ -171,12 +170,4 @@ def _block(subject: Subject, plan: TablePlan, number: int) -> Block:
         found[0][first - rows.start : first - rows.start + len(parts[plan.layer])] = parts[plan.layer]
 
     pass_rows(subject.encoder, source, [plan.layer], rows=rows, write=write)
-    return Block(source.sample_names[rows], labels_of(source, rows), found[0])
-
-
-def labels_of(source: Source, rows: slice) -> list[str | None]:
-    """Class names of some samples; None where they are unknown."""
-    if source.labels is None:
-        return [None] * (rows.stop - rows.start)
-    # A sample without a label has number -1.
-    return [source.class_names[number] if number >= 0 else None for number in source.labels[rows].tolist()]
+    return Block(source.sample_names[rows], source.classes(rows) or [None] * len(found[0]), found[0])

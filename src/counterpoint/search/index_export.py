@@ -8,12 +8,12 @@ from typing import Any
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import write_json
-from counterpoint.core.run import Run
+from counterpoint.core.run import Run, as_run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.search.exporters import faiss_file, lance_table, pgvector_files, qdrant_points
-from counterpoint.search.searching import SearchSettings, open_index_of
+from counterpoint.search.run_index import Asking, SearchSettings, open_run_index
 from counterpoint.search.vector_index import VectorIndex
 
 ABOUT = "about.json"  # written last
@@ -72,11 +72,13 @@ def export_index(
     if kind not in EXPORTERS:
         raise unknown_name("export", kind, EXPORTERS)
     exporter, folder = EXPORTERS[kind], Path(out)
-    _make_room(folder, exporter, overwrite=overwrite)
-    reporter = Reporter(quiet=quiet)
-    known = open_index_of(run, to, build(SearchSettings, options, "export"), reporter)
+    _check_room(folder, overwrite=overwrite)
+    asked = build(SearchSettings, options, "export")
+    known = open_run_index(Asking(as_run(run), asked, to, Reporter(quiet=quiet)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for name in (ABOUT, *exporter.files):  # of an earlier export
+            _remove(folder / name)
         lines = exporter.write(known.index, folder)
         about = {**known.about.model_dump(exclude={"curve"}), "rows": len(known.index), "width": known.index.card.width}
         write_json(folder / ABOUT, {**about, "kind": kind, "similarity": "cosine; vectors are at unit length"})
@@ -89,8 +91,8 @@ def export_index(
     return [f"wrote {len(known.index):,} x {known.index.card.width} vectors for {kind} to {folder}", *lines]
 
 
-def _make_room(folder: Path, exporter: Exporter, *, overwrite: bool) -> None:
-    """Refuse what is not to be written over; clear an earlier export."""
+def _check_room(folder: Path, *, overwrite: bool) -> None:
+    """Refuse what is not to be written over."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; --export writes a folder, choose another --out")
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -99,9 +101,11 @@ def _make_room(folder: Path, exporter: Exporter, *, overwrite: bool) -> None:
         raise RunError(f"{folder} holds files; replace an earlier export with --overwrite, or choose another --out")
     if not (folder / ABOUT).is_file():
         raise RunError(f"{folder} is no earlier export (it has no {ABOUT}), so it stays as it is; choose another --out")
-    for name in (ABOUT, *exporter.files):
-        path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -85,9 +85,7 @@ def _of_path(known: RunIndex, path: Path) -> list[Query]:
         return [_of_picture(known, path)]
     source = open_queries(subject.opens, str(path), None, part={}, reporter=known.asking.reporter)
     found = _of_samples(known, source.store.fetch(list(range(min(len(source), MOST_QUERIES + 1)))), "")
-    labels = [None] * len(found)
-    if source.labels is not None:
-        labels = [source.class_names[number] if number >= 0 else None for number in source.labels.tolist()]
+    labels = source.classes() or [None] * len(found)
     return [
         replace(query, name=name, label=label)
         for query, name, label in zip(found, source.sample_names, labels, strict=False)

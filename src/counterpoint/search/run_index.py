@@ -3,11 +3,11 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -18,7 +18,7 @@ from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, RunError
 from counterpoint.core.files import read_sealed
 from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.run import Run, as_run
+from counterpoint.core.run import Run
 from counterpoint.core.run_records import Listed, Record, read_record
 from counterpoint.core.search_records import CurvePoint
 from counterpoint.core.stored_rows import Rows, taken, whole
@@ -65,7 +65,7 @@ class IndexedRun(Record):
     data: str
     fingerprint: str
     is_own_data: bool = True
-    zeros: float = Field(default=0.0)
+    zeros: float = 0.0
     is_nonnegative: bool = False
     dims: Annotated[tuple[int, ...], Listed] = ()
     curve: Annotated[tuple[CurvePoint, ...], Listed] = ()
@@ -80,32 +80,33 @@ class IndexedRun(Record):
         return self.is_nonnegative and self.zeros >= SPARSE
 
 
+class SearchSettings(LookSettings):
+    """What is searched, and how."""
+
+    layer: str = Field(default="auto", description="which layer is compared")
+    method: Literal["auto", "exact", "cells", "hnsw"] = Field(default="auto", description="how an index is built")
+    exact: bool = Field(default=False, description="compare every row, whatever the method of the index")
+    dims: int | Literal["auto"] | None = Field(default=None, description="how many dimensions are kept")
+    second: bool = Field(default=False, description="queries are samples of the second kind")
+    rebuild: bool = Field(default=False, description="make the index again")
+    shards: Path | None = Field(default=None, description="folder with these embeddings, made by embed --shards")
+
+
 @dataclass(frozen=True)
 class Asking:
     """Which index of which run is meant.
 
     Attributes:
         run: whose embeddings.
-        look: checkpoint, device, and what of the data is taken.
+        settings: layer, method and number of dimensions, and what of run and data is taken.
         data: other samples than the run's own; None for these.
-        layer: ``auto`` for the embedding where its dimensions have a meaning or pairs were trained, else the
-            representation.
-        method: see ``vector_index.build_index``.
-        dims: how many dimensions are kept, those of the largest expected activation; ``auto`` for as few as find
-            enough, None for all.
-        rebuild: make it again, whatever is there.
-        shards: folder with these very embeddings, made in parts (``embed --shards``); None embeds the samples.
+        reporter: shows progress.
     """
 
     run: Run
-    look: LookSettings
-    data: Any = None
-    layer: str = "auto"
-    method: str = "auto"
-    dims: int | str | None = None
-    rebuild: bool = False
-    shards: Path | None = None
-    reporter: Reporter = field(default_factory=Reporter)
+    settings: SearchSettings
+    data: Any
+    reporter: Reporter
 
 
 @dataclass
@@ -138,22 +139,23 @@ def open_run_index(asking: Asking) -> RunIndex:
     """The index that is meant, built where there is none.
 
     Raises:
-        RunError: the one that is there is damaged, or of another run, checkpoint, layer, data or version; named.
+        RunError: the run has no encoder yet; or the index that is there is damaged, or of another run, checkpoint,
+            layer, data or version; named.
         DataError: fewer than two samples.
     """
-    run = asking.run
+    run, settings = asking.run, asking.settings
+    expected: dict[str, Any] = {"version": __version__, "weights_sha256": weights_hash(run)}
     layer, is_memory = layer_of(asking), asking.data is not None and not isinstance(asking.data, str | Path)
     # Samples in memory are known by their content.
     subject = open_samples(asking) if is_memory else None
     folder = run.folder.indexes / _name(asking, layer, subject)
-    if (folder / CARD).exists() and not asking.rebuild:
+    if (folder / CARD).exists() and not settings.rebuild:
         card = read_card(folder)
         about = read_record(IndexedRun, dict(card.about), str(folder / CARD))
-        expected = {"version": __version__, "weights_sha256": weights_hash(run), "layer": layer}
-        expected |= {"checkpoint": asking.look.checkpoint}
+        expected |= {"checkpoint": settings.checkpoint, "layer": layer}
         if subject is not None:
             expected["fingerprint"] = subject.source.fingerprint
-        elif asking.data is None and not asking.look.part:
+        elif asking.data is None and not settings.part:
             expected["fingerprint"] = run.folder.read_status().data_fingerprint or about.fingerprint
         for name in SAME:
             if name in expected and getattr(about, name) != expected[name]:
@@ -167,31 +169,30 @@ def open_run_index(asking: Asking) -> RunIndex:
 
 def _built(asking: Asking, subject: Subject, layer: str, folder: Path) -> RunIndex:
     """A new index of all samples."""
-    source = subject.source
-    labels = None if source.labels is None else [_class_name(source, number) for number in source.labels.tolist()]
+    source, settings = subject.source, asking.settings
     with _embedded(asking, subject, layer) as rows_ND:
         about = _described(asking, subject, layer, rows_ND)
         kept_ND: Rows = rows_ND
-        if asking.dims is not None:
-            shorter = shorten(rows_ND, asking.dims)
+        if settings.dims is not None:
+            shorter = shorten(rows_ND, settings.dims)
             about = about.model_copy(update={"dims": shorter.dims, "curve": shorter.curve})
             kept_ND = about.kept(whole(rows_ND))
         asking.reporter.say(f"building the index of {len(rows_ND):,} {layer}s")
-        named: dict[str, Any] = {"names": source.sample_names, "labels": labels, "about": about.model_dump()}
-        index = build_index(kept_ND, folder, method=asking.method, **named)
+        named: dict[str, Any] = {"names": source.sample_names, "labels": source.classes(), "about": about.model_dump()}
+        index = build_index(kept_ND, folder, method=settings.method, **named)
     return RunIndex(asking, about, index, subject)
 
 
 def open_samples(asking: Asking) -> Subject:
     """The run's encoder beside the samples that are meant."""
-    subject = open_subject(asking.run, Samples(asking.data), asking.look, asking.reporter)
-    return one_checkpoint(subject, asking.look.checkpoint)
+    subject = open_subject(asking.run, Samples(asking.data), asking.settings, asking.reporter)
+    return one_checkpoint(subject, asking.settings.checkpoint)
 
 
 def layer_of(asking: Asking) -> str:
-    """The layer that is meant; see ``Asking``."""
-    if asking.layer != "auto":
-        return asking.layer
+    """The layer that is meant: of ``auto`` the embedding where its dimensions have a meaning or pairs were trained."""
+    if asking.settings.layer != "auto":
+        return asking.settings.layer
     folder = asking.run.folder
     card = read_sealed(folder.encoder_card) if folder.encoder_card.exists() else {}
     has_meaning = card.get("nonnegative", "none") != "none"
@@ -210,13 +211,6 @@ def weights_hash(run: Run) -> str:
     return str(read_sealed(folder.encoder_card).get("weights_sha256", ""))
 
 
-def as_indexed(run: Any) -> Run:
-    """The run that is meant; see ``as_run``."""
-    known = as_run(run)
-    weights_hash(known)
-    return known
-
-
 def embed_samples(subject: Subject, layer: str, samples: Tensor) -> Tensor:
     """A layer of an encoder for samples in memory, as ``data.stores`` give them."""
     with LayerReader(subject.encoder, [layer]) as reader, torch.no_grad():
@@ -228,12 +222,12 @@ def _embedded(asking: Asking, subject: Subject, layer: str) -> Iterator[Rows]:
     """A layer of all samples: passed through the encoder, or as shards have it."""
     source, encoder = subject.source, subject.encoder
     check_layers(encoder, [layer])
-    if asking.shards is not None:
-        with rows_of_shards(asking.shards, plan_of(subject, layer, SHARD_ROWS)) as rows_ND:
+    if asking.settings.shards is not None:
+        with rows_of_shards(asking.settings.shards, plan_of(subject, layer, SHARD_ROWS)) as rows_ND:
             yield rows_ND
         return
     with asking.reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
-        key = key_of(encoder) if asking.look.cache and encoder.card.architecture != CUSTOM else None
+        key = key_of(encoder) if asking.settings.cache and encoder.card.architecture != CUSTOM else None
         rows_ND = extract(encoder, source, [layer], key=key, advance=advance).layers[layer]
     yield rows_ND
 
@@ -245,7 +239,7 @@ def _described(asking: Asking, subject: Subject, layer: str, rows_ND: Rows) -> I
         version=__version__,
         run=asking.run.path.resolve().name,
         weights_sha256=weights_hash(asking.run),
-        checkpoint=asking.look.checkpoint,
+        checkpoint=asking.settings.checkpoint,
         layer=layer,
         data=subject.source.name,
         fingerprint=subject.source.fingerprint,
@@ -255,15 +249,11 @@ def _described(asking: Asking, subject: Subject, layer: str, rows_ND: Rows) -> I
     )
 
 
-def _class_name(source: Any, number: int) -> str | None:
-    return source.class_names[number] if number >= 0 else None
-
-
 def _name(asking: Asking, layer: str, subject: Subject | None) -> str:
     """Of the folder of an index: layer, checkpoint, and of other data their name and a hash of what is taken."""
-    parts = [layer] + ([f"step-{asking.look.checkpoint}"] if asking.look.checkpoint else [])
-    parts += [f"dims-{asking.dims}"] if asking.dims is not None else []
-    part: Mapping[str, Any] = asking.look.part
+    settings, part = asking.settings, asking.settings.part
+    parts = [layer] + ([f"step-{settings.checkpoint}"] if settings.checkpoint else [])
+    parts += [f"dims-{settings.dims}"] if settings.dims is not None else []
     if asking.data is not None or part:
         known = asking.data if isinstance(asking.data, str | Path) else None
         place = os.path.abspath(known) if known is not None and os.path.exists(known) else str(known)

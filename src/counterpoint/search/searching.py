@@ -4,16 +4,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from counterpoint.core.data_settings import LookSettings
+from counterpoint.core.array_layout import to_bytes
 from counterpoint.core.errors import UsageError
-from counterpoint.core.run import Run
+from counterpoint.core.run import Run, as_run
 from counterpoint.core.search_records import Asked, Copies, Hit, SearchAnswer, SharedConcept
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
@@ -29,22 +28,10 @@ from counterpoint.search.duplicates import (
 )
 from counterpoint.search.queries import Query, find_queries
 from counterpoint.search.reasons import Background, background_of
-from counterpoint.search.run_index import Asking, RunIndex, as_indexed, open_run_index
+from counterpoint.search.run_index import Asking, RunIndex, SearchSettings, open_run_index
 from counterpoint.search.shortening import kept_words
 
 MOST_PICTURES = 2000  # of a page
-
-
-class SearchSettings(LookSettings):
-    """What is searched, and how."""
-
-    layer: str = Field(default="auto", description="which layer is compared")
-    method: Literal["auto", "exact", "cells", "hnsw"] = Field(default="auto", description="how an index is built")
-    exact: bool = Field(default=False, description="compare every row, whatever the method of the index")
-    dims: int | Literal["auto"] | None = Field(default=None, description="how many dimensions are kept")
-    second: bool = Field(default=False, description="queries are samples of the second kind")
-    rebuild: bool = Field(default=False, description="make the index again")
-    shards: Path | None = Field(default=None, description="folder with these embeddings, made by embed --shards")
 
 
 @usual_modes()
@@ -81,8 +68,7 @@ def search(
         RunError: not a trained run, or an index that does not fit; the text says what does not.
     """
     asked = build(SearchSettings, options, "search")
-    reporter = Reporter(quiet=quiet)
-    known = open_index_of(run, to, asked, reporter)
+    known = open_run_index(Asking(as_run(run), asked, to, Reporter(quiet=quiet)))
     queries = find_queries(known, query, second=asked.second)
     index, about = known.index, known.about
     in_collection = [each.row for each in queries if each.row is not None]
@@ -135,28 +121,13 @@ def duplicates(
         quiet: show no progress.
         options: as those of ``search``.
     """
-    known = open_index_of(run, to, build(SearchSettings, options, "duplicates"), Reporter(quiet=quiet))
+    asked = build(SearchSettings, options, "duplicates")
+    known = open_run_index(Asking(as_run(run), asked, to, Reporter(quiet=quiet)))
     found = find_copies(known, threshold=threshold)
     if not pictures or known.subject.source.kind != "images":
         return found
     rows = [row for group in found.groups for row in group.rows][:MOST_PICTURES]
     return Copies(found.run, found.facts, found.reading, found.groups, _of_rows(known, rows))
-
-
-def open_index_of(run: Run | str | Path, to: Any, asked: SearchSettings, reporter: Reporter) -> RunIndex:
-    """The index of a run that is meant, built where there is none."""
-    asking = Asking(
-        as_indexed(run),
-        asked,
-        data=to,
-        layer=asked.layer,
-        method=asked.method,
-        dims=asked.dims,
-        rebuild=asked.rebuild,
-        shards=asked.shards,
-        reporter=reporter,
-    )
-    return open_run_index(asking)
 
 
 def _query_rows(known: RunIndex, queries: Sequence[Query]) -> Tensor:
@@ -218,7 +189,7 @@ def _pictures(known: RunIndex, queries: Sequence[Query], answers: Sequence[Asked
         if each.row is not None and f"row-{each.row}" in drawn:
             drawn[f"query-{place}"] = drawn[f"row-{each.row}"]
         elif each.sample is not None and each.sample.ndim == 3:
-            drawn[f"query-{place}"] = small_picture(each.sample)
+            drawn[f"query-{place}"] = _small_picture(each.sample)
     return drawn
 
 
@@ -230,10 +201,9 @@ def _of_rows(known: RunIndex, rows: list[int]) -> dict[str, np.ndarray]:
     return {f"row-{row}": image for row, image in zip(rows, images, strict=True)}
 
 
-def small_picture(sample_CHW: Tensor) -> np.ndarray:
+def _small_picture(sample_CHW: Tensor) -> np.ndarray:
     """A query as pixels (h, w) or (h, w, 3)."""
-    pixels = sample_CHW if sample_CHW.dtype == torch.uint8 else (sample_CHW * 255).round().clamp(0, 255)
-    image = pixels.to(torch.uint8).permute(1, 2, 0).numpy()
+    image = to_bytes(sample_CHW).permute(1, 2, 0).numpy()
     return image[..., 0] if image.shape[2] == 1 else image
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from counterpoint.core.arrow_files import GROUP_ROWS, vector_writer
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import write_atomically
-from counterpoint.core.shard_files import Block, ShardFolder, TablePlan, check_same, open_shards, slices
-from counterpoint.core.stored_rows import StoredRows, new_array
+from counterpoint.core.shard_files import Block, ShardFolder, TablePlan, check_same, open_shards
+from counterpoint.core.stored_rows import StoredRows, new_array, npy_header, row_slices
 from counterpoint.core.targets import check_new_file
 from counterpoint.core.user_files import is_shard_folder
 from counterpoint.engine.progress import Reporter
@@ -69,10 +69,8 @@ def rows_of_shards(folder: Path, asked: TablePlan) -> Iterator[StoredRows]:
         raise UsageError(f"{folder} is no folder of shards, as counterpoint embed --shards writes it")
     known = open_shards(folder)
     check_same(known.plan, asked.model_copy(update={"shard_rows": known.plan.shard_rows}), folder)
-    known.check()
     with tempfile.TemporaryDirectory(dir=folder, prefix=".rows-") as scratch:
         path = Path(scratch) / "rows.npy"
-        path.touch()
         _write_npy(known, path)
         yield StoredRows(path)
 
@@ -88,11 +86,17 @@ def regrouped(blocks: Iterator[Block], size: int = GROUP_ROWS) -> Iterator[Block
     for block in blocks:
         held.append(block)
         if sum(len(each.names) for each in held) >= size:
-            *full, held_back = slices(_joined(held), size)
+            *full, held_back = _slices(_joined(held), size)
             yield from full
             held = [held_back]
     if held:
         yield _joined(held)
+
+
+def _slices(block: Block, size: int) -> Iterator[Block]:
+    """A block in blocks of at most so many rows."""
+    for rows in row_slices(len(block.names), size):
+        yield Block(block.names[rows], block.labels[rows], block.vectors_ND[rows])
 
 
 def _joined(blocks: list[Block]) -> Block:
@@ -113,7 +117,7 @@ def _write_parquet(folder: ShardFolder, path: Path) -> None:
 
 def _write_npy(folder: ShardFolder, path: Path) -> None:
     """Vectors alone."""
-    path.unlink()  # the empty file that holds the place of a temporary one
+    path.unlink(missing_ok=True)  # the empty file that holds the place of a temporary one
     with new_array(path, (folder.plan.num_rows, folder.width()), np.float32) as write:
         first = 0
         for block in folder.blocks():
@@ -123,9 +127,12 @@ def _write_npy(folder: ShardFolder, path: Path) -> None:
 
 def _write_npz(folder: ShardFolder, path: Path) -> None:
     """Arrays names, vectors and (if known) labels, each of which is one pass over the shards."""
-    columns: dict[str, Callable[[Block], np.ndarray]] = {"names": _names, "vectors": lambda block: block.vectors_ND}
-    if folder.plan.has_labels:
-        columns["labels"] = _labels
+    columns: dict[str, Callable[[Block], np.ndarray]] = {
+        "names": lambda block: np.array(block.names),
+        "vectors": lambda block: block.vectors_ND,
+    }
+    if folder.plan.has_labels:  # as ``embed`` writes them: an unknown one is empty
+        columns["labels"] = lambda block: np.array([label or "" for label in block.labels])
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, column in columns.items():
             _add_array(archive, name, folder, column)
@@ -138,8 +145,7 @@ def _add_array(archive: zipfile.ZipFile, name: str, folder: ShardFolder, column:
     member = zipfile.ZipInfo(f"{name}.npy")
     member.compress_type = zipfile.ZIP_DEFLATED
     with archive.open(member, "w", force_zip64=True) as stream:
-        described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(stream, described)
+        stream.write(npy_header(shape, dtype))
         for block in folder.blocks():
             stream.write(np.ascontiguousarray(column(block), dtype).data)
 
@@ -151,15 +157,6 @@ def _layout(folder: ShardFolder, column: Callable[[Block], np.ndarray]) -> tuple
         dtypes.add((values := column(block)).dtype)
         width = values.shape[1:]
     return max(dtypes, key=lambda dtype: dtype.itemsize), (folder.plan.num_rows, *width)
-
-
-def _names(block: Block) -> np.ndarray:
-    return np.array(block.names)
-
-
-def _labels(block: Block) -> np.ndarray:
-    """As ``embed`` writes them: an unknown one is empty."""
-    return np.array([label or "" for label in block.labels])
 
 
 WRITERS: Mapping[str, Callable[[ShardFolder, Path], None]] = {

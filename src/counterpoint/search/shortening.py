@@ -17,12 +17,10 @@ from counterpoint.data.order import random_order
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.nearest import nearest
 from counterpoint.evaluation.selection import BY_ACTIVATION, ORDERS
-from counterpoint.search.approximation import recall
+from counterpoint.search.approximation import NEAR, NUM_QUERIES, recall
 
 WANTED_RECALL = 0.95  # of the ten nearest, at which ``auto`` stops
-NEAR = 10
 MOST_ROWS = 20_000  # of the collection that the curve is measured on
-NUM_QUERIES = 256
 COMPARED = (BY_ACTIVATION, "pca", "variance", "random")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from counterpoint.core.arrow_files import require_arrow
+from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.files import write_atomically
 from counterpoint.core.run import Run
@@ -19,7 +19,6 @@ from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.vector_table import WRITERS, Table
 from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
-from counterpoint.search.embedding_shards import labels_of
 
 
 @usual_modes()
@@ -54,7 +53,11 @@ def embed(
     """
     asked = build(LookSettings, look, "embed")
     # Before the encoder runs, which may take an hour.
-    path = None if out is None else _check_target(Path(out), overwrite)
+    path = None if out is None else Path(out)
+    if path is not None:
+        check_new_file(path, WRITERS, overwrite=overwrite)
+        if path.suffix == PARQUET_SUFFIX:
+            require_arrow(path.suffix)
     reporter = Reporter(quiet=quiet)
     subject = one_checkpoint(open_subject(run, Samples(data), asked, reporter), asked.checkpoint)
     source, encoder = subject.source, subject.encoder
@@ -62,17 +65,8 @@ def embed(
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
         key = key_of(encoder) if asked.cache else None
         vectors_ND = whole(extract(encoder, source, [layer], key=key, advance=advance).layers[layer])
-    labels = None if source.labels is None else tuple(labels_of(source, slice(0, len(source))))
-    table = Table(source.sample_names, vectors_ND.numpy(), labels, layer, path)
+    table = Table(source.sample_names, vectors_ND.numpy(), source.classes(), layer, path)
     if path is not None:
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))
         reporter.say(f"wrote {len(table):,} x {table.vectors.shape[1]} {layer}s to {path}")
     return table
-
-
-def _check_target(path: Path, overwrite: bool) -> Path:
-    """Refuse a file that cannot or must not be written."""
-    check_new_file(path, WRITERS, overwrite=overwrite)
-    if path.suffix == ".parquet":
-        require_arrow(path.suffix)
-    return path

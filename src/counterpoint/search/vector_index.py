@@ -22,7 +22,7 @@ from counterpoint.core.files import read_sealed, sha256_of, write_file, write_se
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run_contents import INDEX_FILES
 from counterpoint.core.run_records import Figure, Record, read_record
-from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken
+from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken, whole
 from counterpoint.core.user_files import available_memory, read_text
 from counterpoint.evaluation.nearest import DOT, Neighbours, nearest
 from counterpoint.search.approximation import Effort, calibrate
@@ -36,7 +36,6 @@ CARD, VECTORS, NAMES, ROWS, CENTRES, GRAPH = INDEX_FILES
 BLOCK = 1 << 16  # rows that are read at a time
 SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
 RESCORED = 256  # queries at a time
-Advance = Callable[[], None]
 
 
 class FileSeal(Record):
@@ -118,13 +117,12 @@ class VectorIndex:
         self._check(queries_QD, k)
         unit_QD = unit_rows(queries_QD.float())
         wanted = min(k + SPARE, len(self))
-        is_exact = exact or self.card.method == "exact"
         parts = []
         for part_QD in unit_QD.split(1 << 14):
-            found = (
-                nearest(self.table_ND, part_QD, wanted, similarity=DOT) if is_exact else self.propose(part_QD, wanted)
-            )
-            parts += [self._ranked(*each, k) for each in self._in_parts(part_QD, found.positions_QK)]
+            found = nearest(self.table_ND, part_QD, wanted, similarity=DOT) if exact else self.propose(part_QD, wanted)
+            # Few enough at a time for the candidates of all to be in memory.
+            pieces = zip(part_QD.split(RESCORED), found.positions_QK.split(RESCORED), strict=True)
+            parts += [self._ranked(*piece, k) for piece in pieces]
         similarity_QK = torch.cat([each.similarity_QK for each in parts])
         return Neighbours(similarity_QK, torch.cat([each.positions_QK for each in parts]))
 
@@ -133,8 +131,7 @@ class VectorIndex:
         positions = torch.arange(len(self))[rows] if isinstance(rows, slice) else rows
         if self.place_of_N is not None:
             positions = self.place_of_N[positions]
-        found = taken(self.table_ND, positions)
-        return found if isinstance(found, Tensor) else found[:]
+        return whole(taken(self.table_ND, positions))
 
     def _check(self, queries_QD: Tensor, k: int) -> None:
         """Refuse what cannot be answered."""
@@ -145,16 +142,10 @@ class VectorIndex:
         if not bool(torch.isfinite(queries_QD).all()):
             raise DataError("queries must be finite, but hold NaN or infinity")
 
-    @staticmethod
-    def _in_parts(queries_QD: Tensor, places_QW: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Queries with their candidates, few enough for the memory."""
-        return list(zip(queries_QD.split(RESCORED), places_QW.split(RESCORED), strict=True))
-
     def _ranked(self, queries_QD: Tensor, places_QW: Tensor, k: int) -> Neighbours:
         """The best k candidates by their cosines in float64."""
         known = places_QW.clamp(min=0)
-        table = taken(self.table_ND, known.flatten())
-        rows = table if isinstance(table, Tensor) else table[:]
+        rows = whole(taken(self.table_ND, known.flatten()))
         # Row by row, so that copies get the same bits.
         similarity_QW = (rows.view(*known.shape, -1).double() * queries_QD.double()[:, None]).sum(dim=2)
         similarity_QW = torch.where(places_QW < 0, -torch.inf, similarity_QW)
@@ -209,8 +200,9 @@ def build_index(
     known = {"format": FORMAT, "method": chosen, "num_rows": num_rows, "width": width, "num_zero": num_zero}
     card = IndexCard.model_validate({**known, "num_cells": cells, "files": {}, "about": dict(about or {})})
     if chosen != "exact":
-        index = _opened(folder, card)
-        card = card.model_copy(update={"effort": calibrate(index.table_ND, _levels(index, folder))})
+        table_ND = _table(folder / VECTORS)
+        effort = calibrate(table_ND, _proposer(folder, card, table_ND), _levels(card))
+        card = card.model_copy(update={"effort": effort})
     files = {path.name: FileSeal(size=path.stat().st_size, sha256=sha256_of(path)) for path in _files(folder)}
     card = card.model_copy(update={"files": files})
     write_sealed(folder / CARD, card.model_dump())
@@ -283,12 +275,10 @@ def _proposer(folder: Path, card: IndexCard, table_ND: Rows) -> Callable[[Tensor
     return lambda queries_QD, number, effort: nearest(table_ND, queries_QD, number, similarity=DOT)
 
 
-def _levels(index: VectorIndex, folder: Path) -> tuple[Sequence[int], Callable[[Tensor, int, int], Neighbours]]:
-    """How far a method can look, and its search."""
-    most = index.card.num_cells or 1024
-    levels = [level for level in (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048) if level < most]
-    start = 0 if index.card.method == "cells" else levels.index(32)
-    return (*levels[start:], most), _proposer(folder, index.card, index.table_ND)
+def _levels(card: IndexCard) -> list[int]:
+    """How far a method can look: into so many cells, or keeping so many rows of a graph in sight."""
+    least, most = (32, 1024) if card.num_cells is None else (4, card.num_cells)
+    return [*(1 << power for power in range(2, 12) if least <= 1 << power < most), most]
 
 
 def _method(asked: str, num_rows: int) -> str:
@@ -306,7 +296,7 @@ def _write_tables(rows: "Rows | np.ndarray", folder: Path, method: str) -> tuple
     cells = centres_CD = place_of_N = None
     if method == "cells":
         cells = num_cells(num_rows)
-        centres_CD = find_centres(_read(rows, sample_of(num_rows, 0)), cells, 0)
+        centres_CD = find_centres(_read(rows, sample_of(num_rows)), cells)
         cell_N = torch.cat([nearest_centres(_read(rows, own), centres_CD) for own in row_slices(num_rows, BLOCK)])
         row_of_N = cell_N.argsort(stable=True)
         place_of_N = torch.empty_like(row_of_N)

@@ -64,10 +64,11 @@ def life_signs(path: Path, name: str, now: float | None = None) -> LifeSigns:
     except RunError as error:
         return LifeSigns(name, "damaged", f"cannot be read: {printable(str(error))}", mark=f"damaged {error}")
     epoch = len(lines)
-    is_held = is_locked(path)
-    if not is_held:
+    if not is_locked(path):
         state = "killed" if folder.is_killed(status) else status.status
-        return LifeSigns(name, _resting(state), _resting_words(state, epoch, name), epoch, _mark(folder, state, epoch))
+        # Between two processes it waits.
+        resting = state if state in OVER else "waiting"
+        return LifeSigns(name, resting, _resting_words(state, epoch, name), epoch, _mark(folder, state, epoch))
     seconds = _seconds_of_epoch(folder)
     silence = max(0.0, now - _last_sign(folder))
     limit = FIRST_SILENCE if seconds is None else max(LEAST_SILENCE, SILENT_EPOCHS * seconds)
@@ -88,11 +89,6 @@ def worst_first(signs: Sequence[LifeSigns]) -> LifeSigns:
     """Of several runs that one that the reader must know of: which trains, which went wrong, then any."""
     order = ("silent", "running", "damaged", "killed", "failed", "interrupted", "waiting", "finished")
     return min(signs, key=lambda each: order.index(each.state))
-
-
-def _resting(state: str) -> str:
-    """The state of a run that nobody holds; between two processes it waits."""
-    return state if state in OVER else "waiting"
 
 
 def _resting_words(state: str, epoch: int, name: str) -> str:

@@ -73,10 +73,9 @@ class Watched:
     def state(self) -> dict[str, Any]:
         """What the page's script asks for: small, and without a model or a picture."""
         signs = self.signs()
-        lines = [_line(each, len(signs)) for each in signs]
         return {
             "version": self._version(signs),
-            "lines": lines,
+            "lines": [_line(each, len(signs)) for each in signs],
             "state": worst_first(signs).state,
             "note": self._note(),
         }

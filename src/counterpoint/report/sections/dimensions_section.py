@@ -63,19 +63,19 @@ def kinds_of(known: Collection, dim: int) -> list[str]:
 
 def _how_to_read(runs: Sequence[RunRecord]) -> Markup:
     """What the figures and the pictures are of."""
-    is_part = any(run.collection and len(run.collection) < run.collection.num_samples for run in runs)
+    is_part = any(len(run.samples) < run.samples.num_samples for run in runs)
     shown = "the strongest of the samples on the map" if is_part else "the samples with the largest values"
     words = (
         f"Each dimension of the embedding with {shown}, the strongest first. Share active, expected activation (mean "
         "absolute value at unit length), and the commonest class with its share of the samples that it is active on "
-        f"are of all samples. No class is named where that share is not beyond chance."
+        "are of all samples. No class is named where that share is not beyond chance."
     )
     return element("p", words, class_="reading")
 
 
 def _controls(runs: Sequence[RunRecord]) -> Markup:
     """What sorts and filters; only shown with JavaScript."""
-    is_labelled = any(run.collection and len(run.collection.labels_N) for run in runs)
+    is_labelled = any(len(run.samples.labels_N) for run in runs)
     sorts = [pair for pair in SORTS if is_labelled or pair[0] != "purity"]
     kinds = [pair for pair in KINDS if is_labelled or pair[0] not in ("named", "pure")]
     chosen = [
@@ -91,8 +91,7 @@ def _options(pairs: Sequence[tuple[str, str]]) -> list[Markup]:
 
 def _list(run: RunRecord, shown: Pictures | None, num_runs: int) -> Markup:
     """All dimensions of one run by their numbers, or as many of the strongest as a page can hold."""
-    known = run.collection
-    assert known is not None
+    known = run.samples
     total, limit = len(known.dims), MOST_DIMS // num_runs
     order = sorted(range(total), key=lambda dim: (-known.dims.expected_D[dim], dim))[:limit]
     per_dim = max(1, min(known.dims.top_DT.shape[1], MOST_PICTURES // (len(order) * num_runs)))
@@ -116,13 +115,8 @@ def _list(run: RunRecord, shown: Pictures | None, num_runs: int) -> Markup:
 def _item(known: Collection, dim: int, shown: Pictures | None, per_dim: int) -> Markup:
     """One dimension."""
     dims = known.dims
-    fires, expected, purity, its_class = (
-        float(dims.fires_D[dim]),
-        float(dims.expected_D[dim]),
-        float(dims.purity_D[dim]),
-        int(dims.class_D[dim]),
-    )
-    is_rated = not math.isnan(purity)
+    fires, expected, purity = (float(each[dim]) for each in (dims.fires_D, dims.expected_D, dims.purity_D))
+    its_class = int(dims.class_D[dim])
     name = known.class_names[its_class] if its_class >= 0 else ""
     told = join("· ", element("bdi", name), f" {percent(purity, 0)}") if name else None
     head = element("p", element("b", number(dim)), " ", told, class_="head")
@@ -140,7 +134,7 @@ def _item(known: Collection, dim: int, shown: Pictures | None, per_dim: int) -> 
         data_dim=dim,
         data_fires=f"{fires:.6g}",
         data_expected=f"{expected:.6g}",
-        data_purity=f"{purity:.6g}" if is_rated else -1,
+        data_purity=-1 if math.isnan(purity) else f"{purity:.6g}",
         data_kind=" ".join(kinds_of(known, dim)) or None,
         data_class=name or None,
     )

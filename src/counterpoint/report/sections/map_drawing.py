@@ -65,8 +65,7 @@ class Groups:
 
 def layouts_of(run: RunRecord) -> list[Drawn]:
     """The layouts that are known of a run, the one that shows neighbours best first."""
-    known = run.collection
-    assert known is not None
+    known = run.samples
     made = run.layouts.tsne if run.layouts else {}
     tsne = [
         Drawn(f"t-SNE of the {place}", place, np.array([made[place].x, made[place].y]).T)
@@ -186,8 +185,7 @@ def _short(name: str) -> str:
 
 def drawn_data(run: RunRecord, layouts: Sequence[Drawn]) -> Markup:
     """Positions, groups and neighbours of a run for the script, out of sight."""
-    known = run.collection
-    assert known is not None
+    known = run.samples
     dims = dimension_groups(known)
     maps = [element("i", data_layout=each.name, data_xy=_coded(each.points_N2, "<u2")) for each in layouts]
     return element(

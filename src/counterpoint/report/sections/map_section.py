@@ -79,8 +79,7 @@ def _search() -> Markup:
 
 def _map(place: int, runs: Sequence[RunRecord], pictures: dict[int, Pictures], num_runs: int) -> Markup:
     """One map of all runs of the same samples."""
-    first = runs[0].collection
-    assert first is not None
+    first = runs[0].samples
     layouts = _in_step(runs)
     shown = pictures.get(runs[0].order)
     sheet = {"data_sheet": shown.name, "data_columns": shown.sheet.columns} if shown else {}
@@ -126,9 +125,8 @@ def _controls(place: int, runs: Sequence[RunRecord], layouts: dict[int, list[Dra
     # Of these all runs have a layout.
     names = [each.name for each in layouts[runs[0].order]]
     names = [name for name in names if all(any(each.name == name for each in layouts[run.order]) for run in runs)]
-    known = runs[0].collection
-    can_colour = {"class": known is not None and len(known.labels_N) > 0, "none": True}
-    can_colour["dimension"] = any(dimension_groups(run.collection) for run in runs if run.collection)
+    can_colour = {"class": len(runs[0].samples.labels_N) > 0, "none": True}
+    can_colour["dimension"] = any(dimension_groups(run.samples) for run in runs)
     colours = [(key, words) for key, words in COLOURS if can_colour[key]]
     chosen = [_choice(f"map-layout-{place}", "layout", "Layout", list(zip(names, names, strict=True)))]
     chosen.append(_choice(f"map-colour-{place}", "colour", "Colour by", colours))
@@ -168,7 +166,7 @@ def _legends(runs: Sequence[RunRecord], known: Collection) -> Markup:
     # The maps without a script are coloured by class where there are classes.
     only = "needs-script" if classes else None
     for number, run in enumerate(runs):
-        dims = dimension_groups(run.collection) if run.collection else None
+        dims = dimension_groups(run.samples)
         if dims:
             title = element("p", "Strongest dimension", _of(run, len(runs)), class_="note")
             listed = legend(dims, len(known))
@@ -186,8 +184,7 @@ def _stills(runs: Sequence[RunRecord], layouts: dict[int, list[Drawn]], num_runs
 
 def _still(layout: Drawn, run: RunRecord, num_runs: int) -> Markup:
     """One map without a script."""
-    known = run.collection
-    assert known is not None
+    known = run.samples
     classes, dims = class_groups(known), dimension_groups(known)
     by = "Coloured by class." if classes else "Coloured by strongest dimension." if dims else ""
     caption = element("figcaption", element("strong", layout.name), _of(run, num_runs))
@@ -204,8 +201,7 @@ def _table(runs: Sequence[RunRecord], layouts: dict[int, list[Drawn]], num_runs:
     rows = []
     for run in runs:
         for layout in layouts[run.order]:
-            assert run.collection is not None
-            share_K, made = run.collection.variance[layout.place], run.layouts
+            share_K, made = run.samples.variance[layout.place], run.layouts
             is_tsne = layout.name.startswith("t-SNE")
             trust = None
             if made:

@@ -20,9 +20,7 @@ NUM_SHOWN = 12
 
 def is_same_samples(first: RunRecord, second: RunRecord) -> bool:
     """Whether the maps of two runs are of the same samples."""
-    one, other = first.collection, second.collection
-    assert one is not None
-    assert other is not None
+    one, other = first.samples, second.samples
     prints = {run.card.data_fingerprint for run in (first, second)} - {None}
     return len(prints) < 2 and one.names == other.names and np.array_equal(one.rows_N, other.rows_N)
 
@@ -37,9 +35,7 @@ def shared_neighbours(first: Collection, second: Collection) -> NDArray[np.float
 def changed_neighbours(runs: Sequence[RunRecord], pictures: dict[int, Pictures]) -> Markup | None:
     """Say how many neighbours the first and the last run share, and show samples for which they share fewest."""
     before, after = runs[0], runs[-1]
-    one, other = before.collection, after.collection
-    assert one is not None
-    assert other is not None
+    one, other = before.samples, after.samples
     if len(one) < 3:
         return None
     shared_N = shared_neighbours(one, other)

@@ -21,7 +21,7 @@ def write_lancedb(index: VectorIndex, folder: Path) -> list[str]:
         import lancedb  # deferred: no part of Counterpoint, and may be absent
     except ImportError:
         raise UsageError("--export lancedb needs lancedb; install it with: pip install lancedb") from None
-    rows = ((list(each.ids), each.names, each.labels, each.vectors_BD) for each in batches(index))
+    rows = ((each.ids, each.names, each.labels, each.vectors_BD) for each in batches(index))
     # A reader of batches: the table is never in memory as a whole.
     lancedb.connect(str(folder)).create_table(TABLE, data=vector_batches(rows, index.card.width))
     return [f"open it with: lancedb.connect({str(folder)!r}).open_table({TABLE!r})"]
