@@ -203,7 +203,9 @@ def onnx_difference(run: Path, model: Path) -> float:
     ours = dict(zip(names, session.run(names, {given.name: pictures}), strict=True))
     encoder = cp.load(run)
     theirs = {"representation": encoder.represent(pictures), "embedding": encoder.embed(pictures)}
-    return max(_difference(np.asarray(ours[name]), np.asarray(values)) for name, values in theirs.items() if name in ours)
+    return max(
+        _difference(np.asarray(ours[name]), np.asarray(values)) for name, values in theirs.items() if name in ours
+    )
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:

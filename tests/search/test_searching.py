@@ -136,10 +136,12 @@ def test_an_index_of_shards_is_that_of_one_process_and_other_shards_are_refused(
     parts = cp.search(run, [3, 4], k=5, rebuild=True, shards=own, quiet=True)
     assert parts.queries == whole.queries
     assert not list(own.glob(".rows-*"))
-    with pytest.raises(RunError, match="is of another layer: layer representation, this is embedding"):
-        cp.search(run, 3, rebuild=True, shards=other, quiet=True)
-    with pytest.raises(UsageError, match="is no folder of shards, as counterpoint embed --shards writes it"):
-        cp.search(run, 3, rebuild=True, shards=tmp_path, quiet=True)
+    for rebuild in (True, False):  # without it the index that is there is asked, but not beside other shards
+        with pytest.raises(RunError, match="is of another layer: layer representation, this is embedding"):
+            cp.search(run, 3, rebuild=rebuild, shards=other, quiet=True)
+        with pytest.raises(UsageError, match="is no folder of shards, as counterpoint embed --shards writes it"):
+            cp.search(run, 3, rebuild=rebuild, shards=tmp_path, quiet=True)
+    assert cp.search(run, [3, 4], k=5, shards=own, quiet=True).queries == whole.queries
     (own / "shard-000002.parquet").unlink()
     with pytest.raises(RunError, match=r"shard-000002|shards? 2"):
         cp.search(run, 3, rebuild=True, shards=own, quiet=True)

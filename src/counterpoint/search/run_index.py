@@ -30,7 +30,7 @@ from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subjec
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader, check_layers
 from counterpoint.search.embedding_shards import SHARD_ROWS, plan_of
-from counterpoint.search.shard_merge import rows_of_shards
+from counterpoint.search.shard_merge import rows_of_shards, shards_of
 from counterpoint.search.shortening import shorten
 from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index, read_card
 
@@ -160,6 +160,9 @@ def open_run_index(asking: Asking) -> RunIndex:
         for name in SAME:
             if name in expected and getattr(about, name) != expected[name]:
                 raise _refusal(folder, name, getattr(about, name), expected[name])
+        if settings.shards is not None:  # not read again, but others are not taken in silence
+            subject = open_samples(asking) if subject is None else subject
+            shards_of(settings.shards, plan_of(subject, layer, SHARD_ROWS))
         return RunIndex(asking, about, open_index(folder), subject)
     subject = open_samples(asking) if subject is None else subject
     if len(subject.source) < 2:

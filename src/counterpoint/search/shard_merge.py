@@ -53,9 +53,8 @@ def merge_shards(folder: str | Path, out: str | Path, *, overwrite: bool = False
     return path
 
 
-@contextmanager
-def rows_of_shards(folder: Path, asked: TablePlan) -> Iterator[StoredRows]:
-    """The vectors of a folder of shards, as rows on disk that no memory holds; gone at the end.
+def shards_of(folder: Path, asked: TablePlan) -> ShardFolder:
+    """A folder of shards that holds what is asked for.
 
     Args:
         folder: of shards.
@@ -63,12 +62,23 @@ def rows_of_shards(folder: Path, asked: TablePlan) -> Iterator[StoredRows]:
 
     Raises:
         UsageError: no folder of shards.
-        RunError: they are of another encoder, other data or another layer, or shards are missing or damaged; named.
+        RunError: they are of another encoder, other data or another layer; named.
     """
     if not is_shard_folder(folder):
         raise UsageError(f"{folder} is no folder of shards, as counterpoint embed --shards writes it")
     known = open_shards(folder)
     check_same(known.plan, asked.model_copy(update={"shard_rows": known.plan.shard_rows}), folder)
+    return known
+
+
+@contextmanager
+def rows_of_shards(folder: Path, asked: TablePlan) -> Iterator[StoredRows]:
+    """The vectors of a folder of shards, as rows on disk that no memory holds; gone at the end.
+
+    Raises:
+        UsageError, RunError: as ``shards_of``; shards are missing or damaged; named.
+    """
+    known = shards_of(folder, asked)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".rows-") as scratch:
         path = Path(scratch) / "rows.npy"
         _write_npy(known, path)
