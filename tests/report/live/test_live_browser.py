@@ -1,5 +1,6 @@
 """The live page in a real browser: it keeps itself up to date, keeps what was unfolded, and reads without a script."""
 
+import math
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from epochs_written import add_epoch
 
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import RunFolder
+from counterpoint.report.live import live_page
 from counterpoint.report.live.live_page import Watched
 from counterpoint.report.live.live_server import LiveServer
 
@@ -30,7 +32,8 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def run(begin: Callable[..., RunFolder]) -> Iterator[RunFolder]:
+def run(begin: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolder]:
+    monkeypatch.setattr(live_page, "SHARE", math.inf)
     folder = begin(epochs=3)
     with lock_run(folder.path):
         yield folder

@@ -1,5 +1,6 @@
 """What the live page shows, and when it is made anew."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
 from counterpoint.diagnostics.findings import Findings
+from counterpoint.report.live import live_page
 from counterpoint.report.live.live_page import Watched
 from counterpoint.report.live.live_sampling import LiveSample, Sampler
 from counterpoint.report.run_record import arrays_of
@@ -38,7 +40,8 @@ def test_curves_are_there_from_the_first_epoch_on(running: RunFolder) -> None:
     assert "and write the report again" not in page  # what lacks is not asked for while it is on its way
 
 
-def test_a_page_is_made_once_for_each_epoch(running: RunFolder) -> None:
+def test_a_page_is_made_once_for_each_epoch(running: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_page, "SHARE", math.inf)
     watched = Watched(running.path, None)
     with lock_run(running.path):
         first = watched.page()
@@ -48,6 +51,21 @@ def test_a_page_is_made_once_for_each_epoch(running: RunFolder) -> None:
         assert watched.state()["version"] != version
         assert watched.page() is not first
     assert b"After 4 epochs" in watched.page()
+
+
+def test_a_page_rests_while_a_run_trains_and_its_words_go_on(
+    running: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_page, "SHARE", 1e-9)
+    watched = Watched(running.path, None)
+    with lock_run(running.path):
+        first, state = watched.page(), watched.state()
+        add_epoch(running, 4)
+        assert watched.page() is first
+        later = watched.state()
+        assert later["version"] == state["version"]
+        assert later["lines"] != state["lines"]
+    assert b"Was killed after epoch 4" in watched.page()
 
 
 def test_what_the_script_polls_is_small_and_names_the_version_of_the_page(running: RunFolder) -> None:

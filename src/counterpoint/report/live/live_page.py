@@ -26,6 +26,7 @@ from counterpoint.report.sections import Section, all_sections
 from counterpoint.report.wording import count, percent
 
 EVERY = 10  # seconds between two loads of the page without a script
+SHARE = 0.01  # of one processor's time that making the page takes while a run trains
 LIVE_PAGE = PageKind(
     "live page",
     "live.html",
@@ -43,7 +44,8 @@ FROM_FOLDER, FROM_SAMPLE = ("training", "configuration"), ("findings", "spectra"
 class Watched:
     """A run, or the runs of several seeds, as the server shows them.
 
-    The page is made when someone asks for it and something has changed; otherwise the last one is given again.
+    The page is made when someone asks for it and something has changed; otherwise the last one is given again. While a
+    run trains, so is it for a hundred times as long as making it took: where epochs take a second, not each has a page.
 
     Attributes:
         path: of the run or of the folder of several seeds.
@@ -53,6 +55,8 @@ class Watched:
     path: Path
     sampler: Sampler | None
     _made: tuple[str, bytes] = ("", b"")
+    _rests_until: float = 0.0
+    _sections: Sequence[Section] = field(default_factory=all_sections)
     _knn: dict[Path, dict[int, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -86,11 +90,13 @@ class Watched:
             signs = self.signs()
             version = self._version(signs)
             if self._made[0] != version:
+                started = time.thread_time()
                 self._made = (version, self._render(signs, version).encode())
+                self._rests_until = time.monotonic() + (time.thread_time() - started) / SHARE
             return self._made[1]
 
     def _version(self, signs: Sequence[LifeSigns]) -> str:
-        """Changes when the page would; asking also has new checkpoints looked at."""
+        """Changes when the page does; asking also has new checkpoints looked at."""
         paths = self.runs()
         marks = [each.mark for each in signs]
         if self.sampler is not None:
@@ -99,6 +105,8 @@ class Watched:
                 if not RunFolder(path).findings.exists():
                     self.sampler.ask(path, _newest_checkpoint(path), math.inf if sign.is_over else _age(path))
             marks += [self.sampler.mark(path) for path in paths]
+        if self._made[0] and time.monotonic() < self._rests_until and not all(each.is_over for each in signs):
+            return self._made[0]
         return hashlib.sha256(repr(marks).encode()).hexdigest()[:16]
 
     def _note(self) -> str:
@@ -126,7 +134,7 @@ class Watched:
         parts, problem = [], None
         try:
             records = [self._record(path, names[path], order) for order, path in enumerate(paths)]
-            parts = [part for section in all_sections() if (part := _part(section, records))]
+            parts = [part for section in self._sections if (part := _part(section, records))]
             if not any(part.name == "verdict" for part in parts):  # while it trains, its curves are asked for first
                 parts.sort(key=lambda part: part.name != "training")
             place = next((at for at, part in enumerate(parts, 1) if part.name == "training"), 0)
