@@ -23,8 +23,8 @@ from counterpoint.report.run_record import Arrays, arrays_of, fit
 
 MODULE = "counterpoint.runs.live_sample"
 # Of the time while a run trains. A thread of the lowest priority still takes caches, memory and half of a core that two
-# processors share: a third of a training's speed at worst, of which this leaves less than 2 %.
-SHARE = 0.05
+# processors share: a third of a training's speed at worst, of which this leaves 1 %; another 1 % is the page's.
+SHARE = 0.03
 FIRST_SECONDS = 4.0  # about what the first answer costs
 
 
