@@ -120,6 +120,16 @@ def test_a_jpeg_that_more_pictures_follow_is_a_jpeg(tmp_path: Path, rng: np.rand
     assert named(found, "animated") == "phone.jpg"
 
 
+def test_broken_files_are_no_copies_of_each_other(tmp_path: Path, rng: np.random.Generator) -> None:
+    photos = tmp_path / "photos"
+    save_clean(photos, rng)
+    for name in ("cats/empty.jpg", "dogs/empty.jpg", "dogs/other.jpg"):
+        (photos / name).write_bytes(b"")
+    found = look(photos)
+    assert warned(found) == {"unreadable"}
+    assert found.left_out == ()
+
+
 def test_a_folder_of_broken_files_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(5):
         (tmp_path / f"{number}.jpg").write_bytes(b"\xff\xd8\xff" + bytes(number))

@@ -28,7 +28,7 @@ class SetEvidence:
 
     Attributes:
         collection: the samples.
-        digests: hash of each one's content; empty where it could not be read.
+        digests: hash of each one's content; empty where it cannot be used.
         is_good_N: which can be used.
         is_blank_N: which show nothing.
         near: pairs that show the same and are no copies of one content.
@@ -159,7 +159,7 @@ def of_pictures(collection: Collection, seen: Seen) -> PictureEvidence:
     """Everything that the checks of pictures look at; copies are looked for here."""
     is_good_N = seen.is_good
     is_blank_N = is_good_N & (seen.looks.range_N < BLANK_RANGE)
-    digests = tuple(header.digest for header in seen.headers)
+    digests = tuple(header.digest if good else b"" for header, good in zip(seen.headers, is_good_N, strict=True))
     is_compared_N = is_good_N & ~is_blank_N
     for group in same_content(digests):
         is_compared_N[group[1:]] = False
