@@ -42,19 +42,34 @@ def test_hits_are_those_of_a_loop(method: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("num_queries", [1, 30])
-def test_cells_that_are_all_looked_into_give_the_exact_answer(num_queries: int, tmp_path: Path) -> None:
-    """One query goes through its cells, of many each cell takes its own together."""
+@pytest.mark.parametrize(("num_queries", "has_halves"), [(1, True), (1, False), (30, True)])
+def test_cells_that_are_all_looked_into_give_the_exact_answer(
+    num_queries: int, has_halves: bool, tmp_path: Path
+) -> None:
+    """One query goes through its cells, in float16 first where these are at hand; of many each cell takes its own."""
     rows, queries = clustered(900), torch.from_numpy(clustered(num_queries, seed=2))
     index = build_index(rows, tmp_path, method="cells")
     assert isinstance(index.table_ND, torch.Tensor)
     held = torch.from_numpy(np.load(tmp_path / "centres.npy"))
-    cells = Cells(held[:, :-1].float(), torch.cat([held[:, -1].long(), torch.tensor([len(rows)])]))
+    halves = index.table_ND.half() if has_halves else None
+    cells = Cells(held[:, :-1].float(), torch.cat([held[:, -1].long(), torch.tensor([len(rows)])]), halves)
     unit = torch.nn.functional.normalize(queries, dim=1)
     places = look_up(cells, index.table_ND, unit, 7, len(cells)).positions_QK
     assert index.row_of_N is not None
     found = index.row_of_N[places].sort(dim=1).values
     assert torch.equal(found, index.search(queries, 7, exact=True).positions_QK.sort(dim=1).values)
+
+
+def test_rows_that_float16_cannot_tell_apart_are_found_all_the_same(rng: np.random.Generator) -> None:
+    """500 rows whose cosines with the query differ by 1e-7 and more, and float16 by none."""
+    query = torch.nn.functional.normalize(torch.from_numpy(rng.normal(size=32)), dim=0)
+    noise = torch.from_numpy(rng.normal(size=(500, 32)))
+    unit = torch.nn.functional.normalize(query + 0.004 * noise, dim=1)
+    truth = (unit @ query).topk(7)
+    rows, asked = unit.float(), query.float()
+    cells = Cells(asked[None], torch.tensor([0, 500]), rows.half())
+    assert len(torch.mv(rows.half(), asked.half()).unique()) < 5
+    assert look_up(cells, rows, asked[None], 7, 1).similarity_QK[0].tolist() == pytest.approx(truth.values, abs=2e-7)
 
 
 @pytest.mark.parametrize("method", ["exact", "cells"])

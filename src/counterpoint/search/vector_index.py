@@ -270,7 +270,8 @@ def _proposer(folder: Path, card: IndexCard, table_ND: Rows) -> Callable[[Tensor
         held = torch.from_numpy(np.load(folder / CENTRES))
         # The first place of each cell stands in the last column, as a whole number that float64 holds.
         edges = torch.cat([held[:, -1].long(), torch.tensor([card.num_rows])])
-        cells = Cells(held[:, :-1].float().contiguous(), edges)
+        halves_ND = table_ND.half() if isinstance(table_ND, Tensor) else None
+        cells = Cells(held[:, :-1].float().contiguous(), edges, halves_ND)
         return lambda queries_QD, number, effort: look_up(cells, table_ND, queries_QD, number, effort)
     return lambda queries_QD, number, effort: nearest(table_ND, queries_QD, number, similarity=DOT)
 
@@ -355,7 +356,7 @@ def _check_finite(block_BD: Tensor, first: int) -> None:
 
 
 def _table(path: Path) -> Rows:
-    """Vectors in memory if half of what is free holds them; else they stay on disk."""
+    """Vectors in memory if half of what is free holds them, which leaves room for float16; else they stay on disk."""
     if path.stat().st_size < available_memory() // 2:
         return torch.from_numpy(np.load(path))
     return StoredRows(path)
