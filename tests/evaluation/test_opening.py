@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError
 from counterpoint.core.evaluation_settings import EvaluationSettings
+from counterpoint.core.own_parts import FlagText
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.validation import build
 from counterpoint.data.stores import RowsStore
@@ -224,7 +225,7 @@ def test_a_module_by_the_name_of_what_makes_it(tmp_path: Path, monkeypatch: pyte
     vectors, labels = draw()
     settings = {"data": vectors, "labels": labels, "k": 5, "metrics": ("knn",)}
     try:
-        found = evaluated("own_module_for_opening:make", **settings)
+        found = evaluated(FlagText("own_module_for_opening:make"), **settings)
     finally:
         sys.modules.pop("own_module_for_opening", None)
     expected = evaluated(np.maximum(vectors, 0), labels=labels, k=5, metrics=("knn",))

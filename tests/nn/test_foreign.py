@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import sha256_of
+from counterpoint.core.own_parts import FlagText
 from counterpoint.nn.encoders import CATALOGUE
 from counterpoint.nn.foreign import build_foreign, default_side
 from counterpoint.nn.foreign_weights import CANDIDATES
@@ -228,10 +229,11 @@ def test_a_module_is_named_on_the_command_line(tmp_path: Path, monkeypatch: pyte
         "from torch import nn\ndef make(): return nn.Sequential(nn.Flatten(), nn.Linear(3072, 5))\ndef no(): return 1\n"
     )
     (tmp_path / "my_nets.py").write_text(code, encoding="utf-8")
-    first, same = (build_foreign("my_nets:make", SIDE, seed=3) for _ in range(2))
+    first, same = (build_foreign(FlagText("my_nets:make"), SIDE, seed=3) for _ in range(2))
     images = torch.rand(2, *SIDE)
     assert torch.equal(of(first.backbone, images), of(same.backbone, images))
-    assert "must be a torch module, got int" in refusal("my_nets:no")
+    assert "must be a torch module, got int" in refusal(FlagText("my_nets:no"))
+    assert "repeat it as --encoder my_nets:make" in refusal("my_nets:make")  # not by a text that no flag gave
     sys.modules.pop("my_nets")
 
 
@@ -296,7 +298,7 @@ UNKNOWN = {
     "torchvison:resnet18": "unknown encoder 'torchvison:resnet18'; did you mean 'torchvision:'?",
     "lightly:resnet18": "did you mean 'resnet-18'?",
     "solo-learn:resnet19": "did you mean 'resnet18'?",
-    "no_such_module:make": "give it as package.module:name",
+    FlagText("no_such_module:make"): "give it as package.module:name",
     "weights.pth": "is a file of weights; give it as weights, and its architecture as the encoder",
     "torchvision:squeezenet1_0": "does not end with a linear layer",
 }

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from counterpoint.core.errors import UsageError, nearest
+from counterpoint.core.own_parts import from_flag
 from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_files import is_file_or_shards
@@ -118,7 +119,7 @@ def subject_from(namespace: argparse.Namespace) -> str:
     if (namespace.subject is None) == (namespace.encoder is None):
         raise UsageError("give RUN (a run folder), a file of features, or --encoder NAME, and one of them only")
     if namespace.encoder is not None:
-        return namespace.encoder
+        return from_flag(namespace.encoder)
     if not is_file_or_shards(namespace.subject):
         open_run(Path(namespace.subject))  # before torch is loaded
     return namespace.subject
@@ -160,13 +161,13 @@ def _given(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, A
 
 
 def _value(path: str, field: FieldInfo, text: str) -> Any:
-    """Read a flag's text as YAML would be read, unless the setting is text anyway."""
+    """Read a flag's text as YAML would be read, unless the setting is text anyway; it may name code."""
     if field.annotation in TEXT_ONLY:
-        return text
+        return from_flag(text)
     # --views.crop-scale 0.2,1 without brackets, which a shell would treat as a pattern.
     if "pair" in expectation(field) and "," in text and not text.startswith("["):
         text = f"[{text}]"
-    return parse_yaml(text, f"command line: {path}")
+    return from_flag(parse_yaml(text, f"command line: {path}"))
 
 
 def _help(field: FieldInfo) -> str:

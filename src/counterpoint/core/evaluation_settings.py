@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, Strict
+from pydantic import Field, InstanceOf, Strict
 
 from counterpoint.core.data_settings import LookSettings
 
 Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
+Encoders = Annotated[tuple[InstanceOf[str], ...], Strict(False)]  # kept as they are: see `core.own_parts.FlagText`
 
 
 class EvaluationSettings(LookSettings):
@@ -53,5 +54,5 @@ class EvaluationSettings(LookSettings):
     selection: Names = ()
     selection_step: Annotated[int, Field(ge=1)] | None = None
     rank_on: str | None = None
-    baselines: Names = ()
+    baselines: Encoders = ()
     baseline_weights: Names = ()

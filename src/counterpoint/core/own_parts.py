@@ -1,4 +1,8 @@
-"""A part of the user's own that the command line names: ``package.module:name`` of what makes it."""
+"""Code of the user's own: what a flag of this command line names as ``package.module:name`` is imported, and no other.
+
+A name in a file (settings, recipes, run folders), in an environment variable or in a text of Python is never imported:
+it only says what was used. ``load_part`` alone imports, and takes ``FlagText`` alone, which no reader of files makes.
+"""
 
 import hashlib
 import inspect
@@ -14,6 +18,25 @@ from counterpoint.core.errors import UsageError, first_line
 CUSTOM = "custom"  # name of such a part in settings; a run folder never says where its code lies
 
 Part = TypeVar("Part")
+
+
+class FlagText(str):
+    """Text that stands in a flag of this command line."""
+
+    __slots__ = ()
+
+
+def from_flag(value: Any) -> Any:
+    """Mark each text of a flag's value that may name code, however deep it stands.
+
+    >>> type(from_flag({"rule": "my_rules:make"})["rule"]).__name__, type(from_flag("entropy")).__name__
+    ('FlagText', 'str')
+    """
+    if isinstance(value, Mapping):
+        return {key: from_flag(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [from_flag(child) for child in value]
+    return FlagText(value) if is_origin(value) else value
 
 
 @dataclass(frozen=True)
@@ -37,17 +60,26 @@ def is_origin(name: Any) -> bool:
 def load_part(
     setting: str, name: str, accept: Callable[[Any], Part], options: Mapping[str, Any] | None = None
 ) -> LoadedPart[Part]:
-    """Import what the user named on this command line, call it, and take what it returns.
+    """Import what a flag of this command line names, call it, and take what it returns.
 
     Args:
         setting: where the name was given, such as ``loss.name``; errors begin with it.
-        name: ``package.module:name`` of a class or function; modules of the current folder are found, too.
+        name: ``package.module:name`` of a class or function, marked as ``FlagText``; modules of the current folder are
+            found, too.
         accept: makes a part of what is returned, or raises ``UsageError``.
         options: keyword arguments of the call.
 
     Raises:
-        UsageError: there is no such thing, it cannot be called with these options, or it gives no such part.
+        UsageError: no flag names it, there is no such thing, it cannot be called with these options, or it gives no
+            such part.
     """
+    if not isinstance(name, FlagText):
+        section, _, key = setting.rpartition(".")
+        flag = f"--{section} '{{{key}: {name}}}'" if section == "loss.options" else f"--{setting} {name}"
+        raise UsageError(
+            f"{setting} {name} names code, which is imported only where a flag of this command names it; if you trust "
+            f"it, repeat it as {flag} (in Python, pass the object itself)"
+        )
     # A command has the folder of its script on the path, and not the current one as `python -m` has.
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -63,5 +95,5 @@ def load_part(
     # An object that is called, such as a functools.partial, has no file of its own.
     file = inspect.getsourcefile(make) if inspect.isroutine(make) or inspect.isclass(make) else None
     return LoadedPart(
-        part, {"name": name, "sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""}
+        part, {"name": str(name), "sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""}
     )

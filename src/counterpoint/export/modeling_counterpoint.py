@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 FORMAT = 1
 LIBRARIES = ("timm",)  # whose models are built by the library itself
+LIBRARY_ARGUMENTS = ("num_classes", "in_chans", "img_size")  # others could name files to read
 TORCH_LAYERS = (
     "Conv2d", "Linear", "BatchNorm1d", "BatchNorm2d", "LayerNorm", "MaxPool2d", "AdaptiveAvgPool2d", "Flatten", "GELU",
     "LeakyReLU", "ReLU", "SiLU", "Tanh", "Sigmoid", "Identity",
@@ -169,6 +170,8 @@ def _of_library(library: str, name: str, arguments: dict[str, Any]) -> nn.Module
     """A model of a library, untrained."""
     if library not in LIBRARIES:
         raise ValueError(f"library must be one of {LIBRARIES}, got {library!r}")
+    if ":" in name or not set(arguments) <= set(LIBRARY_ARGUMENTS):  # timm would read hubs and folders by such a name
+        raise ValueError(f"a model of {library} has a plain name and {LIBRARY_ARGUMENTS}, got {name!r}, {arguments}")
     known = {argument: _tupled(value) for argument, value in arguments.items()}
     return import_module(library).create_model(name, pretrained=False, **known)
 

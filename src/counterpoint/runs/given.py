@@ -59,30 +59,30 @@ class Given:
 
 
 def with_named_parts(asked: Mapping[str, Any], given: Given) -> tuple[Mapping[str, Any], Given]:
-    """Lay what was asked for over its recipe, and import loss and views that go by ``package.module:name``.
+    """Lay what was asked for over its recipe, and import loss and views that flags name by ``package.module:name``.
 
     Settings, and so the run folder, say ``custom`` of these only.
 
     Raises:
-        UsageError: there is none by that name.
+        UsageError: there is none by that name, or no flag of this command names it.
     """
     asked = with_recipe(asked)
     loss, views = _section(asked, "loss"), _section(asked, "views")
     options = _section(loss, "options")
     # my_package.losses:make, as against infonce.
     if is_origin(loss.get("name")):
-        loaded = load_part("loss.name", str(loss["name"]), as_loss, loss.get("options"))
+        loaded = load_part("loss.name", loss["name"], as_loss, loss.get("options"))
         asked = merge(asked, {"loss": {"name": CUSTOM}})
         given = replace(given, loss=loaded.part, origins={**given.origins, "own_loss": loaded.origin})
     elif is_origin(options.get("rule")):
         # Of alpha-CL, whose own arguments stand beside those of the rule.
         own = {name: value for name, value in options.items() if name in parameters_of("alpha-cl")}
         rest = {name: value for name, value in options.items() if name not in own}
-        loaded = load_part("loss.options.rule", str(own.pop("rule")), as_rule, rest)
+        loaded = load_part("loss.options.rule", own.pop("rule"), as_rule, rest)
         given = replace(given, loss=AlphaCL(loaded.part, **own), origins={**given.origins, "own_loss": loaded.origin})
         asked = {**asked, "loss": {**loss, "name": CUSTOM, "options": {}}}
     if is_origin(views.get("preset")):
-        loaded = load_part("views.preset", str(views["preset"]), as_views)
+        loaded = load_part("views.preset", views["preset"], as_views)
         asked = merge(asked, {"views": {"preset": CUSTOM}})
         given = replace(given, views=loaded.part, origins={**given.origins, "own_views": loaded.origin})
     return asked, given

@@ -78,7 +78,8 @@ def preview(
     if not isinstance(settings.get("views", {}), Mapping):
         given, settings["views"] = replace(given, views=as_views(settings["views"])), {"preset": CUSTOM}
     named = {**settings, **({"data": str(data)} if is_named and data is not None else {})}
-    values, given = with_named_parts(nest(named), given)
+    values = {name: value for name, value in nest(named).items() if name != "loss"}  # nothing of it is drawn
+    values, given = with_named_parts(values, given)
     asked = build(TrainSettings, values, "settings")
     reporter = Reporter(quiet=quiet)
     # Only what is drawn or looked at is decoded, not the whole folder.

@@ -9,6 +9,7 @@ from counterpoint.cli.arguments import add_looking, look_from, subject_from
 from counterpoint.cli.outputs import add_forms, check_page, print_found
 from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.errors import UsageError
+from counterpoint.core.own_parts import from_flag
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.work_parts import part_of_ranks
 
@@ -220,7 +221,7 @@ def _targets(names: Sequence[str]) -> tuple[str | None, Path | None]:
 def _given(flags: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given; what was not is left to `evaluate`."""
     lists = {name: tuple(filter(None, map(str.strip, getattr(flags, name).split(",")))) for name in LISTS}
-    repeated = {"ood": flags.ood, "baselines": flags.baseline, "baseline_weights": flags.baseline_weights}
+    repeated = {"ood": flags.ood, "baselines": from_flag(flags.baseline), "baseline_weights": flags.baseline_weights}
     pairs = [pair.partition("=") for pair in filter(None, flags.same_classes.split(","))]
     if wrong := ["".join(pair) for pair in pairs if not all(map(str.strip, pair))]:
         raise UsageError(f"same-classes must be pairs such as car=automobile, got {wrong[0]!r}")
