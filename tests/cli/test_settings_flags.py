@@ -101,7 +101,7 @@ def test_underscores_are_taken_for_dashes_in_the_flag_but_not_in_its_value() -> 
         (["--temperature", "0"], "temperature must be a number > 0, or auto, got 0"),
         (["--temperature", "-1"], "temperature must be a number > 0, or auto, got -1; common values are 0.1 to 0.5"),
         (["--temperature", "warm"], "got 'warm'"),
-        (["--temperature", "yes"], "got True"),
+        (["--temperature", "true"], "got True"),
         (["--temperature", ".nan"], "not a usable number"),
         (["--temperature", ".inf"], "not a usable number"),
         (["--batch-size", "1"], "batch_size must be a whole number >= 2, or auto, got 1; a contrastive loss needs"),

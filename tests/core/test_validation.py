@@ -371,7 +371,7 @@ def test_a_missing_config_file_or_a_folder_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "key"), [(b"tuning:\n  1: 2\n", "tuning.1"), (b"tuning: {on: 3}\n", "tuning.True"), (b"7: 2\n", "7")]
+    ("content", "key"), [(b"tuning:\n  1: 2\n", "tuning.1"), (b"tuning: {true: 3}\n", "tuning.True"), (b"7: 2\n", "7")]
 )
 def test_a_key_that_is_not_text_is_an_unknown_setting(tmp_path: Path, content: bytes, key: str) -> None:
     sentence = refusal(read_yaml_mapping(write(tmp_path, content)), Toy)

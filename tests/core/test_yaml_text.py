@@ -24,6 +24,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampl
         "yes",
         "010",
         "1:30",
+        "-.5",
+        "0x1F",
         "2024-01-01",
         "<<",
         "=",
@@ -71,6 +73,13 @@ def test_a_number_with_an_exponent_is_a_float(text: str, number: float) -> None:
         ("auto", "auto"),
         ("true", True),
         ("null", None),
+        ("0x1F", 31),
+        ("-.5", -0.5),
+        ("08", "08"),
+        ("0o10", "0o10"),
+        ("y", "y"),
+        ("!!float 3", 3.0),
+        ("!!str 010", "010"),
         ("", None),
     ],
 )
@@ -78,6 +87,33 @@ def test_other_scalars_keep_their_kind(text: str, expected: Any) -> None:
     value = parse_yaml(f"x: {text}", "f")["x"]
     assert value == expected
     assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1:30",
+        "1:30.5",
+        "-1:30",
+        "010",
+        "007",
+        "1_000",
+        "1_0.5",
+        "0b11",
+        "-0x1F",
+        "yes",
+        "No",
+        "ON",
+        "off",
+        "2026-11-24",
+    ],
+)
+def test_what_yaml_of_two_versions_reads_differently_is_refused_with_its_place(text: str) -> None:
+    for place in (f"a: 1\nx: {text}", f"a: 1\nx: !!int {text}", f"a: 1\n{text}: 1", f"a: 1\nx: [{text}]"):
+        with pytest.raises(UsageError, match=r"^f is not valid YAML \(line 2, column \d+\): ") as caught:
+            parse_yaml(place, "f")
+        assert text in str(caught.value)
+    assert parse_yaml(f"x: '{text}'", "f") == {"x": text}
 
 
 def test_empty_text_is_no_value() -> None:

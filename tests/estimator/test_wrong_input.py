@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
 from sklearn.exceptions import NotFittedError
 
@@ -64,6 +65,9 @@ DATA: dict[str, tuple[Any, str]] = {
     "range": (np.full((5, 8, 8), 2.0), "values in [0, 1] or dtype uint8"),
     "nan images": (np.full((5, 8, 8), np.nan), "Input X contains NaN"),
     "few images": (np.zeros((2, 8, 8)), "a minimum of 4 is required"),
+    "sparse tensor": (torch.eye(5).to_sparse(), "X must be a dense tensor"),
+    "tensor on meta": (torch.eye(5, device="meta"), "X is on the device meta"),
+    "complex tensor": (torch.ones(5, 2, dtype=torch.complex64).conj(), "Complex data not supported"),
 }
 
 
@@ -131,6 +135,17 @@ def test_transform_takes_what_fit_was_given(rng: np.random.Generator) -> None:
     for other in (X, images[:, :4], images[..., 0]):
         with pytest.raises(ValueError, match=r"but ContrastiveEncoder was fitted with \(8, 8, 3\)"):
             encoder.transform(other)
+
+
+@pytest.mark.parametrize("shape", [(20, 3), (8, 8, 8)], ids=["vectors", "images"])
+def test_tensors_are_the_arrays_that_they_hold(shape: tuple[int, ...]) -> None:
+    X = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    expected = ContrastiveEncoder(epochs=1, random_state=0).fit_transform(X.numpy())
+    tracked = X.clone().requires_grad_()
+    for given in (tracked, list(tracked)):
+        found = ContrastiveEncoder(epochs=1, random_state=0).fit(given).transform(given)
+        np.testing.assert_array_equal(found, expected)
+    assert ContrastiveEncoder(epochs=1, random_state=0).fit_transform(X.bfloat16()).shape == expected.shape
 
 
 def test_several_ranks_are_sent_to_train(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:

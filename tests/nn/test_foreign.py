@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -285,6 +286,93 @@ def test_what_is_no_onnx_file_of_images_is_refused(tmp_path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
     assert "a pipe" in refusal(str(path))
+
+
+def write_graph(path: Path, *nodes: Any, kind: str = "FLOAT", shape: Any = ("n", 4), **parts: Any) -> str:
+    """A graph from x (n, 4) to y; ``parts``: numbers by name, and functions."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra `onnx`)")
+    helper, kinds = onnx.helper, onnx.TensorProto
+    taken = helper.make_tensor_value_info("x", kinds.FLOAT, list(shape))
+    given = helper.make_tensor_value_info("y", getattr(kinds, kind), None)
+    functions = parts.pop("functions", ())
+    numbers = [onnx.numpy_helper.from_array(np.array(value), name) for name, value in parts.items()]
+    graph = helper.make_graph(list(nodes), "g", [taken], [given], numbers)
+    opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid("own", 1)] if functions else [])]
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets, functions=list(functions)), path)
+    return str(path)
+
+
+def node(*words: Any, **attributes: Any) -> Any:
+    """A node: its operator, its inputs, its output."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    operator, *inputs, output = words
+    return onnx.helper.make_node(operator, inputs, [output], **attributes)
+
+
+NOT_ROWS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
+    "twice as many": (("Concat", "x", "x", "y"), {"axis": 0}, r"output y is float32 (4, 4)"),
+    "turned": (("Transpose", "x", "y"), {}, r"output y is float32 (4, 2)"),
+    "none": (("Slice", "x", "zero", "zero", "y"), {}, r"output y is float32 (0, 4)"),
+    "no rows": (("ReduceMean", "x", "y"), {"axes": [1], "keepdims": 0}, r"output y is float32 (2,)"),
+    "one number": (("ReduceMean", "x", "y"), {"keepdims": 0}, r"output y is float32 ()"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ROWS)
+def test_an_onnx_file_that_gives_no_row_for_each_sample_is_refused(name: str, tmp_path: Path) -> None:
+    words, attributes, said = NOT_ROWS[name]
+    path = write_graph(tmp_path / "net.onnx", node(*words, **attributes), zero=[0])
+    assert said in refusal(path, (4,))
+    assert path in refusal(path, (4,))
+
+
+def test_an_onnx_file_whose_rows_depend_on_the_batch_is_refused_where_they_do(tmp_path: Path) -> None:
+    """Two samples get two rows, and so do five; where a shape is fixed inside, the runtime refuses five."""
+    first = build_foreign(write_graph(tmp_path / "a.onnx", node("Slice", "x", "a", "b", "y"), a=[0], b=[2]), (4,))
+    shaped = build_foreign(write_graph(tmp_path / "b.onnx", node("Reshape", "x", "a", "y"), a=[2, 4]), (4,))
+    for known in (first, shaped):
+        assert known.backbone(torch.rand(2, 4)).shape == (2, 4)
+        with pytest.raises(UsageError, match=r"\.onnx .* 5 samples"):
+            known.backbone(torch.rand(5, 4))
+    twice = node("Concat", "x", "x", "y", axis=0)
+    assert "float32 (8, 4)" in refusal(write_graph(tmp_path / "c.onnx", twice, shape=(4, 4)), (4,))
+
+
+def a_loop() -> Any:
+    """A node that turns as often as the input m says."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    info, kinds = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    taken = [info("turn", kinds.INT64, []), info("is_on", kinds.BOOL, []), info("v", kinds.FLOAT, None)]
+    given = [info("goes_on", kinds.BOOL, []), info("w", kinds.FLOAT, None)]
+    body = onnx.helper.make_graph([node("Identity", "is_on", "goes_on"), node("Relu", "v", "w")], "g", taken, given)
+    return node("Loop", "m", "", "x", "y", body=body)
+
+
+def functions(depth: int) -> list[Any]:
+    """Functions of which each calls the one before twice: 2^depth nodes."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("own", 1)]
+    bodies = [[node("Relu", "a", "b")]]
+    for k in range(depth - 1):
+        bodies.append([node(f"f{k}", "a", "t", domain="own"), node(f"f{k}", "t", "b", domain="own")])
+    return [onnx.helper.make_function("own", f"f{k}", ["a"], ["b"], body, opsets) for k, body in enumerate(bodies)]
+
+
+def test_an_onnx_file_without_end_is_refused_after_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(depth: int) -> str:
+        top = node(f"f{depth - 1}", "x", "y", domain="own")
+        return write_graph(tmp_path / "calls.onnx", top, functions=functions(depth))
+
+    def turns(number: int) -> str:
+        return write_graph(tmp_path / "turns.onnx", a_loop(), m=np.int64(number))
+
+    x = torch.rand(3, 4)
+    for path in (turns(3), call(4)):
+        assert torch.equal(of(build_foreign(path, (4,)).backbone, x), x)
+    monkeypatch.setattr("counterpoint.nn.onnx_encoder.LIMIT_SECONDS", 1.0)
+    assert "turns.onnx did not answer for 2 samples within 1 s" in refusal(turns(2**62), (4,))
+    assert "calls.onnx did not open within 1 s" in refusal(call(40), (4,))
 
 
 # --- names

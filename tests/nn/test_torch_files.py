@@ -181,7 +181,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         "the file is empty": b"",
         "neither safetensors nor a file of torch.save": b"\x89PNG" + bytes(100),
         "without a data.pkl": archive({"a.npy": b"x"}),
-        "TorchScript": archive({"m/data.pkl": b"}.", "m/constants.pkl": b"}."}),
+        "a TorchScript program": archive(
+            {"m/data.pkl": b"}.", "m/constants.pkl": b"}.", "m/code/net.py": bytes(10_000)}, zipfile.ZIP_DEFLATED
+        ),
+        "a torch.export program": archive({"m/archive_format": b"pt2", "m/models/model.json": b"{}"}),
         "byte order": archive({"m/data.pkl": b"}.", "m/byteorder": b"big"}),
         "no dictionary in it holds tensors": archive({"m/data.pkl": b"\x80\x02}."}),
         "a list": archive({"m/data.pkl": b"\x80\x02]."}),

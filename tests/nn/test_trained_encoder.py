@@ -236,6 +236,40 @@ def test_what_is_no_batch_of_numbers_is_refused(change: Callable[[Tensor], Tenso
         encoder_of(VECTORS)(change(torch.zeros(4, 5)))
 
 
+@pytest.mark.parametrize("card", [GREY, VECTORS], ids=["grey", "vectors"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_the_forward_pass_refuses_what_embed_refuses(card: EncoderCard, value: float) -> None:
+    encoder, samples = encoder_of(card), torch.rand(4, *card.in_shape)
+    samples[2].view(-1)[1] = value
+    for given in (samples, samples.numpy(), samples.tolist(), samples.clone().requires_grad_()):
+        with pytest.raises(DataError, match="sample 2 holds NaN or infinity"):
+            encoder(given)
+
+
+def test_a_sum_that_overflows_is_no_reason_to_refuse() -> None:
+    assert encoder_of(VECTORS)(torch.full((4, 5), 3e38)).shape == (4, VECTORS.width)
+
+
+def test_arrays_and_lists_are_answered_as_represent_answers_them() -> None:
+    encoder, samples = encoder_of(VECTORS), np.random.default_rng(0).random((4, 5))
+    for given in (samples, samples.tolist()):
+        np.testing.assert_array_equal(encoder(given), encoder.represent(given))
+
+
+def test_what_is_traced_or_mapped_reads_no_number() -> None:
+    encoder, samples = encoder_of(VECTORS), torch.rand(3, 5)
+    expected = encoder(samples)
+    compiled = torch.compile(encoder, backend="eager", fullgraph=True)  # one graph: nothing is read in between
+    traced: Any = torch.jit.trace(encoder, (samples,))  # pyright: ignore[reportUnknownMemberType]
+    mapped = torch.func.vmap(lambda row: encoder(row[None])[0])
+    for function in (compiled, traced, mapped):
+        assert_close(function(samples), expected)
+        assert function(samples * torch.nan).isnan().all()
+    leaf = samples.clone().requires_grad_()
+    encoder(leaf).sum().backward()
+    assert leaf.grad is not None
+
+
 @pytest.mark.slow  # what torch imports for it takes most of ten seconds
 def test_an_exported_encoder_gives_the_same_answer() -> None:
     encoder, images = encoder_of(replace(COLOUR, in_shape=(3, 16, 16))), torch.rand(3, 3, 16, 16)

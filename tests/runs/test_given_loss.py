@@ -179,6 +179,13 @@ def test_losses_that_have_no_hessian_are_refused(loss: Any, words: str) -> None:
         (encoder(nn.Dropout(0.5)), VIEWS, {}, r"2 draws at random.*encoder\.eval\(\)"),
         (encoder(), VIEWS[0], {}, "batch must be two tensors"),
         (encoder(), (VIEWS[0], VIEWS[1][:3]), {}, "batch must be two tensors"),
+        (encoder(), tuple(view.long() for view in VIEWS), {}, r"does not take views of torch\.int64"),
+        (encoder(), tuple(view + 0j for view in VIEWS), {}, "tensor of real numbers"),
+        (encoder(), tuple(view.to_sparse() for view in VIEWS), {}, "must be a dense tensor"),
+        (encoder(), tuple(view.to("meta") for view in VIEWS), {}, "on the device meta"),
+        (encoder(), (VIEWS[0][0, 0], VIEWS[1][0, 0]), {}, "batch must be two tensors"),
+        (encoder().to("meta"), VIEWS, {}, "on the device meta"),
+        ((lambda own, view: view @ own["w"], {"w": torch.ones(3, 2) + 0j}), VIEWS, {}, "w must be a tensor of real"),
         ({"w": torch.ones(2)}, VIEWS, {}, "parameters must be a module, or a pair"),
         (nn.Unflatten(1, (2, 2)), VIEWS, {}, "must give a vector for each sample"),
         (encoder(), VIEWS, {"batch_size": 4}, "batch_size is a setting for runs"),
@@ -186,7 +193,7 @@ def test_losses_that_have_no_hessian_are_refused(loss: Any, words: str) -> None:
         (encoder(), VIEWS, {"data": VIEWS[0]}, "data= goes with a run"),
         (encoder(), VIEWS, {"stepz": 4}, "steps"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40] if isinstance(value, str) else type(value).__name__,
 )
 def test_mistakes_are_told(parameters: Any, batch: Any, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):

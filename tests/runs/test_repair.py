@@ -125,6 +125,24 @@ def test_settings_that_cannot_be_read_come_from_the_checkpoint(stopped: Path, wh
     assert (stopped / "encoder.safetensors").read_bytes() == (whole / "encoder.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("key", ["epochs", "batch_size", "seed", "optim", "reasons"])
+def test_what_a_truncated_file_of_settings_lacks_comes_from_the_checkpoint(
+    stopped: Path, whole: Path, key: str
+) -> None:
+    path = stopped / "resolved.yaml"
+    above, _, _ = path.read_text().partition(f"\n{key}:")
+    path.write_text(f"{above}\n" + "reasons: x\n" * (key == "reasons"))
+    cp.resume(stopped, quiet=True)
+    assert (stopped / "encoder.safetensors").read_bytes() == (whole / "encoder.safetensors").read_bytes()
+    assert "\nepochs: 3\n" in path.read_text()
+
+
+def test_a_file_of_settings_without_the_number_of_epochs_is_damaged(stopped: Path) -> None:
+    edit(stopped / "resolved.yaml", "epochs: 3", "epochs: auto")
+    with pytest.raises(UsageError, match=r"resolved\.yaml is damaged: it does not say what epochs is"):
+        cp.resume(stopped, quiet=True)
+
+
 def mutations(content: bytes, draw: np.random.Generator) -> bytes:
     place = int(draw.integers(len(content)))
     match int(draw.integers(4)):

@@ -393,9 +393,11 @@ def test_large_problems_stay_in_bounds() -> None:
     assert float((at.gradient_CC * change).sum()) == pytest.approx(nearby / 2e-5, rel=1e-7)
 
 
-@pytest.mark.parametrize("k", [0, -1, 0.5, 2.5, math.nan, -math.inf, True, "8"])
+@pytest.mark.parametrize(
+    "k", [0, -1, 0.5, 2.5, math.nan, -math.inf, True, "8", 1e300, 2**70, 10**400], ids="{!r:.12}".format
+)
 def test_a_number_of_negatives_that_is_none(k: object) -> None:
-    with pytest.raises(UsageError, match=r"num_negatives must be a whole number >= 1 or math\.inf, got"):
+    with pytest.raises(UsageError, match=r"num_negatives must be a whole number >= 1 and < 2\*\*63, or math\.inf, got"):
         class_risk(SHARES, num_negatives=k)  # pyright: ignore[reportArgumentType]
 
 

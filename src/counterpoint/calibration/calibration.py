@@ -19,7 +19,7 @@ from counterpoint.calibration.spoiled_samples import Sample
 from counterpoint.core.array_layout import fit_images, to_unit_float
 from counterpoint.core.data_settings import Settings, SourceSettings
 from counterpoint.core.errors import DataError, RunError, unknown_name
-from counterpoint.core.written_tables import markdown_table
+from counterpoint.core.written_tables import in_markdown, markdown_table
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.scoring import wilson
@@ -95,7 +95,8 @@ class Calibration:
         ]
         if stopped:
             lines.append(
-                f"{len(stopped)} trainings stopped: {stopped[0].fault}, seed {stopped[0].seed}: {stopped[0].error}"
+                f"{len(stopped)} trainings stopped: {stopped[0].fault}, seed {stopped[0].seed}: "
+                + in_markdown(str(stopped[0].error))
             )
         return "\n".join(lines)
 

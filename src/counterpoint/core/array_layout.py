@@ -1,5 +1,6 @@
 """What an array of samples is: images in any common layout, or vectors; brought to one form."""
 
+import math
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -56,7 +57,7 @@ def to_samples(
     else:
         samples = _channels_first(samples, name, channels) if layout is None else _laid_out(samples, layout, name)
         samples = samples if samples.dtype == torch.uint8 else _unit_range(samples, name)
-    _check_finite(samples, name)
+    check_finite(samples, name)
     return samples.contiguous()
 
 
@@ -79,6 +80,20 @@ def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
     # Where hardly anything is left, the error of the whole names the rows.
     kept = samples[is_finite_N] if int(is_finite_N.sum()) > 1 else samples
     return to_samples(kept, "vectors", name=name), is_finite_N
+
+
+def check_finite(samples: Tensor, name: str) -> None:
+    """Require numbers that are finite; nothing is asked of what holds whole numbers.
+
+    Raises:
+        DataError: it names the first sample with NaN or infinity.
+    """
+    # One pass that keeps nothing: only a sum that is not finite, which may also be too large, is looked into.
+    if not samples.is_floating_point() or math.isfinite(samples.detach().sum().item()):
+        return
+    finite_N = torch.isfinite(samples.reshape(len(samples), -1)).all(dim=1)
+    if not bool(finite_N.all()):
+        raise DataError(f"{name} must be finite, but sample {int((~finite_N).nonzero()[0])} holds NaN or infinity")
 
 
 def to_unit_float(images_NCHW: Tensor) -> Tensor:
@@ -222,7 +237,7 @@ def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:
 def _unit_range(images: Tensor, name: str) -> Tensor:
     """Check that floating images lie in [0, 1]."""
     images = images.to(torch.float32)
-    _check_finite(images, name)
+    check_finite(images, name)
     # After the check: NaN compares false and would pass for a value in the range.
     low, high = float(images.min()), float(images.max())
     if low < 0 or high > 1:
@@ -231,12 +246,3 @@ def _unit_range(images: Tensor, name: str) -> Tensor:
             f"possible value"
         )
     return images
-
-
-def _check_finite(samples: Tensor, name: str) -> None:
-    """Name the first sample with NaN or infinity."""
-    if samples.dtype == torch.uint8:
-        return
-    finite_N = torch.isfinite(samples.reshape(len(samples), -1)).all(dim=1)
-    if not bool(finite_N.all()):
-        raise DataError(f"{name} must be finite, but sample {int((~finite_N).nonzero()[0])} holds NaN or infinity")

@@ -7,7 +7,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import NonFiniteError
+from counterpoint.core.errors import NonFiniteError, UsageError
 
 LARGEST = 1e30  # float32 holds it, its inverse, and its product with anything ordinary
 ROWS_AT_ONCE = 4096
@@ -96,6 +96,19 @@ def check_held(values: Tensor, name: str) -> None:
     check_dense(values, name)
     if values.is_meta:
         raise TypeError(f"{name} is on the device meta and holds no numbers; make it on a real device")
+
+
+def require_numbers(values: object, name: str) -> None:
+    """Refuse a tensor that holds none, or not all of them.
+
+    Raises:
+        UsageError: it is sparse, nested, quantized or on the device meta.
+    """
+    try:
+        if isinstance(values, Tensor):
+            check_held(values, name)
+    except TypeError as error:
+        raise UsageError(str(error)) from None
 
 
 def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:

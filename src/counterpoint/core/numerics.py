@@ -107,6 +107,19 @@ def is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
+def is_readable(x: Tensor) -> bool:
+    """Whether the numbers of a tensor may be looked at: nothing is compiled, traced, captured, mapped or made up.
+
+    >>> is_readable(torch.ones(2))
+    True
+    """
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+    if is_traced or is_transformed():
+        return False
+    # Modes that see every operation may run it on tensors without numbers.
+    return torch._C._len_torch_dispatch_stack() == 0 and not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 @contextmanager
 def without_autocast(devices: Iterable[str]) -> Iterator[None]:
     """Compute in the precision of the inputs, whatever autocast says.

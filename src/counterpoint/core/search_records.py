@@ -9,7 +9,7 @@ import numpy as np
 
 from counterpoint.core.run_records import Record
 from counterpoint.core.shown import shown
-from counterpoint.core.written_tables import aligned, csv_table, markdown_table
+from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
 
 WIDTH = 100  # columns of the printed answer
 NAME_WIDTH, LABEL_WIDTH = 32, 12
@@ -163,12 +163,12 @@ class SearchAnswer:
 
     def to_markdown(self) -> str:
         """The facts, and a table for each query."""
-        told = [f"- {name}: {value}" for name, value in self.facts.items()]
-        parts = ["\n".join([f"# Search in {self.run}", "", *told])]
+        told = [in_markdown(f"{name}: {value}") for name, value in self.facts.items()]
+        parts = ["\n".join([f"# Search in {in_markdown(self.run)}", "", *(f"- {fact}" for fact in told)])]
         for asked in self.queries:
             rows = [hit.cells(rank) for rank, hit in enumerate(asked.hits, start=1)]
-            parts += [f"## {asked.title}", markdown_table(HEAD, rows, SIDES)]
-        return "\n\n".join([*parts, *self.reading]) + "\n"
+            parts += [f"## {in_markdown(asked.title)}", markdown_table(HEAD, rows, SIDES)]
+        return "\n\n".join([*parts, *map(in_markdown, self.reading)]) + "\n"
 
     def __str__(self) -> str:
         lines = _wrapped([f"{self.run}: {', '.join(self.facts.values())}"])
@@ -237,7 +237,8 @@ class Copies:
             for number, group in enumerate(self.groups, start=1)
         ]
         table = markdown_table(["group", "least cosine", "by", "samples"], rows, "rrll")
-        return "\n\n".join([f"# Near-duplicates in {self.run}", table, *self.reading]) + "\n"
+        title = f"# Near-duplicates in {in_markdown(self.run)}"
+        return "\n\n".join([title, table, *map(in_markdown, self.reading)]) + "\n"
 
     def __str__(self) -> str:
         total = sum(len(group.rows) for group in self.groups)

@@ -1,6 +1,7 @@
 """From YAML and plain mappings to settings, with one sentence per mistake: name, value, allowed range, remedy.
 
-YAML means what it says: 1e-3 is a number; duplicate keys, aliases and NaN are refused.
+YAML means what it says: 1e-3 is a number; duplicate keys, aliases and NaN are refused, and so is what YAML 1.1 and 1.2
+read differently: yes, on, 010, 1:30, 1_000, 2026-11-24.
 """
 
 import math
@@ -23,10 +24,43 @@ MAX_YAML_BYTES = 1 << 20  # a file with every setting has 10 kB
 Model = TypeVar("Model", bound=BaseModel)
 BOUND_WORDS = ((at.Gt, ">", "gt"), (at.Ge, ">=", "ge"), (at.Lt, "<", "lt"), (at.Le, "<=", "le"))
 TYPE_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+TAG = "tag:yaml.org,2002:"
+TEXT, INT, FLOAT = f"{TAG}str", f"{TAG}int", f"{TAG}float"
+OLD = (f"{TAG}timestamp", f"{TAG}merge", f"{TAG}value")  # that YAML 1.2 does not have
+# Plain scalars of YAML 1.2 (core schema). A number that begins with 0 is left out: 010 is 8 in YAML 1.1, 10 in 1.2.
+CORE = {
+    f"{TAG}null": re.compile(r"~|null|Null|NULL|"),
+    f"{TAG}bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
+    INT: re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+"),
+    FLOAT: re.compile(
+        r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
+    ),
+}
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2 floats, and without aliases and silent duplicate keys."""
+    """SafeLoader with the scalars of YAML 1.2, and without aliases and silent duplicate keys."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
+        """Read a plain scalar as YAML 1.2 does; what PyYAML, which follows 1.1, takes for more is refused below."""
+        tag = super().resolve(kind, value, implicit)
+        if kind is not yaml.ScalarNode or not implicit[0]:
+            return tag
+        own = next((name for name, pattern in CORE.items() if pattern.fullmatch(value)), TEXT)
+        return own if tag in (own, TEXT) else tag
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Refuse a scalar of a kind that YAML 1.2 does not read so."""
+        if isinstance(node, yaml.ScalarNode) and node.tag in (*CORE, *OLD):
+            forms = [CORE.get(tag) for tag in (node.tag, *([INT] if node.tag == FLOAT else []))]
+            if not any(pattern and pattern.fullmatch(node.value) for pattern in forms):
+                kind = node.tag.removeprefix(TAG)
+                problem = (
+                    f"{node.value!r} is no plain {kind}, and versions of YAML differ on it; write a plain number, true "
+                    "or false, or put text in quotes"
+                )
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return super().construct_object(node, deep=deep)
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Refuse aliases: they let a few bytes expand without bound."""
@@ -55,18 +89,13 @@ class _StrictDumper(yaml.SafeDumper):
     def represent_str(self, data: str) -> yaml.ScalarNode:
         """Escape line ends of Unicode, which PyYAML folds into blanks outside double quotes."""
         style = '"' if set(data) & {"\x85", "\u2028", "\u2029"} else None
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+        return self.represent_scalar(TEXT, data, style=style)
 
 
 _StrictDumper.add_representer(str, _StrictDumper.represent_str)  # overrides alone are not called: PyYAML looks types up
 
-# PyYAML follows YAML 1.1, in which 1e-3 is text: the dot and the exponent's sign become optional here.
-for _kind in (_StrictLoader, _StrictDumper):
-    _kind.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)$"),
-        list("-+0123456789."),  # first characters, by which PyYAML finds the pattern
-    )
+# In YAML 1.1 1e-3 is text, which would be left bare. The list: first characters, by which PyYAML finds the pattern.
+_StrictDumper.add_implicit_resolver(FLOAT, re.compile(rf"(?:{CORE[FLOAT].pattern})$"), list("-+0123456789."))
 
 
 def leaf_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -15,7 +15,8 @@ from counterpoint.core.shown import shown
 # (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.
 _START, _SIGN = r"(?:^|(?<=[\r\n\t;,|]))", r"(?='*[^\S\r\n\t]*[=+\-@＝＋－＠\t\r])"
 _RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN)
-_ACTIVE = re.compile(r"([\\`*_\[\]<>#])")  # a bar means something in tables alone, and `markdown_table` escapes it
+# A bar means something in tables alone, and `markdown_table` escapes it; :// makes a link of what stands around it.
+_ACTIVE = re.compile(r"([\\`*_\[\]<>#&~$]|:(?=//))")
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 
 
@@ -50,30 +51,41 @@ def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
     ]
 
 
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: str, *, is_markdown: bool = False) -> str:
     r"""A table without a line end behind it.
 
     Args:
         head: titles.
         rows: cells.
         sides: ``l`` or ``r`` for each column, the side on which its cells stand.
+        is_markdown: titles and cells are Markdown already; else they are text that may come from outside.
 
-    >>> print(markdown_table(["name", "share"], [["a|b", "50%"]], "lr"))
+    >>> print(markdown_table(["name", "share"], [["<b>a|b", "50%"]], "lr"))
     | name | share |
     |---|---:|
-    | a\|b | 50% |
+    | \<b\>a\|b | 50% |
     """
     rule = "".join("---:|" if side == "r" else "---|" for side in sides)
-    return "\n".join([_markdown_line(head), f"|{rule}", *map(_markdown_line, rows)])
+    first, *others = [cells if is_markdown else list(map(in_markdown, cells)) for cells in (head, *rows)]
+    return "\n".join([_markdown_line(first), f"|{rule}", *map(_markdown_line, others)])
+
+
+def in_markdown(text: str) -> str:
+    r"""Text from outside in Markdown: a reader sees it as it is, and it begins no link, no markup and no HTML.
+
+    >>> print(in_markdown("a_b <img> [x](y)"))
+    a\_b \<img\> \[x\](y)
+    """
+    return _ACTIVE.sub(r"\\\1", shown(text))
 
 
 def as_text(text: str) -> str:
-    r"""Text from outside in Markdown, as a reader sees it; absolute paths lose their folders.
+    r"""Text from outside in Markdown that is given away: it has a bounded length, and paths lose their folders.
 
-    >>> print(as_text("a_b <img> [x](y)"))
-    a\_b \<img\> \[x\](y)
+    >>> print(as_text("/vol/ada/a_b"))
+    …/a\_b
     """
-    return _ACTIVE.sub(r"\\\1", shown(printable(text)))
+    return in_markdown(printable(text))
 
 
 def as_code(text: str) -> str:

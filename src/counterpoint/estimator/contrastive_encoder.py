@@ -14,7 +14,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+from torch import Tensor
 
+from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, InterruptedRunError, UsageError, unknown_name
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run
@@ -148,6 +150,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """
         check_is_fitted(self, "encoder_")
         self._check_layer()
+        X = _without_torch(X, "X")
         if len(self.sample_shape_) == 1:
             samples = self._vectors(X, reset=False)
         else:
@@ -215,6 +218,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Samples as ``cp.train`` takes them, and labels where there are some."""
+        X, y = _without_torch(X, "X"), _without_torch(y, "y")
         if _num_axes(X) in IMAGE_AXES:
             samples = self._images(X, fewest=FEWEST_SAMPLES)
             for name in ("n_features_in_", "feature_names_in_"):
@@ -243,6 +247,18 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Images as an array of numbers."""
         allowed: dict[str, Any] = {"dtype": "numeric", "ensure_2d": False, "allow_nd": True}
         return check_array(X, **allowed, ensure_min_samples=fewest, estimator=self, input_name="X")
+
+
+def _without_torch(values: Any, name: str) -> Any:
+    """Tensors, also those in a list, as arrays of what they hold; anything else as it is."""
+    if isinstance(values, list | tuple) and any(isinstance(each, Tensor) for each in values):
+        return [_without_torch(each, name) for each in values]
+    if not isinstance(values, Tensor):
+        return values
+    check_held(values, name)
+    held = values.detach().cpu().resolve_conj().resolve_neg()
+    is_half = held.is_floating_point() and held.itemsize < 4  # of which NumPy knows one kind
+    return (held.float() if is_half else held).numpy()
 
 
 def _num_axes(X: Any) -> int:

@@ -11,7 +11,7 @@ from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
 from counterpoint.core.notebook import NUMBER, paragraph, table, view
 from counterpoint.core.run_records import BASELINE, EvaluationRecord, EvaluationRow, Split
 from counterpoint.core.shown import shown
-from counterpoint.core.written_tables import csv_table, markdown_table
+from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
 from counterpoint.evaluation.named_protocols import chosen_protocols
 from counterpoint.evaluation.scoring import Estimate, Measured, Proportion
@@ -161,7 +161,8 @@ class Evaluation:
         """A table with features in columns, and what is said beside it."""
         head, cells = _with_features_in_columns(self.rows)
         written = markdown_table(head, cells, "l" + "r" * (len(head) - 1))
-        return "\n\n".join([f"{self.samples}. {INTERVALS}", written, *self.remarks()]) + "\n"
+        title = f"{in_markdown(self.samples)}. {INTERVALS}"
+        return "\n\n".join([title, written, *map(in_markdown, self.remarks())]) + "\n"
 
     def _repr_html_(self) -> str:
         """In a notebook; figures under corruptions and along curves are counted only."""

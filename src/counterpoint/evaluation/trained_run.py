@@ -51,11 +51,15 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
         origin: where that is.
 
     Raises:
-        UsageError: a value is no setting.
+        UsageError: a value is no setting, or one is missing that every run has.
     """
     # resolved.yaml also says why each setting is what it is.
     values.pop("reasons", None)
-    return build(TrainSettings, _with_later_settings(values), origin)
+    settings = build(TrainSettings, _with_later_settings(values), origin)
+    for name in ("epochs", "batch_size"):  # which never stay auto
+        if getattr(settings, name) == "auto":
+            raise UsageError(f"{origin} is damaged: it does not say what {name} is")
+    return settings
 
 
 def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:

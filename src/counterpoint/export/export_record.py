@@ -9,7 +9,7 @@ from pydantic import Field
 from counterpoint.core.notebook import table, view
 from counterpoint.core.run_records import Listed, Record
 from counterpoint.core.shown import shown
-from counterpoint.core.written_tables import aligned, csv_table, markdown_table
+from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
 
 HEAD = ("format", "file", "MB", "largest difference", "rows compared", "versions")
 SCALE = "Differences are |exported - torch| over the largest |value| of the same row in torch; bits means none at all."
@@ -99,7 +99,7 @@ class Exported(Record):
     def to_markdown(self) -> str:
         """The table, and what was left out."""
         rows = markdown_table(HEAD, [each.cells() for each in self.formats], "llrrrl")
-        return "\n\n".join([rows, SCALE, *self.remarks()]) + "\n"
+        return "\n\n".join([rows, SCALE, *map(in_markdown, self.remarks())]) + "\n"
 
     def remarks(self) -> list[str]:
         """What was left out, and why."""

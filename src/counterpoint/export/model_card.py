@@ -177,7 +177,7 @@ def _settings(status: RunStatus, settings: TrainSettings) -> str:
         "torch": status.torch,
     }
     cells = [[name, as_text(UNKNOWN if value is None else str(value))] for name, value in rows.items()]
-    return markdown_table(["setting", "value"], cells, "ll")
+    return markdown_table(["setting", "value"], cells, "ll", is_markdown=True)
 
 
 def _evaluated(facts: CardFacts, evaluation: EvaluationRecord | None) -> str:
@@ -196,7 +196,7 @@ def _evaluated(facts: CardFacts, evaluation: EvaluationRecord | None) -> str:
         f"{_count(split.num_classes)} classes ({as_text(split.how)}). Intervals are of 95 % and tell the chance in the "
         "choice of the queries, not that of another training."
     )
-    table = markdown_table(["features", "metric", "figure (95 % interval)", ""], cells, "llrl")
+    table = markdown_table(["features", "metric", "figure (95 % interval)", ""], cells, "llrl", is_markdown=True)
     return "\n\n".join(filter(None, [where, table, more]))
 
 
@@ -228,7 +228,7 @@ def _files(exported: Exported) -> str:
     parts = [f"{how}. {SCALE} At most {exported.tolerance:g} passes.", markdown_table(HEAD, compared, "llrrrl")]
     parts += ["\n".join(known), f"Graphs take {as_text(exported.input)}."]
     parts += ["\n".join(left)] if left else []
-    return "\n\n".join([*parts, markdown_table(["file", "sha256"], hashes, "ll")])
+    return "\n\n".join([*parts, markdown_table(["file", "sha256"], hashes, "ll", is_markdown=True)])
 
 
 def share(row: EvaluationRow) -> str:

@@ -89,13 +89,16 @@ def _read_archive(file: IO[bytes], size: int) -> dict[str, Tensor]:
     """Of a zip archive: the pickle and each storage are members of their own."""
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
+        # Programs first: their code is packed.
+        kinds = {name.rpartition("/")[2] for name in members}
+        for mark, kind in (("constants.pkl", "TorchScript"), ("archive_format", "torch.export")):
+            if mark in kinds:
+                raise ValueError(f"a {kind} program, which is never run; save its state_dict() instead")
         if sum(member.file_size for member in members.values()) > size:
             raise ValueError("its members are packed, or more than the file")
         root = next((name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl")), None)
         if root is None:
             raise ValueError("a zip archive without a data.pkl")
-        if f"{root}constants.pkl" in members:
-            raise ValueError("a TorchScript program; save its state_dict() instead")
         if root + "byteorder" in members and archive.read(root + "byteorder") != b"little":
             raise ValueError("written with the other byte order")
         if members[root + "data.pkl"].file_size > MAX_PICKLE_BYTES:

@@ -13,10 +13,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import Kind, Layout, fit_images, to_samples, to_unit_float
+from counterpoint.core.array_layout import Kind, Layout, check_finite, fit_images, to_samples, to_unit_float
 from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
+from counterpoint.core.numerics import is_readable
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
@@ -113,13 +114,23 @@ class Encoder(nn.Module):
         """Where it computes; a backbone without parameters runs where the mean is."""
         return next(self.backbone.parameters(), self.mean).device
 
-    def forward(self, samples: Tensor) -> Tensor:
+    def forward(self, samples: Any) -> Any:
         """Representations (n, width), with gradient; see ``represent`` for input of other layouts.
 
         Args:
-            samples: images (n, c, h, w), uint8 or floats in [0, 1], or vectors (n, d), on the encoder's device.
+            samples: images (n, c, h, w), uint8 or floats in [0, 1], or vectors (n, d), on the encoder's device. An
+                array or a list is answered as ``represent`` answers it.
+
+        Raises:
+            DataError: wrong axes, or another number of features; NaN or infinity, except where the pass is compiled,
+                traced, captured or mapped, which reads no number.
         """
-        return self.backbone(self.prepare(samples))
+        if not isinstance(samples, Tensor):
+            return self.represent(samples)
+        prepared = self.prepare(samples)
+        if is_readable(samples):
+            check_finite(samples, "samples")
+        return self.backbone(prepared)
 
     def represent(self, samples: Any, *, layout: Layout | None = None) -> Any:
         """Representations (n, width), before the projector.

@@ -117,7 +117,7 @@ def _figure_section(figure: Mapping[str, Any]) -> str:
         [claim["what"], _written(claim["paper"]), _written(claim["ours"]), _verdict(claim)]
         for claim in figure["claims"]
     ]
-    table = markdown_table(["claim", "paper", "ours", "verdict"], rows, "lllr")
+    table = markdown_table(["claim", "paper", "ours", "verdict"], rows, "lllr", is_markdown=True)
     command = f"```sh\ncounterpoint reproduce {figure['name']}\n```"
     settings = ", ".join(f"{name} {value}" for name, value in figure["settings"].items())
     made = f"{settings}; commit {figure['made']['commit']}."
@@ -147,8 +147,9 @@ def summary_page() -> str:
         words = [verdict for item in known for *_, verdict in item.rows]
         counts.append([f"[{paper}]({paper}.md)", *(str(words.count(kind)) for kind in (HOLDS, FAILS, UNTOLD))])
         rows += [[paper, f"`{item.name}`", *row] for item in known for row in item.rows]
-    parts.append(markdown_table(["paper", HOLDS, FAILS, UNTOLD], counts, "lrrr").rstrip())
-    parts.append(markdown_table(["paper", "table or figure", "claim", "found", "verdict"], rows, "llllr").rstrip())
+    head = ["paper", "table or figure", "claim", "found", "verdict"]
+    parts.append(markdown_table(["paper", HOLDS, FAILS, UNTOLD], counts, "lrrr", is_markdown=True))
+    parts.append(markdown_table(head, rows, "llllr", is_markdown=True))
     return "\n\n".join(parts) + "\n"
 
 

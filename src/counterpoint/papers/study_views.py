@@ -159,8 +159,8 @@ def as_markdown(study: Study, result: StudyResult) -> str:
     tables = [found for found in (table(study, result), printed_table(study)) if found[1]]
     parts = [
         f"## {study.item}: {study.title}",
-        *(markdown_table(head, rows, "l" + "r" * (len(head) - 1)) for head, rows in tables),
-        markdown_table(CLAIM_HEAD, claim_rows(study, result), "lllrl"),
+        *(markdown_table(head, rows, "l" + "r" * (len(head) - 1), is_markdown=True) for head, rows in tables),
+        markdown_table(CLAIM_HEAD, claim_rows(study, result), "lllrl", is_markdown=True),
         *(note for note in (study.at_words(result.scale), *study.remarks) if note),
         made_words(study, result),
     ]

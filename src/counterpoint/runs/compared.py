@@ -9,7 +9,7 @@ from typing import Any
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 from counterpoint.core.run_records import Split
-from counterpoint.core.written_tables import csv_table, markdown_table
+from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 
 WIDTH = 100  # columns of the table
 FEATURES, FIGURE, ENDS, P = 17, 7, 16, 6  # columns of its cells
@@ -160,7 +160,7 @@ class Comparison:
             head = ["metric", "features", first.name, second.name, "difference", *self._test_titles(), "real"]
             cells = [[row.metric, row.features, *_cells(row, has_seeds=self.has_seeds)] for row in rows]
             blocks.append(markdown_table(head, cells, f"ll{'r' * (len(head) - 3)}l"))
-        return "\n\n".join([f"{self.queries}.", *blocks, *self.remarks()]) + "\n"
+        return "\n\n".join([f"{in_markdown(self.queries)}.", *blocks, *map(in_markdown, self.remarks())]) + "\n"
 
     def __str__(self) -> str:
         blocks = [textwrap.fill(f"{self.queries}; 95 % intervals, shares in percent", WIDTH)]

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.written_tables import aligned, csv_table, markdown_table
+from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
 from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Eigenvalue, Mass, OperatorSpectrum, Route
 
 WIDTH = 100  # columns
@@ -105,8 +105,8 @@ class HessianSpectrum:
     def to_markdown(self) -> str:
         """The words, and the table of states."""
         table = markdown_table(HEAD, self._cells(), "r" * len(HEAD))
-        words = "\n".join(f"- {line}" for line in self._sentences())
-        return f"## Curvature of {self.name}\n\n{table}\n\n{words}\n"
+        words = "\n".join(f"- {in_markdown(line)}" for line in self._sentences())
+        return f"## Curvature of {in_markdown(self.name)}\n\n{table}\n\n{words}\n"
 
     def __str__(self) -> str:
         lines = [f"Curvature of {self.name}: {self.claim()}"]

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from counterpoint.core.checks import require_numbers
 from counterpoint.core.curvature_settings import CurvatureSettings
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import UsageError, first_line
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs, Parameters, flat
 from counterpoint.losses.loss import Loss
 from counterpoint.nn.synced_norm import batch_norm_layers
@@ -97,7 +98,9 @@ def _check_kinds(given: Given) -> None:
     """Require two views of equal length, a loss that can be called, and weights with a function of them."""
     views = given.batch
     is_pair = isinstance(views, tuple | list) and len(views) == 2 and all(isinstance(view, Tensor) for view in views)
-    if not is_pair or len(views[0]) != len(views[1]) or len(views[0]) < 2:
+    for view in views if is_pair else ():
+        _check_real(view, "a view of batch")
+    if not is_pair or views[0].shape[:1] != views[1].shape[:1] or sum(views[0].shape[:1]) < 2:
         raise UsageError("batch must be two tensors, the views of the same samples in the same order, at least 2 rows")
     if not callable(given.loss):
         raise UsageError(
@@ -105,7 +108,10 @@ def _check_kinds(given: Given) -> None:
         )
     if isinstance(given.loss, Loss):
         check_second_derivative(given.loss)
+    require_numbers(given.labels, "labels")
     if isinstance(given.parameters, nn.Module):
+        for name, part in given.parameters.state_dict().items():
+            require_numbers(part, name)
         active = [name for name, layer in given.parameters.named_modules() if draws(layer) and layer.training]
         if active:
             raise UsageError(
@@ -119,6 +125,16 @@ def _check_kinds(given: Given) -> None:
             "parameters must be a module, or a pair of a function (tensors, view) -> (n, d) and its named tensors; got "
             f"{type(own).__name__}"
         )
+    for name, part in own[1].items():
+        _check_real(part, name)
+
+
+def _check_real(part: Any, name: str) -> None:
+    """Require a tensor of real numbers."""
+    require_numbers(part, name)
+    if not isinstance(part, Tensor) or part.is_complex():
+        kind = part.dtype if isinstance(part, Tensor) else type(part).__name__
+        raise UsageError(f"{name} must be a tensor of real numbers, got {kind}")
 
 
 def _coupled(given: Given, asked: CurvatureSettings, dtype: torch.dtype) -> CoupledLoss:
@@ -177,7 +193,7 @@ def _check(exact: CoupledLoss) -> None:
     """Require a function of the weights whose gradient is its slope, tried in float64 along one direction."""
     leaves = exact.leaves()
     with torch.enable_grad():
-        value = exact.loss(leaves, exact.encode(leaves, exact.inputs))
+        value = exact.loss(leaves, _encoded(exact, leaves))
         if not isinstance(value, Tensor) or value.numel() != 1 or not bool(torch.isfinite(value)):
             raise UsageError("the loss must give one finite number")
         if not value.requires_grad:
@@ -197,6 +213,18 @@ def _check(exact: CoupledLoss) -> None:
             "Lanczos does not apply. Give the target as a constant, loss=lambda z0, z1: f(z0, target), or let the "
             "gradient through"
         )
+
+
+def _encoded(exact: CoupledLoss, leaves: Parameters) -> Tensor:
+    """The first embeddings, in which an encoder shows whether it takes the views."""
+    try:
+        return exact.encode(leaves, exact.inputs)
+    except (RuntimeError, IndexError) as error:  # torch's; a fault of the user's own function keeps its place
+        view = exact.inputs[0]
+        raise UsageError(
+            f"the encoder does not take views of {view.dtype} and shape {tuple(view.shape)}: {first_line(error)}; "
+            "views of floats are brought to its precision, whole numbers stay (view.float() / 255 for bytes)"
+        ) from error
 
 
 def _slopes(exact: CoupledLoss, gradient_P: Tensor) -> tuple[float, float, float]:

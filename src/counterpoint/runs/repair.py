@@ -11,7 +11,7 @@ from counterpoint.core.run_records import Continuation, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.sealed_lines import keep_lines, read_lines
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import read_yaml_mapping
+from counterpoint.core.validation import merge, read_yaml_mapping
 from counterpoint.engine.checkpoint import Memory, newest_memory
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, settings_of
@@ -35,7 +35,7 @@ def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> Trai
         allow_changed: take over what was changed in the file and touches no weight.
 
     Returns:
-        The settings; those of the checkpoint where the file cannot be read.
+        The settings; those of the checkpoint where the file cannot be read or lacks them.
 
     Raises:
         UsageError: the file was changed; what differs is named.
@@ -55,8 +55,8 @@ def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> Trai
     if memory is None or "resolved" not in facts:
         # Checkpoints of 0.1.0 hold no settings, only their hash: see `check_inputs`.
         return _continued(read_resolved(folder), known)
-    values = read_yaml_mapping(folder.resolved)
-    values.pop("reasons", None)  # resolved.yaml also says why each setting is what it is
+    # A file that ends too early may still be YAML: what it lacks is what the run had, never a default.
+    values = merge(facts["resolved"], read_yaml_mapping(folder.resolved))
     now, then = settings_of(values, str(folder.resolved)), settings_of(facts["resolved"], str(memory.path))
     # The checkpoint may be of before the last continuation; and a run that was killed as it went on has not written it.
     then, now = _continued(then, known), _continued(now, known) if is_as_written else now

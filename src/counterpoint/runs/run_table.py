@@ -16,7 +16,7 @@ from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.user_files import open_regular, read_text
-from counterpoint.core.written_tables import aligned, csv_table
+from counterpoint.core.written_tables import aligned, csv_table, markdown_table
 
 DEPTH = 4  # folders below the one that is listed
 UNITS = ("kB", "MB", "GB")
@@ -117,8 +117,7 @@ class RunTable:
     def to_markdown(self) -> str:
         """A table."""
         heads = list(RunLine("", "").cells())
-        rows = [heads, ["---"] * len(heads), *(list(line.cells().values()) for line in self.lines)]
-        return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
+        return markdown_table(heads, (list(line.cells().values()) for line in self.lines), "l" * len(heads)) + "\n"
 
     def __str__(self) -> str:
         if not self.lines:

@@ -15,7 +15,7 @@ from counterpoint.core.run import SeedRuns
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Split, read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.shown import shown
-from counterpoint.core.written_tables import csv_table, markdown_table
+from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
 from counterpoint.evaluation.outcome import CATALOGUE, LEAST_WIDTH
@@ -133,7 +133,7 @@ class SeedEvaluation:
         """A table with a line for each figure."""
         head = ["metric", "features", "mean", "deviation", "95 % interval over seeds"]
         rows = [[row.protocol, row.features, *row.written] for row in self.rows]
-        return f"{self.samples}.\n\n{markdown_table(head, rows, 'llrrr')}\n"
+        return f"{in_markdown(self.samples)}.\n\n{markdown_table(head, rows, 'llrrr')}\n"
 
     @property
     def samples(self) -> str:

@@ -66,7 +66,7 @@ def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
     """Write every setting that has an effect; reasons that are known from before are kept."""
     resolved = without_idle(resolution.settings, resolution.idle)
     reasons = resolution.reasons
-    with contextlib.suppress(UsageError):  # there is none yet, or none that can be read
+    with contextlib.suppress(UsageError, TypeError):  # there is none yet, or none that can be read
         # A setting that is filled in already gives no reason when the run goes on.
         reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
     write_text(folder.resolved, sealed_text(dump_yaml({**resolved, "reasons": reasons})))

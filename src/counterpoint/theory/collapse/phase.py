@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from counterpoint.core.checks import require_numbers
 from counterpoint.core.errors import UsageError
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.imbalanced import GeneralizedContrastive
@@ -28,7 +29,7 @@ from counterpoint.theory.collapse.collapse_bounds import complement_text
 from counterpoint.theory.collapse.merged_minorities import one_majority, share_log_odds
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
 from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes, root_between
-from counterpoint.theory.geometry.class_risk import ClassRisk, require_numbers
+from counterpoint.theory.geometry.class_risk import ClassRisk
 from counterpoint.theory.geometry.correlation_dual import certify
 
 ROOT_TOLERANCE = 1e-14

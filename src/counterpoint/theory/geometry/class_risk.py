@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_held
+from counterpoint.core.checks import require_numbers
 from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.kernels.contract import PairFunction
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable
@@ -246,13 +246,14 @@ def _record(loss: Loss | ClassLevel) -> ClassLevel:
 
 
 def _number(num_negatives: float | None) -> float:
-    """A whole number or infinity."""
+    """A whole number that torch holds, or infinity."""
     if num_negatives is None:
         return math.inf
     is_number = isinstance(num_negatives, Real) and not isinstance(num_negatives, bool)
-    if is_number and num_negatives >= 1 and (num_negatives == math.inf or num_negatives % 1 == 0):
+    if is_number and (num_negatives == math.inf or (1 <= num_negatives < 2**63 and num_negatives % 1 == 0)):
         return float(num_negatives)
-    raise UsageError(f"num_negatives must be a whole number >= 1 or math.inf, got {num_negatives!r}; 512 is common")
+    wanted = "a whole number >= 1 and < 2**63, or math.inf"
+    raise UsageError(f"num_negatives must be {wanted}, got {num_negatives!r:.40}; 512 is common")
 
 
 def _anchor_weights(proportions_C: Tensor, anchor_weights: Tensor | None) -> Tensor:
@@ -293,19 +294,6 @@ def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Ten
         raise UsageError(f"proportions must sum to 1, got {total:g}; divided by their sum they are {offer}")
     # proportions in float32 sum to 1 to about 1e-7 only
     return proportions_C / total
-
-
-def require_numbers(values: object, name: str) -> None:
-    """Refuse a tensor that holds none, or not all of them.
-
-    Raises:
-        UsageError: it is sparse, nested, quantized or on the device meta.
-    """
-    try:
-        if isinstance(values, Tensor):
-            check_held(values, name)
-    except TypeError as error:
-        raise UsageError(str(error)) from None
 
 
 def _real_numbers(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:
