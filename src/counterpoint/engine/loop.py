@@ -13,6 +13,7 @@ from types import FrameType
 import torch
 from torch import Tensor
 
+from counterpoint.core.derived_files import check_run
 from counterpoint.core.dist import ranks_that_differ, world_size
 from counterpoint.core.errors import (
     CounterpointError,
@@ -22,6 +23,7 @@ from counterpoint.core.errors import (
     first_line,
 )
 from counterpoint.core.run_records import EpochRecord
+from counterpoint.core.rundir import RUN
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import (
@@ -317,6 +319,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
     restored = on_all_ranks(lambda: restore_checkpoint(job.folder.checkpoints))
     if ranks_that_differ(restored.path.name):
         raise RunError(f"the ranks do not see the same checkpoints in {job.folder.checkpoints}; use a shared folder")
+    on_all_ranks(lambda: check_run(job.folder, restored.path, restored.snapshot.facts.get(RUN)))
     for problem in restored.damaged:
         reporter.say(f"damaged checkpoint passed over: {problem}")
     _load(job, restored.snapshot)
