@@ -240,11 +240,11 @@ class RunFolder:
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Append one line to ``metrics.jsonl``."""
-        append_line(self.metrics, self._named(record))
+        append_line(self.metrics, record)
 
     def append_timings(self, record: dict[str, Any]) -> None:
         """Append one line to ``timings.jsonl``."""
-        append_line(self.timings, self._named(record))
+        append_line(self.timings, record)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All lines of ``metrics.jsonl``, each with the timings of its step; a torn last line is left out.
@@ -292,11 +292,6 @@ class RunFolder:
         if lines.problem:
             raise RunError(f"{path} is damaged: {lines.problem}")
         return [{name: value for name, value in line.values.items() if name != RUN} for line in lines.good]
-
-    def _named(self, record: dict[str, Any]) -> dict[str, Any]:
-        """A line with the id of its run, which is the same wherever the same is computed."""
-        run_id = self.run_id
-        return record if run_id is None else {**record, RUN: run_id}
 
 
 def _step(values: dict[str, Any]) -> float:

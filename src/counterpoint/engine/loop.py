@@ -241,8 +241,10 @@ def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, ste
 
 def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
     """Append to the metrics and the timings, and tell the loggers; returns what of that went wrong."""
-    job.folder.append_metrics(record.metrics())
-    job.folder.append_timings(record.timings())
+    # With the id of the run, which is the same wherever the same is computed.
+    named = {RUN: job.facts[RUN]} if RUN in job.facts else {}
+    job.folder.append_metrics({**record.metrics(), **named})
+    job.folder.append_timings({**record.timings(), **named})
     figures = {**record.metrics(), **record.timings()}
     return [note for logger in job.loggers if (note := _tried(logger, lambda logger=logger: logger(figures)))]
 

@@ -23,8 +23,8 @@ from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
 from counterpoint.diagnostics.curvature.hessian_products import HessianOperator, hessian_operator
 from counterpoint.diagnostics.curvature.operator_spectrum import SpectrumPlan, operator_spectrum
 from counterpoint.diagnostics.curvature.spectrum_records import OperatorSpectrum, Route
-from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint
-from counterpoint.engine.checkpoint_format import find_damage, step_of
+from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, restore_checkpoint
+from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import steps_asked
 from counterpoint.evaluation.trained_run import read_resolved
@@ -208,16 +208,13 @@ def _newest(folder: RunFolder) -> Path:
     Raises:
         RunError: there is none, or it is damaged.
     """
-    kept = list_checkpoints(folder.checkpoints)
-    if not kept:
-        raise RunError(f"{folder.checkpoints} holds no checkpoint; a run keeps those that --engine.keep says")
-    if problem := find_damage(kept[0]):
-        older = ", ".join(str(step_of(path)) for path in kept[1:] if find_damage(path) is None) or "none"
+    restored = restore_checkpoint(folder.checkpoints)
+    if restored.damaged:
         raise RunError(
-            f"checkpoint {kept[0]} is damaged: {problem}; another one is measured where --checkpoint names it "
-            f"(undamaged: {older})"
+            f"the newest checkpoint of {folder.path} is damaged ({restored.damaged[0]}); --checkpoint "
+            f"{step_of(restored.path)} measures the newest one that is not"
         )
-    return kept[0]
+    return restored.path
 
 
 def _weights(snapshot: Snapshot) -> tuple[Mapping[str, Tensor], str]:

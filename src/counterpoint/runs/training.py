@@ -195,7 +195,7 @@ def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         # Only now is an old run replaced: no mistake in settings or data has cost it.
         on_first_rank(lambda: hold.create(overwrite=way == REPLACE))
         job = of_run(job, new_run_id(assembled, start.given))
-        status = first_status(assembled, start.given).model_copy(update={"run_id": job.facts[RUN]})
+        status = first_status(assembled, start.given).model_copy(update={"run_id": job.facts.get(RUN)})
         on_first_rank(lambda: describe(folder, settings, assembled.resolution, status))
         return execute(job, start.given, assembled, start.reporter)
 
