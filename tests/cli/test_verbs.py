@@ -15,6 +15,7 @@ from torch import Tensor
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.cli.verbs import demo_verb
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run_contents import create_seeds
 from counterpoint.core.run_records import SeedsRecord
@@ -95,7 +96,7 @@ def test_evaluate_prints_a_table_or_json(run: cp.Run, capsys: pytest.CaptureFixt
         assert name in table
     assert main(["evaluate", "run", "--k", "3", "--json", "-q"]) == 0
     values = json.loads(capsys.readouterr().out)
-    assert values == read_sealed(run.folder.evaluation)
+    assert values == read_derived(run.folder, run.folder.evaluation)
     assert {row["settings"]["k"] for row in values["rows"] if row["protocol"] == "knn"} == {3}
 
 

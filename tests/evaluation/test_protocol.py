@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import counterpoint as cp
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
@@ -78,7 +79,7 @@ def test_features_that_hold_the_classes_beat_chance(evaluation: cp.Evaluation) -
 
 
 def test_the_record_is_written_as_the_report_reads_it(run: cp.Run, evaluation: cp.Evaluation) -> None:
-    written = read_sealed(run.folder.evaluation)
+    written = read_derived(run.folder, run.folder.evaluation)
     assert written == json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
     record = read_record(EvaluationRecord, written, "evaluation.json")
     assert json.loads(json.dumps(record.written())) == written
@@ -115,7 +116,7 @@ def test_rows_keep_which_queries_were_right(run: cp.Run, clusters: Any, evaluati
 
 
 def test_the_record_stays_small(run: cp.Run, evaluation: cp.Evaluation) -> None:
-    written = read_sealed(run.folder.evaluation)
+    written = read_derived(run.folder, run.folder.evaluation)
     lean = [{key: value for key, value in row.items() if key != "hits"} for row in written["rows"]]
     assert len(json.dumps(written)) < 1.2 * len(json.dumps({**written, "rows": lean}))
 
@@ -263,7 +264,7 @@ def test_other_labels_are_judged_apart_from_the_record(run: cp.Run, clusters: An
     assert other.rows != own.rows
     assert copy.folder.evaluation.read_bytes() == before
     (written,) = copy.folder.other_evaluations.iterdir()
-    assert read_sealed(written) == json.loads(json.dumps(other.to_dict()))
+    assert read_derived(run.folder, written) == json.loads(json.dumps(other.to_dict()))
     assert written.name.startswith("array-")
     assert other.split["source"] == "array"
 
@@ -276,7 +277,7 @@ def test_the_array_of_the_run_is_its_own_data(
     given = {"labels": clusters.labels} if is_labelled else {}
     again = cp.evaluate(run.path if is_labelled else run, data=clusters.data, k=7, temperature=0.2, quiet=True, **given)
     assert again == evaluation
-    assert read_sealed(run.folder.evaluation) == json.loads(json.dumps(evaluation.to_dict()))
+    assert read_derived(run.folder, run.folder.evaluation) == json.loads(json.dumps(evaluation.to_dict()))
 
 
 def test_figures_do_not_depend_on_the_number_of_threads(run: cp.Run, evaluation: cp.Evaluation) -> None:

@@ -4,19 +4,23 @@ import csv
 import io
 import json
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from folder_snapshot import snapshot
 from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.curvature_settings import CurvatureSettings
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.files import read_sealed
 from counterpoint.engine.checkpoint import restore_checkpoint
+from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.run_loss import exact_products, run_loss
 from counterpoint.runs.training import open_job
@@ -124,7 +128,7 @@ def test_checkpoints_share_batch_views_and_probes(run: cp.Run) -> None:
 
 def test_the_record_says_all_in_every_form(run: cp.Run) -> None:
     found = spectrum(run, checkpoint="all", probes=2)
-    written = read_sealed(run.folder.spectrum, must_be_sealed=True)
+    written = read_derived(run.folder, run.folder.spectrum, must_be_sealed=True)
     assert written == json.loads(json.dumps(found.to_dict()))
     assert written["settings"]["batch_size"] == 20
     assert written["settings"]["batch_norm"] == "none"
@@ -276,6 +280,20 @@ def test_without_a_checkpoint_there_is_nothing_to_look_at(tmp_path: Path) -> Non
             file.unlink()
     with pytest.raises(RunError, match="no usable checkpoint"):
         spectrum(run)
+
+
+def test_a_damaged_newest_checkpoint_is_not_passed_over(run: cp.Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(run.path, tmp_path / "run")
+    copy = replace(run, path=folder)
+    older, *_, newest = sorted((folder / "checkpoints").glob("step-*"))
+    weights = newest / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    before = snapshot(folder)
+    with pytest.raises(RunError, match=rf"damaged \({newest.name}: model.*--checkpoint"):
+        spectrum(copy)
+    assert snapshot(folder) == before
+    step = step_of(older)
+    assert spectrum(copy, checkpoint=str(step)).states[-1].step == step
 
 
 def test_a_run_that_is_made_anew_has_no_spectrum(tmp_path: Path) -> None:

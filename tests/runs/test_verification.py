@@ -66,9 +66,12 @@ def test_a_finished_run_verifies_and_stays_as_it_is(run: Path, capsys: pytest.Ca
     assert verification.is_intact
     assert {check.result for check in verification.checks} == {"ok"}
     assert [check.what for check in verification.checks][2:] == [
+        "run.json",
         "encoder.safetensors",
         "resolved.yaml",
+        "config.yaml",
         "metrics.jsonl",
+        "timings.jsonl",
         "data",
         "replayed step 12",  # the last step that was recorded: after 15 there is none
     ]

@@ -14,8 +14,9 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError, first_line
-from counterpoint.core.files import read_sealed, sha256_of, write_atomically
+from counterpoint.core.files import sha256_of, write_atomically
 from counterpoint.core.run_records import Figure, Listed, Record, read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.user_files import open_regular
@@ -172,7 +173,7 @@ def read_collection(folder: RunFolder) -> Collection | None:
     path = folder.collection
     if not path.exists() or not folder.findings.exists():
         return None
-    if read_sealed(folder.findings).get("collection") != {"sha256": sha256_of(path)}:
+    if read_derived(folder, folder.findings).get("collection") != {"sha256": sha256_of(path)}:
         raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it anew")
     try:
         # A pickle could run code of whoever wrote the folder.
@@ -191,7 +192,7 @@ def read_map(folder: RunFolder, known: Collection | None) -> MapRecord | None:
     path = folder.map_layout
     if known is None or not path.exists():
         return None
-    found = read_record(MapRecord, read_sealed(path, must_be_sealed=True), path.name)
+    found = read_record(MapRecord, read_derived(folder, path, must_be_sealed=True), path.name)
     if found.made_of != sha256_of(folder.collection):
         return None
     if any(len(each.x) != len(known) or len(each.y) != len(known) for each in found.tsne.values()):

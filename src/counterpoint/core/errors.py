@@ -30,6 +30,10 @@ class RunError(CounterpointError):
     """A run folder, checkpoint or output cannot be used as asked."""
 
 
+class StaleFileError(RunError):
+    """A file of a run folder is of another run, or of weights that the run has no more."""
+
+
 class TrainingError(CounterpointError):
     """Training cannot go on."""
 

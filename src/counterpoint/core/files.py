@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -151,6 +152,21 @@ def sealed_text(text: str) -> str:
     'a: 1\n# sha256 37b128c59f'
     """
     return f"{text}# {SEAL} {hashlib.sha256(text.encode()).hexdigest()}\n"
+
+
+def with_run(text: str, run_id: str | None) -> str:
+    """Settings as text that begins with the id of their run, which YAML reads as a comment."""
+    return text if run_id is None else f"# run {run_id}\n{text}"
+
+
+def run_named_in(text: str) -> str | None:
+    r"""The id that ``with_run`` wrote; None where there is none.
+
+    >>> run_named_in(with_run("a: 1\n", "5c90")), run_named_in("a: 1\n")
+    ('5c90', None)
+    """
+    found = re.match(r"# run (\w+)$", text, flags=re.MULTILINE)
+    return found[1] if found else None
 
 
 def is_unchanged(text: str, *, must_be_sealed: bool) -> bool:

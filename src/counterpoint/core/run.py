@@ -61,7 +61,7 @@ class SeedRuns:
     runs: tuple[Run, ...]
 
 
-def as_run(run: Any, *, needs_status: bool = True) -> Run:
+def as_run(run: Any, *, needs_status: bool = True, may_be_mixed: bool = False) -> Run:
     """Accept a run or the path of its folder; see ``open_run``.
 
     Raises:
@@ -78,5 +78,5 @@ def as_run(run: Any, *, needs_status: bool = True) -> Run:
             "takes a module of your own as encoder="
         )
     found = run if isinstance(run, Run) else Run(Path(run))
-    open_run(found.path, needs_status=needs_status)
+    open_run(found.path, needs_status=needs_status, may_be_mixed=may_be_mixed)
     return found

@@ -96,6 +96,7 @@ class RunStatus(Record):
     model_config = ConfigDict(extra="allow")
 
     format: int | None = None
+    run_id: str | None = None
     status: str
     method: str | None = None
     data: str | None = None

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterpoint.core.errors import RunError
-from counterpoint.core.files import read_json, read_sealed, write_sealed
+from counterpoint.core.errors import RunError, StaleFileError
+from counterpoint.core.files import read_json, read_sealed, run_named_in, write_sealed
 from counterpoint.core.run_lock import is_locked
-from counterpoint.core.sealed_lines import append_line, keep_lines, read_lines
+from counterpoint.core.sealed_lines import Lines, append_line, keep_lines, read_lines
+from counterpoint.core.user_files import read_text
 
 if TYPE_CHECKING:
     from counterpoint.core.run_records import RunStatus, SeedsRecord
 
 FORMAT_VERSION = 1
 EXPORT_RECORD, EXPORT_WEIGHTS = "export.json", "model.safetensors"
+RUN = "run"  # key of a run's id in what its files say of themselves
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,26 @@ class RunFolder:
         return (*described, self.encoder_card, *classifier, *found, *curvature, self.report)
 
     @property
+    def home(self) -> "RunFolder":
+        """The run itself, where this is the folder of its second encoder or of an earlier end."""
+        is_part = self.path.name == "second" or self.path.name.startswith("epochs-")
+        return RunFolder(self.path.parent).home if is_part and not self.status.exists() else self
+
+    @property
+    def run_id(self) -> str | None:
+        """Id of the run, which all its files carry; None of a run of an earlier version, and where there is no run.
+
+        Raises:
+            RunError: ``run.json`` is damaged.
+        """
+        home = self.home
+        return (
+            read_sealed(home.status, must_be_sealed=home.marker.is_file()).get("run_id")
+            if home.status.exists()
+            else None
+        )
+
+    @property
     def is_ours(self) -> bool:
         """Whether we made it: it bears the marker, or the record of a run of 0.1.0."""
         return self.marker.is_file() or _is_record_of_first_release(self.status)
@@ -247,19 +269,29 @@ class RunFolder:
         Raises:
             RunError: a line was changed or lost after it was written; nothing is dropped then.
         """
-        found = {path: read_lines(path) for path in (self.metrics, self.timings)}
+        found = {path: self.read_lines(path) for path in (self.metrics, self.timings)}
         for path, lines in found.items():
             if lines.problem:
                 raise RunError(f"{path} is damaged: {lines.problem}")
         for path, lines in found.items():
             keep_lines(path, [line for line in lines.good if _step(line.values) <= last_step])
 
+    def read_lines(self, path: Path) -> Lines:
+        """The lines of ``metrics.jsonl`` or ``timings.jsonl``; from the first one of another run on none is good."""
+        lines, run_id = read_lines(path), self.run_id
+        for number, line in enumerate(lines.good):
+            if line.values.get(RUN) != run_id:
+                return Lines(
+                    lines.good[:number], f"line {number + 1} is of another run than {self.status.name}", is_torn=False
+                )
+        return lines
+
     def _records(self, path: Path) -> list[dict[str, Any]]:
-        """The lines of one of the two files."""
-        lines = read_lines(path)
+        """The lines of one of the two files, without the id of the run."""
+        lines = self.read_lines(path)
         if lines.problem:
             raise RunError(f"{path} is damaged: {lines.problem}")
-        return [line.values for line in lines.good]
+        return [{name: value for name, value in line.values.items() if name != RUN} for line in lines.good]
 
 
 def _step(values: dict[str, Any]) -> float:
@@ -275,12 +307,13 @@ def exported_folder(path: Any) -> RunFolder | None:
     return RunFolder(Path(path), EXPORT_WEIGHTS)
 
 
-def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:
+def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = False) -> RunFolder:
     """Open an existing run folder.
 
     Args:
         path: of the folder.
         needs_status: its ``run.json`` must be sound; False to repair it.
+        may_be_mixed: its ``run.json`` and ``resolved.yaml`` may be of two runs; for who says which one is foreign.
 
     Raises:
         RunError: the path does not exist, is not a run, is damaged, or is one of another version.
@@ -309,7 +342,28 @@ def open_run(path: Path, *, needs_status: bool = True) -> RunFolder:
         raise RunError(f"{path} is not a run folder (its run.json is not a run's); {makes}")
     if record.get("format") != FORMAT_VERSION:
         raise RunError(f"{folder.status} has format {record.get('format')}; this version reads {FORMAT_VERSION}")
+    if not may_be_mixed and record["status"] != "created":  # else nothing of it counts yet
+        _check_one_run(folder, record.get("run_id"))
     return folder
+
+
+def _check_one_run(folder: RunFolder, run_id: str | None) -> None:
+    """Require that ``run.json`` and ``resolved.yaml`` are of one run.
+
+    Raises:
+        StaleFileError: they are not.
+    """
+    try:
+        found = run_named_in(read_text(folder.resolved))
+    except (OSError, ValueError):  # missing or unreadable: whoever needs the settings says so
+        return
+    if found != run_id:
+        place = shlex.quote(str(folder.path))
+        raise StaleFileError(
+            f"{folder.status} and {folder.resolved} are of two runs ({run_id or 'no id'}, {found or 'no id'}); "
+            f"`counterpoint verify {place}` says which one is not of this run, `counterpoint resume {place}` writes a "
+            "foreign run.json again"
+        )
 
 
 def seed_folders(path: Path) -> list[Path]:

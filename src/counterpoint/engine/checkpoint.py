@@ -12,8 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from counterpoint.core.derived_files import check_run
 from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.files import Seal, flush_to_disk, sha256_of, write_file
+from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.tensor_file import write_tensors
 from counterpoint.engine.checkpoint_format import (
     PREFIX,
@@ -133,27 +135,34 @@ def restore_checkpoint(folder: Path) -> Restored:
 
 def newest_memory(folder: Path) -> Memory | None:
     """What the newest checkpoint whose manifest and state are sound remembers; its tensors are not looked at."""
-    for path in list_checkpoints(folder):
-        seal = (read_manifest(path) or {}).get(STATE)
-        try:
-            if seal is not None and sha256_of(path / STATE) == seal.sha256:
-                plain = json.loads((path / STATE).read_text(encoding="utf-8"))
-                return Memory(path, Position(**plain["position"]), unpack(plain["facts"], {}))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+    return next((memory for path in list_checkpoints(folder) if (memory := read_memory(path)) is not None), None)
+
+
+def read_memory(path: Path) -> Memory | None:
+    """What one checkpoint remembers; None where its manifest or its state is damaged."""
+    seal = (read_manifest(path) or {}).get(STATE)
+    try:
+        if seal is not None and sha256_of(path / STATE) == seal.sha256:
+            plain = json.loads((path / STATE).read_text(encoding="utf-8"))
+            return Memory(path, Position(**plain["position"]), unpack(plain["facts"], {}))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
     return None
 
 
 def load_checkpoint(path: Path) -> Snapshot:
-    """Read one checkpoint.
+    """Read one checkpoint of the run in whose folder it lies.
 
     Raises:
+        StaleFileError: it is of another run.
         RunError: it does not verify.
     """
     problem = find_damage(path)
     if problem is not None:
         raise RunError(f"checkpoint {path} is damaged: {problem}")
-    return _read(path)
+    snapshot = _read(path)
+    check_run(RunFolder(path.parent.parent), path, snapshot.facts.get(RUN))
+    return snapshot
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from types import FrameType
 import torch
 from torch import Tensor
 
+from counterpoint.core.derived_files import check_run
 from counterpoint.core.dist import ranks_that_differ, world_size
 from counterpoint.core.errors import (
     CounterpointError,
@@ -22,6 +23,7 @@ from counterpoint.core.errors import (
     first_line,
 )
 from counterpoint.core.run_records import EpochRecord
+from counterpoint.core.rundir import RUN
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import (
@@ -239,8 +241,10 @@ def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, ste
 
 def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
     """Append to the metrics and the timings, and tell the loggers; returns what of that went wrong."""
-    job.folder.append_metrics(record.metrics())
-    job.folder.append_timings(record.timings())
+    # With the id of the run, which is the same wherever the same is computed.
+    named = {RUN: job.facts[RUN]} if RUN in job.facts else {}
+    job.folder.append_metrics({**record.metrics(), **named})
+    job.folder.append_timings({**record.timings(), **named})
     figures = {**record.metrics(), **record.timings()}
     return [note for logger in job.loggers if (note := _tried(logger, lambda logger=logger: logger(figures)))]
 
@@ -317,6 +321,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
     restored = on_all_ranks(lambda: restore_checkpoint(job.folder.checkpoints))
     if ranks_that_differ(restored.path.name):
         raise RunError(f"the ranks do not see the same checkpoints in {job.folder.checkpoints}; use a shared folder")
+    on_all_ranks(lambda: check_run(job.folder, restored.path, restored.snapshot.facts.get(RUN)))
     for problem in restored.damaged:
         reporter.say(f"damaged checkpoint passed over: {problem}")
     _load(job, restored.snapshot)

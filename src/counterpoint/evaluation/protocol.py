@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
+from counterpoint.core.derived_files import read_earlier, write_derived
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, unknown_name
 from counterpoint.core.evaluation_settings import EvaluationSettings
-from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.metric import Metric
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run
@@ -172,8 +172,8 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
         reporter.say(f"{shared}: they favour every figure")
     path = place_of(subject, asked)
     evaluation = Evaluation(rows, split, subject.facts, asked.protocol, path, subject.name)
-    rows_to_write = [*evaluation.to_dict()["rows"], *_earlier_rows(evaluation, subject, asked)]
-    write_sealed(path, {**evaluation.to_dict(), "rows": rows_to_write})
+    rows_to_write = [*evaluation.to_dict()["rows"], *_earlier_rows(evaluation, subject, asked, reporter)]
+    write_derived(subject.folder, path, {**evaluation.to_dict(), "rows": rows_to_write})
     if subject.folder is None or path != subject.folder.evaluation:
         rest = "" if subject.folder is None or asked.out is not None else OWN_ONLY
         reporter.say(f"wrote {path}{rest}")
@@ -200,11 +200,13 @@ def place_of(subject: Subject, asked: EvaluationSettings) -> Path:
     return path
 
 
-def _earlier_rows(evaluation: Evaluation, subject: Subject, asked: EvaluationSettings) -> list[dict[str, Any]]:
+def _earlier_rows(
+    evaluation: Evaluation, subject: Subject, asked: EvaluationSettings, reporter: Reporter
+) -> list[dict[str, Any]]:
     """Rows of an earlier record that stay: of the same encoder and split, where their metric was not asked for."""
     path = evaluation.path
     assert path is not None
-    earlier = read_record(EvaluationRecord, read_sealed(path), str(path)) if path.exists() else EvaluationRecord()
+    earlier = read_record(EvaluationRecord, read_earlier(subject.folder, path, reporter.say), str(path))
     measured = {(row.features, row.protocol) for row in evaluation.rows}
     split = Split.model_validate(evaluation.split)
     # A record of an earlier version has no fingerprint of its queries.

@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.derived_files import check_run
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.files import is_unchanged
+from counterpoint.core.files import is_unchanged, run_named_in
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
@@ -32,10 +33,12 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
 
     Raises:
         UsageError: the file is missing, unreadable, or holds what is no setting.
-        RunError: it was changed after it was written.
+        RunError: it was changed after it was written, or is of another run.
     """
     values = read_yaml_mapping(folder.resolved)
-    if not is_unchanged(folder.resolved.read_text(encoding="utf-8"), must_be_sealed=folder.marker.is_file()):
+    text = folder.resolved.read_text(encoding="utf-8")
+    check_run(folder, folder.resolved, run_named_in(text))
+    if not is_unchanged(text, must_be_sealed=folder.marker.is_file()):
         raise RunError(
             f"{folder.resolved} was changed after it was written; what differs says: counterpoint resume "
             f"{shlex.quote(str(folder.path))}"

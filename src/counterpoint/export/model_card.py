@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import yaml
 
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.export_settings import FORMATS
-from counterpoint.core.files import read_sealed
 from counterpoint.core.markup import printable
 from counterpoint.core.metric import loaded_metrics, metric_under
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, read_record
@@ -81,14 +81,14 @@ def model_card(facts: CardFacts) -> str:
 def _evaluation(folder: RunFolder) -> EvaluationRecord | None:
     """What ``evaluate`` wrote."""
     path = folder.evaluation
-    return read_record(EvaluationRecord, read_sealed(path), path.name) if path.exists() else None
+    return read_record(EvaluationRecord, read_derived(folder, path), path.name) if path.exists() else None
 
 
 def _findings(folder: RunFolder, evaluation: EvaluationRecord | None) -> Findings | None:
     """What ``diagnose`` wrote, with what the evaluation says."""
     if not folder.findings.exists():
         return None
-    values = {name: value for name, value in read_sealed(folder.findings).items() if value is not None}
+    values = {name: value for name, value in read_derived(folder, folder.findings).items() if value is not None}
     return judged_anew(read_record(Findings, values, folder.findings.name), evaluation.rows if evaluation else ())
 
 

@@ -10,8 +10,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_card
 from counterpoint.core.errors import RunError, first_line
-from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
+from counterpoint.core.files import sha256_of, write_atomically
 from counterpoint.core.numerics import product
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.tensor_file import write_tensors
@@ -81,8 +82,10 @@ def save_classifier(
         is_nonnegative: whether the loss puts a ReLU on weights and vectors.
     """
     write_atomically(folder.classifier_weights, lambda path: write_tensors(path, weights))
-    seal = {"format": CARD_FORMAT, "weights_sha256": sha256_of(folder.classifier_weights)}
-    write_sealed(folder.classifier_card, {**seal, "class_names": list(class_names), "nonnegative": is_nonnegative})
+    seal = {"format": CARD_FORMAT, WEIGHTS_SHA256: sha256_of(folder.classifier_weights)}
+    write_card(
+        folder, folder.classifier_card, {**seal, "class_names": list(class_names), "nonnegative": is_nonnegative}
+    )
 
 
 def is_classifier_sound(folder: RunFolder) -> bool:
@@ -90,8 +93,8 @@ def is_classifier_sound(folder: RunFolder) -> bool:
     if not folder.classifier_weights.exists() and not folder.classifier_card.exists():
         return True
     try:
-        card = read_sealed(folder.classifier_card, must_be_sealed=True)
-        return card.get("weights_sha256") == sha256_of(folder.classifier_weights)
+        card = read_card(folder, folder.classifier_card, must_be_sealed=True)
+        return card.get(WEIGHTS_SHA256) == sha256_of(folder.classifier_weights)
     except (RunError, OSError):
         return False
 
@@ -111,7 +114,7 @@ def load_classifier(folder: RunFolder, num_features: int) -> Classifier | None:
         return None
     remedy = f"write it again with: counterpoint resume {shlex.quote(str(folder.path))}"
     try:
-        card = read_sealed(card_path, must_be_sealed=True)
+        card = read_card(folder, card_path, must_be_sealed=True)
         if card.get("format") != CARD_FORMAT:
             raise RunError(f"{card_path} has format {card.get('format')}; this version reads {CARD_FORMAT}")
         if not is_classifier_sound(folder):

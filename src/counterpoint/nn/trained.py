@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, Layout, check_finite, fit_images, to_samples, to_unit_float
 from counterpoint.core.checks import check_held
+from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_card
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
-from counterpoint.core.files import read_sealed, sha256_of, write_atomically, write_sealed
+from counterpoint.core.files import read_sealed, sha256_of, write_atomically
 from counterpoint.core.numerics import is_readable
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run, as_run
@@ -255,8 +256,8 @@ def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tens
     chosen = {name: value for name, value in weights.items() if name.split(".", 1)[0] in parts}
     # Weights first, then the card with their hash: a run that ends in between is not taken for saved.
     write_atomically(folder.weights, lambda path: write_tensors(path, chosen))
-    seal = {"format": CARD_FORMAT, "weights_sha256": sha256_of(folder.weights)}
-    write_sealed(folder.encoder_card, {**seal, **asdict(encoder.card)})
+    seal = {"format": CARD_FORMAT, WEIGHTS_SHA256: sha256_of(folder.weights)}
+    write_card(folder, folder.encoder_card, {**seal, **asdict(encoder.card)})
 
 
 def is_saved(folder: RunFolder) -> bool:
@@ -390,12 +391,11 @@ def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
         )
     path = folder.encoder_card
     try:
-        values = read_sealed(path)
-        version, digest = values.pop("format"), str(values.pop("weights_sha256"))
+        values = read_card(folder, path)
+        version, digest = values.pop("format"), str(values.pop(WEIGHTS_SHA256))
         if version not in CARD_FORMATS:
             raise RunError(f"{path} has format {version}; this version reads {', '.join(map(str, CARD_FORMATS))}")
-        if version == CARD_FORMAT:
-            read_sealed(path, must_be_sealed=True)
+        read_sealed(path, must_be_sealed=version == CARD_FORMAT)
         return CARD.validate_python(asdict(EncoderCard(**values))), digest
     except (KeyError, TypeError) as error:
         raise RunError(f"{path} is damaged: {first_line(error)}; {_repaired_by(folder)}") from None

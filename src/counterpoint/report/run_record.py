@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoint.core.collection import Collection, MapRecord, read_collection, read_map
+from counterpoint.core.derived_files import check_run, read_derived
 from counterpoint.core.errors import CounterpointError, RunError, first_line
-from counterpoint.core.files import is_unchanged, read_sealed, sha256_of
+from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
 from counterpoint.core.markup import printable
 from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
@@ -123,12 +124,12 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
     folder = open_run(path)
     collection = read_collection(folder)
     is_marked = folder.marker.is_file()  # else it is of 0.1.0, which sealed nothing
-    resolved = _read_settings(folder.resolved, must_be_sealed=is_marked)
+    resolved = _read_settings(folder, folder.resolved, must_be_sealed=is_marked)
     reasons = resolved.pop("reasons", None)
     resolved.pop("out", None)  # the name of the run says it, and it always differs
-    asked = _read_settings(folder.config, must_be_sealed=is_marked) if folder.config.exists() else None
-    evaluation = _read_if_there(EvaluationRecord, folder.evaluation)
-    diagnosis = _read_if_there(Findings, folder.findings)
+    asked = _read_settings(folder, folder.config, must_be_sealed=is_marked) if folder.config.exists() else None
+    evaluation = _read_if_there(EvaluationRecord, folder, folder.evaluation)
+    diagnosis = _read_if_there(Findings, folder, folder.findings)
     return RunRecord(
         name=printable(name),
         order=order,
@@ -200,7 +201,7 @@ def _value_text(value: Any) -> str:
     return printable(str(value))
 
 
-def _read_settings(path: Path, *, must_be_sealed: bool) -> dict[str, Any]:
+def _read_settings(folder: RunFolder, path: Path, *, must_be_sealed: bool) -> dict[str, Any]:
     """Read a YAML mapping; a missing file is empty."""
     if not path.exists():
         return {}
@@ -211,6 +212,7 @@ def _read_settings(path: Path, *, must_be_sealed: bool) -> dict[str, Any]:
         raise RunError(f"{path} is damaged: {error}") from None
     if not is_unchanged(text, must_be_sealed=must_be_sealed):
         raise RunError(f"{path} was changed after it was written")
+    check_run(folder, path, run_named_in(text))
     if not isinstance(value, dict | None):
         raise RunError(f"{path.name} must hold named values, got {type(value).__name__}")
     return value or {}
@@ -232,16 +234,16 @@ def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
     return tuple(read_record(EpochRecord, fit(record), folder.metrics.name) for record in records)
 
 
-def _read_if_there(kind: type[Model], path: Path) -> Model | None:
+def _read_if_there(kind: type[Model], folder: RunFolder, path: Path) -> Model | None:
     """Read a record from a file; None where there is no file."""
-    return read_record(kind, fit(read_sealed(path)), path.name) if path.exists() else None
+    return read_record(kind, fit(read_derived(folder, path)), path.name) if path.exists() else None
 
 
 def _read_spectrum(folder: RunFolder) -> HessianSpectrum | None:
     """Read the curvature; None where nobody asked for it."""
     if not folder.spectrum.exists():
         return None
-    return HessianSpectrum.from_dict(read_sealed(folder.spectrum), folder.spectrum.name)
+    return HessianSpectrum.from_dict(read_derived(folder, folder.spectrum), folder.spectrum.name)
 
 
 def _with_printable_names(known: Collection) -> Collection:
@@ -256,7 +258,9 @@ def _read_other_evaluations(folder: RunFolder) -> tuple[EvaluationRecord, ...]:
     """Read the evaluations on other data, in the order of their files' names."""
     place = folder.other_evaluations
     files = sorted(place.glob("*.json"))
-    return tuple(read_record(EvaluationRecord, fit(read_sealed(file)), f"{place.name}/{file.name}") for file in files)
+    return tuple(
+        read_record(EvaluationRecord, fit(read_derived(folder, file)), f"{place.name}/{file.name}") for file in files
+    )
 
 
 def _read_arrays(folder: RunFolder) -> Arrays:
@@ -266,8 +270,8 @@ def _read_arrays(folder: RunFolder) -> Arrays:
         return Arrays({}, None, None)
     try:
         # Findings of version 0.1.0 have no seal of the arrays.
-        seal = read_sealed(folder.findings).get("arrays") if folder.findings.exists() else None
-        if seal is not None and seal != {"sha256": sha256_of(path)}:
+        seal = read_derived(folder, folder.findings).get("arrays") if folder.findings.exists() else None
+        if (seal is not None or folder.run_id is not None) and seal != {"sha256": sha256_of(path)}:
             raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it anew")
         # A pickle could run code of whoever wrote the folder. Members are read, and found damaged, within this block.
         with open_regular(path) as stream, np.load(stream, allow_pickle=False) as stored:

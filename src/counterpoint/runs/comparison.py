@@ -6,7 +6,7 @@ import itertools
 import re
 import shlex
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed
 from counterpoint.core.metric import described_metrics, is_apart, metric_under
@@ -125,19 +126,19 @@ def _of_run(run: Run, file: Path) -> _Evaluated:
     folder = run.folder
     settings = read_yaml_mapping(folder.resolved) if folder.resolved.exists() else {"path": str(run.path)}
     method = {setting: value for setting, value in settings.items() if setting not in NOT_THE_METHODS}
-    return _Evaluated(run.path, folder.read_status().seed, method, _record(file, _command(run)))
+    record = _record(file, read_derived(folder, file), _command(run))
+    return _Evaluated(run.path, folder.read_status().seed, method, record)
 
 
 def _of_file(file: Path) -> _Evaluated:
     """An evaluation of an encoder that no run of ours has trained."""
-    return _Evaluated(
-        file, None, {"path": str(file)}, _record(file, "counterpoint evaluate --encoder NAME --data DATA")
-    )
+    record = _record(file, read_sealed(file), "counterpoint evaluate --encoder NAME --data DATA")
+    return _Evaluated(file, None, {"path": str(file)}, record)
 
 
-def _record(file: Path, command: str) -> EvaluationRecord:
+def _record(file: Path, values: Mapping[str, Any], command: str) -> EvaluationRecord:
     """What an evaluation found; ``command`` makes it again."""
-    record = read_record(EvaluationRecord, read_sealed(file), str(file))
+    record = read_record(EvaluationRecord, values, str(file))
     if not record.rows:
         raise RunError(f"{file} is no evaluation; make one with: {command}")
     if record.split.query_fingerprint is None:

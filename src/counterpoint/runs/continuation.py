@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from counterpoint.core import __version__
-from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.run_records import Continuation, read_record
-from counterpoint.core.rundir import RunFolder
+from counterpoint.core.errors import RunError, StaleFileError, UsageError
+from counterpoint.core.files import run_named_in
+from counterpoint.core.run_records import Continuation, RunStatus, read_record
+from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_files import read_text
 from counterpoint.core.validation import build
 from counterpoint.engine.checkpoint import Position, newest_memory
 from counterpoint.engine.schedules import Schedule
@@ -55,10 +57,30 @@ def further_epochs(folder: RunFolder, settings: TrainSettings, epochs: int | Non
     )
 
 
+def readable_status(folder: RunFolder) -> RunStatus | None:
+    """``run.json`` of a run that may be repaired; None where it is missing, damaged or of another run.
+
+    Raises:
+        StaleFileError: the newest checkpoint is of another run.
+    """
+    status, memory = None, newest_memory(folder.checkpoints)
+    with contextlib.suppress(RunError):
+        status = folder.read_status()
+    if status is None or memory is None or status.run_id == memory.facts.get(RUN):
+        return status
+    with contextlib.suppress(OSError, ValueError):
+        if run_named_in(read_text(folder.resolved)) == memory.facts.get(RUN):
+            return None  # two against one
+    raise StaleFileError(
+        f"{memory.path} is of another run ({memory.facts.get(RUN)}) than {folder.status} ({status.run_id}); put the "
+        "run's own back, or remove it: counterpoint resume goes on from the one before"
+    )
+
+
 def continuations_of(folder: RunFolder) -> tuple[Continuation, ...]:
     """The continuations of a run, oldest first: from ``run.json``, or where that is damaged from a checkpoint."""
-    with contextlib.suppress(RunError):
-        return folder.read_status().continuations
+    if (status := readable_status(folder)) is not None:
+        return status.continuations
     memory = newest_memory(folder.checkpoints)
     kept = [] if memory is None else memory.facts.get(CONTINUATIONS, [])
     return tuple(read_record(Continuation, values, f"{folder.checkpoints}: {CONTINUATIONS}") for values in kept)
@@ -110,7 +132,7 @@ def keep_earlier(folder: RunFolder, earlier: int | None, num_epochs: int) -> Pat
         RunError: the disk refuses.
     """
     samples = (folder.collection, folder.map_layout)
-    described = (folder.findings, folder.arrays, *samples, folder.spectrum, folder.report)
+    described = (folder.findings, folder.arrays, *samples, folder.spectrum, folder.eigenvectors, folder.report)
     results = (folder.evaluation, folder.other_evaluations, *described)
     weights = (folder.second.path, folder.classifier_weights, folder.classifier_card, folder.weights)
     # The card last: with it all are there.

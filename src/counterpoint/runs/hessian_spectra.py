@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.curvature_settings import CurvatureSettings
-from counterpoint.core.errors import UsageError
-from counterpoint.core.files import write_atomically, write_sealed
+from counterpoint.core.derived_files import write_derived
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.files import sha256_of, write_atomically
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.torch_state import only_training, usual_modes
@@ -111,8 +112,9 @@ def _of_run(known: Run, asked: CurvatureSettings, reporter: Reporter) -> Hessian
             states.append(StepSpectrum(snapshot.position.step, found))
     assert route is not None
     spectrum = _record(known.folder.path.resolve().name, fixed, asked, states, (route, weights))
-    write_sealed(known.folder.spectrum, spectrum.to_dict())
-    _write_vectors(known.folder, fixed, states)
+    # The vectors first: the spectrum vouches for them.
+    seal = _write_vectors(known.folder, fixed, states)
+    write_derived(known.folder, known.folder.spectrum, {**spectrum.to_dict(), **seal})
     return spectrum
 
 
@@ -136,12 +138,16 @@ def _spectrum(
     return operator.route, operator_spectrum(operator, starts, plan, last_layer=last_layer, advance=advance)
 
 
-def _write_vectors(folder: RunFolder, fixed: RunLoss, states: list[StepSpectrum]) -> None:
-    """Write the eigenvectors of each state, by its step, with the names and sizes of the weights; drop older ones."""
+def _write_vectors(folder: RunFolder, fixed: RunLoss, states: list[StepSpectrum]) -> dict[str, dict[str, str]]:
+    """Write the eigenvectors of each state, by its step, with the names and sizes of the weights; drop older ones.
+
+    Returns:
+        Their hash, under the name of the file; empty without vectors.
+    """
     vectors = {f"step-{state.step}": state.found.vectors_KP for state in states if state.found.vectors_KP is not None}
     if not vectors:
         folder.eigenvectors.unlink(missing_ok=True)  # they would stand for another spectrum
-        return
+        return {}
     trained = [(name, part.numel()) for name, part in fixed.method.named_parameters() if part.requires_grad]
     names, sizes = zip(*trained, strict=True)
     arrays = {name: part.cpu().numpy() for name, part in vectors.items()}
@@ -151,6 +157,7 @@ def _write_vectors(folder: RunFolder, fixed: RunLoss, states: list[StepSpectrum]
             np.savez(stream, names=np.array(names), sizes=np.array(sizes), **arrays)  # pyright: ignore[reportArgumentType]
 
     write_atomically(folder.eigenvectors, write)
+    return {folder.eigenvectors.stem: {"sha256": sha256_of(folder.eigenvectors)}}
 
 
 def _check_there(run: Run) -> None:
@@ -189,10 +196,25 @@ def _record(
 def _paths(folder: RunFolder, checkpoint: str | None) -> Iterator[Path]:
     """The checkpoints that are asked for, oldest first."""
     if checkpoint is None:
-        yield restore_checkpoint(folder.checkpoints).path
+        yield _newest(folder)
         return
     known = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
     yield from (known[step] for step in steps_asked(folder, checkpoint))
+
+
+def _newest(folder: RunFolder) -> Path:
+    """The newest checkpoint, which is what stands for the run: an older one must be named.
+
+    Raises:
+        RunError: there is none, or it is damaged.
+    """
+    restored = restore_checkpoint(folder.checkpoints)
+    if restored.damaged:
+        raise RunError(
+            f"the newest checkpoint of {folder.path} is damaged ({restored.damaged[0]}); --checkpoint "
+            f"{step_of(restored.path)} measures the newest one that is not"
+        )
+    return restored.path
 
 
 def _weights(snapshot: Snapshot) -> tuple[Mapping[str, Tensor], str]:

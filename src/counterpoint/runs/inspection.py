@@ -13,8 +13,9 @@ from torch import Tensor
 from counterpoint.core.array_layout import finite_vectors, shrunk_to_bytes, to_samples
 from counterpoint.core.collection import write_collection
 from counterpoint.core.data_settings import DiagnosisSettings
+from counterpoint.core.derived_files import write_derived
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import sha256_of, write_atomically, write_sealed
+from counterpoint.core.files import sha256_of, write_atomically
 from counterpoint.core.run import Run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.torch_state import usual_modes
@@ -246,7 +247,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
             write_collection(judged.folder, collect(source, embedded))
             files = {"arrays": judged.folder.arrays, "collection": judged.folder.collection}
             seals = {name: {"sha256": sha256_of(file)} for name, file in files.items()}
-            write_sealed(judged.folder.findings, {**findings.to_dict(), **seals})
+            write_derived(judged.folder, judged.folder.findings, {**findings.to_dict(), **seals})
         advance()
     if judged.folder is not None and not judged.is_own_record:
         name = judged.folder.findings.name

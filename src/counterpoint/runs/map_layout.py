@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from sklearn.manifold import TSNE, trustworthiness
 
 from counterpoint.core.collection import PLACES, Collection, Layout, MapRecord, on_grid, read_collection, read_map
-from counterpoint.core.files import sha256_of, write_sealed
+from counterpoint.core.derived_files import write_derived
+from counterpoint.core.files import sha256_of
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.engine.progress import Reporter
@@ -53,7 +54,7 @@ def make_map(folder: RunFolder, reporter: Reporter) -> MapRecord | None:
                 tsne[place] = tsne_layout(scores_NK)
                 advance()
     record = MapRecord(made_of=sha256_of(folder.collection), tsne=tsne, pca_trustworthiness=pca)
-    write_sealed(folder.map_layout, record.written())
+    write_derived(folder, folder.map_layout, record.written())
     return record
 
 

@@ -8,23 +8,15 @@ from typing import Any
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import is_unchanged
 from counterpoint.core.run_records import Continuation, RunStatus
-from counterpoint.core.rundir import RunFolder
-from counterpoint.core.sealed_lines import keep_lines, read_lines
+from counterpoint.core.rundir import RUN, RunFolder
+from counterpoint.core.sealed_lines import keep_lines
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import merge, read_yaml_mapping
 from counterpoint.engine.checkpoint import Memory, newest_memory
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, settings_of
 from counterpoint.runs.changes import HARMLESS, differing_settings, former_settings, settings_hash
-from counterpoint.runs.continuation import continuations_of
-
-
-def readable_status(folder: RunFolder) -> RunStatus | None:
-    """``run.json``, or None where it is missing or damaged."""
-    try:
-        return folder.read_status()
-    except RunError:
-        return None
+from counterpoint.runs.continuation import continuations_of, readable_status
 
 
 def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> TrainSettings:
@@ -126,14 +118,17 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter, *, al
     Raises:
         RunError: lines were damaged or lost, and that is not allowed.
     """
+    memory, why = newest_memory(folder.checkpoints), f"{folder.status} is of another run"
     try:
         folder.read_status()
     except RunError as error:
-        folder.write_status(first_status)
-        reporter.say(f"{error}; written again")
-    memory = newest_memory(folder.checkpoints)
+        why = str(error)
+    if readable_status(folder) is None:
+        run_id = None if memory is None else memory.facts.get(RUN)
+        folder.write_status(first_status.model_copy(update={} if run_id is None else {"run_id": run_id}))
+        reporter.say(f"{why}; written again")
     for path in (folder.metrics, folder.timings):
-        problem = _problem(path, memory)
+        problem = _problem(folder, path, memory)
         if not problem:
             continue
         aside = _free_name(path)
@@ -142,16 +137,16 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter, *, al
                 f"{path} is damaged: {problem}; no weight depends on it: --allow-changed goes on with the lines that "
                 f"match and keeps the file as {aside.name}"
             )
-        good = read_lines(path).good
+        good = folder.read_lines(path).good
         if path.exists():
             os.link(path, aside)
         keep_lines(path, good)
         reporter.say(f"{path} is damaged: {problem}; {len(good)} lines match, the file as it was is {aside.name}")
 
 
-def _problem(path: Path, memory: Memory | None) -> str:
+def _problem(folder: RunFolder, path: Path, memory: Memory | None) -> str:
     """What is wrong with lines of figures; empty if nothing is."""
-    lines = read_lines(path)
+    lines = folder.read_lines(path)
     if lines.problem or memory is None:
         return lines.problem
     position = memory.position

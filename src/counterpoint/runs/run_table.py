@@ -11,7 +11,8 @@ from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.core.derived_files import OF, check_origin
+from counterpoint.core.errors import RunError, StaleFileError, UsageError, unknown_name
 from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
 from counterpoint.core.rundir import RunFolder, open_run
@@ -159,7 +160,7 @@ def run_folders(folder: Path) -> Iterator[Path]:
 
 
 def read_line(path: Path, top: Path) -> RunLine:
-    """What the files of a run say; damaged ones are left out.
+    """What the files of a run say; damaged ones are left out, and one of another run makes the run a damaged one.
 
     Args:
         path: of the run.
@@ -173,6 +174,10 @@ def read_line(path: Path, top: Path) -> RunLine:
         status = folder.read_status()
     except RunError:
         return RunLine(name, DAMAGED, bytes=size)
+    try:
+        figures = {**_accuracies(folder), **_worst(folder)}
+    except StaleFileError:
+        return RunLine(name, DAMAGED, bytes=size)
     is_held = is_locked(path)
     holder = holder_of(path) if is_held else None
     return RunLine(
@@ -183,8 +188,7 @@ def read_line(path: Path, top: Path) -> RunLine:
         data=status.data,
         encoder=_encoder(folder),
         epochs=status.num_epochs if status.status == "finished" else _epochs_done(folder),
-        **_accuracies(folder),
-        **_worst(folder),
+        **figures,
         bytes=size,
         started=status.started,
     )
@@ -256,7 +260,7 @@ def _epochs_done(folder: RunFolder) -> int | None:
 
 def _accuracies(folder: RunFolder) -> dict[str, Any]:
     """Of the representation, if the run was evaluated."""
-    rows = _values(folder.evaluation).get("rows")
+    rows = _values(folder, folder.evaluation).get("rows")
     found: dict[str, Any] = {}
     for row in rows if isinstance(rows, list) else ():
         for column, protocol in PROTOCOLS.items():
@@ -268,19 +272,28 @@ def _accuracies(folder: RunFolder) -> dict[str, Any]:
 
 def _worst(folder: RunFolder) -> dict[str, Any]:
     """The first finding, if the run was diagnosed; findings stand worst first."""
-    found = _values(folder.findings, is_sealed=False).get("findings")
+    found = _values(folder, folder.findings, is_sealed=False).get("findings")
     if not isinstance(found, list) or not found:
         return {}
     return {"level": found[0].get("level"), "finding": found[0].get("title")}
 
 
-def _values(path: Path, *, is_sealed: bool = True) -> Mapping[str, Any]:
-    """Values of a JSON file; none where it is missing or damaged."""
+def _values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping[str, Any]:
+    """Values of a JSON file; none where it is missing or damaged.
+
+    Raises:
+        StaleFileError: it is of another run, or of other weights.
+    """
     try:
         values = read_sealed(path) if is_sealed else read_json(path)  # of a large file the hash would take long
+        if not isinstance(values, dict):
+            return {}
+        check_origin(folder, path, values.get(OF))
+    except StaleFileError:
+        raise
     except RunError:
         return {}
-    return values if isinstance(values, dict) else {}
+    return values
 
 
 def _column(name: str) -> str:

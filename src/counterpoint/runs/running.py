@@ -1,6 +1,8 @@
 """Carry a run out: say what it is, train under a lock, and keep a status that stays honest whatever happens."""
 
 import datetime
+import hashlib
+import json
 import platform
 import resource
 import sys
@@ -17,12 +19,13 @@ from counterpoint.core.dist import barrier, is_first_rank, is_lost_contact, worl
 from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, RunError, TrainingError, first_line
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import Named, RunStatus
-from counterpoint.core.rundir import RunFolder
+from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.data.long_tail import is_thinned
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import on_first_rank
 from counterpoint.engine.progress import Reporter
+from counterpoint.engine.replay import weights_digest
 from counterpoint.losses.cross_entropy import NonNegativeCrossEntropy
 from counterpoint.methods.classification import Classification
 from counterpoint.methods.joint import TwoTowers
@@ -30,6 +33,7 @@ from counterpoint.methods.queue import QueueContrast
 from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.trained import Encoder, part_of, save_encoder
 from counterpoint.runs.assembly import Assembled
+from counterpoint.runs.changes import settings_hash
 from counterpoint.runs.continuation import keep_earlier
 from counterpoint.runs.given import Given
 from counterpoint.runs.warm_start import RECORD
@@ -96,6 +100,19 @@ def first_status(assembled: Assembled, given: Given) -> RunStatus:
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **origins,
     )
+
+
+def new_run_id(assembled: Assembled, given: Given) -> str:
+    """Id of a run that begins: a hash of all that its numbers follow from, so that its files are the same anywhere."""
+    weights = weights_digest(assembled.method.state_dict())
+    origins = {name: dict(origin) for name, origin in given.origins.items()}
+    parts = [settings_hash(assembled.settings), assembled.source.fingerprint, origins, weights]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def of_run(job: TrainingJob, run_id: str | None) -> TrainingJob:
+    """A job whose checkpoints say which run they are of."""
+    return job if run_id is None else replace(job, facts={**job.facts, RUN: run_id})
 
 
 def command_line() -> str:

@@ -3,12 +3,14 @@
 import contextlib
 from collections.abc import Sequence
 
-from counterpoint.core.errors import CounterpointError, UsageError
-from counterpoint.core.files import sealed_text, write_text
+from counterpoint.core.derived_files import check_run
+from counterpoint.core.errors import CounterpointError, StaleFileError, UsageError
+from counterpoint.core.files import run_named_in, sealed_text, with_run, write_text
 from counterpoint.core.run_records import Continuation, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.shown import shown
+from counterpoint.core.user_files import read_text
 from counterpoint.core.validation import as_yaml, dump_yaml, read_yaml_mapping
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.continuation import reason_of
@@ -19,10 +21,11 @@ from counterpoint.runs.resolve import Resolution
 
 def describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution, status: RunStatus) -> None:
     """Write what is known of a run before the first step."""
-    write_text(folder.config, sealed_text(_recipe_comment(settings) + as_yaml(settings, only_set=True)))
+    asked = _recipe_comment(settings) + as_yaml(settings, only_set=True)
+    write_text(folder.config, sealed_text(with_run(asked, status.run_id)))
     from_recipe = {path: why for path, why in reasons_of(settings).items() if path not in resolution.idle}
     resolution.reasons.update(from_recipe)
-    _write_resolved(folder, resolution)
+    _write_resolved(folder, resolution, status.run_id)
     folder.write_status(status)
 
 
@@ -54,19 +57,21 @@ def keep_changes(
     except CounterpointError:
         is_kept = False
     if not is_kept:
-        _write_resolved(folder, resolution)
-    with contextlib.suppress(UsageError):  # config.yaml is missing or damaged, and nothing depends on it
+        _write_resolved(folder, resolution, folder.run_id)
+    # config.yaml is missing, damaged or of another run, and nothing depends on it.
+    with contextlib.suppress(UsageError, StaleFileError):
         asked = read_yaml_mapping(folder.config)
+        check_run(folder, folder.config, run_named_in(read_text(folder.config)))
         if known and asked.get("epochs") != settings.epochs:
             text = dump_yaml({**asked, "epochs": settings.epochs})
-            write_text(folder.config, sealed_text(f"# epochs: {reason_of(known)}\n{text}"))
+            write_text(folder.config, sealed_text(with_run(f"# epochs: {reason_of(known)}\n{text}", folder.run_id)))
 
 
-def _write_resolved(folder: RunFolder, resolution: Resolution) -> None:
+def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | None) -> None:
     """Write every setting that has an effect; reasons that are known from before are kept."""
     resolved = without_idle(resolution.settings, resolution.idle)
     reasons = resolution.reasons
     with contextlib.suppress(UsageError, TypeError):  # there is none yet, or none that can be read
         # A setting that is filled in already gives no reason when the run goes on.
         reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
-    write_text(folder.resolved, sealed_text(dump_yaml({**resolved, "reasons": reasons})))
+    write_text(folder.resolved, sealed_text(with_run(dump_yaml({**resolved, "reasons": reasons}), run_id)))

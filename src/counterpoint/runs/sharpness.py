@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from counterpoint.core.files import read_sealed
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.diagnostics.evidence import Sharpness
@@ -26,7 +26,7 @@ def run_sharpness(folder: RunFolder, settings: TrainSettings) -> Sharpness | Non
         return None
     rates = [(record.get("step"), record.get("learning_rate")) for record in folder.read_metrics()]
     known = [(step, rate) for step, rate in rates if step is not None and rate is not None]
-    spectrum = HessianSpectrum.from_dict(read_sealed(folder.spectrum), folder.spectrum.name)
+    spectrum = HessianSpectrum.from_dict(read_derived(folder, folder.spectrum), folder.spectrum.name)
     return sharpest(spectrum, known, momentum=settings.optim.momentum, peak=rate)
 
 

@@ -1,5 +1,6 @@
 """Train a run, and go on with one: from settings to a run folder with an encoder in it."""
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run, SeedRuns, as_run
 from counterpoint.core.run_contents import check_free, is_beginning
-from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.core.rundir import RUN, RunFolder, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, require_float32, usual_modes
 from counterpoint.core.user_files import shown_name
@@ -35,14 +36,15 @@ from counterpoint.runs.continuation import (
     continuations_of,
     continue_run,
     further_epochs,
+    readable_status,
     told,
 )
 from counterpoint.runs.effects import check_choices, refuse_idle
 from counterpoint.runs.given import Given, open_given, with_named_parts
 from counterpoint.runs.holding import Hold
-from counterpoint.runs.repair import check_inputs, readable_status, recorded_settings, repair
+from counterpoint.runs.repair import check_inputs, recorded_settings, repair
 from counterpoint.runs.resolve import resolve_holdout
-from counterpoint.runs.running import execute, first_status
+from counterpoint.runs.running import execute, first_status, new_run_id, of_run
 from counterpoint.runs.settings_files import describe, keep_changes
 from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
 
@@ -192,7 +194,8 @@ def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         assembled, job = try_assembly(folder, settings, start)
         # Only now is an old run replaced: no mistake in settings or data has cost it.
         on_first_rank(lambda: hold.create(overwrite=way == REPLACE))
-        status = first_status(assembled, start.given)
+        job = of_run(job, new_run_id(assembled, start.given))
+        status = first_status(assembled, start.given).model_copy(update={"run_id": job.facts.get(RUN)})
         on_first_rank(lambda: describe(folder, settings, assembled.resolution, status))
         return execute(job, start.given, assembled, start.reporter)
 
@@ -276,7 +279,7 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     start = Start(Given.of(known), placement, reporter)
     assembled, job = _assemble(folder, settings, start, weights_of_begun(folder, settings))
     check_inputs(folder, assembled.settings, assembled.source.fingerprint)
-    return job
+    return of_run(job, folder.run_id)
 
 
 def out_folder(settings: TrainSettings) -> RunFolder:
@@ -316,6 +319,7 @@ def _continue(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
     known = on_all_ranks(lambda: continuations_of(folder))
     status = first_status(assembled, given).model_copy(update={"continuations": known} if known else {})
     on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
+    job = of_run(job, on_all_ranks(lambda: folder.run_id))
     if further is not None:
         reporter.say(told(further, job.schedule))
         on_first_rank(lambda: continue_run(folder, further))
@@ -349,8 +353,10 @@ def _way(folder: RunFolder, start: Start) -> str:
     """Whether to go on with what stands in the folder, to replace it, or to begin; raises before the data are read."""
     if is_beginning(folder) or not folder.path.exists():
         return BEGIN
-    status = readable_status(folder) if folder.is_ours else None
-    if folder.is_ours and (start.resume or is_restart(start.placement, None if status is None else status.launch)):
+    launch = None
+    with contextlib.suppress(RunError):
+        launch = folder.read_status().launch
+    if folder.is_ours and (start.resume or is_restart(start.placement, launch)):
         open_run(folder.path)  # damage is told, and what repairs it
         return GO_ON
     check_free(folder, overwrite=start.overwrite)

@@ -1,6 +1,9 @@
 """Whether a run is what it says: every file against its hash, and one saved step taken again to the last bit."""
 
+import contextlib
 import os
+import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,12 +12,15 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import load_file
 
-from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError, first_line
+from counterpoint.core.derived_files import WEIGHTS_SHA256, check_run, read_card, read_derived
+from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError, first_line
+from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.rundir import RunFolder
+from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.shown import shown
 from counterpoint.core.torch_state import only_training, usual_modes
-from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, record_path
+from counterpoint.core.user_files import read_text
+from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, read_memory, record_path
 from counterpoint.engine.checkpoint_format import find_damage, step_of
 from counterpoint.engine.loop import replay_step
 from counterpoint.engine.progress import Reporter
@@ -83,28 +89,56 @@ class _Replayable:
 def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     """Re-hash everything that a run folder holds, and replay one saved step bit for bit. Nothing is written there.
 
+    A file of another run, or of weights that the run has no more, has failed. Which run the folder is of is what most
+    of ``run.json``, ``resolved.yaml``, ``encoder.json`` and the checkpoints say.
+
     Args:
         run: the run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with
             your own module.
         quiet: show no progress.
 
     Returns:
-        One result per checkpoint, for encoder, settings, metrics and data, and for the replayed step.
+        One result per checkpoint, per file that a verb has written, for the data, and for the replayed step.
 
     Raises:
         RunError: not a run.
     """
-    known = as_run(run)
+    known = as_run(run, may_be_mixed=True)
+    folder = known.folder
+    status = _status(folder)
+    if status.result == "failed":  # what the others are of cannot be told by it
+        names = [path.name for path in (*list_checkpoints(folder.checkpoints), *folder.files) if path.exists()]
+        why = f"{folder.status.name} is of another run"
+        rest = [Check(name, "not checked", why) for name in names if name != folder.status.name]
+        return Verification(known.path, (status, *rest))
     found: list[_Replayable] = []
     # In this order: checkpoints fill `found`, newest first, which the others read.
-    checks = [*_checkpoints(known.folder, found), _encoder(known.folder, found), *_classifier(known.folder, found)]
-    checks += [_settings(known.folder, found)]
-    checks += [_metrics(known.folder, found), *_data_and_step(known, found, Reporter(quiet=quiet))]
+    checks = [*_checkpoints(folder, found), status, _encoder(folder, found), *_classifier(folder, found)]
+    checks += [_settings(folder, found), *_asked(folder), _metrics(folder, found), *_timings(folder)]
+    for part in _parts(folder):
+        checks += [*_part_encoder(part), *_results(part)]
+    checks += [*_indexes(folder), *_data_and_step(known, found, Reporter(quiet=quiet))]
     return Verification(known.path, tuple(checks))
 
 
+def _status(folder: RunFolder) -> Check:
+    """``run.json`` against what else says which run the folder is of."""
+    name, run_id = folder.status.name, folder.run_id
+    others = [memory.facts.get(RUN) for memory in map(read_memory, list_checkpoints(folder.checkpoints)) if memory]
+    with contextlib.suppress(OSError, ValueError):
+        others.append(run_named_in(read_text(folder.resolved)))
+    with contextlib.suppress(RunError):
+        others.append(read_sealed(folder.encoder_card).get(RUN))
+    votes = Counter([run_id, *others])
+    commonest, num_votes = votes.most_common(1)[0]
+    if votes[run_id] < num_votes:
+        remedy = f"counterpoint resume {shlex.quote(str(folder.path))} writes it again"
+        return Check(name, "failed", f"it is of another run ({run_id}) than most files ({commonest}); {remedy}")
+    return Check(name, "ok", "matches its own hash" + (f"; the run is {run_id}" if run_id else ""))
+
+
 def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
-    """Each checkpoint against its manifest; those that verify are noted, newest first."""
+    """Each checkpoint against its manifest and its run; those that verify are noted, newest first."""
     for path in list_checkpoints(folder.checkpoints):
         try:
             num_bytes = sum(file.stat().st_size for file in path.iterdir())
@@ -125,7 +159,7 @@ def _encoder(folder: RunFolder, found: list[_Replayable]) -> Check:
     if not is_finished and not folder.encoder_card.exists():
         return Check(name, "not checked", "the run is not finished: it has no encoder yet")
     if not is_saved(folder):
-        return Check(name, "failed", f"missing, or it does not match the hash in {folder.encoder_card.name}")
+        return Check(name, "failed", _card_problem(folder, folder.encoder_card))
     if not is_finished or not found:
         return Check(name, "ok", f"matches the hash in {folder.encoder_card.name}")
     last = found[0].snapshot
@@ -137,13 +171,24 @@ def _encoder(folder: RunFolder, found: list[_Replayable]) -> Check:
     return Check(name, "ok", f"matches its hash, and its weights are those of {found[0].path.name}")
 
 
+def _card_problem(folder: RunFolder, card: Path) -> str:
+    """Why weights are not those of their card."""
+    try:
+        read_card(folder, card)
+    except StaleFileError as error:
+        return first_line(error)
+    except RunError:  # told by what follows
+        pass
+    return f"missing, or it does not match the hash in {card.name}"
+
+
 def _classifier(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
     """The classifier of a supervised run against its card's hash and against the last checkpoint."""
     name = folder.classifier_weights.name
     if not folder.classifier_weights.exists() and not folder.classifier_card.exists():
         return
     if not is_classifier_sound(folder):
-        yield Check(name, "failed", f"missing, or it does not match the hash in {folder.classifier_card.name}")
+        yield Check(name, "failed", _card_problem(folder, folder.classifier_card))
         return
     detail = f"matches the hash in {folder.classifier_card.name}"
     # One that goes on to more epochs has the classifier of its earlier end.
@@ -184,6 +229,107 @@ def _metrics(folder: RunFolder, found: list[_Replayable]) -> Check:
     if told[:epochs] != list(range(1, epochs + 1)):
         return Check(name, "failed", f"it should hold epochs 1 to {epochs}, got {told}")
     return Check(name, "ok", f"one line for each of {len(told)} epochs")
+
+
+def _asked(folder: RunFolder) -> Iterator[Check]:
+    """``config.yaml``, which may be missing."""
+    name = folder.config.name
+    if not folder.config.exists():
+        yield Check(name, "not checked", "it is missing, and nothing depends on it")
+        return
+    try:
+        text = read_text(folder.config)
+        check_run(folder, folder.config, run_named_in(text))
+    except (OSError, ValueError, RunError) as error:
+        yield Check(name, "failed", first_line(error))
+        return
+    is_sound = is_unchanged(text, must_be_sealed=folder.marker.is_file())
+    yield Check(
+        name, *(("ok", "matches its own hash") if is_sound else ("failed", "it was changed after it was written"))
+    )
+
+
+def _timings(folder: RunFolder) -> Iterator[Check]:
+    """The lines of ``timings.jsonl``; those of ``metrics.jsonl`` are counted beside the checkpoints."""
+    if folder.timings.exists():
+        lines = folder.read_lines(folder.timings)
+        detail = lines.problem or f"{len(lines.good)} lines, each as it was written"
+        yield Check(folder.timings.name, "failed" if lines.problem else "ok", detail)
+
+
+def _parts(folder: RunFolder) -> Iterator[RunFolder]:
+    """The folder, and those of its earlier ends, each with that of the second encoder."""
+    for path in (folder.path, *sorted(folder.path.glob("epochs-[0-9]*"))):
+        yield RunFolder(path)
+        if RunFolder(path).second.path.is_dir():
+            yield RunFolder(path).second
+
+
+def _label(folder: RunFolder, path: Path) -> str:
+    """A file by its path below the run."""
+    return path.relative_to(folder.home.path).as_posix()
+
+
+def _part_encoder(folder: RunFolder) -> Iterator[Check]:
+    """The second encoder, and those of earlier ends."""
+    if folder.home != folder and (folder.weights.exists() or folder.encoder_card.exists()):
+        is_sound = is_saved(folder)
+        detail = "matches its hash" if is_sound else _card_problem(folder, folder.encoder_card)
+        yield Check(_label(folder, folder.weights), "ok" if is_sound else "failed", detail)
+
+
+def _results(folder: RunFolder) -> Iterator[Check]:
+    """What verbs have found out about the encoder of a folder: of this run, of its weights, and as it was written."""
+    others = sorted(folder.other_evaluations.glob("*.json"))
+    for path in (folder.evaluation, *others, folder.findings, folder.spectrum, folder.map_layout):
+        if path.exists():
+            try:
+                read_derived(folder, path)
+            except RunError as error:
+                yield Check(_label(folder, path), "failed", first_line(error))
+                continue
+            yield Check(_label(folder, path), "ok", f"matches its own hash, and is of {folder.weights.name}")
+    sealed = (
+        (folder.arrays, folder.findings),
+        (folder.collection, folder.findings),
+        (folder.eigenvectors, folder.spectrum),
+    )
+    for path, sealing in sealed:
+        if path.exists():
+            yield Check(_label(folder, path), *_sealed_in(folder, path, sealing))
+
+
+def _sealed_in(folder: RunFolder, path: Path, sealing: Path) -> tuple[Result, str]:
+    """An array file against the hash that another file has of it."""
+    try:
+        seal = read_sealed(sealing).get(path.stem) if sealing.exists() else None
+    except RunError as error:
+        return "failed", first_line(error)
+    if seal is None and folder.run_id is None:
+        return "not checked", "the version that wrote it kept no hash of it"
+    is_same = seal == {"sha256": sha256_of(path)}
+    return (
+        ("ok", f"matches the hash in {sealing.name}")
+        if is_same
+        else ("failed", f"not the one that {sealing.name} names")
+    )
+
+
+def _indexes(folder: RunFolder) -> Iterator[Check]:
+    """The indexes of ``search`` against their hashes, and of the weights that the run has or had at an earlier end."""
+    cards = [part.encoder_card for part in _parts(folder) if part.encoder_card.exists()]
+    for path in sorted(folder.indexes.glob("[!.]*/index.json")):
+        try:
+            known, card = [read_sealed(each).get(WEIGHTS_SHA256) for each in cards], read_sealed(path)
+            seals = {name: seal["sha256"] for name, seal in card["files"].items()}
+            altered = [name for name, seal in seals.items() if sha256_of(path.with_name(name)) != seal]
+            weights = card["about"]["weights_sha256"]
+        except (OSError, RunError, KeyError, TypeError, AttributeError) as error:
+            yield Check(_label(folder, path), "failed", first_line(error))
+            continue
+        problem = f"{', '.join(altered)} does not match its hash" if altered else ""
+        problem = problem or ("" if weights in known else "it is of another run or of other weights")
+        yield Check(_label(folder, path), "failed" if problem else "ok", problem or "every file matches its hash")
 
 
 def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> Iterator[Check]:

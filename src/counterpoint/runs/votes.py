@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.files import read_sealed
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.data.order import Split
 from counterpoint.diagnostics.evidence import GREY_INPUT, RAW_INPUT, REPRESENTATION, UNTRAINED
@@ -33,7 +33,7 @@ def votes_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Votes:
     """
     if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
         file = judged.folder.evaluation
-        return read_record(EvaluationRecord, read_sealed(file), str(file)).rows
+        return read_record(EvaluationRecord, read_derived(judged.folder, file), str(file)).rows
     source = judged.source
     if source.labels is None:
         return ()

@@ -11,9 +11,9 @@ from counterpoint.core.shown import shown_lines
 DIFFERS = 1  # exit code
 
 PLACE, SUMMARY = 60, "re-hash a run and replay one saved step"
-TEACH = """Verify a run: every checkpoint and the encoder against their hashes, settings and data against what the run
-began with, and one saved step taken again and compared bit for bit. Leaves with code 1 if anything differs. Nothing in
-the run is changed.
+TEACH = """Verify a run: every file against its hash, that each is of this run and of its present weights, settings and
+data against what the run began with, and one saved step taken again and compared bit for bit. Leaves with code 1 if
+anything differs. Nothing in the run is changed.
 
 examples:
   counterpoint verify runs/ncl
@@ -28,7 +28,7 @@ def add_flags(parser: Parser) -> None:
 
 def run(flags: argparse.Namespace) -> int:
     """Verify, and print what was found."""
-    open_run(Path(flags.run))
+    open_run(Path(flags.run), may_be_mixed=True)
     from counterpoint.runs.verification import verify  # deferred: loads torch
 
     verification = verify(flags.run, quiet=flags.quiet)
