@@ -19,6 +19,7 @@ from campaign.processes import load_all
 from campaign.session import Session, replay
 
 KINDS = ("kills", "interleavings", "failing_calls", "run_files", "data_files", "flags", "tensors", "growth")
+KINDS += ("code_names", "swapped_files")
 
 
 def main(words: Sequence[str] | None = None) -> int:
