@@ -19,7 +19,7 @@ from campaign.processes import load_all
 from campaign.session import Session, replay
 
 KINDS = ("kills", "interleavings", "failing_calls", "run_files", "data_files", "flags", "tensors", "growth")
-KINDS += ("code_names", "swapped_files")
+KINDS += ("code_names", "swapped_files", "stale_data", "leftovers", "limits")
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -33,7 +33,7 @@ def signal_at(call: int, number: signal.Signals) -> Callable[[], None]:
 
     Args:
         call: which one, counted from 1.
-        number: SIGKILL or SIGSTOP.
+        number: SIGKILL, SIGTERM or SIGSTOP.
     """
     calls = [0]
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from campaign.calls import num_calls, signal_at
 from campaign.kind import KEPT, Case, Kind, Place, Verdict
 from campaign.oracle import judge
 from campaign.processes import SECONDS, Outcome, run_command, start_command
-from campaign.small_runs import SEEDS, difference, make_runs, must, train_words, whole
+from campaign.small_runs import MOCO, SEEDS, difference, make_runs, must, train_words, whole
 
 ABSENT, EMPTY, FINISHED, INTERRUPTED = "absent", "empty", "finished", "interrupted"
 BEGUN = (ABSENT, EMPTY, FINISHED, INTERRUPTED)
@@ -43,9 +44,9 @@ def prepare(material: Path) -> None:
     (material / "calls.json").write_text(json.dumps(calls))
 
 
-def interrupt(material: Path, run: Path) -> None:
+def interrupt(material: Path, run: Path, method: Sequence[str] = MOCO) -> None:
     """Make a run that was killed in the middle."""
-    words = train_words(material, run)
+    words = train_words(material, run, method=method)
     half = num_calls(words, material / "said") // 2
     shutil.rmtree(run)
     outcome = run_command(words, material / "said", prepare=signal_at(half, signal.SIGKILL))
