@@ -28,21 +28,22 @@ def forbid_code() -> None:
     sys.addaudithook(hook)
 
 
-def signal_at(call: int, number: signal.Signals) -> Callable[[], None]:
-    """Prepare a process to send itself a signal before one of its calls; when it dies, half of a write gets through.
+def signal_at(call: int, number: signal.Signals, pid: int | None = None) -> Callable[[], None]:
+    """Prepare a process to send a signal before one of its calls; when it dies, half of a write gets through.
 
     Args:
         call: which one, counted from 1.
         number: SIGKILL, SIGTERM or SIGSTOP.
+        pid: whom it is sent to; None: the process itself.
     """
     calls = [0]
 
     def handle(name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         calls[0] += 1
         if calls[0] == call:
-            if name == "write" and number == signal.SIGKILL:
+            if name == "write" and number == signal.SIGKILL and pid is None:
                 original(args[0], bytes(args[1][: len(args[1]) // 2]))
-            os.kill(os.getpid(), number)
+            os.kill(pid or os.getpid(), number)
         return None if name == "fsync" else original(*args, **options)  # fsync is slow
 
     return lambda: intercept(handle)

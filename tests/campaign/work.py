@@ -43,7 +43,7 @@ READING = {
 }
 OVER["fine-tune"] = [*READING.pop("fine-tune"), "--engine.device", "cpu", "--overwrite"]
 ACTIONS = {name: [*words, "-q"] for name, words in {**TRAINING, **READING, **OVER}.items()}
-OF_THE_CLOCK = ("run/run.json", "run/timings.jsonl", "tuned/run.json", "tuned/timings.jsonl")
+OF_THE_CLOCK = ("run.json", "timings.jsonl", "export.json")  # they say how long something took
 
 
 def prepare_work(material: Path) -> None:
@@ -132,8 +132,8 @@ def _begun(action: str, material: Path, which: str) -> list[str]:
 
 
 def _stable(action: str, material: Path) -> dict[str, object]:
-    """Names of the files that an action leaves, with a hash where they are the same each time; folders of random names."""
+    """Names of files that an action leaves, with a hash where that is always the same; folders with random names."""
     first, again = (digests(_counted(action, material, which)) for which in ("first", "again"))
     files = {name: digest if digest == again[name] else "" for name, digest in first.items() if name in again}
-    files |= dict.fromkeys(set(files) & set(OF_THE_CLOCK), "")
+    files |= dict.fromkeys((name for name in files if Path(name).name in OF_THE_CLOCK), "")
     return {"files": files, "random": sorted({str(Path(name).parent) for name in first.keys() ^ again.keys()})}

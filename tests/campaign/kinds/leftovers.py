@@ -1,4 +1,4 @@
-"""Kills and requests to stop, of every verb that writes: the same command then leaves what it always leaves, and no more."""
+"""Kills and requests to stop, of every verb that writes: called again it leaves what it always leaves, and no more."""
 
 import signal
 

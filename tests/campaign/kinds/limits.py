@@ -1,4 +1,4 @@
-"""A system that gives less than is needed: full and read-only disks, few handles, small files, little memory, no clock."""
+"""A system that gives too little: full or read-only disks, few handles, small files, little memory; a jumping clock."""
 
 import ctypes
 import os
