@@ -19,6 +19,7 @@ from campaign.processes import load_all
 from campaign.session import Session, replay
 
 KINDS = ("kills", "interleavings", "failing_calls", "run_files", "data_files", "flags", "tensors", "growth")
+KINDS += ("code_names", "swapped_files", "stale_data", "leftovers", "limits", "markdown")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -50,6 +51,8 @@ def table(session: Session) -> str:
     for name, tally in session.tallies.items():
         broken, each = len(tally.findings), tally.seconds / max(1, tally.tries)
         lines.append(f"| `{name}` | {tally.tries:,} | {tally.tries - broken:,} | {broken:,} | {each:.2g} |")
+    skipped = {reason: many for tally in session.tallies.values() for reason, many in tally.skipped.items()}
+    lines += ["", *(f"{reason} ({many} tries)" for reason, many in skipped.items())] if skipped else []
     found = [f"{session.folder / 'findings' / name}" for tally in session.tallies.values() for name in tally.findings]
     return "\n".join([*lines, "", *found]).rstrip() + "\n"
 

@@ -1,7 +1,8 @@
-"""What a process does at one of its calls on files: it kills or stops itself. How many calls there are is counted."""
+"""What a process does at its calls: it kills or stops itself, or ends as soon as it begins to run foreign code."""
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,38 @@ from campaign.processes import Process
 from counterpoint.cli.main import main
 from system_calls import intercept
 
+EXECUTED = 86  # exit code of a process that was about to run code
+FORBIDDEN = ("pickle.", "os.system", "os.exec", "os.posix_spawn", "subprocess.", "socket.connect")
 
-def signal_at(call: int, number: signal.Signals) -> Callable[[], None]:
-    """Prepare a process to send itself a signal before one of its calls; when it dies, half of a write gets through.
+
+def forbid_code() -> None:
+    """End this process as soon as it begins to run what stands in a file."""
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event.startswith(FORBIDDEN):
+            sys.stderr.write(f"{event} {args}\n")
+            sys.stderr.flush()
+            os._exit(EXECUTED)
+
+    sys.addaudithook(hook)
+
+
+def signal_at(call: int, number: signal.Signals, pid: int | None = None) -> Callable[[], None]:
+    """Prepare a process to send a signal before one of its calls; when it dies, half of a write gets through.
 
     Args:
         call: which one, counted from 1.
-        number: SIGKILL or SIGSTOP.
+        number: SIGKILL, SIGTERM or SIGSTOP.
+        pid: whom it is sent to; None: the process itself.
     """
     calls = [0]
 
     def handle(name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         calls[0] += 1
         if calls[0] == call:
-            if name == "write" and number == signal.SIGKILL:
+            if name == "write" and number == signal.SIGKILL and pid is None:
                 original(args[0], bytes(args[1][: len(args[1]) // 2]))
-            os.kill(os.getpid(), number)
+            os.kill(pid or os.getpid(), number)
         return None if name == "fsync" else original(*args, **options)  # fsync is slow
 
     return lambda: intercept(handle)

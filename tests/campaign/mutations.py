@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from campaign.data_files import mutated
+from counterpoint.core.files import SEAL, Seal, is_unchanged, sealed_text, sha256_of, write_sealed
+from counterpoint.engine.checkpoint_format import read_manifest, step_of, write_manifest
 
 HEADER_LENGTH = 8  # bytes, of a safetensors file
 VALUES = (
@@ -55,6 +58,42 @@ def mutate(path: Path, how: str, draw: np.random.Generator) -> None:
         draw: says where and to what.
     """
     WAYS[how](path, draw)
+
+
+def seal_anew(path: Path, run: Path) -> None:
+    """Vouch for a file as it is now, as someone does who knows the format: its own hash, and those of it elsewhere."""
+    if path.suffix == ".json":
+        values = _parsed(path)
+        if isinstance(values, dict) and SEAL in values:
+            _seal_values(path, values)
+    elif path.suffix == ".yaml" and not is_unchanged(text := path.read_text(), must_be_sealed=True):
+        path.write_text(sealed_text(text.rpartition(f"# {SEAL} ")[0] or text))
+    card = path.with_name("index.json")
+    if card != path and card.exists():
+        values = _parsed(card)
+        values["files"][path.name] = {"size": path.stat().st_size, SEAL: sha256_of(path)}
+        _seal_values(card, values)
+    if (seals := read_manifest(path.parent)) and path.name in seals:
+        seals = {name: Seal((path.parent / name).stat().st_size, sha256_of(path.parent / name)) for name in seals}
+        write_manifest(path.parent, step_of(path.parent), seals)
+    if path.name == "encoder.safetensors":
+        _seal_values(run / "encoder.json", {**_parsed(run / "encoder.json"), "weights_sha256": sha256_of(path)})
+
+
+def _seal_values(path: Path, values: dict[str, Any]) -> None:
+    write_sealed(path, {name: value for name, value in values.items() if name != SEAL})
+
+
+def edit_values(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Let ``edit`` change the named values of a JSON or YAML file."""
+    if path.suffix == ".yaml":
+        values = yaml.safe_load(path.read_text())
+        edit(values)
+        path.write_text(yaml.safe_dump(values))
+    else:
+        values = _parsed(path)
+        edit(values)
+        path.write_text(json.dumps(values, indent=1))
 
 
 def ways_for(name: str) -> list[str]:
@@ -111,7 +150,7 @@ def _json_value(path: Path, draw: np.random.Generator) -> None:
 def _json_key(path: Path, draw: np.random.Generator) -> None:
     """A name is missing, doubled, or another one."""
     value = _parsed(path)
-    inner = [each for each in _all_within(value) if isinstance(each, dict) and each]
+    inner = [each for each in all_within(value) if isinstance(each, dict) and each]
     if inner:
         chosen = inner[int(draw.integers(len(inner)))]
         key = str(draw.choice(list(chosen)))
@@ -183,7 +222,7 @@ def _header(path: Path, draw: np.random.Generator) -> None:
 
 def _altered(value: Any, draw: np.random.Generator) -> Any:
     """One value in nested data is another one."""
-    holders = [each for each in _all_within(value) if isinstance(each, dict | list) and each]
+    holders = [each for each in all_within(value) if isinstance(each, dict | list) and each]
     if not holders or draw.random() < 0.05:
         return _another(value, draw)
     holder = holders[int(draw.integers(len(holders)))]
@@ -212,11 +251,12 @@ def _parsed(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def _all_within(value: Any) -> Iterator[Any]:
+def all_within(value: Any) -> Iterator[Any]:
+    """A value, and all that it holds at any depth."""
     yield value
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for child in children:
-        yield from _all_within(child)
+        yield from all_within(child)
 
 
 WAYS: dict[str, Callable[[Path, np.random.Generator], None]] = {

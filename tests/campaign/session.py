@@ -18,6 +18,7 @@ import numpy as np
 from campaign.kind import Case, Kind, Place, Verdict
 from campaign.processes import Process
 
+SKIPPED = "skipped: "  # detail of a try that this system cannot make
 PATIENCE = 0.005  # seconds between two looks at what runs
 
 
@@ -29,11 +30,18 @@ class Tally:
         tries: cases tried, which is also the number of the next one.
         seconds: of all tries together.
         findings: files of the cases that broke the promise.
+        skipped: tries that this system cannot make, by the reason.
     """
 
     tries: int = 0
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def count_skipped(self, detail: str) -> None:
+        """Count a try whose detail says that it was none."""
+        if detail.startswith(SKIPPED):
+            self.skipped[detail] = self.skipped.get(detail, 0) + 1
 
 
 @dataclass
@@ -104,6 +112,7 @@ class Session:
         tally = self.tallies[each.kind.name]
         tally.tries += 1
         tally.seconds += seconds
+        tally.count_skipped(verdict.detail)
         line = {"kind": each.kind.name, "number": each.number, "seconds": round(seconds, 2), "fault": verdict.fault}
         if verdict.detail:
             line["detail"] = verdict.detail[-500:]
@@ -134,6 +143,7 @@ class Session:
                 continue
             tally.tries += 1
             tally.seconds += told["seconds"]
+            tally.count_skipped(told.get("detail", ""))
             tally.findings += [told["finding"]] if told["fault"] else []
             self._numbers[told["kind"]] = max(self._numbers[told["kind"]], told["number"] + 1)
 

@@ -1,6 +1,7 @@
 """Runs of a second, their data, and all that they compute: what the tries of a campaign work on."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ NUM_SAMPLES, BATCH, EPOCHS = 60, 16, 2
 SAVE_EVERY = 2  # steps
 SEEDS = (0, 1)
 DATA, PICTURES = "vectors.npz", "pictures.npy"
-WORDS = ["--method", "moco", "--encoder", "mlp", "--target.queue-size", "16", "--engine.average", "0.9"]
+MOCO, SIMCLR = ["--method", "moco", "--target.queue-size", "16"], ["--method", "simclr"]
+WORDS = ["--encoder", "mlp", "--engine.average", "0.9"]
 WORDS += ["--projector.hidden", "16", "--projector.features", "8"]
 WORDS += ["--epochs", str(EPOCHS), "--batch-size", str(BATCH), "--engine.device", "cpu", "-q"]
 WORDS += ["--engine.checkpoint-steps", str(SAVE_EVERY), "--engine.checkpoint-every", "1"]
@@ -27,16 +29,27 @@ def write_data(folder: Path) -> None:
     np.save(folder / PICTURES, draw.integers(0, 256, (8, 8, 8), dtype=np.uint8))
 
 
-def train_words(material: Path, run: Path, *more: str, seed: int = 0) -> list[str]:
+def train_words(material: Path, run: Path, *more: str, seed: int = 0, method: Sequence[str] = MOCO) -> list[str]:
     """The command line of a run."""
-    return ["train", "--data", str(material / DATA), "--out", str(run), "--seed", str(seed), *WORDS, *more]
+    return ["train", "--data", str(material / DATA), "--out", str(run), "--seed", str(seed), *method, *WORDS, *more]
 
 
-def make_runs(material: Path) -> None:
+def make_runs(material: Path, method: Sequence[str] = MOCO) -> None:
     """Data, and a whole run for each seed."""
     write_data(material)
     for seed in SEEDS:
-        must(train_words(material, whole(material, seed), seed=seed), material)
+        must(train_words(material, whole(material, seed), seed=seed, method=method), material)
+
+
+def make_whole_runs(material: Path) -> None:
+    """Runs of each seed with all that verbs write to a run folder: every derived file is there."""
+    make_runs(material, SIMCLR)  # whose loss has a Hessian
+    for run in (str(whole(material, seed)) for seed in SEEDS):
+        page = str(material / "page.html")
+        spectrum = ["spectrum", run, "--steps", "2", "--batch-size", "8"]
+        for words in (["evaluate", run], ["diagnose", run], ["search", run, "0"], spectrum):
+            must([*words, "-q"], material)
+        must(["report", run, "--out", page, "-q"], material)  # writes the map
 
 
 def whole(material: Path, seed: int = 0) -> Path:

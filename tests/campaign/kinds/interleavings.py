@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +14,25 @@ from campaign.calls import num_calls, signal_at
 from campaign.kind import KEPT, Case, Kind, Place, Verdict
 from campaign.oracle import judge
 from campaign.processes import SECONDS, Outcome, run_command, start_command
-from campaign.small_runs import SEEDS, difference, make_runs, must, train_words, whole
+from campaign.small_runs import DATA, MOCO, SEEDS, difference, make_runs, must, train_words, whole
 
 ABSENT, EMPTY, FINISHED, INTERRUPTED = "absent", "empty", "finished", "interrupted"
 BEGUN = (ABSENT, EMPTY, FINISHED, INTERRUPTED)
 TRAINING = ("train 0", "train 1", "train 0 --resume", "train 0 --overwrite", "train 1 --overwrite", "resume")
 READING = ("report", "evaluate", "verify", "diagnose")
+# Both write to one folder below or beside a finished run.
+SEARCHING = ("search", "search cells", "search others", "search others anew")
+BESIDE = (*((first, second) for first in SEARCHING for second in (*SEARCHING, "train 1 --overwrite", "delete")),)
+BESIDE += tuple((other, other) for other in ("export", "shards")) + (("export", "train 1 --overwrite"),) * 2
+SHARED = sorted({action for pair in BESIDE for action in pair} - {*TRAINING})
 
 
 def next_case(draw: np.random.Generator) -> Case:
     """Two commands, of which the first trains, and the call before which one of them is stopped."""
+    if draw.random() < 0.4:
+        pair = BESIDE[int(draw.integers(len(BESIDE)))]
+        first, second = pair if draw.random() < 0.8 else pair[::-1]
+        return {"begun": FINISHED, "stopped": first, "other": second, "at": float(draw.random())}
     both = [str(draw.choice(TRAINING)), str(draw.choice(TRAINING if draw.random() < 0.8 else READING))]
     draw.shuffle(both)
     # What decides who owns a folder is done early.
@@ -33,19 +44,24 @@ def prepare(material: Path) -> None:
     make_runs(material)
     interrupt(material, material / INTERRUPTED)
     calls: dict[str, int] = {}
-    for begun in BEGUN:
-        for action in (*TRAINING, *READING):
-            run = material / f"counted-{len(calls)}"
-            begin(begun, material, run)
-            words = words_of(action, material, run)
-            calls[f"{begun} {action}"] = num_calls(words, material / "said", may_refuse=True)
-            shutil.rmtree(run, ignore_errors=True)
+    pairs = [(begun, action) for begun in BEGUN for action in (*TRAINING, *READING)]
+    for begun, action in [*pairs, *((FINISHED, action) for action in SHARED)]:
+        run = material / f"counted-{len(calls)}"
+        begin(begun, material, run)
+        words = words_of(action, material, run)
+        calls[f"{begun} {action}"] = num_calls(words, material / "said", may_refuse=True)
+        shutil.rmtree(run, ignore_errors=True)
+    for seed in SEEDS:
+        run = whole(material, seed)
+        must(words_of("export", material, run), material)
+        must(words_of("shards", material, run), material)
+        must(["embed", "--merge", f"{run}-shards", "--out", f"{run}.npz", "-q"], material)
     (material / "calls.json").write_text(json.dumps(calls))
 
 
-def interrupt(material: Path, run: Path) -> None:
+def interrupt(material: Path, run: Path, method: Sequence[str] = MOCO) -> None:
     """Make a run that was killed in the middle."""
-    words = train_words(material, run)
+    words = train_words(material, run, method=method)
     half = num_calls(words, material / "said") // 2
     shutil.rmtree(run)
     outcome = run_command(words, material / "said", prepare=signal_at(half, signal.SIGKILL))
@@ -66,6 +82,7 @@ def begin(begun: str, material: Path, run: Path) -> None:
         shutil.copytree(whole(material), run)
     elif begun == INTERRUPTED:
         shutil.copytree(material / INTERRUPTED, run)
+    shutil.copy(material / DATA, f"{run}-data.npz")
 
 
 def words_of(action: str, material: Path, run: Path) -> list[str]:
@@ -74,6 +91,17 @@ def words_of(action: str, material: Path, run: Path) -> list[str]:
     if verb == "train":
         seed, *flags = more
         return train_words(material, run, *flags, seed=int(seed))
+    match verb:
+        case "delete":
+            return ["runs", str(run.parent), "--delete", run.name, "--yes", "-q"]
+        case "export":
+            return ["export", str(run), "--to", "folder", "--out", f"{run}-model", "--overwrite", "-q"]
+        case "shards":
+            return ["embed", str(run), "--out", f"{run}-shards", "--shards", "16", "-q"]
+        case "search":
+            method = ["--method", "cells", "--rebuild"] if more == ["cells"] else []
+            data = ["--to", f"{run}-data.npz"] if more[:1] == ["others"] else []
+            return ["search", str(run), "0", *method, *data, "--exact", "--json", "-q"]
     out = ["--out", f"{run}.html"] if verb == "report" else []
     return [verb, str(run), *out, "-q"]
 
@@ -86,6 +114,9 @@ def run(case: Case, place: Place) -> Verdict:
     stop = signal_at(1 + int(case["at"] * calls), signal.SIGSTOP)
     stopped = start_command(words_of(case["stopped"], place.material, path), place.folder / "stopped", prepare=stop)
     has_stopped = stopped.is_stopped(SECONDS)
+    if case["other"].endswith("anew"):  # the samples become others meanwhile
+        with np.load(f"{path}-data.npz") as known:
+            np.savez(f"{path}-data.npz", x=known["x"][::-1] + 0.5, labels=known["labels"])
     other = run_command(words_of(case["other"], place.material, path), place.folder / "other")
     if has_stopped:
         os.kill(stopped.pid, signal.SIGCONT)
@@ -93,7 +124,8 @@ def run(case: Case, place: Place) -> Verdict:
     for action, outcome in [(case["stopped"], stopped.wait()), (case["other"], other)]:
         if (verdict := judge(outcome)).fault:
             return Verdict(f"{verdict.fault}", f"{action}: {verdict.detail}")
-    verdict = _look(path, place.material, outcomes)
+    look = _look_beside if {case["stopped"], case["other"]} & {*SHARED} else _look
+    verdict = look(path, place.material, outcomes)
     if verdict.fault:
         told = "; ".join(f"{action}: {outcome}" for action, outcome in outcomes.items())
         return Verdict(verdict.fault, f"{verdict.detail}; {told}")
@@ -121,6 +153,41 @@ def _look(path: Path, material: Path, outcomes: dict[str, Outcome]) -> Verdict:
     if trained and not set(alike) & (trained | ({0, 1} if is_from_before else set())):
         return Verdict("lost", f"the run of seed {alike} is there, seeds {trained} ended well")
     return KEPT
+
+
+def _look_beside(path: Path, material: Path, outcomes: dict[str, Outcome]) -> Verdict:
+    """Whether indexes, shards and an exported folder are each of one making, and answer of what is there now."""
+    if "delete" in outcomes and outcomes["delete"].code == 0:
+        left = sorted(str(each.relative_to(path)) for each in path.rglob("*")) if path.exists() else []
+        return Verdict("remnant", ", ".join(left)) if left else KEPT
+    if any("search" in action for action in outcomes):
+        cold = path.with_name("cold")
+        shutil.copytree(path, cold)
+        shutil.rmtree(cold / "indexes", ignore_errors=True)
+        shutil.copy(f"{path}-data.npz", f"{cold}-data.npz")
+        for action in ("search", "search others"):
+            asked = [run_command(words_of(action, material, each), each.with_name("asked")) for each in (path, cold)]
+            hits = [re.findall(r'"(?:name|similarity)": [^,]+', each.out) for each in asked]
+            if asked[0].code == 0 and (asked[1].code != 0 or hits[0] != hits[1]):
+                return Verdict("silent", f"{action}: {hits[0][:6]}; an index made anew: {hits[1][:6]}, {asked[1]}")
+            if (verdict := judge(asked[0])).fault or asked[0].code != 0:
+                return Verdict(verdict.fault or "stuck", f"{action}: {asked[0]}")
+    if "export" in outcomes:
+        found = _files(path.with_name("run-model"))
+        if found not in [_files(Path(f"{whole(material, seed)}-model")) for seed in SEEDS]:
+            return Verdict("mixed export", ", ".join(found))
+    if "shards" in outcomes:
+        merged = path.with_name("merged.npz")
+        merge = run_command(["embed", "--merge", f"{path}-shards", "--out", str(merged), "-q"], path.with_name("merge"))
+        if merge.code != 0 or merged.read_bytes() != Path(f"{whole(material)}.npz").read_bytes():
+            return Verdict("mixed shards", str(merge))
+    return KEPT
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """What an export consists of, without what says when and of which folder it was made."""
+    told = ("README.md", "export.json")
+    return {each.name: each.read_bytes() for each in sorted(folder.iterdir()) if each.name not in told}
 
 
 KIND = Kind(

@@ -26,7 +26,10 @@ def next_case(draw: np.random.Generator) -> Case:
         {"when": str(draw.choice([IN_SAVE, EARLY, ANYWHERE], p=[0.5, 0.25, 0.25])), "at": float(draw.random())}
         for _ in range(draw.integers(1, 4))
     ]
-    return {"world_size": int(draw.choice(WORLD_SIZES, p=[0.8, 0.2])), "kills": kills}
+    world_size = int(draw.choice(WORLD_SIZES, p=[0.7, 0.3]))
+    if world_size > 1 and draw.random() < 0.6:  # one rank dies, and nobody tells the other
+        kills = [{**kills[0], "victim": int(draw.integers(world_size))}]
+    return {"world_size": world_size, "kills": kills}
 
 
 def prepare(material: Path) -> None:
@@ -34,7 +37,9 @@ def prepare(material: Path) -> None:
     make_runs(material)
     for world_size in WORLD_SIZES:
         run = counted(material, world_size)
-        for outcome in on_ranks(train_words(material, run), run, world_size, watch=_note_calls(run)):
+        for outcome in on_ranks(
+            train_words(material, run), run, world_size, watch=lambda pids, run=run: _note_calls(run)
+        ):
             assert outcome.code == 0, outcome
 
 
@@ -45,11 +50,23 @@ def run(case: Case, place: Place) -> Verdict:
     words, landed = train_words(place.material, path), 0
     for kill in case["kills"]:
         call = _call(kill, json.loads(expected.with_suffix(".calls").read_text()))
-        first, *_ = on_ranks(words, path, world_size, watch=signal_at(call, signal.SIGKILL), is_killed=True)
-        if first.code != -signal.SIGKILL and (verdict := judge(first)).fault:
-            return verdict
-        landed += first.code == -signal.SIGKILL  # else the rest of the run had fewer calls
-        has_refused = first.code not in (-signal.SIGKILL, OK)  # nothing was saved that `resume` could go on from
+        victim = kill.get("victim")
+        first, *others = on_ranks(
+            words,
+            path,
+            world_size,
+            watch=lambda pids, call=call, victim=victim or 0: signal_at(call, signal.SIGKILL, pids[victim]),
+            is_killed=victim is None,
+        )
+        for outcome in [first, *(others if victim is not None else [])]:
+            is_silent = outcome is not first and not outcome.err
+            if outcome.code != -signal.SIGKILL and not is_silent and (verdict := judge(outcome)).fault:
+                return Verdict(verdict.fault, f"{kill}: {verdict.detail}")
+        landed += -signal.SIGKILL in [each.code for each in (first, *others)]  # else it had fewer calls
+        has_refused = victim is None and first.code not in (
+            -signal.SIGKILL,
+            OK,
+        )  # nothing was saved that `resume` could go on from
         words = train_words(place.material, path) if has_refused else _onwards(path, words)
     verdict = _end(path, expected, words, world_size, train_words(place.material, path))
     return verdict if verdict.fault else Verdict(detail=f"{landed} kills on {world_size} ranks")
@@ -61,7 +78,12 @@ def counted(material: Path, world_size: int) -> Path:
 
 
 def on_ranks(
-    words: list[str], path: Path, world_size: int, *, watch: Callable[[], None] | None = None, is_killed: bool = False
+    words: list[str],
+    path: Path,
+    world_size: int,
+    *,
+    watch: Callable[[list[int | None]], Callable[[], None]] | None = None,
+    is_killed: bool = False,
 ) -> list[Outcome]:
     """Run the command on all ranks.
 
@@ -69,17 +91,19 @@ def on_ranks(
         words: of the command.
         path: of the run; what the ranks print goes beside it.
         world_size: number of ranks.
-        watch: called on the first rank before the command.
+        watch: given the processes of all ranks (of the first one None), returns what the first rank calls before the
+            command.
         is_killed: the others are killed as soon as the first one has ended, as a launcher sees to it.
     """
-    ranks = [
-        start_command(
-            words, path.with_name(f"{path.name}-{rank}"), prepare=None if rank else watch, environment=environment
-        )
-        for rank, environment in enumerate(rank_environments(world_size))
+    files = [path.with_name(f"{path.name}-{rank}") for rank in range(world_size)]
+    own, *environments = rank_environments(world_size)
+    others = [
+        start_command(words, file, environment=environment)
+        for file, environment in zip(files[1:], environments, strict=True)
     ]
-    first = ranks[0].wait()
-    return [first, *(rank.wait(0 if is_killed else SECONDS) for rank in ranks[1:])]
+    prepare = watch([None, *(rank.pid for rank in others)]) if watch else None
+    first = start_command(words, files[0], prepare=prepare, environment=own).wait()
+    return [first, *(rank.wait(0 if is_killed else SECONDS) for rank in others)]
 
 
 def _onwards(path: Path, words: list[str]) -> list[str]:
@@ -150,4 +174,5 @@ KIND = Kind(
     next_case=next_case,
     run=run,
     prepare=prepare,
+    seconds=200,  # a rank that waits longer for one that is dead hangs
 )

@@ -1,5 +1,6 @@
 """A file of a run folder is altered: every verb names it in one line, or does what it would have done."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 import counterpoint as cp
 from campaign.kind import KEPT, Case, Kind, Place, Verdict
 from campaign.kinds.interleavings import INTERRUPTED, interrupt
-from campaign.mutations import mutate, ways_for
+from campaign.mutations import mutate, seal_anew, ways_for
 from campaign.oracle import FAILED, OK, USAGE, judge
 from campaign.processes import Outcome, Process, run_command
 from campaign.small_runs import content_of, make_runs, must, whole
@@ -26,6 +28,8 @@ SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetens
 # What a user may not have made yet is no loss; of other files that verbs can do without, they say what is gone.
 MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz", "collection.npz")
 SAID_WHEN_LOST = {"config.yaml": "config.yaml is missing", "timings.jsonl": "not recorded", "after": "not checked"}
+# What `verify` knows from elsewhere, whoever vouches for it: the last checkpoint, and a step that is taken again.
+PROVEN = ("encoder.safetensors", "newest/average.safetensors", "older/model.safetensors")
 VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "search", "load")
 
 
@@ -35,7 +39,10 @@ def next_case(draw: np.random.Generator) -> Case:
     if file in SAVED:
         file = f"{draw.choice(['newest', 'older'])}/{file}"
     verbs = ["search" if file in INDEX else str(draw.choice(VERBS))]
-    return {"file": file, "how": str(draw.choice(ways_for(file))), "seed": int(draw.integers(1 << 32)), "verbs": verbs}
+    case = {"file": file, "how": str(draw.choice(ways_for(file))), "seed": int(draw.integers(1 << 32)), "verbs": verbs}
+    if draw.random() < 0.25:  # by someone who rewrites the hashes, too: `verify` most often
+        case |= {"is_sealed": True, "verbs": verbs if file in INDEX or draw.random() < 0.5 else ["verify"]}
+    return case
 
 
 def prepare(material: Path) -> None:
@@ -61,9 +68,18 @@ def run(case: Case, place: Place) -> Verdict:
         if not path.exists():
             continue  # this run has not got so far
         mutate(path, case["how"], np.random.default_rng(case["seed"]))
+        if is_sealed := case.get("is_sealed", False) and path.is_file() and not path.is_symlink():
+            with contextlib.suppress(ValueError, CounterpointError):  # it cannot be read, and is not vouched for
+                seal_anew(path, folder / "run")
         outcome = _do(verb, folder / "run")
         is_gone = not os.path.lexists(path)
-        verdict = _judge(verb, case["file"], outcome, folder, place.material / verb, is_gone=is_gone)
+        is_forged = verb == "verify" and case["file"] in PROVEN and outcome.code == OK
+        if is_sealed and is_forged and not _has_same_tensors(path, case["file"], place.material / verb / "run"):
+            verdict = Verdict("forged", str(outcome))
+        elif is_sealed:  # other values are not known to anything but the file
+            verdict = judge(outcome)
+        else:
+            verdict = _judge(verb, case["file"], outcome, folder, place.material / verb, is_gone=is_gone)
         if verdict.fault:
             return replace(
                 verdict,
@@ -71,6 +87,12 @@ def run(case: Case, place: Place) -> Verdict:
                 case={**case, "verbs": [verb]},
             )
     return KEPT
+
+
+def _has_same_tensors(path: Path, name: str, expected: Path) -> bool:
+    """Whether a file of weights holds what it held."""
+    found, wanted = load_file(path), load_file(_file(name, expected))
+    return found.keys() == wanted.keys() and all(torch.equal(found[key], wanted[key]) for key in wanted)
 
 
 def _copy(verb: str, material: Path, folder: Path) -> Path:
