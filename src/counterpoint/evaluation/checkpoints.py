@@ -1,12 +1,13 @@
 """The encoder of a run as it was at a saved checkpoint."""
 
+import copy
 from collections.abc import Sequence
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
-from counterpoint.nn.trained import Encoder, with_weights
+from counterpoint.nn.trained import Encoder, part_of
 
 ALL = "all"
 
@@ -41,4 +42,9 @@ def encoder_at(folder: RunFolder, encoder: Encoder, step: int) -> Encoder:
     """
     path = next(path for path in list_checkpoints(folder.checkpoints) if step_of(path) == step)
     snapshot = load_checkpoint(path)
-    return with_weights(encoder, {**snapshot.state.model, **snapshot.average})
+    weights = {**snapshot.state.model, **snapshot.average}
+    changed = copy.deepcopy(encoder)
+    changed.backbone.load_state_dict(part_of(weights, "backbone"))
+    changed.projector.load_state_dict(part_of(weights, "projector"))
+    changed.classifier = None  # it was trained with the last state
+    return changed.eval()

@@ -1,6 +1,5 @@
 """The encoder a user loads: weights, input preparation and output map, rebuilt from two files without pickle."""
 
-import copy
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -302,22 +301,9 @@ def rebuilt(card: EncoderCard, weights: Mapping[str, Tensor], module: nn.Module 
         RuntimeError: the weights are not those of the card.
     """
     encoder = _build(card, module)
-    _fill(encoder, weights)
-    return encoder
-
-
-def with_weights(encoder: Encoder, weights: Mapping[str, Tensor]) -> Encoder:
-    """A copy of an encoder with other weights, named ``backbone.*`` and ``projector.*``, and without a classifier."""
-    changed = copy.deepcopy(encoder)
-    _fill(changed, weights)
-    changed.classifier = None
-    return changed.eval()
-
-
-def _fill(encoder: Encoder, weights: Mapping[str, Tensor]) -> None:
-    """Give backbone and projector their weights."""
     encoder.backbone.load_state_dict(part_of(weights, "backbone"))
     encoder.projector.load_state_dict(part_of(weights, "projector"))
+    return encoder
 
 
 @dataclass(frozen=True)
@@ -333,10 +319,6 @@ class SavedEncoder:
     card: EncoderCard
     tensors: Mapping[str, Tensor]
     sha256: str
-
-    def part(self, name: str) -> dict[str, Tensor]:
-        """Weights of ``backbone`` or ``projector``, by their names there."""
-        return part_of(self.tensors, name)
 
 
 def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
