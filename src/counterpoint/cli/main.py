@@ -18,6 +18,7 @@ from counterpoint.core.errors import (
     LoneTrainingError,
     TrainingError,
     UsageError,
+    gone,
     unknown_name,
 )
 from counterpoint.core.ranks import Ranks, read_ranks
@@ -43,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return OK
     name = words[0]
     if name not in VERBS:
-        return _complain("counterpoint", unknown_name("verb", name, VERBS), USAGE)
+        return _complain("counterpoint", gone(name) or unknown_name("verb", name, VERBS), USAGE)
     if any("\0" in word for word in words):  # no shell passes one on, and every call on such a path would raise
         return _complain(f"counterpoint {name}", "a word holds the character NUL, which no path or name can", USAGE)
     try:

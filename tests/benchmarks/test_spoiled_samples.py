@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-
-from counterpoint.calibration.faults import CATALOGUE, HEALTHY
-from counterpoint.calibration.spoiled_encoders import Repeated, Silenced, Spoiled
-from counterpoint.calibration.spoiled_features import with_offset, with_rows_moved, with_rows_shuffled
-from counterpoint.calibration.spoiled_samples import (
+from calibration.faults import CATALOGUE, HEALTHY
+from calibration.spoiled_encoders import Repeated, Silenced, Spoiled
+from calibration.spoiled_features import with_offset, with_rows_moved, with_rows_shuffled
+from calibration.spoiled_samples import (
     Sample,
     Spoil,
     copied,
@@ -19,6 +18,7 @@ from counterpoint.calibration.spoiled_samples import (
     tinted,
     with_classes,
 )
+
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from pydantic import TypeAdapter
 
-from counterpoint.calibration.faults import CATALOGUE, HEALTHY, Form
-from counterpoint.calibration.spoiled_samples import Sample
+from calibration.faults import CATALOGUE, HEALTHY, Form
+from calibration.spoiled_samples import Sample
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.run_records import Record
 from counterpoint.core.validation import nest

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from calibrate_diagnosis import main
+from calibration.calibration import Calibration, CalibrationSettings, calibrate, is_named, read_cases
+from calibration.cases import EVIDENCE, Case
 
-from counterpoint.calibration.calibration import Calibration, CalibrationSettings, calibrate, is_named, read_cases
-from counterpoint.calibration.cases import EVIDENCE, Case
-from counterpoint.cli.main import main
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.measure import measure_place
@@ -86,11 +86,11 @@ def test_the_command_finds_a_fault_and_goes_on_where_it_was(tmp_path: Path, caps
     pictures = (base[labels] + draws.normal(0, 30, (2000, 16, 16, 3))).clip(0, 255).astype(np.uint8)
     np.savez(tmp_path / "set.npz", images=pictures, labels=labels)
     flags = ["--faults", "untrained", "copies", "--out", str(tmp_path / "out"), "--no-remedies", "--jobs", "1", "-q"]
-    assert main(["calibrate", str(tmp_path / "set.npz"), "--seeds", "1", *flags]) == 0
+    main([str(tmp_path / "set.npz"), "--seeds", "1", *flags])
     assert "| 1 of 1 |" in capsys.readouterr().out
     record = tmp_path / "out" / "cases-choosing.jsonl"
     first = record.read_text()
     assert len(list(read_cases(record))) == 2
     record.write_text(first + '{"fault": "unfin')
-    assert main(["calibrate", str(tmp_path / "set.npz"), "--seeds", "2", *flags]) == 0
+    main([str(tmp_path / "set.npz"), "--seeds", "2", *flags])
     assert len(list(read_cases(record))) == 4

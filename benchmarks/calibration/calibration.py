@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from counterpoint.calibration.cases import Case, Plan, run_case
-from counterpoint.calibration.faults import CATALOGUE, HEALTHY
-from counterpoint.calibration.spoiled_samples import Sample
+from calibration.cases import Case, Plan, run_case
+from calibration.faults import CATALOGUE, HEALTHY
+from calibration.spoiled_samples import Sample
 from counterpoint.core.array_layout import fit_images, to_unit_float
 from counterpoint.core.data_settings import Settings, SourceSettings
 from counterpoint.core.errors import DataError, RunError, unknown_name

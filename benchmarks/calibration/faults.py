@@ -10,15 +10,15 @@ from typing import Any
 
 from torch import nn
 
-from counterpoint.calibration.spoiled_encoders import Narrowed, Repeated, Silenced, Spoiled
-from counterpoint.calibration.spoiled_features import (
+from calibration.spoiled_encoders import Narrowed, Repeated, Silenced, Spoiled
+from calibration.spoiled_features import (
     SpoilFeatures,
     as_they_are,
     with_offset,
     with_rows_moved,
     with_rows_shuffled,
 )
-from counterpoint.calibration.spoiled_samples import (
+from calibration.spoiled_samples import (
     Spoil,
     copied,
     labelled_by_tint,
