@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from counterpoint.core.shown import shown
 
 MAX_LINE = 300  # characters of another's message in ours
-# Settings and verbs of earlier versions, and what stands in their place.
+# Settings, verbs and formats of earlier versions, and what stands in their place.
 GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
     "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
+    "torchscript": "onnx is for other programs, folder for torch without Counterpoint",
+    "torch-export": "onnx is for other programs, folder for torch without Counterpoint",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
 }
 
@@ -55,7 +57,7 @@ class NonFiniteError(CounterpointError, ValueError):
 
 
 def gone(name: str) -> str:
-    """Why a setting or verb of an earlier version is no more; empty for any other name.
+    """Why a setting, verb or format of an earlier version is no more; empty for any other name.
 
     >>> gone("engine.backend")
     'engine.backend is gone: training runs on plain torch alone, which gave the same results'
