@@ -9,8 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from counterpoint.cli.guide import ask, decision, is_asked
-from counterpoint.cli.parsers import VERBS, build_parser, overview
+from counterpoint.cli.parsers import FIRST_COMMANDS, VERBS, build_parser, overview
 from counterpoint.core import __version__
 from counterpoint.core.errors import (
     CounterpointError,
@@ -38,7 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names in any script reach a terminal that knows ASCII only
     if not words:
-        return _guide()
+        sys.stdout.write(f"{overview()}\n{FIRST_COMMANDS}")
+        return USAGE
     if words[0] in TOLD:
         sys.stdout.write(f"counterpoint {__version__}\n" if words[0] in VERSION else overview())
         return OK
@@ -101,18 +101,6 @@ def _run(name: str, words: Sequence[str]) -> int:
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
     logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
     return VERBS[name].load().run(namespace)
-
-
-def _guide() -> int:
-    """Ask what the person has and answer with commands; where nobody can be asked, print help and the same answers."""
-    if not is_asked():
-        sys.stdout.write(f"{overview()}\n{decision()}")
-        return USAGE
-    try:
-        return ask(main)
-    except KeyboardInterrupt:
-        sys.stdout.write("\n")
-        return KEYBOARD
 
 
 def _complain(prog: str, error: object, code: int) -> int:
