@@ -21,19 +21,19 @@ UNLIMITED = 10_000  # columns of what is read by other programs: one line for ea
 NARROWEST = 30  # columns that a sentence always has
 FIRST_COMMANDS = """What do you have?
 
-photographs, a folder of them:
-  counterpoint audit photos --out audit.html        what is there, and what is wrong with it
-  counterpoint recommend photos --out photos.yaml   a configuration with its reasons
+a folder of photographs:
+  counterpoint audit photos --out audit.html        what is there, and wrong
+  counterpoint recommend photos --out photos.yaml   a configuration, reasons
   counterpoint train --config photos.yaml --out runs/mine
-  counterpoint report runs/mine                     is it any good, and what did it learn
-  counterpoint search runs/mine query.jpg           the samples most like a picture
+  counterpoint report runs/mine                     is it any good, what it learned
+  counterpoint search runs/mine query.jpg           samples most like a picture
 
 a table or an array (.npy, .npz, .csv, .parquet):
   counterpoint train --data table.npy --out runs/mine
   counterpoint embed runs/mine --out features.npz
 
 an encoder from elsewhere, or its features:
-  counterpoint evaluate --encoder timm:resnet50 --weights r50.pth --data photos
+  counterpoint evaluate --encoder timm:resnet50 --data photos
   counterpoint diagnose features.npy --labels labels.npy
 
 nothing yet:
