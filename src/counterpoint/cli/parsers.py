@@ -25,7 +25,7 @@ a folder of photographs:
   counterpoint audit photos --out audit.html        what is there, and wrong
   counterpoint recommend photos --out photos.yaml   a configuration, reasons
   counterpoint train --config photos.yaml --out runs/mine
-  counterpoint report runs/mine                     is it any good, what it learned
+  counterpoint report runs/mine                     is it good, what it learned
   counterpoint search runs/mine query.jpg           samples most like a picture
 
 a table or an array (.npy, .npz, .csv, .parquet):
