@@ -32,7 +32,7 @@ test-all: lint ## every test
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 campaign: $(DEV) ## attack what README promises: MINUTES=60 SEED=0 KINDS="kills flags"; see docs/promises.md
-	@PYTHONPATH=tests $(BIN)/python -m campaign --minutes $(MINUTES) --seed $(SEED) $(if $(KINDS),--kinds $(KINDS))
+	@PYTHONPATH=tests:. $(BIN)/python -m campaign --minutes $(MINUTES) --seed $(SEED) $(if $(KINDS),--kinds $(KINDS))
 
 docs: $(DEV) tables ## build the documentation site in build/docs, offline; warnings are errors
 	@OMP_NUM_THREADS=1 $(BIN)/python docs/build_site.py

@@ -1,4 +1,4 @@
-"""Time and size of exported encoders: torch beside onnxruntime, TorchScript and torch.export, pair by pair in one run.
+"""Time and size of exported encoders: torch beside onnxruntime, pair by pair in one run.
 
     python benchmarks/export_formats.py [--encoders resnet18,timm:vit_tiny_patch16_224] [--side 64] [--rounds 15]
 
@@ -9,14 +9,12 @@ of torch's times and the median of the ratios within rounds. All take uint8 pict
 
 import argparse
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
 
-from counterpoint.export.comparing import TOLERANCE, Answer, compare
-from counterpoint.export.graph_formats import PROGRAM_FILE, TORCHSCRIPT_FILE, write_program, write_torchscript
+from counterpoint.export.comparing import TOLERANCE, compare
 from counterpoint.export.onnx_format import ONNX_FILE, write_onnx
 from counterpoint.export.served_network import ServedNetwork
 from counterpoint.nn.encoders import build_encoder, feature_width
@@ -24,11 +22,6 @@ from counterpoint.nn.heads import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard
 
 BATCHES = (1, 64)
-FORMATS: dict[str, tuple[str, Callable[[ServedNetwork, Path], Answer]]] = {
-    "onnxruntime": (ONNX_FILE, lambda network, path: write_onnx(network, path, 18)),
-    "TorchScript": (TORCHSCRIPT_FILE, write_torchscript),
-    "torch.export": (PROGRAM_FILE, write_program),
-}
 
 
 def untrained(name: str, side: int) -> Encoder:
@@ -49,21 +42,22 @@ def measure(name: str, side: int, rounds: int) -> None:
     network = ServedNetwork(encoder, "both", "nhwc")
     samples = torch.randint(0, 256, (max(BATCHES), 3, side, side), dtype=torch.uint8)
     with tempfile.TemporaryDirectory() as folder:
-        answers = {each: write(network, Path(folder) / file) for each, (file, write) in FORMATS.items()}
-        sizes = {each: (Path(folder) / file).stat().st_size / 1e6 for each, (file, _) in FORMATS.items()}
-        names = list(map(str, range(10)))
-        seen = {each: compare(answer, encoder, samples[:10], names, TOLERANCE) for each, answer in answers.items()}
+        path = Path(folder) / ONNX_FILE
+        answer = write_onnx(network, path, 18)
+        size = path.stat().st_size / 1e6
+        difference = compare(answer, encoder, samples[:10], list(map(str, range(10))), TOLERANCE).value
         for batch in BATCHES:
-            steps = {"torch": encoder.both, **answers}
-            calls = {each: lambda step=step, part=samples[:batch]: step(part) and None for each, step in steps.items()}
-            seconds = take_turns(calls, processor_seconds, Plan(1, rounds, rounds, sample_seconds=0.0))
-            own = 1e3 * quartiles(seconds["torch"]).median
-            for each in answers:
-                ratio = paired_ratio(seconds[each], seconds["torch"]).median
-                print(
-                    f"| {name} | {side} | {batch} | {own:.1f} | {each} | {ratio:.2f} | {sizes[each]:.1f} "
-                    f"| {seen[each].value:.0e} |"
-                )
+            part = samples[:batch]
+            steps = {
+                "torch": lambda part=part: encoder.both(part) and None,
+                "onnx": lambda part=part: answer(part) and None,
+            }
+            seconds = take_turns(steps, processor_seconds, Plan(1, rounds, rounds, sample_seconds=0.0))
+            own, ratio = (
+                1e3 * quartiles(seconds["torch"]).median,
+                paired_ratio(seconds["onnx"], seconds["torch"]).median,
+            )
+            print(f"| {name} | {side} | {batch} | {own:.1f} | {ratio:.2f} | {size:.1f} | {difference:.0e} |")
 
 
 def main() -> None:
@@ -74,8 +68,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     flags = parser.parse_args()
     torch.set_num_threads(1)  # onnxruntime gets as many
-    print("| encoder | side | batch | torch (ms) | format | its time / torch's | MB | largest difference |")
-    print("|---|---:|---:|---:|---|---:|---:|---:|")
+    print("| encoder | side | batch | torch (ms) | onnxruntime / torch | MB | largest difference |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name in flags.encoders.split(","):
         measure(name, flags.side, flags.rounds)
 

@@ -40,7 +40,7 @@ FOLDERS: Mapping[str, str] = {  # links to a folder, and the page that says what
     "examples": "gallery/index.rst",
     "docs/papers": "papers/index.md",
     "docs/recipes": "recipes/index.md",
-    "src/counterpoint/papers": "papers/index.md",
+    "reproductions": "papers/index.md",
 }
 CODE = re.compile(r"(^[ ]*```.*?^[ ]*```|`[^`\n]+`)", flags=re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]+)?\)")
@@ -68,7 +68,7 @@ def pages() -> dict[Path, PurePosixPath]:
         below = name.removeprefix("docs/")
         found[path] = PurePosixPath(PLACES.get(name, below if "/" in below else f"guides/{below}"))
     found |= {ROOT / name: PurePosixPath(place) for name, place in PLACES.items() if "/" not in name}
-    for path in sorted((ROOT / "src" / "counterpoint" / "papers").glob("*/README.md")):
+    for path in sorted((ROOT / "reproductions").glob("*/README.md")):
         found[path] = PurePosixPath("papers", f"{path.parent.name}-claims.md")
     return found
 

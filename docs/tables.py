@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `reproductions`, which is not installed
+
 from counterpoint.core.metric import Metric, described_metrics
 from counterpoint.losses import CATALOGUE
 from counterpoint.losses.build import build_loss
-from counterpoint.papers.result_pages import pages
+from reproductions.result_pages import pages
 
 HERE = Path(__file__).parent
 NEEDED = {"loss": "infonce", "num_classes": 3, "num_features": 4}  # what has no default

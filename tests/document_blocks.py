@@ -15,10 +15,12 @@ from counterpoint.cli.main import main
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest, parse_yaml
 from counterpoint.runs.recipes import RecipeFile
+from reproductions.__main__ import main as reproduce
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES += sorted((ROOT / "src").rglob("*.md"))
+PAGES += sorted((ROOT / "reproductions").rglob("*.md"))
+REPRODUCE = ["python", "-m", "reproductions"]
 LANGUAGES = ("sh", "python", "yaml", "text")
 NO_RUN = "no-run "
 
@@ -80,8 +82,6 @@ def commands_of(block: Block) -> list[list[str]]:
 def shortened(words: list[str]) -> list[str]:
     """The words of a command after ``counterpoint``, so that it takes seconds."""
     verb = words[0]
-    if verb == "reproduce" and "--list" not in words:
-        return [*words, "--quick"]
     if verb == "resume" and "--epochs" in words:
         return [*words, "--epochs", "2"]
     return [*words, *SHORT.get(verb, []), *(["--seeds", "2"] if "--seeds" in words else [])]
@@ -98,6 +98,9 @@ def run_command(words: list[str]) -> tuple[int, str]:
 def run_shell(block: Block) -> None:
     """Run each command of a block; each must succeed."""
     for words in commands_of(block):
+        if words[:3] == REPRODUCE:
+            assert reproduce([*words[3:], *([] if "--list" in words else ["--quick"])]) == 0, block.place
+            continue
         assert words[0] == "counterpoint", f"{block.place}: only commands of counterpoint can run: {words}"
         code, output = run_command(shortened(words[1:]))
         allowed = (0, UNHEALTHY) if "--fail-on" in words else (0,)

@@ -49,7 +49,7 @@ BEFORE: Mapping[str, list[str]] = {
         "train --data photos --epochs 1 --out runs/photos",
         "train --data pairs.npz --method cross-modal --epochs 1 --out runs/pairs",
     ],
-    "docs/watching.md": [f"{DIGITS} runs/digits-ncl --method ncl", f"{DIGITS} experiments/first"],
+    "docs/training.md": [f"{DIGITS} runs/digits-ncl --method ncl", f"{DIGITS} experiments/first"],
     "docs/foreign-encoders.md": ["train --data photos --epochs 1 --out runs/photos"],
 }
 

@@ -19,14 +19,14 @@ from counterpoint.diagnostics.findings import ORDER
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
-from counterpoint.papers.reproductions import CATALOGUE as FIGURES
+from reproductions.catalogue import CATALOGUE as FIGURES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DIAGNOSIS = (ROOT / "docs" / "diagnosis.md").read_text(encoding="utf-8")
 THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
 ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
-PAPERS = sorted((ROOT / "src" / "counterpoint" / "papers").glob("*/README.md"))
+PAPERS = sorted((ROOT / "reproductions").glob("*/README.md"))
 PARTS = ["Measured", "Why", "Test", "Try", "Open"]  # of a section on a check
 ON_PAPERS = "".join(path.read_text(encoding="utf-8") for path in PAPERS)
 
@@ -54,7 +54,8 @@ def test_every_cited_key_is_in_the_bibliography_and_every_entry_is_cited() -> No
     bibliography = (ROOT / "docs" / "references.bib").read_text(encoding="utf-8")
     keys = set(re.findall(r"^@\w+\{(\w+),", bibliography, flags=re.MULTILINE))
     cited: dict[str, str] = {}
-    for path in (ROOT / "src").rglob("*.py"):
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "reproductions").rglob("*.py")]
+    for path in (path for path in sources if not path.name.startswith("test_")):
         for key in re.findall(r"\b[a-z]{2,}(?:19|20)\d\d\b", path.read_text(encoding="utf-8")):
             cited[key] = path.name
     assert set(cited) == keys, {"not in the bibliography": set(cited) - keys, "never cited": keys - set(cited)}
@@ -87,8 +88,9 @@ def test_commands_of_diagnosis_findings_and_errata_have_flags_that_exist(
 
 
 def defined_tests() -> Counter[str]:
-    """How many files of tests/ define a test of this name."""
-    files = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    """How many files of tests define a test of this name."""
+    folders = (ROOT / "tests", ROOT / "reproductions" / "tests")
+    files = (path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
     return Counter(name for text in files for name in set(re.findall(r"^def (test_\w+)\(", text, flags=re.MULTILINE)))
 
 
@@ -107,10 +109,10 @@ def test_every_erratum_is_shown_by_a_test_of_its_own_name_or_by_a_command() -> N
     for row in rows:
         shown_by = re.findall(r"`([^`]+)`", row.removesuffix(" |").rpartition(" | ")[2])
         assert shown_by, row
-        assert all(re.fullmatch(r"test_\w+|counterpoint reproduce [\w-]+", one) for one in shown_by), row
+        assert all(re.fullmatch(r"test_\w+|python -m reproductions [\w-]+", one) for one in shown_by), row
     for name in re.findall(r"`(test_\w+)`", ERRATA):
         assert defined[name] == 1, f"{name} is defined in {defined[name]} files"
-    assert set(re.findall(r"`counterpoint reproduce ([\w-]+)`", ERRATA)) <= set(FIGURES)
+    assert set(re.findall(r"`python -m reproductions ([\w-]+)`", ERRATA)) <= set(FIGURES)
 
 
 def test_every_module_of_theory_that_a_document_names_exists() -> None:
@@ -120,7 +122,7 @@ def test_every_module_of_theory_that_a_document_names_exists() -> None:
         for path in re.findall(r"(?<![\w/])theory/[\w/]*", text.replace(".py", "")):
             is_there = (source / path).is_dir() or (source / f"{path}.py").is_file()
             assert is_there, f"{document.name}: {path}"
-        for module, names in re.findall(r"\bfrom (counterpoint[\w.]*) import (\w+(?:, \w+)*)", text):
+        for module, names in re.findall(r"\bfrom ((?:counterpoint|reproductions)[\w.]*) import (\w+(?:, \w+)*)", text):
             missing = [name for name in names.split(", ") if not hasattr(import_module(module), name)]
             assert missing == [], f"{document.name}: {module}"
 
@@ -131,7 +133,8 @@ def test_every_function_in_the_first_table_on_theory_is_in_the_module_beside_it(
     for answer, place in rows:
         functions = re.findall(r"`([a-z]\w+)(?=[`(])", answer)
         room, *names = re.findall(r"[\w.]+", place) or [""]
-        modules = [import_module(f"counterpoint.{room}{name}") for name in names] or ([theory] if room else [])
+        package = "" if room.startswith("reproductions") else "counterpoint."
+        modules = [import_module(f"{package}{room}{name}") for name in names] or ([theory] if room else [])
         assert bool(functions) == bool(modules), answer
         for function in functions:
             assert any(callable(getattr(module, function, None)) for module in modules), f"{function}: {place}"
@@ -140,14 +143,16 @@ def test_every_function_in_the_first_table_on_theory_is_in_the_module_beside_it(
 
 
 def test_every_function_in_a_table_on_a_paper_exists() -> None:
-    tables = re.findall(r"^\| function \(`papers/(\w+)/`\) \|.*\n\|[-|]+\n((?:\|.*\n)+)", THEORY, flags=re.MULTILINE)
+    tables = re.findall(
+        r"^\| function \(`reproductions/(\w+)/`\) \|.*\n\|[-|]+\n((?:\|.*\n)+)", THEORY, flags=re.MULTILINE
+    )
     assert len(tables) == 2
     for room, rows in tables:
         for cell in re.findall(r"^\| (.*?) \|", rows, flags=re.MULTILINE):
             module = ""
             for named, function in re.findall(r"`(?:(\w+)\.)?(\w+)", cell):
                 module = named or module  # names after the first are of its module
-                assert hasattr(import_module(f"counterpoint.papers.{room}.{module}"), function), cell
+                assert hasattr(import_module(f"reproductions.{room}.{module}"), function), cell
 
 
 def test_every_figure_is_on_the_page_of_its_paper() -> None:
@@ -155,8 +160,8 @@ def test_every_figure_is_on_the_page_of_its_paper() -> None:
 
 
 def test_every_paper_has_a_page_whose_files_exist() -> None:
-    package = ROOT / "src" / "counterpoint"
-    assert len(PAPERS) == len([path for path in (package / "papers").iterdir() if (path / "__init__.py").exists()]) == 5
+    rooms = [path for path in (ROOT / "reproductions").iterdir() if (path / "__init__.py").exists()]
+    assert len(PAPERS) == len(rooms) == 5
     for page in PAPERS:
         text = page.read_text(encoding="utf-8")
         assert [line for line in text.splitlines() if line.startswith("## ")][:2] == [
@@ -165,7 +170,11 @@ def test_every_paper_has_a_page_whose_files_exist() -> None:
         ]
         named = re.findall(r"`((?:\w+/)*\w+\.py)", text)
         assert len(named) >= 3
-        missing = [name for name in named if not any(package.rglob(name))]
+        missing = [
+            name
+            for name in named
+            if not any([*ROOT.glob(f"src/counterpoint/**/{name}"), *ROOT.glob(f"reproductions/**/{name}")])
+        ]
         assert missing == [], page
         assert len(text.splitlines()) <= 60
 
@@ -179,7 +188,6 @@ def test_every_paper_has_a_page_whose_files_exist() -> None:
         ("losses", LOSSES),
         ("views", PRESETS),
         ("checks", CHECKS),
-        ("figures", FIGURES),
     ],
 )
 def test_every_choice_is_listed(

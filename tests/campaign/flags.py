@@ -44,16 +44,15 @@ BASES = {
     "report": "run --out out/page.html -q",
     "preview": "--data images.npz --out out/sheet.png --overwrite --samples 2 --columns 2 -q",
     "geometry": "0.5 0.3 0.2 --out out/geometry.html -q",
-    "reproduce": "directclr-fig6 --out out -q",
     "list": "methods",
     "demo": "--out empty -q",
 }
 # What keeps a command short comes last, where it counts whatever was drawn before it.
-ENDS = {"train": ("--epochs", "1"), "demo": ("--epochs", "1"), "reproduce": ("--quick",)}
+ENDS = {"train": ("--epochs", "1"), "demo": ("--epochs", "1")}
 # Valid, and as long as they say: no fault can be found by waiting.
 PATIENT = ("--epochs", "--phase-diagram", "--threshold")
 # What costs little and takes many numbers is tried often, what trains or draws whole figures seldom.
-SELDOM = ("demo", "reproduce", "verify", "report", "resume", "list")
+SELDOM = ("demo", "verify", "report", "resume", "list")
 OFTEN = ("train", "evaluate", "diagnose", "preview", "geometry", "embed")
 
 

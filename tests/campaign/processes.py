@@ -19,6 +19,7 @@ import torch
 
 import counterpoint
 from counterpoint.cli.main import main
+from reproductions.__main__ import main as reproduce
 
 MEMORY_MB = 4096  # beyond what torch has mapped: what asks for more gets none, and the machine stays alive
 SECONDS = 60
@@ -151,7 +152,7 @@ def start_command(
     def act() -> int:
         if prepare is not None:
             prepare()
-        return main(words)
+        return reproduce(words[1:]) if words[0] == "reproduce" else main(words)
 
     return Process(act, files, environment)
 

@@ -17,7 +17,7 @@ TRAINING = {
 }
 BEGUN = {"train": "absent", "resume": INTERRUPTED}  # all others: a run that is finished and evaluated
 EMBEDDED = {f"embed {name}": ["embed", "{run}", "--out", f"{{f}}/table.{name}"] for name in ("npz", "csv", "parquet")}
-FORMATS = ("onnx", "torchscript", "torch-export", "safetensors", "folder")
+FORMATS = ("onnx", "safetensors", "folder")
 EXPORTED = {f"export {name}": ["export", "{run}", "--to", name, "--out", f"{{f}}/{name}"] for name in FORMATS}
 BASES = ("qdrant", "pgvector", "lancedb", "faiss")
 INDEXED = {f"search {name}": ["search", "{run}", "--export", name, "--out", f"{{f}}/{name}"] for name in BASES}

@@ -58,7 +58,6 @@ def test_ordinary_text_stays(text: str) -> None:
         "geometry {} 1",
         "geometry 1 1 --normalize --loss {}",
         "list {}",
-        "reproduce {}",
         "{}",
     ],
 )

@@ -27,7 +27,7 @@ MISTAKES = (
     "spectrum nosuch",
     "verify nosuch",
 )
-ANSWERED_AT_ONCE = (*MISTAKES, "embed nosuch --out x.npz", "list", "list losses", "reproduce", "reproduce nosuch")
+ANSWERED_AT_ONCE = (*MISTAKES, "embed nosuch --out x.npz", "list", "list losses")
 GEOMETRY = "geometry 0.5 0.5 --json"
 
 # Each command in a process of its own, all forked from one that has loaded the command line and nothing else.

@@ -21,7 +21,7 @@ from counterpoint.core.files import read_sealed, sha256_of
 from counterpoint.export import exporting
 from counterpoint.nn.onnx_encoder import OnnxEncoder
 
-WITHOUT_ONNX = "torchscript,safetensors,folder"
+WITHOUT_ONNX = "safetensors,folder"
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +71,10 @@ def test_the_record_names_every_file_with_its_hash_and_what_was_compared(exporte
     assert all(sha256_of(folder / name) == digest for name, digest in record["sha256s"].items())
     assert exported.format("safetensors").difference == 0.0
     assert exported.format("folder").difference <= 1e-6
-    assert 0.0 <= exported.format("torchscript").difference <= 1e-4
-    assert all(len(each.sizes) == 3 for each in exported.formats)
+    assert len(exported.format("folder").sizes) == 3
     assert json.loads(json.dumps(exported.to_dict()))["path"] == str(folder)
     for text in (str(exported), exported.to_markdown(), exported.to_csv(), exported._repr_html_()):
-        assert "model.torchscript.pt" in text
+        assert "modeling_counterpoint.py" in text
 
 
 def test_cp_load_gives_the_bits_of_the_run(exported: cp.Exported, run: cp.Run) -> None:
@@ -92,11 +91,9 @@ def test_the_loader_of_the_folder_needs_no_counterpoint(exported: cp.Exported, r
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("word", "hidden"), [("torch.jit", "counterpoint"), ("counterpoint as cp", "timm onnxruntime")]
-)
-def test_other_snippets_of_the_card_run(word: str, hidden: str, exported: cp.Exported, run: cp.Run) -> None:
-    assert_answers(run_snippet(folder_of(exported), word, hidden, pictures()), run, pictures())
+def test_the_snippet_with_counterpoint_runs(exported: cp.Exported, run: cp.Run) -> None:
+    found = run_snippet(folder_of(exported), "counterpoint as cp", "timm onnxruntime", pictures())
+    assert_answers(found, run, pictures())
 
 
 @pytest.mark.thorough
@@ -104,14 +101,13 @@ def test_other_snippets_of_the_card_run(word: str, hidden: str, exported: cp.Exp
 def test_every_format_of_a_run_answers_as_torch_does(layout: str, run: cp.Run, photos: Path, tmp_path: Path) -> None:
     made = cp.export(run, out=tmp_path / "all", layout=layout, quiet=True)
     folder = tmp_path / "all"
-    assert {each.name for each in made.formats} == {"onnx", "torchscript", "torch-export", "safetensors", "folder"}
+    assert {each.name for each in made.formats} == {"onnx", "safetensors", "folder"}
     assert all(each.difference <= 1e-4 for each in made.formats)
     assert made.format("onnx").opset == 18
     assert not made.left_out
     images = pictures((15, 20))
     given = images if layout == "nhwc" else images.transpose(0, 3, 1, 2)
-    for word, hidden in (("onnxruntime", "counterpoint torch"), ("torch.export", "counterpoint")):
-        assert_answers(run_snippet(folder, word, hidden, given), run, images)
+    assert_answers(run_snippet(folder, "onnxruntime", "counterpoint torch", given), run, images)
     for file in folder.iterdir():  # nothing of this machine's folders leaves it
         assert str(Path(cp.__file__).parents[1]).encode() not in file.read_bytes()
     # Our own reader of ONNX files, as `evaluate --encoder model.onnx` uses it.
@@ -125,10 +121,8 @@ def test_every_format_of_a_run_answers_as_torch_does(layout: str, run: cp.Run, p
 
 def test_one_layer_and_a_checkpoint_can_be_asked_for(run: cp.Run, tmp_path: Path) -> None:
     step = max(int(path.name.removeprefix("step-")) for path in run.folder.checkpoints.glob("step-*"))
-    made = cp.export(
-        run, "torchscript,safetensors", out=tmp_path / "x", layer="embedding", checkpoint=str(step), quiet=True
-    )
-    assert made.format("torchscript").outputs == ("embedding",)
+    made = cp.export(run, "onnx,safetensors", out=tmp_path / "x", layer="embedding", checkpoint=str(step), quiet=True)
+    assert made.format("onnx").outputs == ("embedding",)
     text = (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
     assert f"at step {step}" in text
     assert f"--checkpoint {step}" in text
@@ -139,15 +133,15 @@ def test_one_layer_and_a_checkpoint_can_be_asked_for(run: cp.Run, tmp_path: Path
 def test_a_format_that_differs_is_refused_and_leaves_nothing(
     run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = exporting.write_torchscript
+    usual = exporting.write_folder
 
-    def wrong(network: Any, path: Path) -> Any:
-        answer = usual(network, path)
+    def wrong(encoder: Any, folder: Path) -> Any:
+        answer = usual(encoder, folder)
         return lambda samples: {name: 1.001 * rows for name, rows in answer(samples).items()}
 
-    monkeypatch.setattr(exporting, "write_torchscript", wrong)
-    with pytest.raises(RunError, match=r"torchscript: its representation of .* differs from torch's by 0.001"):
-        cp.export(run, "torchscript", out=tmp_path / "x", quiet=True)
+    monkeypatch.setattr(exporting, "write_folder", wrong)
+    with pytest.raises(RunError, match=r"folder: its representation of .* differs from torch's by 0.001"):
+        cp.export(run, "folder", out=tmp_path / "x", quiet=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -192,8 +186,8 @@ def test_a_module_of_ones_own_is_exported_as_it_can_be(tmp_path: Path, photos: P
     assert np.array_equal(again.represent(pictures()), cp.load(run).represent(pictures()))
     with pytest.raises(UsageError, match=r"cannot describe module backbone.body .Branching"):
         cp.export(run, "folder", out=tmp_path / "folder", quiet=True)
-    with pytest.raises(UsageError, match=r"torch\.export cannot express module backbone.body .Branching"):
-        cp.export(run, "torch-export", out=tmp_path / "program", quiet=True)
+    with pytest.raises(UsageError, match=r"ONNX cannot express module backbone.body .Branching"):
+        cp.export(run, "onnx", out=tmp_path / "graph", quiet=True)
     with pytest.raises(UsageError, match="trained with your own module; pass it as encoder="):
         cp.load(tmp_path / "weights")
     assert {path.name for path in tmp_path.iterdir()} == {"own", "weights"}

@@ -12,7 +12,8 @@ from pair_cases import FUNCTIONS, KINDS, draw_terms, draw_weight, make_mask, mak
 from torch import Tensor
 
 import derivatives
-from counterpoint.kernels import dense, reference
+import pair_reference as reference
+from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS, PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import reduce

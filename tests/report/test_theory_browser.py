@@ -6,7 +6,7 @@ import pytest
 from test_report_browser import browser, visit  # noqa: F401  (fixtures)
 from theory_records import hostile, lines, matrix, points, reproduction
 
-from counterpoint.report.theory_pages.theory_page import write_reproduction
+from reproductions.reproduction_page import write_reproduction
 
 pytestmark = pytest.mark.thorough
 

@@ -12,17 +12,10 @@ from page_scan import scan_without_script as scan
 from theory_records import ATTACK, STEPS, hostile, lines, matrix, points, reproduction
 
 from counterpoint.core.errors import RunError
-from counterpoint.report.theory_pages.reproduction import (
-    Claim,
-    LinePanel,
-    MatrixPanel,
-    PictureGrid,
-    PictureRow,
-    PointPanel,
-    Series,
-)
-from counterpoint.report.theory_pages.theory_page import render_reproduction, verdict_words, write_reproduction
+from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel, PointPanel, Series
 from counterpoint.report.theory_pages.theory_panels import MAX_LINES, heat_map, line_figure, point_figure
+from reproductions.reproduction import Claim, PictureGrid, PictureRow
+from reproductions.reproduction_page import render_reproduction, verdict_words, write_reproduction
 
 # --- the record
 
@@ -89,7 +82,7 @@ def test_the_verdict_in_words(verdicts: list[bool | None], words: str) -> None:
 def test_the_page_says_all_that_the_record_says(tmp_path: Path) -> None:
     path = write_reproduction(reproduction(), tmp_path / "toy-fig1.html")
     found = scan(path.read_text(encoding="utf-8"))
-    for words in ("A toy", "mio2021, Fig. 1", "counterpoint reproduce toy-fig1", "1 of 2 claims agrees, 1 differs"):
+    for words in ("A toy", "mio2021, Fig. 1", "python -m reproductions toy-fig1", "1 of 2 claims agrees, 1 differs"):
         assert words in found.text
     for words in ("the run is ten times shorter", "One remark.", "toy-fig1.json", "steps", "−0.5", "−0.5000"):
         assert words in found.text

@@ -2,14 +2,8 @@
 
 import math
 
-from counterpoint.report.theory_pages.reproduction import (
-    Claim,
-    LinePanel,
-    MatrixPanel,
-    PointPanel,
-    Reproduction,
-    Series,
-)
+from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel, PointPanel, Series
+from reproductions.reproduction import Claim, Reproduction
 
 ATTACK = "</title><script>alert(1)</script><img src=x onerror=\"alert('x')\">"
 STEPS = [float(step) for step in range(50)]

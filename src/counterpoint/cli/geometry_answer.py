@@ -19,8 +19,8 @@ from counterpoint.cli.verbs.geometry_verb import DEVIATION, DRAWING
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.shown import shown, shown_lines
+from counterpoint.core.targets import check_folder
 from counterpoint.losses.build import parameters_of
-from counterpoint.papers.reproductions import check_folder
 from counterpoint.report.theory_pages.collapse_sections import (
     CLASS_COLUMNS,
     balance_words,

@@ -7,10 +7,9 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from counterpoint.cli.guide import ask, decision, is_asked
-from counterpoint.cli.parsers import VERBS, build_parser, overview
+from counterpoint.cli.parsers import FIRST_COMMANDS, VERBS, build_parser, overview
 from counterpoint.core import __version__
 from counterpoint.core.errors import (
     CounterpointError,
@@ -18,6 +17,7 @@ from counterpoint.core.errors import (
     LoneTrainingError,
     TrainingError,
     UsageError,
+    gone,
     unknown_name,
 )
 from counterpoint.core.ranks import Ranks, read_ranks
@@ -37,32 +37,44 @@ def main(words: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names in any script reach a terminal that knows ASCII only
     if not words:
-        return _guide()
+        sys.stdout.write(f"{overview()}\n{FIRST_COMMANDS}")
+        return USAGE
     if words[0] in TOLD:
         sys.stdout.write(f"counterpoint {__version__}\n" if words[0] in VERSION else overview())
         return OK
     name = words[0]
     if name not in VERBS:
-        return _complain("counterpoint", unknown_name("verb", name, VERBS), USAGE)
+        return _complain("counterpoint", gone(name) or unknown_name("verb", name, VERBS), USAGE)
     if any("\0" in word for word in words):  # no shell passes one on, and every call on such a path would raise
         return _complain(f"counterpoint {name}", "a word holds the character NUL, which no path or name can", USAGE)
+    return exit_code(f"counterpoint {name}", lambda: _run(name, words[1:]), fails_on_pipe=name in ("train", "resume"))
+
+
+def exit_code(prog: str, act: Callable[[], int], *, fails_on_pipe: bool = False) -> int:
+    """Act; an error becomes one line on standard error and the exit code that ``main`` names.
+
+    Args:
+        prog: what the line begins with.
+        act: returns the exit code.
+        fails_on_pipe: a reader that leaves, as with ``| head``, is an error.
+    """
     try:
-        return _run(name, words[1:])
+        return act()
     except InterruptedRunError as error:
-        return _complain(f"counterpoint {name}", error, error.exit_code)
+        return _complain(prog, error, error.exit_code)
     except CounterpointError as error:
-        return _complain(f"counterpoint {name}", error, FAILED if isinstance(error, TrainingError) else USAGE)
+        return _complain(prog, error, FAILED if isinstance(error, TrainingError) else USAGE)
     except BrokenPipeError as error:
         # Else the interpreter flushes standard output once more as it ends, and complains of the same pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if name in ("train", "resume"):  # some other pipe: a run that is broken off has failed
-            return _complain(f"counterpoint {name}", error, FAILED)
+        if fails_on_pipe:  # some other pipe: a run that is broken off has failed
+            return _complain(prog, error, FAILED)
         return OK  # the reader left, as with `| head`
     except OSError as error:
         code = USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # a path that was given, not the disk
-        return _complain(f"counterpoint {name}", error, code)
+        return _complain(prog, error, code)
     except KeyboardInterrupt:
-        return _complain(f"counterpoint {name}", "interrupted", KEYBOARD)
+        return _complain(prog, "interrupted", KEYBOARD)
 
 
 def keep_freed_memory() -> bool:
@@ -91,6 +103,12 @@ def entry() -> None:
 def _run(name: str, words: Sequence[str]) -> int:
     """Parse, then load what the verb needs and do the work."""
     namespace = build_parser(name).parse_strictly(words)
+    prepare_process()
+    return VERBS[name].load().run(namespace)
+
+
+def prepare_process() -> None:
+    """Set what must be set before torch is loaded, and silence what others say of themselves."""
     # Threads that wait by spinning stall each other as soon as another program wants a core; read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     keep_freed_memory()
@@ -99,19 +117,6 @@ def _run(name: str, words: Sequence[str]) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
     logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
-    return VERBS[name].load().run(namespace)
-
-
-def _guide() -> int:
-    """Ask what the person has and answer with commands; where nobody can be asked, print help and the same answers."""
-    if not is_asked():
-        sys.stdout.write(f"{overview()}\n{decision()}")
-        return USAGE
-    try:
-        return ask(main)
-    except KeyboardInterrupt:
-        sys.stdout.write("\n")
-        return KEYBOARD
 
 
 def _complain(prog: str, error: object, code: int) -> int:

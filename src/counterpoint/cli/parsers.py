@@ -19,6 +19,26 @@ from counterpoint.core.shown import shown
 HELP_WIDTH = 78  # where a text is read on any terminal
 UNLIMITED = 10_000  # columns of what is read by other programs: one line for each name
 NARROWEST = 30  # columns that a sentence always has
+FIRST_COMMANDS = """What do you have?
+
+a folder of photographs:
+  counterpoint audit photos --out audit.html        what is there, and wrong
+  counterpoint recommend photos --out photos.yaml   a configuration, reasons
+  counterpoint train --config photos.yaml --out runs/mine
+  counterpoint report runs/mine                     is it good, what it learned
+  counterpoint search runs/mine query.jpg           samples most like a picture
+
+a table or an array (.npy, .npz, .csv, .parquet):
+  counterpoint train --data table.npy --out runs/mine
+  counterpoint embed runs/mine --out features.npz
+
+an encoder from elsewhere, or its features:
+  counterpoint evaluate --encoder timm:resnet50 --data photos
+  counterpoint diagnose features.npy --labels labels.npy
+
+nothing yet:
+  counterpoint demo
+"""
 
 
 class Parser(argparse.ArgumentParser):

@@ -6,8 +6,15 @@ from collections.abc import Iterable
 from counterpoint.core.shown import shown
 
 MAX_LINE = 300  # characters of another's message in ours
-# Settings of earlier versions, and what stands in their place.
-GONE = {"engine.backend": "training runs on plain torch alone, which gave the same results"}
+# Settings, verbs and formats of earlier versions, and what stands in their place.
+GONE = {
+    "engine.backend": "training runs on plain torch alone, which gave the same results",
+    "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
+    "reproduce": "`python -m reproductions` in the source tree takes the same words",
+    "torchscript": "onnx is for other programs, folder for torch without Counterpoint",
+    "torch-export": "onnx is for other programs, folder for torch without Counterpoint",
+    "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
+}
 
 
 class CounterpointError(Exception):
@@ -54,13 +61,13 @@ class NonFiniteError(CounterpointError, ValueError):
     """A tensor holds NaN or infinity."""
 
 
-def gone(setting: str) -> str:
-    """Why a setting of an earlier version is no more; empty for any other name.
+def gone(name: str) -> str:
+    """Why a setting, verb or format of an earlier version is no more; empty for any other name.
 
     >>> gone("engine.backend")
     'engine.backend is gone: training runs on plain torch alone, which gave the same results'
     """
-    return f"{setting} is gone: {GONE[setting]}" if setting in GONE else ""
+    return f"{name} is gone: {GONE[name]}" if name in GONE else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

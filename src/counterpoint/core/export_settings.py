@@ -10,8 +10,6 @@ from counterpoint.core.data_settings import Settings
 ALL = "all"
 FORMATS: Mapping[str, str] = {
     "onnx": "model.onnx: uint8 pictures in, representation and embedding out, for onnxruntime and such (extra `onnx`)",
-    "torchscript": "model.torchscript.pt: the same graph for programs on libtorch; torch itself calls it deprecated",
-    "torch-export": "model.pt2: the same graph as a torch.export program",
     "safetensors": "model.safetensors and encoder.json: weights with the card of the encoder, which cp.load opens",
     "folder": "the same, with config.json and a loader of one file that needs torch and safetensors only; for encoders "
     "that timm knows also timm/, which timm.create_model opens",
@@ -22,7 +20,7 @@ class ExportSettings(Settings):
     """What of an encoder is exported, and how it is checked."""
 
     layer: Literal["both", "representation", "embedding"] = Field(
-        default="both", description="what the graphs of onnx, torchscript and torch-export return"
+        default="both", description="what the graph of onnx returns"
     )
     checkpoint: str | None = Field(
         default=None, description="step of a kept checkpoint whose encoder is taken (default: the last state)"

@@ -16,8 +16,6 @@ def snippets(encoder: Encoder, exported: Exported) -> list[tuple[str, str]]:
         "folder": ("torch and safetensors, without Counterpoint", _with_loader),
         "timm": ("timm, without Counterpoint", _with_timm),
         "onnx": ("onnxruntime, without Counterpoint and torch", _with_onnxruntime),
-        "torch-export": ("torch.export, without Counterpoint", _with_program),
-        "torchscript": ("TorchScript, without Counterpoint", _with_torchscript),
     }
     made = {each.name: each for each in exported.formats}
     return [(title, maker(encoder, exported)) for name, (title, maker) in makers.items() if name in made]
@@ -97,26 +95,6 @@ import onnxruntime
 session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
 given = {{session.get_inputs()[0].name: samples}}
 {_named(outputs)} = session.run({json.dumps(outputs)}, given)"""
-
-
-def _with_program(encoder: Encoder, exported: Exported) -> str:
-    return _called(encoder, exported, "torch-export", 'torch.export.load("model.pt2").module()')
-
-
-def _with_torchscript(encoder: Encoder, exported: Exported) -> str:
-    return _called(encoder, exported, "torchscript", 'torch.jit.load("model.torchscript.pt")')
-
-
-def _called(encoder: Encoder, exported: Exported, name: str, opened: str) -> str:
-    """A graph in torch."""
-    outputs = next(each.outputs for each in exported.formats if each.name == name)
-    return f"""import numpy as np
-import torch
-
-{_samples(encoder, _layout(exported))}
-network = {opened}
-with torch.no_grad():
-    {_named(outputs)} = network(torch.from_numpy(samples))"""
 
 
 def _named(outputs: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from safetensors import __version__ as safetensors_version
 from torch import Tensor
 
 from counterpoint.core import __version__
-from counterpoint.core.errors import DataError, RunError, UsageError, unknown_name
+from counterpoint.core.errors import DataError, RunError, UsageError, gone, unknown_name
 from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.core.files import sha256_of, write_sealed, write_text
 from counterpoint.core.run import Run, as_run
@@ -25,7 +25,6 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.comparing import TOLERANCE, Answer, chosen_samples, compare
 from counterpoint.export.export_record import Exported, ExportedFormat
-from counterpoint.export.graph_formats import PROGRAM_FILE, TORCHSCRIPT_FILE, write_program, write_torchscript
 from counterpoint.export.model_card import CARD_FILE, CardFacts, model_card
 from counterpoint.export.new_folder import check_target, files_in, new_folder
 from counterpoint.export.onnx_format import ONNX_FILE, onnx_versions, opset_of, write_onnx
@@ -153,7 +152,7 @@ def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in to.split(",")) if isinstance(to, str) else tuple(to)
     for name in names:
         if name not in (*FORMATS, ALL):
-            raise unknown_name("format", str(name), [*FORMATS, ALL])
+            raise UsageError(gone(name)) if gone(name) else unknown_name("format", str(name), [*FORMATS, ALL])
     if not names:
         raise UsageError(f"to names no format (known: {', '.join(FORMATS)}, {ALL})")
     return names
@@ -255,8 +254,6 @@ WAYS: Mapping[str, _Way] = {
         ONNX_FILE,
         versions=onnx_versions,
     ),
-    "torchscript": _Way(lambda work: write_torchscript(work.network, work.folder / TORCHSCRIPT_FILE), TORCHSCRIPT_FILE),
-    "torch-export": _Way(lambda work: write_program(work.network, work.folder / PROGRAM_FILE), PROGRAM_FILE),
     "safetensors": _Way(
         lambda work: write_weights(work.encoder, work.folder),
         EXPORT_WEIGHTS,

@@ -52,7 +52,7 @@ def plan_of(module: nn.Module, place: str) -> Plan:
         return _chain(dict(module.named_children()), place)
     raise UsageError(
         f"the format folder cannot describe module {place} ({type(module).__name__}): it knows layers of torch in "
-        "sequence and around shortcuts; export it as onnx, torch-export or safetensors"
+        "sequence and around shortcuts; export it as onnx or safetensors"
     )
 
 

@@ -1,18 +1,21 @@
 """ONNX: the graph of ``served_network`` for any program, checked by onnxruntime."""
 
+import contextlib
+import io
+import logging
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from counterpoint.core import __version__
 from counterpoint.core.errors import UsageError, first_line
 from counterpoint.export.comparing import Answer
-from counterpoint.export.graph_formats import program_of, silent
 from counterpoint.export.served_network import ServedNetwork
 from counterpoint.nn.onnx_encoder import OnnxEncoder
 
@@ -49,10 +52,10 @@ def write_onnx(network: ServedNetwork, path: Path, opset: int) -> Answer:
     Raises:
         UsageError: an operator that ONNX does not have, or a module that cannot be followed.
     """
-    program = program_of(network, "ONNX")
+    program = _program_of(network)
     names: dict[str, Any] = {"input_names": [network.input_name], "output_names": list(network.outputs)}
     try:
-        with silent(), torch.no_grad():
+        with _silent(), torch.no_grad():
             written: Any = torch.onnx.export(
                 program, dynamo=True, verbose=False, opset_version=opset, optimize=True, **names
             )
@@ -93,6 +96,79 @@ def _answer(network: ServedNetwork, opened: OnnxEncoder) -> Answer:
     return answer
 
 
+def _program_of(network: ServedNetwork) -> Any:
+    """The network as a ``torch.export`` program: any batch, and of pictures any size.
+
+    Raises:
+        UsageError: a module that torch.export cannot follow.
+    """
+    dims = torch.export.Dim
+    axes = (1, 2) if network.is_channels_last else (2, 3)
+    names = {0: dims("batch"), **(dict(zip(axes, map(dims, ("height", "width")), strict=True)))}
+    dynamic = names if network.is_images else {0: names[0]}
+    with _silent(), _naming_module(network), torch.no_grad():
+        program = torch.export.export(network, (_example(network),), dynamic_shapes=(dynamic,))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names the source files of this machine
+    program._example_inputs = None  # they would be written with torch.save
+    return program
+
+
+def _example(network: ServedNetwork) -> Tensor:
+    """Two blank samples whose size is nobody's: no extent is taken for another one, or for 1."""
+    if not network.is_images:
+        return torch.zeros(2, network.in_shape[0])
+    channels, height, width = network.in_shape
+    shape = (height + 3, width + 6)
+    return torch.zeros((2, *shape, channels) if network.is_channels_last else (2, channels, *shape), dtype=torch.uint8)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what torch's exporters print and log about themselves from the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            warnings.catch_warnings(action="ignore"),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def _naming_module(network: nn.Module) -> Iterator[None]:
+    """Turn an error within into one line that names the innermost module that was at work.
+
+    Raises:
+        UsageError: something was raised.
+    """
+    entered: list[str] = []
+    hooks = []
+    for name, module in network.named_modules():
+        label = f"{name or 'the network'} ({type(module).__name__})"
+        hooks.append(module.register_forward_pre_hook(lambda *_, label=label: entered.append(label)))
+        hooks.append(module.register_forward_hook(lambda *_: _leave(entered)))
+    try:
+        yield
+    except Exception as error:  # whatever torch, or a foreign module, raises
+        where = entered[-1] if entered else "the network"
+        raise UsageError(
+            f"ONNX cannot express module {where}: {first_line(error)}; export it as safetensors, or change the module"
+        ) from None
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _leave(entered: list[str]) -> None:
+    """A module has answered; what a hook returns would replace that, so this returns nothing."""
+    entered.pop()
+
+
 def _refusal(error: Exception, program: Any) -> str:
     """One line that names the operator and its module."""
     texts = []
@@ -101,7 +177,7 @@ def _refusal(error: Exception, program: Any) -> str:
         texts.append(str(cause))
         cause = cause.__cause__
     found = next((match[1] for text in texts if (match := NODE.search(text))), None)
-    remedy = "export it as torch-export or safetensors, or change the module"
+    remedy = "export it as safetensors, or change the module"
     if found is None:
         return f"ONNX cannot express this encoder: {first_line(error)}; {remedy}"
     operator, module = found.rpartition(".")[0], _module_of(found, program)
@@ -110,7 +186,7 @@ def _refusal(error: Exception, program: Any) -> str:
 
 def _module_of(operator: str, program: Any) -> str:
     """Path and class of the first module that uses an operator."""
-    with silent():
+    with _silent():
         graph = program.run_decompositions().graph
     for node in graph.nodes:
         stack = list((node.meta.get("nn_module_stack") or {}).values())

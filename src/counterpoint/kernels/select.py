@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 
 from counterpoint.core.checks import check_choice
-from counterpoint.kernels import dense, reference
+from counterpoint.kernels import dense
 from counterpoint.kernels.contract import IDENTITY, PairFunction, PairKernel, PairScores
 from counterpoint.kernels.cpu import linear, tiled
 from counterpoint.kernels.triton import triton_pairs
@@ -31,7 +31,6 @@ MOST_DENSE_PAIRS = 8192 * 8192  # stands in for a program that does not start: 2
 CATALOGUE: Mapping[str, PairKernel] = {
     "dense": dense,
     "linear": linear,
-    "reference": reference,
     "tiled": tiled,
     "triton": triton_pairs,
     "triton-tf32": triton_pairs.TritonPairs("tf32"),

@@ -38,7 +38,6 @@ class PageKind:
         styles: style sheets of this package.
         scripts: scripts of this package, run in their order; without one, the page's policy forbids any.
         head: further elements of the head.
-        is_live: the page may ask the server that it came from for more.
     """
 
     name: str
@@ -47,7 +46,6 @@ class PageKind:
     styles: Sequence[str] = ("style.css",)
     scripts: Sequence[str] = ()
     head: Markup | None = None
-    is_live: bool = False
 
 
 def document(kind: PageKind, title: str, top: Child, parts: Sequence[Part]) -> Markup:
@@ -121,9 +119,8 @@ def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
     style = Markup("\n".join(_asset(name) for name in kind.styles))
     scripts = "none" if script is None else _content_hash(script)
     # Hashes instead of 'unsafe-inline': text that became markup by mistake could still run and style nothing.
-    asks = "connect-src 'self'; " if kind.is_live else ""
     policy = (
-        f"{asks}default-src 'none'; img-src data:; style-src '{_content_hash(style)}'; script-src '{scripts}'; "
+        f"default-src 'none'; img-src data:; style-src '{_content_hash(style)}'; script-src '{scripts}'; "
         # Neither falls back to default-src.
         "base-uri 'none'; form-action 'none'"
     )

@@ -1,7 +1,7 @@
 """Recipes: the settings of a published table as data, one file per data set and encoder. Loads without torch.
 
 A recipe is a part of a config. What stands beside it in a config or on the command line wins, and what it leaves open
-is chosen for the data as ever. Files lie in the folders of the papers, ``papers/BIBKEY/recipes/NAME.yaml``.
+is chosen for the data as ever. Files lie in a folder for each paper, ``runs/recipes/BIBKEY/NAME.yaml``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -181,7 +181,7 @@ def _shortened(recipe: Recipe, epochs: Any) -> dict[str, Any]:
 
 def _files() -> Iterator[Path]:
     """The files of the papers."""
-    yield from sorted(PACKAGE.glob(f"papers/*/recipes/*{SUFFIXES[0]}"), key=lambda path: (path.parent, path.stem))
+    yield from sorted(PACKAGE.glob(f"runs/recipes/*/*{SUFFIXES[0]}"), key=lambda path: (path.parent, path.stem))
 
 
 @cache

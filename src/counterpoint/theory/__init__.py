@@ -1,6 +1,6 @@
 """What a practitioner asks of theory: the optimal geometry, thresholds, and whether training finds the optimum.
 
-What only one paper needs stands in ``counterpoint.papers``; here are::
+What only one paper needs stands in ``reproductions``; here are::
 
     geometry   what a loss asks of classes, the best class means, and the certificate
     collapse   when minority classes merge, and what brings them apart

@@ -47,7 +47,7 @@ VERBS = {
 }
 READERS = ("resume", "evaluate", "diagnose", "report", "embed", "search", "verify", "spectrum", "export", "compare")
 ENDS = {"report": ["--out", f"{NEW}/page.html"], "embed": ["--out", f"{NEW}/e.npz"], "search": ["0"]}
-ENDS |= {"export": ["--to", "folder,torchscript", "--out", f"{NEW}/e"], "spectrum": ["--steps", "2"]}
+ENDS |= {"export": ["--to", "folder", "--out", f"{NEW}/e"], "spectrum": ["--steps", "2"]}
 
 
 def next_case(draw: np.random.Generator) -> Case:

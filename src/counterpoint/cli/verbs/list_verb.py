@@ -19,7 +19,6 @@ from counterpoint.core.validation import dump_yaml
 from counterpoint.data.views.presets import PRESETS, ViewPlan
 from counterpoint.evaluation.named_protocols import CATALOGUE as PROTOCOLS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.papers.reproductions import listed
 from counterpoint.runs.recipes import Recipe, all_recipes, recipe_named
 
 PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, metrics and the rest"
@@ -146,5 +145,4 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "protocols": lambda: {name: protocol.table for name, protocol in PROTOCOLS.items()},
     "checks": lambda: catalogue_sentences("diagnostics/checks"),
     "recipes": lambda: {name: recipe.line for name, recipe in all_recipes().items()},
-    "figures": lambda: {item.name: item.summary for item in listed()},
 }

@@ -66,8 +66,8 @@ def run(flags: argparse.Namespace) -> int:
 
 def _bounds(found: "HessianSpectrum", run: Path) -> str:
     """What the Polyak-Lojasiewicz inequality and its rate say of the states of a run."""
+    from counterpoint.diagnostics.curvature.linear_rate import RateState, linear_rate  # deferred: loads torch
     from counterpoint.evaluation.trained_run import read_resolved  # deferred: loads torch
-    from counterpoint.papers.mio2021.linear_rate import RateState, linear_rate  # deferred: loads torch
 
     states = [
         RateState(

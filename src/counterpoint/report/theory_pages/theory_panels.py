@@ -14,7 +14,7 @@ from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, label_room
 from counterpoint.report.charts.point_chart import Cloud, point_clouds
 from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
-from counterpoint.report.theory_pages.reproduction import LinePanel, MatrixPanel, Panel, PointPanel, Series, TablePanel
+from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel, Panel, PointPanel, Series, TablePanel
 from counterpoint.report.wording import MINUS, count, number
 
 NUM_COLOURS = 6

@@ -1,0 +1,51 @@
+"""One record of a computed figure from the records of several seeds: every claim is judged seed by seed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reproductions.reproduction import Claim, Reproduction
+from reproductions.verdicts import UNTOLD
+
+
+def over_seeds(records: Sequence[Reproduction], first_seed: int) -> Reproduction:
+    """The record of the first seed, with claims about all of them.
+
+    A claim agrees where it does with every seed, differs where it does with every seed, and cannot be told where seeds
+    are of two minds.
+
+    Args:
+        records: of one figure, one for each seed, at least one.
+        first_seed: seeds count up from it.
+    """
+    if len(records) == 1:
+        return records[0]
+    # Panels are drawn of the first.
+    claims = tuple(_claim(same) for same in zip(*(record.claims for record in records), strict=True))
+    seeds = ", ".join(str(first_seed + place) for place in range(len(records)))
+    return replace(records[0], claims=claims, settings={**records[0].settings, "seed": seeds})
+
+
+def _claim(claims: Sequence[Claim]) -> Claim:
+    """What all seeds say of one statement."""
+    first = claims[0]
+    ours = spread([claim.ours for claim in claims])
+    judged = [claim.agrees for claim in claims if claim.agrees is not None]
+    if not judged or len(set(judged)) == 1:
+        return replace(first, ours=ours)
+    note = f"agrees with {sum(judged)} of {len(claims)} seeds"
+    return replace(first, ours=ours, agrees=None, judged=UNTOLD, note=f"{first.note}; {note}".removeprefix("; "))
+
+
+def spread(values: Sequence[float | str]) -> float | str:
+    """The mean with the smallest and the largest of numbers, the different ones of texts.
+
+    >>> spread([0.5, 1.0, 0.75]), spread([2.0, 2.0]), spread(["yes", "no", "yes"])
+    ('0.75 (0.5 to 1)', 2.0, 'yes; no')
+    """
+    different = list(dict.fromkeys(values))
+    if len(different) == 1:
+        return different[0]
+    numbers = [value for value in values if not isinstance(value, str)]
+    if len(numbers) < len(values):
+        return "; ".join(str(value) for value in different)
+    return f"{sum(numbers) / len(numbers):.4g} ({min(numbers):.4g} to {max(numbers):.4g})"

@@ -1,0 +1,165 @@
+"""Pages about what was reproduced here, written from the results that are kept: one for each paper, and a summary.
+
+Results are the files ``reproductions/<bibkey>/results/*.json``: of studies, and of figures that a function computes.
+Loads without torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import read_json
+from counterpoint.core.written_tables import markdown_table
+from reproductions.catalogue import CATALOGUE, DRAWINGS
+from reproductions.study import PAPERS, Study, studies
+from reproductions.study_result import RESULTS, StudyResult, read_result, result_file
+from reproductions.study_views import as_markdown, claim_rows
+from reproductions.verdicts import FAILS, HOLDS, UNTOLD
+
+TITLES: Mapping[str, str] = {
+    "alphacl2022": "alpha-CL: pairwise importance",
+    "mio2021": "MIO: mutual information by a binary classifier of pairs",
+    "directclr2022": "DirectCLR: dimensional collapse",
+    "ncl2024": "NCL: non-negative contrastive learning",
+    "imbalanced2026": "Geometry of imbalanced classes",
+}
+UNPRINTED = "nothing printed"  # of a figure: a quantity that the paper gives no value of
+OF_FIGURE: Mapping[bool | None, str] = {True: HOLDS, False: FAILS, None: UNPRINTED}
+READ = """\
+Differences are paired: the same seeds, samples and queries on both sides. Intervals are Student's, of the paired
+differences, at 95 %, each for itself: of twenty comparisons without any difference one is expected to be told by
+chance. "Could tell" is the smallest difference from the claimed one that so many seeds, scattering like these, tell
+with probability 0.8. A claim holds where its whole interval does, does not hold where its whole interval contradicts
+it, and cannot be told otherwise. Thresholds stood in the studies before the first run; each result carries their hash.
+
+The small scale was raised once, for all studies together: five had been run with 2,000 pictures, 6 epochs and 1,000
+queries, where most claims could not be told. They were run again as all the others; claims and thresholds stayed.
+
+The claims are orderings at a small scale: a verdict says what holds in minutes on a CPU, not what holds at the paper's
+scale. Figures that a function computes are compared with what is printed, with each seed: a claim holds where it
+does with all, and cannot be told where seeds are of two minds."""
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What is known of one table or figure.
+
+    Attributes:
+        name: as in ``python -m reproductions NAME``.
+        rows: statement, difference or what was found, verdict.
+    """
+
+    name: str
+    rows: Sequence[tuple[str, str, str]]
+
+
+def results_of(paper: str) -> list[tuple[Study, StudyResult]]:
+    """The kept results of a paper's studies, in their order.
+
+    Raises:
+        RunError: a result that was made for other claims than its study has now.
+    """
+    found = [(study, result_file(study, "small", PAPERS / paper / RESULTS)) for study in studies().values()]
+    return [(study, read_result(path, study)) for study, path in found if study.paper == paper and path.exists()]
+
+
+def figures_of(paper: str) -> list[dict[str, Any]]:
+    """The kept results of a paper's computed figures."""
+    paths = [PAPERS / paper / RESULTS / f"{name}.json" for name in CATALOGUE]
+    found = [read_json(path) for path in paths if path.exists()]
+    return [figure for figure in found if isinstance(figure, dict)]
+
+
+def verdicts_of(paper: str) -> list[Verdicts]:
+    """Every claim of a paper that was put to the test here."""
+    known = [
+        Verdicts(study.name, [(row[0], row[2], row[4]) for row in claim_rows(study, result)])
+        for study, result in results_of(paper)
+    ]
+    for figure in figures_of(paper):
+        rows = [(claim["what"], _written(claim["ours"]), _verdict(claim)) for claim in figure["claims"]]
+        known.append(Verdicts(str(figure["name"]), rows))
+    return known
+
+
+def _verdict(claim: Mapping[str, Any]) -> str:
+    """Of a figure's claim."""
+    return str(claim.get("judged") or OF_FIGURE[claim["agrees"]])
+
+
+def _written(value: object) -> str:
+    """A value of a figure's claim."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def paper_page(paper: str) -> str:
+    """The page of one paper."""
+    found = results_of(paper)
+    parts = [
+        f"# {TITLES[paper]}",
+        f"What was reproduced here of `{paper}`; what it claims and where it lives: "
+        f"[README](../../reproductions/{paper}/README.md); what it prints and does not hold: "
+        f"[errata](../errata.md#{paper}). Written by `make docs` from the results in "
+        f"`reproductions/{paper}/results`; all papers: [summary](README.md).",
+        READ,
+        *(as_markdown(study, result) for study, result in found),
+        *(_figure_section(figure) for figure in figures_of(paper)),
+        _not_run(paper, [study.name for study, _ in found]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _figure_section(figure: Mapping[str, Any]) -> str:
+    """A computed figure: its claims."""
+    rows = [
+        [claim["what"], _written(claim["paper"]), _written(claim["ours"]), _verdict(claim)]
+        for claim in figure["claims"]
+    ]
+    table = markdown_table(["claim", "paper", "ours", "verdict"], rows, "lllr", is_markdown=True)
+    command = f"```sh\npython -m reproductions {figure['name']}\n```"
+    settings = ", ".join(f"{name} {value}" for name, value in figure["settings"].items())
+    made = f"{settings}; commit {figure['made']['commit']}."
+    return "\n\n".join([f"## {figure['source']}: {figure['title']}", table.rstrip(), made, command])
+
+
+def _not_run(paper: str, done: Sequence[str]) -> str:
+    """What could be run and was not, and what shows no measurement."""
+    open_ = [study.name for study in studies().values() if study.paper == paper and study.name not in done]
+    there = [str(figure["name"]) for figure in figures_of(paper)]
+    short = paper.rstrip("0123456789")
+    open_ += [name for name in CATALOGUE if name.startswith(short) and name not in there]
+    lines = [f"Not run here, but can be: {', '.join(f'`{name}`' for name in open_)}."] if open_ else []
+    drawn = [name for name in DRAWINGS if name.startswith(short)]
+    if drawn:
+        lines.append(f"Nothing to make again, since they show no measurement: {', '.join(drawn)}.")
+    return "\n\n".join(["## The others", *lines]) if lines else ""
+
+
+def summary_page() -> str:
+    """Every claim of every paper with its verdict."""
+    parts = ["# What the papers claim, and what was found here", READ]
+    counts: list[list[str]] = []
+    rows: list[list[str]] = []
+    for paper in TITLES:
+        known = verdicts_of(paper)
+        words = [verdict for item in known for *_, verdict in item.rows]
+        counts.append([f"[{paper}]({paper}.md)", *(str(words.count(kind)) for kind in (HOLDS, FAILS, UNTOLD))])
+        rows += [[paper, f"`{item.name}`", *row] for item in known for row in item.rows]
+    head = ["paper", "table or figure", "claim", "found", "verdict"]
+    parts.append(markdown_table(["paper", HOLDS, FAILS, UNTOLD], counts, "lrrr", is_markdown=True))
+    parts.append(markdown_table(head, rows, "llllr", is_markdown=True))
+    return "\n\n".join(parts) + "\n"
+
+
+def pages() -> Mapping[str, str]:
+    """All pages by the names of their files."""
+    if unknown := sorted(path.name for path in PAPERS.glob(f"*/{RESULTS}/*.json") if not _is_known(path)):
+        raise RunError(f"{unknown[0]} is the result of no study or figure of the papers")
+    return {"README.md": summary_page(), **{f"{paper}.md": paper_page(paper) for paper in TITLES}}
+
+
+def _is_known(path: Path) -> bool:
+    """Whether a result is of a study or a figure."""
+    return path.stem in CATALOGUE or path.stem.removesuffix("-small") in studies()

@@ -1,0 +1,265 @@
+"""A study: a table or figure of a paper as data. Arms to train, what is measured of each, and claims with thresholds.
+
+Studies are the files ``reproductions/<bibkey>/studies/*.yaml``. Loads without torch.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, Strict
+
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import Settings
+from counterpoint.core.validation import build, merge, read_yaml_mapping
+
+PAPERS = Path(__file__).parent
+FOLDER = "studies"  # of each paper
+SCALES = ("small", "paper")
+Scale = Literal["small", "paper"]
+Listed = Strict(False)  # YAML has lists only
+Texts = Annotated[tuple[str, ...], Listed]
+
+
+class Arm(Settings):
+    """A row of a table: a method with settings, trained once for each seed.
+
+    Attributes:
+        name: short, of letters, digits and hyphens.
+        says: what the paper calls it.
+        settings: of training; laid over those of the scale, and left aside where a recipe stands in their place.
+        small: settings at the small scale alone.
+        recipe: of the paper's scale, by its name; empty for the settings.
+        paper: settings at the paper's scale alone, laid over the recipe.
+        fine_tune: settings of training on from the arm with labels, laid over those of ``Measures``.
+        data: another set than the study's at the small scale, by its name in ``study_data``.
+        paper_data: the same at the paper's scale.
+        printed: what the paper prints in each column.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+    says: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    small: dict[str, Any] = Field(default_factory=dict)
+    recipe: str = ""
+    paper: dict[str, Any] = Field(default_factory=dict)
+    fine_tune: dict[str, Any] = Field(default_factory=dict)
+    data: str | None = None
+    paper_data: str | None = None
+    printed: dict[str, str] = Field(default_factory=dict)
+
+
+class StudyClaim(Settings):
+    """An ordering that a paper states, as a difference of one figure of two arms (or of one arm and a constant).
+
+    Attributes:
+        says: the statement.
+        source: where it stands, with what is printed.
+        first: arm.
+        second: arm that is subtracted; None compares with ``than`` alone.
+        figure: a key of what is measured, ``features: metric``.
+        second_figure: of the second arm, where it is another one.
+        relation: ``greater`` or ``smaller`` than the threshold, or ``within`` so much of 0.
+        than: threshold of the difference, in the unit of the figure.
+    """
+
+    says: str
+    source: str
+    first: str
+    second: str | None = None
+    figure: str
+    second_figure: str | None = None
+    relation: Literal["greater", "smaller", "within"] = "greater"
+    than: float = 0.0
+
+
+class PicturePlan(Settings):
+    """Which pictures the page of a study shows of each arm.
+
+    Attributes:
+        layer: of the encoder.
+        dimensions: how many, those with the largest expected activation.
+        pictures: the queries that activate each of them most.
+    """
+
+    layer: str = "embedding"
+    dimensions: Annotated[int, Field(ge=1, le=48)] = 6
+    pictures: Annotated[int, Field(ge=1, le=12)] = 8
+
+
+class Measures(Settings):
+    """What is measured of a trained arm, on the queries.
+
+    Attributes:
+        metrics: of ``counterpoint evaluate``, on each of ``layers``.
+        layers: of the encoder.
+        features: by layer, metrics of ``diagnose`` that need nothing but features and labels.
+        curves: by layer, names of ``study_measures.CURVES``.
+        evaluate: more settings of ``evaluate``.
+        curvature: settings of ``hessian_spectra``; none measures no curvature.
+        fine_tune: settings of training on from the arm with labels; none does not.
+        pictures: what the page shows of the first seed; no figure depends on it.
+    """
+
+    metrics: Texts = ()
+    layers: Texts = ("representation",)
+    features: dict[str, Annotated[tuple[str, ...], Listed]] = Field(default_factory=dict)
+    curves: dict[str, Annotated[tuple[str, ...], Listed]] = Field(default_factory=dict)
+    evaluate: dict[str, Any] = Field(default_factory=dict)
+    curvature: dict[str, Any] = Field(default_factory=dict)
+    fine_tune: dict[str, Any] = Field(default_factory=dict)
+    pictures: PicturePlan | None = None
+
+    def of_figures(self) -> dict[str, Any]:
+        """What the figures of a cell depend on."""
+        return self.model_dump(exclude={"pictures"})
+
+
+class PartPlan(Settings):
+    """Which part of a set is taken.
+
+    Attributes:
+        per_class: training samples of each class; None takes all.
+        queries_per_class: test samples of each class; None takes all.
+        image_size: side to which pictures are brought; None leaves them.
+    """
+
+    per_class: Annotated[int, Field(ge=2)] | None = None
+    queries_per_class: Annotated[int, Field(ge=1)] | None = None
+    image_size: Annotated[int, Field(ge=8)] | None = None
+
+
+class ScalePlan(PartPlan):
+    """What a study takes at one scale; the part is that of its own set.
+
+    Attributes:
+        data: a set by its name in ``study_data``.
+        others: parts of the other sets that arms name.
+        settings: of training, of every arm.
+        fine_tune: settings of training on with labels at this scale, laid over those of ``Measures``.
+        seeds: how many.
+        note: what a reader must know.
+    """
+
+    data: str
+    others: dict[str, PartPlan] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    fine_tune: dict[str, Any] = Field(default_factory=dict)
+    seeds: Annotated[int, Field(ge=2)] = 3
+    note: str = ""
+
+    def part_of(self, name: str) -> PartPlan:
+        """Which part of a set is taken; of a set that is not named, all."""
+        return self if name == self.data else self.others.get(name, PartPlan())
+
+
+class Study(Settings):
+    """A table or figure of a paper, to be made again.
+
+    Attributes:
+        name: as in ``python -m reproductions NAME``.
+        paper: key of the bibliography.
+        item: which table or figure.
+        title: a sentence about it.
+        arms: rows.
+        columns: key of what is measured, by the head of its column.
+        claims: with their thresholds.
+        measures: what is measured.
+        small: on a CPU, in minutes.
+        paper_scale: as the paper has it.
+        remarks: what differs from the paper at any scale.
+        also: other tables and figures that the same arms show, each with a sentence.
+    """
+
+    name: str
+    paper: str
+    item: str
+    title: str
+    arms: Annotated[tuple[Arm, ...], Listed]
+    columns: dict[str, str]
+    claims: Annotated[tuple[StudyClaim, ...], Listed]
+    measures: Measures
+    small: ScalePlan
+    paper_scale: ScalePlan
+    remarks: Texts = ()
+    also: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def claims_hash(self) -> str:
+        """Short hash of the claims with their thresholds, in their order."""
+        return short_hash([claim.model_dump() for claim in self.claims])
+
+    def at(self, scale: Scale) -> ScalePlan:
+        """What it takes at a scale."""
+        return self.small if scale == "small" else self.paper_scale
+
+    def at_words(self, scale: str) -> str:
+        """What a reader must know about a scale."""
+        return (self.small if scale == "small" else self.paper_scale).note
+
+    def arm(self, name: str) -> Arm:
+        """An arm by its name."""
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def settings_of(self, arm: Arm, scale: Scale) -> dict[str, Any]:
+        """Settings of training: the scale's, then the arm's, then its own of the scale; or its recipe."""
+        if scale == "paper" and arm.recipe:
+            return merge({"recipe": arm.recipe}, arm.paper)
+        own = arm.small if scale == "small" else arm.paper
+        return merge(merge(self.at(scale).settings, arm.settings), own)
+
+    def measures_of(self, arm: Arm, scale: Scale) -> Measures:
+        """What is measured of an arm: of fine-tuning the study's settings, then the scale's, then the arm's."""
+        if not self.measures.fine_tune:
+            return self.measures
+        own = merge(merge(self.measures.fine_tune, self.at(scale).fine_tune), arm.fine_tune)
+        return self.measures.model_copy(update={"fine_tune": own})
+
+    def data_of(self, arm: Arm, scale: Scale) -> str:
+        """Name of the set that an arm is about."""
+        return (arm.data if scale == "small" else arm.paper_data) or self.at(scale).data
+
+
+def short_hash(value: Any) -> str:
+    """Twelve digits that plain values give, whatever the order of their names.
+
+    >>> short_hash({"a": 1, "b": 2}) == short_hash({"b": 2, "a": 1})
+    True
+    """
+    text = json.dumps(value, sort_keys=True, allow_nan=False, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    """A record as plain values."""
+    assert isinstance(value, BaseModel)
+    return value.model_dump()
+
+
+def read_study(path: Path) -> Study:
+    """Read a study and check that its parts name each other.
+
+    Raises:
+        UsageError: not a study, or an arm that a claim names is not there.
+    """
+    study = build(Study, read_yaml_mapping(path), str(path))
+    names = [arm.name for arm in study.arms]
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"{path}: two arms are called {doubled[0]}")
+    for claim in study.claims:
+        for name in (claim.first, claim.second):
+            if name is not None and name not in names:
+                raise UsageError(f"{path}: the claim {claim.says!r} names the arm {name}, which is not there")
+        if claim.relation == "within" and claim.than <= 0:
+            raise UsageError(f"{path}: the claim {claim.says!r} needs a margin > 0 in than")
+    return study
+
+
+@cache
+def studies() -> Mapping[str, Study]:
+    """All studies of the papers by name, paper by paper."""
+    found = [read_study(path) for path in sorted(PAPERS.glob(f"*/{FOLDER}/*.yaml"))]
+    return {study.name: study for study in found}

@@ -1,0 +1,236 @@
+"""The data of a study: sets found under one folder, their official test split, and parts with so many of each class."""
+
+# N samples
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from counterpoint.core.errors import DataError, UsageError, unknown_name
+from counterpoint.core.files import read_json, write_atomically, write_json
+from counterpoint.core.settings import SourceSettings
+from counterpoint.core.validation import build
+from counterpoint.data.sets.cifar import CIFAR10
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+from counterpoint.engine.progress import Reporter
+from reproductions.study import PartPlan
+
+HOLDOUT = 0.2  # of sets without a test split
+ENDINGS = (".npz", "", ".tar")  # of a split's file or folder
+
+
+@dataclass(frozen=True)
+class StudySet:
+    """A set of pictures that studies are about.
+
+    Attributes:
+        folders: of ROOT, each with a file or folder for each split; the first that is there is taken.
+        named: a named set of ``train``, read from ROOT where there is no such folder; empty for none.
+        train: name of the split that is trained on.
+        test: names that the split of queries may have; none where a share is held out.
+        published: folders of ROOT that the named set is read from, as its authors publish it.
+    """
+
+    folders: tuple[str, ...] = ()
+    named: str = ""
+    train: str = "train"
+    test: tuple[str, ...] = ("test",)
+    published: tuple[str, ...] = ()
+
+
+SETS: Mapping[str, StudySet] = {
+    "digits": StudySet(named="digits", test=()),
+    "dsprites-rendered": StudySet(named="dsprites-rendered", test=()),
+    "dsprites": StudySet(named="dsprites", test=()),
+    "cifar10": StudySet(("cifar10", "cifar10-pack"), "cifar10", published=(CIFAR10.python, CIFAR10.binary)),
+    "cifar100": StudySet(("cifar100",), "cifar100"),
+    "stl10": StudySet(("stl10",), "stl10"),
+    "tiny-imagenet": StudySet(("tiny-imagenet",), "tiny-imagenet", test=("val", "test")),
+    "caltech101": StudySet(("caltech101", "caltech101-64")),
+    "imagenet100": StudySet(("imagenet100", "imagenet-100"), test=("val", "test")),
+    "imagenet": StudySet(("imagenet", "imagenet-1k"), test=("val", "test")),
+}
+WITHOUT_FILES = ("digits", "dsprites-rendered")
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """What one arm trains on and is asked about.
+
+    Attributes:
+        train: a path, or the name of a set.
+        source: settings of ``source`` for training.
+        test: a path or name of the queries; None holds a share of ``train`` out.
+        look: settings with which ``evaluate`` opens ``test``.
+        words: what it is, for people.
+    """
+
+    train: str
+    source: Mapping[str, Any]
+    test: str | None
+    look: Mapping[str, Any] = field(default_factory=dict)
+    words: str = ""
+
+
+def prepare(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData:
+    """Find a set, and write the part of it that a scale asks for.
+
+    Args:
+        name: of ``SETS``.
+        plan: how many samples of each class, and their size.
+        root: folder with the sets; None for those that need no files.
+        out: where parts are kept.
+
+    Raises:
+        UsageError: an unknown set, or no folder was given.
+        DataError: the set or a split is not there, has no labels, or a class has too few samples.
+    """
+    if name not in SETS:
+        raise unknown_name("data set", name, SETS)
+    known = SETS[name]
+    if root is None and name not in WITHOUT_FILES:
+        raise UsageError(f"{name} is needed; name the folder that holds it: --data ROOT")
+    if not known.test:
+        return _without_test(name, plan, root, out)
+    splits = {split: _place(name, split, root) for split in ("train", "test")}
+    if plan.per_class is None and plan.queries_per_class is None and plan.image_size is None:
+        (train, source), (test, look) = splits["train"], splits["test"]
+        return StudyData(train, {**source, "holdout": 0.0}, test, look, f"all of {name}")
+    counts = {"train": plan.per_class, "test": plan.queries_per_class}
+    paths = {split: _part(name, split, splits[split], counts[split], plan.image_size, out) for split in splits}
+    words = ", ".join(f"{counts[split] or 'all'} of each class of {name} ({split})" for split in splits)
+    return StudyData(str(paths["train"]), {"holdout": 0.0}, str(paths["test"]), {}, words)
+
+
+def _without_test(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData:
+    """A set without a test split: a fifth of it is held out."""
+    source = {} if root is None or name in WITHOUT_FILES else {"root": root}
+    words = f"{name}, {HOLDOUT:.0%} of each class held out"
+    if plan.per_class is None:
+        return StudyData(name, {**source, "holdout": HOLDOUT}, None, {}, words)
+    path = _part(name, "all", (name, source), plan.per_class, plan.image_size, out)
+    return StudyData(str(path), {"holdout": HOLDOUT}, None, {}, f"{plan.per_class} of each class of {words}")
+
+
+def _place(name: str, split: str, root: str | None) -> tuple[str, dict[str, Any]]:
+    """Where a split is, and the settings that open it."""
+    known, folder = SETS[name], Path(os.path.expanduser(root or "."))
+    names = (known.train,) if split == "train" else known.test
+    places = _split_places(known, names, folder)
+    for place in places:
+        if place.exists():
+            return str(place), {}
+    if known.named:
+        return known.named, {"root": str(folder), "split": names[0]}
+    looked = ", ".join(str(place) for place in places[:2])
+    raise DataError(f"{name} has no split {split} under {folder}; looked for {looked}")
+
+
+def _split_places(known: StudySet, names: Sequence[str], root: Path) -> list[Path]:
+    """Where a split with one of these names may be."""
+    return [root / own / f"{each}{ending}" for own in known.folders for each in names for ending in ENDINGS]
+
+
+def training_split(name: str, data: str) -> tuple[str, dict[str, Any]]:
+    """The training samples of a set, where ``data`` is ROOT or the folder of the set; all other data as they are.
+
+    Args:
+        name: of ``SETS``.
+        data: a path, or the name of a set.
+
+    Returns:
+        What ``open_source`` opens, and the settings that open it.
+    """
+    known, folder = SETS[name], Path(os.path.expanduser(data))
+    for ending in ENDINGS:
+        # A folder of pictures may have a class of trains: the queries must lie beside it.
+        if (
+            any((folder / f"{test}{ending}").exists() for test in known.test)
+            and (own := folder / f"{known.train}{ending}").exists()
+        ):
+            return str(own), {}
+    for place in _split_places(known, (known.train,), folder):
+        if place.exists():
+            return str(place), {}
+    is_published = any((folder / own).is_dir() for own in known.published)
+    return (known.named, {"root": str(folder)}) if is_published else (data, {})
+
+
+def _part(
+    name: str, split: str, place: tuple[str, dict[str, Any]], count: int | None, side: int | None, out: Path
+) -> Path:
+    """The first samples of each class of a split, as a file of their own."""
+    size = "all" if count is None else str(count)
+    path = out / "data" / f"{name}-{split}-{size}{'' if side is None else f'-{side}px'}.npz"
+    if path.exists():
+        return path
+    data, asked = place
+    if side is not None:
+        asked = {**asked, "image_size": side}
+    source = open_source(data, build(SourceSettings, asked, "source"), progress=Reporter(quiet=True).bar)
+    positions = _first_of_each(source, count, name, split)
+    images = source.store.fetch(positions.tolist()).permute(0, 2, 3, 1).contiguous().numpy()
+    assert source.labels is not None
+    arrays = {"images": images, "labels": source.labels[positions].numpy()}
+    if source.factors is not None:
+        arrays |= {"factors": source.factors[positions].numpy(), "factor_names": np.array(source.factor_names)}
+
+    def write(place: Path) -> None:
+        with place.open("wb") as stream:
+            np.savez(stream, **arrays)  # pyright: ignore[reportArgumentType]
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(_names_file(path), list(source.class_names))
+    write_atomically(path, write)
+    return path
+
+
+def _names_file(part: Path) -> Path:
+    """The names of the classes of a part; beside it, so that a part without names has the same content."""
+    return part.with_name(f"{part.stem}-classes.json")
+
+
+def class_names_of(data: StudyData, source: Source) -> tuple[str, ...]:
+    """Names of the classes of the queries: those of the set, where they are known, else those of the source.
+
+    Args:
+        data: of an arm.
+        source: the queries, opened.
+    """
+    path = _names_file(Path(data.test or data.train))
+    if not path.exists():
+        return source.class_names
+    known = read_json(path)
+    assert isinstance(known, list)
+    # The source knows a class of a part by its number.
+    return tuple(str(known[int(number)]) for number in source.class_names)
+
+
+def _first_of_each(source: Source, count: int | None, name: str, split: str) -> torch.Tensor:
+    """Positions of so many samples of each class, in the order of the source: generated sets evenly, others the first.
+
+    Raises:
+        DataError: no labels, or a class with fewer samples.
+    """
+    if source.labels is None or int(source.labels.max()) < 0:
+        raise DataError(f"{name} ({split}) at {source.name} has no labels, and the study needs them")
+    members = [(source.labels == number).nonzero()[:, 0] for number in range(len(source.class_names))]
+    if count is None:
+        return torch.cat(members).sort().values
+    few = {known: len(own) for known, own in zip(source.class_names, members, strict=True) if len(own) < count}
+    if few:
+        first = next(iter(few))
+        raise DataError(
+            f"{name} ({split}) at {source.name} has {few[first]} samples of class {first}; the study needs {count}"
+        )
+    # A grid of factors is walked through in equal steps: its first samples differ in the last factor alone.
+    chosen = [
+        own[:count] if source.factors is None else own[torch.linspace(0, len(own) - 1, count).long()] for own in members
+    ]
+    return torch.cat(chosen).sort().values

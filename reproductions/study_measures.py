@@ -1,0 +1,190 @@
+"""What a study measures of a trained arm: figures and curves by name, on the queries."""
+
+# Q queries, D features
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import unknown_name
+from counterpoint.core.numerics import unit_rows
+from counterpoint.core.run import Run
+from counterpoint.data.source import Source
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, expected_activation
+from counterpoint.diagnostics.measure import CATALOGUE as DIAGNOSED
+from counterpoint.diagnostics.measure import measure_place
+from counterpoint.diagnostics.spectra import covariance_spectrum
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import extract
+from counterpoint.evaluation.outcome import CATALOGUE as EVALUATED
+from counterpoint.evaluation.protocol import evaluate
+from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.runs.fine_tuning import fine_tune
+from counterpoint.runs.hessian_spectra import hessian_spectrum
+from reproductions.study import Measures
+from reproductions.study_data import StudyData
+
+MOST_POINTS = 64  # of a curve that is kept
+QUIET = Reporter(quiet=True)
+FLAT = 1.0  # mio2021, section 2.4: eigenvalues below it are called flat
+FLOOR = 1e-12  # of singular values before their logarithm
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Figures and curves of one trained arm.
+
+    Attributes:
+        figures: by ``features: metric``.
+        curves: by ``features: curve``, at most ``MOST_POINTS`` values each.
+    """
+
+    figures: Mapping[str, float]
+    curves: Mapping[str, tuple[float, ...]]
+
+
+def _log_spectrum(z_QD: Tensor) -> Tensor:
+    """Logarithms of the singular values of the covariance of unit vectors, descending (directclr2022, Eq. 1)."""
+    return covariance_spectrum(unit_rows(z_QD.double())).clamp(min=FLOOR).log()
+
+
+def _activation(z_QD: Tensor) -> Tensor:
+    """Expected activation of each dimension, descending (ncl2024, section 5.1)."""
+    return expected_activation(unit_rows(z_QD.double())).sort(descending=True).values
+
+
+def _num_active(z_QD: Tensor) -> Tensor:
+    """How many dimensions each sample activates, descending (ncl2024, Fig. 7)."""
+    is_active_QD = unit_rows(z_QD.double()).abs() > SPARSITY_THRESHOLD
+    return is_active_QD.sum(1).sort(descending=True).values.double()
+
+
+CURVES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "log spectrum": _log_spectrum,
+    "expected activation": _activation,
+    "active dimensions": _num_active,
+}
+
+
+def check_measures(measures: Measures) -> None:
+    """Refuse what cannot be measured, before anything is trained.
+
+    Raises:
+        UsageError: an unknown metric or curve.
+    """
+    for name in measures.metrics:
+        if name not in EVALUATED:
+            raise unknown_name("metric", name, EVALUATED)
+    for names, known, kind in ((measures.features, DIAGNOSED, "metric"), (measures.curves, CURVES, "curve")):
+        for name in (each for own in names.values() for each in own):
+            if name not in known:
+                raise unknown_name(kind, name, known)
+
+
+def measure(run: Run, data: StudyData, measures: Measures, folder: Path) -> Measured:
+    """Measure a trained arm.
+
+    Args:
+        run: of one seed.
+        data: what it was trained on, and the queries.
+        measures: what is asked for.
+        folder: for files on the way.
+    """
+    figures: dict[str, float] = {}
+    curves: dict[str, tuple[float, ...]] = {}
+    if measures.metrics:
+        figures |= _evaluated(run, data, measures, folder)
+    if measures.features or measures.curves:
+        _of_features(run, data, measures, figures, curves)
+    if measures.fine_tune:
+        figures["fine-tuned: classifier"] = _fine_tuned(run, data, measures, folder)
+    if measures.curvature:
+        _of_curvature(run, measures, figures, curves)
+    return Measured(figures, curves)
+
+
+def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> dict[str, float]:
+    """Figures of ``evaluate``."""
+    test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
+    asked = {"metrics": measures.metrics, "layers": measures.layers, **measures.evaluate}
+    found = evaluate(run, **test, **asked, out=str(folder / "evaluation.json"), quiet=True)
+    return {f"{row.features}: {row.protocol}": float(row.outcome.value) for row in found.rows}
+
+
+@dataclass(frozen=True)
+class QueryFeatures:
+    """Features of the queries.
+
+    Attributes:
+        layers: by name, (q, d).
+        source: where the queries are.
+        positions: theirs in the source, (q,).
+    """
+
+    layers: Mapping[str, Tensor]
+    source: Source
+    positions: Tensor
+
+
+def query_features(run: Run, data: StudyData, layers: Sequence[str]) -> QueryFeatures:
+    """Pass the queries of an arm through its encoder."""
+    opened = open_trained(run, data=data.test, part=dict(data.look), reporter=QUIET)
+    found = extract(opened.encoder, opened.source, layers)
+    # Without a set of queries a share of the run's own samples is held out.
+    positions = opened.split.held_out if data.test is None else torch.arange(len(opened.source))
+    chosen = {layer: torch.as_tensor(found.layers[layer])[positions] for layer in layers}
+    return QueryFeatures(chosen, opened.source, positions)
+
+
+def _of_features(
+    run: Run, data: StudyData, measures: Measures, figures: dict[str, float], curves: dict[str, tuple[float, ...]]
+) -> None:
+    """Metrics of diagnosis, and curves, of the queries' features."""
+    queries = query_features(run, data, list(dict.fromkeys([*measures.features, *measures.curves])))
+    labels = queries.source.labels
+    labels_Q = None if labels is None else labels[queries.positions]
+    for layer, z_QD in queries.layers.items():
+        if names := measures.features.get(layer, ()):
+            known = measure_place(z_QD, labels=labels_Q, only=names).figures
+            figures |= {
+                f"{layer}: {name}": float(value) for name in names if (value := getattr(known, name)) is not None
+            }
+        for name in measures.curves.get(layer, ()):
+            curves[f"{layer}: {name}"] = thinned(CURVES[name](z_QD))
+
+
+def _fine_tuned(run: Run, data: StudyData, measures: Measures, folder: Path) -> float:
+    """Accuracy of the classifier of an encoder that was trained on with labels."""
+    test = {} if data.test is None else {"data": data.train, "test_data": data.test}
+    settings = {"seed": run.folder.read_status().seed, **measures.fine_tune}
+    tuned = fine_tune(run, **test, **settings, out=str(folder / "fine-tuned"), overwrite=True, quiet=True)
+    return tuned.evaluation.accuracy("embedding", "classifier")
+
+
+def _of_curvature(
+    run: Run, measures: Measures, figures: dict[str, float], curves: dict[str, tuple[float, ...]]
+) -> None:
+    """Ritz values of the Hessian counted as the paper does, and its largest eigenvalue: last and first checkpoint."""
+    states = [state for state in hessian_spectrum(run, **measures.curvature, quiet=True).states if state.step]
+    seen = {"curvature": states[-1]} if len(states) == 1 else {"first curvature": states[0], "curvature": states[-1]}
+    for name, state in seen.items():
+        values = sorted(state.found.ritz_values[0])
+        figures[f"{name}: largest eigenvalue"] = float(state.found.largest[0].value)
+        figures[f"{name}: negative Ritz values"] = float(sum(value < 0 for value in values))
+        figures[f"{name}: flat Ritz values"] = float(sum(0 <= value < FLAT for value in values))
+        curves[f"{name}: Ritz values"] = thinned(torch.tensor(values))
+
+
+def thinned(values: Tensor | Sequence[float]) -> tuple[float, ...]:
+    """At most ``MOST_POINTS`` values, evenly spaced, with both ends, to six digits.
+
+    >>> thinned([1.0, 2.0])
+    (1.0, 2.0)
+    """
+    kept = torch.as_tensor(values, dtype=torch.float64)
+    if len(kept) > MOST_POINTS:
+        kept = kept[torch.linspace(0, len(kept) - 1, MOST_POINTS).long()]
+    return tuple(float(f"{value:.6g}") for value in kept.tolist())

@@ -1,0 +1,197 @@
+"""The result of a study: figures of every arm and seed, verdicts of its claims, and where it was made. No torch."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Annotated, Any
+
+from pydantic import Field, Strict
+
+from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.core.files import read_sealed
+from counterpoint.core.run_records import Record, read_record
+from reproductions.study import Study, StudyClaim
+from reproductions.verdicts import Verdict, judge
+
+FORMAT = 1
+Listed = Strict(False)
+ENDING = ".json"
+RESULTS = "results"  # folder of a paper with the results that were made here
+
+
+class Made(Record):
+    """Where and when a result was made: what another machine would have differently.
+
+    Attributes:
+        commit: of the code.
+        version: of the package.
+        torch: its version.
+        machine: processor and number of threads.
+        seconds: of each cell.
+        finished: date and time of the last one.
+    """
+
+    commit: str
+    version: str
+    torch: str
+    machine: str
+    seconds: Mapping[str, float]
+    finished: str
+
+
+class CellRecord(Record):
+    """One arm of one seed: what was measured.
+
+    Attributes:
+        arm: its name.
+        seed: of the run.
+        figures: by key.
+        curves: by key.
+    """
+
+    arm: str
+    seed: int
+    figures: Mapping[str, float]
+    curves: Mapping[str, Annotated[tuple[float, ...], Listed]] = Field(default_factory=dict)
+
+
+class CellFile(Record):
+    """What a cell's file holds: the record, and what must be alike in all cells of a result.
+
+    Attributes:
+        cell: what was measured.
+        claims_hash: of the study's claims when the cell was made.
+        plan_hash: of the arm's settings, data and measures.
+        made: where; of this cell alone.
+    """
+
+    cell: CellRecord
+    claims_hash: str
+    plan_hash: str
+    made: Made
+
+
+class StudyResult(Record):
+    """All cells of a study at one scale, with the verdicts of its claims.
+
+    Attributes:
+        format: of this file.
+        study: its name.
+        scale: small or paper.
+        claims_hash: of the claims as they stood before the first cell.
+        data: what was trained on and asked about, for people.
+        seeds: numbers.
+        arms: settings of training by arm.
+        cells: arm by arm, seed by seed.
+        claims: each statement with its verdict.
+        made: where and when.
+    """
+
+    format: int
+    study: str
+    scale: str
+    claims_hash: str
+    data: str
+    seeds: Annotated[tuple[int, ...], Listed]
+    arms: Mapping[str, Mapping[str, Any]]
+    cells: Annotated[tuple[CellRecord, ...], Listed]
+    claims: Annotated[tuple[Mapping[str, Any], ...], Listed]
+    made: Made
+
+    def of_arm(self, arm: str, key: str) -> list[float]:
+        """A figure of an arm, seed by seed; empty where it was not measured."""
+        return [cell.figures[key] for cell in self.cells if cell.arm == arm and key in cell.figures]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and deviation over seeds; None where there is nothing, or one seed."""
+
+    mean: float | None
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of the figures of all seeds."""
+        return cls(fmean(values) if values else None, stdev(values) if len(values) > 1 else None)
+
+    def words(self, scale: float = 1.0) -> str:
+        """Both in one cell of a table.
+
+        >>> Spread.of([0.5, 0.7]).words(100)
+        '60.0 ± 14.1'
+        """
+        if self.mean is None:
+            return ""
+        size = abs(self.mean * scale)
+        digits = 1 if size >= 10 else 2 if size >= 1 else 3 if size >= 0.01 or size == 0 else 5
+        spread = "" if self.deviation is None else f" ± {self.deviation * scale:.{digits}f}"
+        return f"{self.mean * scale:.{digits}f}{spread}"
+
+
+def judge_claims(study: Study, cells: Iterable[CellRecord]) -> tuple[dict[str, Any], ...]:
+    """Each claim of a study with its verdict.
+
+    Raises:
+        UsageError: a figure that a claim names was not measured.
+    """
+    known = {(cell.arm, cell.seed): cell for cell in cells}
+    return tuple({"says": claim.says, **asdict(_judged(claim, known))} for claim in study.claims)
+
+
+def _judged(claim: StudyClaim, known: Mapping[tuple[str, int], CellRecord]) -> Verdict:
+    """One claim, on the seeds that its arms have."""
+    seeds = sorted({seed for arm, seed in known if arm == claim.first})
+    first = [_figure(known[claim.first, seed], claim.figure) for seed in seeds]
+    second = [0.0] * len(seeds)
+    if claim.second is not None:
+        second = [_figure(known[claim.second, seed], claim.second_figure or claim.figure) for seed in seeds]
+    return judge(first, second, relation=claim.relation, than=claim.than)
+
+
+def check_figures(study: Study, cell: CellRecord) -> None:
+    """Refuse a cell without a figure that a claim about its arm compares.
+
+    Raises:
+        UsageError: a figure that a claim names was not measured.
+    """
+    for claim in study.claims:
+        if claim.first == cell.arm:
+            _figure(cell, claim.figure)
+        if claim.second == cell.arm:
+            _figure(cell, claim.second_figure or claim.figure)
+
+
+def _figure(cell: CellRecord, key: str) -> float:
+    """A figure of a cell."""
+    if key not in cell.figures:
+        raise UsageError(f"{cell.arm}: {unknown_name('figure', key, cell.figures)}")
+    return cell.figures[key]
+
+
+def read_result(path: Path, study: Study) -> StudyResult:
+    """Read a result, and require that it is of these claims.
+
+    Raises:
+        RunError: not a result, of another study, or made for other claims than the study has.
+    """
+    result = read_record(StudyResult, read_sealed(path), str(path))
+    if result.study != study.name:
+        raise RunError(f"{path} is a result of {result.study}, not of {study.name}")
+    if result.claims_hash != study.claims_hash:
+        raise RunError(
+            f"{path} was made for other claims ({result.claims_hash}) than {study.name} has now "
+            f"({study.claims_hash}); make it again: python -m reproductions {study.name} --scale {result.scale}"
+        )
+    return result
+
+
+def cells_folder(study: Study, scale: str, out: Path) -> Path:
+    """Where the cells of a study stand."""
+    return out / f"{study.name}-{scale}" / "cells"
+
+
+def result_file(study: Study, scale: str, folder: Path) -> Path:
+    """Where a result stands."""
+    return folder / f"{study.name}-{scale}{ENDING}"

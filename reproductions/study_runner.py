@@ -1,0 +1,290 @@
+"""Run a study: one cell for each arm and seed, kept as soon as it is measured, and the result of all cells.
+
+OUT/NAME-SCALE/cells/ARM-seed-N.json    a cell, never measured again; of the first seed perhaps ARM-seed-0-pictures.npz
+OUT/NAME-SCALE.json                     the result, once all cells are there
+OUT/runs/HASH/seed-N                    run folders; studies that train the same arm share them
+OUT/data/                               the parts of sets that small scales take
+"""
+
+import datetime
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from counterpoint.core import __version__
+from counterpoint.core.code_state import code_state, processor
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.run import Run
+from counterpoint.core.run_records import read_record
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, merge, nest
+from counterpoint.core.work_parts import Part
+from counterpoint.engine.progress import Reporter
+from counterpoint.losses.build import build_loss
+from counterpoint.runs.effects import check_choices
+from counterpoint.runs.recipes import with_recipe
+from counterpoint.runs.run_loss import check_second_derivative
+from counterpoint.runs.training import train
+from reproductions.study import Arm, Scale, Study, short_hash
+from reproductions.study_data import StudyData, prepare
+from reproductions.study_measures import check_measures, measure
+from reproductions.study_pictures import FIRST_SEED, pictures_file, write_pictures
+from reproductions.study_result import (
+    FORMAT,
+    CellFile,
+    CellRecord,
+    Made,
+    StudyResult,
+    cells_folder,
+    check_figures,
+    judge_claims,
+    read_result,
+    result_file,
+)
+
+MOST_NAMED = 3  # cells that an error lists
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm with one seed.
+
+    Attributes:
+        arm: of the study.
+        seed: of the run.
+        data: what it trains on.
+        settings: of training, without data, seed and folder.
+    """
+
+    arm: Arm
+    seed: int
+    data: StudyData
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.arm.name}-seed-{self.seed}"
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study that is being run.
+
+    Attributes:
+        study: what.
+        scale: small or paper.
+        out: folder of everything.
+        cells: all of them, seed by seed.
+        commit: of the code.
+        reporter: shows progress.
+    """
+
+    study: Study
+    scale: Scale
+    out: Path
+    cells: Sequence[Cell]
+    commit: str
+    reporter: Reporter
+
+    @property
+    def folder(self) -> Path:
+        """Of its cells."""
+        return cells_folder(self.study, self.scale, self.out)
+
+    def file(self, cell: Cell) -> Path:
+        """Of a cell."""
+        return self.folder / f"{cell.name}.json"
+
+    def plan_hash(self, cell: Cell) -> str:
+        """Of everything that a cell depends on beside code and seed; the parts of sets are known by their names."""
+        names = [Path(name).name for name in (cell.data.train, cell.data.test or "")]
+        return short_hash([dict(cell.settings), names, self.study.measures_of(cell.arm, self.scale).of_figures()])
+
+    def run_folder(self, cell: Cell) -> Path:
+        """Of the training of a cell, which studies share."""
+        hashed = short_hash([dict(cell.settings), cell.data.train, self.commit])
+        return self.out / "runs" / hashed / f"seed-{cell.seed}"
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What is asked for.
+
+    Attributes:
+        out: folder of everything; what is finished in it stays.
+        scale: small or paper.
+        root: folder with the data sets; None where none needs files.
+        seeds: how many; None takes those of the scale.
+        part: which cells this process makes.
+    """
+
+    out: Path
+    scale: Scale = "small"
+    root: str | None = None
+    seeds: int | None = None
+    part: Part = field(default_factory=Part)
+
+
+def run_study(study: Study, plan: StudyPlan, reporter: Reporter) -> StudyResult | None:
+    """Run the cells of a study that are not there yet, and write the result once all are.
+
+    Args:
+        study: what.
+        plan: where, at which scale, with how many seeds, and which cells.
+        reporter: shows progress.
+
+    Returns:
+        The result; None while cells of other parts are missing.
+
+    Raises:
+        UsageError: a setting of an arm is wrong, or fewer than two seeds.
+        DataError: the data, their labels or their splits are not there.
+        RunError: ``out`` holds cells of another commit, of other claims or of another plan; they are named.
+        InterruptedRunError: stopped by a signal; called again it goes on.
+    """
+    going = _planned(study, plan, reporter)
+    _check_cells(going)
+    mine = [cell for place, cell in enumerate(going.cells) if plan.part.has(place)]
+    missing = [cell for cell in mine if not going.file(cell).exists()]
+    reporter.say(f"{study.name}, {plan.scale} scale: {len(mine)} cells, {len(mine) - len(missing)} of them finished")
+    _make(going, missing)
+    _take_pictures(going, mine)
+    return _finish(going)
+
+
+def _planned(study: Study, asked: StudyPlan, reporter: Reporter) -> StudyRun:
+    """Settings of every cell, checked, and the data."""
+    check_measures(study.measures)
+    scale = study.at(asked.scale)
+    num_seeds = scale.seeds if asked.seeds is None else asked.seeds
+    if num_seeds < 2:
+        raise UsageError(f"seeds must be at least 2, got {num_seeds}; an interval needs them")
+    settings_of = {arm.name: nest(study.settings_of(arm, asked.scale)) for arm in study.arms}
+    for name, settings in settings_of.items():
+        asked_for = with_recipe(settings)
+        checked = build(TrainSettings, asked_for, f"{study.name}, arm {name}")
+        check_choices(checked)  # before any data are read
+        if study.measures.curvature and checked.loss.name != "auto":
+            check_second_derivative(build_loss(checked.loss.name, {}, checked.loss.options))
+    names = sorted({study.data_of(arm, asked.scale) for arm in study.arms})
+    data = {name: prepare(name, scale.part_of(name), asked.root, asked.out) for name in names}
+    cells = []
+    for seed in range(num_seeds):  # all arms of a seed first: what is there can be compared
+        for arm in study.arms:
+            own = data[study.data_of(arm, asked.scale)]
+            cells.append(Cell(arm, seed, own, merge({"source": dict(own.source)}, settings_of[arm.name])))
+    return StudyRun(study, asked.scale, asked.out, cells, code_state(), reporter)
+
+
+def _check_cells(going: StudyRun) -> None:
+    """Refuse cells that others have made: another commit, other claims, another plan."""
+    there = {cell.name: (cell, _read(going.file(cell))) for cell in going.cells if going.file(cell).exists()}
+    claims = going.study.claims_hash
+    for what, own, of in (
+        ("commit", lambda _: going.commit, lambda known: known.made.commit),
+        ("claims", lambda _: claims, lambda known: known.claims_hash),
+        ("plan", going.plan_hash, lambda known: known.plan_hash),
+    ):
+        odd = {name: of(known) for name, (cell, known) in there.items() if of(known) != own(cell)}
+        if odd:
+            first = next(iter(odd))
+            more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
+            raise RunError(
+                f"{going.folder} holds cells of another {what} ({odd[first]}, this is {own(there[first][0])}): "
+                f"{', '.join(list(odd)[:MOST_NAMED])}{more}; remove them, or choose another --out"
+            )
+
+
+def _read(path: Path) -> CellFile:
+    """A cell's file."""
+    return read_record(CellFile, read_sealed(path), str(path))
+
+
+def _make(going: StudyRun, missing: Sequence[Cell]) -> None:
+    """Train and measure cells, one after the other."""
+    spent: list[float] = []
+    with going.reporter.bar(going.study.name, len(missing)) as advance:
+        for cell in missing:
+            started = time.perf_counter()
+            _make_one(going, cell)
+            spent.append(time.perf_counter() - started)
+            left = sum(spent) / len(spent) * (len(missing) - len(spent))
+            advance(f"{cell.name}: {spent[-1]:.0f} s; {len(spent)} of {len(missing)}, some {left / 60:.0f} min left")
+
+
+def _make_one(going: StudyRun, cell: Cell) -> None:
+    """Train and measure one cell, and keep what was found."""
+    started = time.perf_counter()
+    place = str(going.run_folder(cell))
+    run = train(cell.data.train, **cell.settings, seed=cell.seed, out=place, resume=True, quiet=True)
+    scratch = going.folder.parent / "work" / cell.name
+    scratch.mkdir(parents=True, exist_ok=True)
+    found = measure(run, cell.data, going.study.measures_of(cell.arm, going.scale), scratch)
+    record = CellRecord(arm=cell.arm.name, seed=cell.seed, figures=found.figures, curves=found.curves)
+    check_figures(going.study, record)  # of the first cell, not after the last
+    made = Made(
+        commit=going.commit,
+        version=__version__,
+        torch=torch.__version__,
+        machine=f"{processor()}, threads: {torch.get_num_threads()}",
+        seconds={cell.name: round(time.perf_counter() - started, 1)},
+        finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+    file = CellFile(cell=record, claims_hash=going.study.claims_hash, plan_hash=going.plan_hash(cell), made=made)
+    going.folder.mkdir(parents=True, exist_ok=True)
+    write_sealed(going.file(cell), file.model_dump(mode="json"))
+
+
+def _take_pictures(going: StudyRun, cells: Sequence[Cell]) -> None:
+    """Write the pictures of the first seed that are not there, where the run folder still is."""
+    plan = going.study.measures.pictures
+    for cell in cells if plan else ():
+        path, run = pictures_file(going.study, going.scale, going.out, cell.arm.name), Run(going.run_folder(cell))
+        if plan and cell.seed == FIRST_SEED and not path.exists() and run.folder.weights.exists():
+            write_pictures(run, cell.data, plan, path)
+
+
+def _finish(going: StudyRun) -> StudyResult | None:
+    """Write the result, where all cells are there."""
+    missing = [cell.name for cell in going.cells if not going.file(cell).exists()]
+    if missing:
+        going.reporter.say(f"{len(missing)} cells are still missing: other parts make them")
+        return None
+    _check_cells(going)
+    files = [_read(going.file(cell)) for cell in going.cells]
+    order = [arm.name for arm in going.study.arms]
+    cells = sorted((file.cell for file in files), key=lambda cell: (order.index(cell.arm), cell.seed))
+    made = files[-1].made.model_copy(
+        update={
+            "seconds": {name: spent for file in files for name, spent in file.made.seconds.items()},
+            "machine": "; ".join(dict.fromkeys(file.made.machine for file in files)),
+            "finished": max(file.made.finished for file in files),
+        }
+    )
+    result = StudyResult(
+        format=FORMAT,
+        study=going.study.name,
+        scale=going.scale,
+        claims_hash=going.study.claims_hash,
+        data="; ".join(dict.fromkeys(cell.data.words for cell in going.cells)),
+        seeds=tuple(dict.fromkeys(cell.seed for cell in going.cells)),
+        arms={cell.arm.name: _without_places(cell.settings) for cell in going.cells},
+        cells=tuple(cells),
+        claims=judge_claims(going.study, cells),
+        made=made,
+    )
+    path = result_file(going.study, going.scale, going.out)
+    write_sealed(path, result.model_dump(mode="json"))
+    return read_result(path, going.study)
+
+
+def _without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without folders of this machine."""
+    source = {name: value for name, value in settings.get("source", {}).items() if name != "root"}
+    return {**settings, "source": source}

@@ -1,0 +1,205 @@
+"""The result of a study as people read it: table and verdicts as text, on a page and in Markdown. No torch."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from counterpoint.core.files import read_json
+from counterpoint.core.metric import described_metrics, metric_under
+from counterpoint.core.written_tables import aligned, markdown_table
+from counterpoint.report.theory_pages.panels import LinePanel, Panel, Series, TablePanel
+from reproductions.reproduction import Claim, PictureGrid, Reproduction
+from reproductions.study import PAPERS, Study, StudyClaim
+from reproductions.study_result import Spread, StudyResult
+from reproductions.verdicts import FAILS, HOLDS
+
+Table = tuple[list[str], list[list[str]]]  # head and rows
+AGREES: Mapping[str, bool | None] = {HOLDS: True, FAILS: False}
+WIDTH = 110
+HOURS = PAPERS / "paper_scale.json"
+FINE_TUNED = "fine-tuned: classifier"
+
+
+def is_share(key: str) -> bool:
+    """Whether a figure is a share, which is shown in per cent.
+
+    >>> is_share("representation: knn-200"), is_share("embedding: effective_rank")
+    (True, False)
+    """
+    if key == FINE_TUNED:
+        return True
+    name = key.partition(": ")[2]
+    metric = metric_under(described_metrics("evaluation"), name) or described_metrics("diagnostics").get(name)
+    return metric is not None and metric.unit == "share"
+
+
+def table(study: Study, result: StudyResult) -> Table:
+    """What was measured of each arm: mean and deviation over seeds."""
+    head = ["arm", *(f"{name}, %" if is_share(key) else name for name, key in study.columns.items())]
+    rows = []
+    for arm in study.arms:
+        found = {key: Spread.of(result.of_arm(arm.name, key)) for key in study.columns.values()}
+        rows.append([arm.says, *(each.words(100.0 if is_share(key) else 1.0) for key, each in found.items())])
+    return head, rows
+
+
+def printed_table(study: Study) -> Table:
+    """What the paper prints of each arm; without rows where that is nothing."""
+    names = list(dict.fromkeys(name for arm in study.arms for name in arm.printed))
+    rows = [[arm.says, *(arm.printed.get(name, "") for name in names)] for arm in study.arms if arm.printed]
+    return ["the paper prints", *names], rows
+
+
+def claim_rows(study: Study, result: StudyResult) -> list[list[str]]:
+    """Each claim: statement, source, difference with its interval, what could be told, verdict."""
+    return [
+        [claim.says, claim.source, *_difference(claim, judged), judged["verdict"]]
+        for claim, judged in zip(study.claims, result.claims, strict=True)
+    ]
+
+
+CLAIM_HEAD = ["claim", "source", "difference (95 %)", "could tell", "verdict"]
+
+
+def _difference(claim: StudyClaim, judged: Mapping[str, Any]) -> tuple[str, str]:
+    """The difference with its interval and threshold, and the smallest that could have been told."""
+    scale, unit = (100.0, " points") if is_share(claim.figure) else (1.0, "")
+    ends = f"{_signed(judged['low'] * scale)} to {_signed(judged['high'] * scale)}"
+    limit = {"greater": "> ", "smaller": "< ", "within": "within ±"}[claim.relation]
+    asked = f"; claimed {limit}{claim.than * scale:g}" if claim.than or claim.relation != "greater" else ""
+    smallest = judged["smallest"]
+    told = "-" if smallest is None else f"{smallest * scale:.3g}{unit}"
+    return f"{_signed(judged['difference'] * scale)}{unit} ({ends}{asked})", told
+
+
+def _signed(value: float) -> str:
+    """Three digits with a sign."""
+    return f"{value:+.3g}" if abs(value) < 1000 else f"{value:+.0f}"
+
+
+def as_text(study: Study, result: StudyResult) -> str:
+    """Table and verdicts for a terminal."""
+    lines = [f"{study.title} ({study.paper}, {study.item}; {result.scale} scale: {result.data})"]
+    for head, rows in (table(study, result), printed_table(study)):
+        lines += ["", *aligned([head, *rows], "l" + "r" * (len(head) - 1))] if rows else []
+    for claim, row in zip(study.claims, claim_rows(study, result), strict=True):
+        lines += ["", f"{row[4]}: {claim.says}"]
+        told = f"difference {row[2]}; {len(result.seeds)} seeds could tell {row[3]}. {claim.source}"
+        lines += textwrap.wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join(lines)
+
+
+def as_reproduction(study: Study, result: StudyResult, pictures: Sequence[PictureGrid] = ()) -> Reproduction:
+    """As the record that pages are made from, with the pictures of each arm where there are any."""
+    claims = []
+    for claim, row in zip(study.claims, claim_rows(study, result), strict=True):
+        note = f"{len(result.seeds)} seeds could tell {row[3]}"
+        claims.append(Claim(claim.says, claim.source, row[2], AGREES.get(row[4]), note, judged=row[4]))
+    settings = {
+        "scale": result.scale,
+        "data": result.data,
+        "seeds": ", ".join(map(str, result.seeds)),
+        "commit": result.made.commit,
+        "machine": result.made.machine,
+        "claims": result.claims_hash,
+    }
+    return Reproduction(
+        study.name,
+        study.title,
+        f"{study.paper}, {study.item}",
+        claims,
+        [*_table_panels(study, result), *curve_panels(study, result)],
+        remarks=[note for note in (study.at_words(result.scale), *study.remarks) if note],
+        settings=settings,
+        pictures=pictures,
+    )
+
+
+def _table_panels(study: Study, result: StudyResult) -> list[Panel]:
+    """Ours, and the paper's."""
+    made, printed = table(study, result), printed_table(study)
+    panels: list[Panel] = [TablePanel("Mean and standard deviation over seeds", *made)]
+    return [*panels, TablePanel("What the paper prints", *printed)] if printed[1] else panels
+
+
+def curve_panels(study: Study, result: StudyResult) -> list[Panel]:
+    """A panel for each curve: a line for each arm, the mean over seeds."""
+    keys = dict.fromkeys(key for cell in result.cells for key in cell.curves)
+    return [
+        LinePanel(
+            key.partition(": ")[2].capitalize(),
+            "rank, evenly spaced",
+            key,
+            [
+                Series(arm.says, range(len(line)), line)
+                for arm in study.arms
+                if (line := mean_curve(result, arm.name, key))
+            ],
+        )
+        for key in keys
+    ]
+
+
+def mean_curve(result: StudyResult, arm: str, key: str) -> list[float]:
+    """Mean over the seeds of a curve of an arm; empty where it has none."""
+    curves = [cell.curves[key] for cell in result.cells if cell.arm == arm and key in cell.curves]
+    return [fmean(values) for values in zip(*curves, strict=False)]
+
+
+def as_markdown(study: Study, result: StudyResult) -> str:
+    """A section of a page: table, verdicts, and how it was made."""
+    tables = [found for found in (table(study, result), printed_table(study)) if found[1]]
+    parts = [
+        f"## {study.item}: {study.title}",
+        *(markdown_table(head, rows, "l" + "r" * (len(head) - 1), is_markdown=True) for head, rows in tables),
+        markdown_table(CLAIM_HEAD, claim_rows(study, result), "lllrl", is_markdown=True),
+        *(note for note in (study.at_words(result.scale), *study.remarks) if note),
+        made_words(study, result),
+    ]
+    return "\n\n".join(part.rstrip() for part in parts)
+
+
+def made_words(study: Study, result: StudyResult) -> str:
+    """Where a result was made, what makes it again, and what the paper's scale would take."""
+    seconds = result.made.seconds.values()
+    return "\n\n".join(
+        [
+            f"{result.data}; seeds {', '.join(map(str, result.seeds))}; {len(result.cells)} cells, "
+            f"{sum(seconds):,.0f} s in all, {max(seconds):.0f} s at most, on {result.made.machine}; "
+            f"commit {result.made.commit}, torch {result.made.torch}, {result.made.finished[:10]}.",
+            f"```sh no-run it trains, on data sets that are not here\n"
+            f"python -m reproductions {study.name} --data ROOT                 # this\n"
+            f"python -m reproductions {study.name} --data ROOT --scale paper   # the paper's size\n```",
+            *_picture_words(study, result.scale),
+            *hours_words(study),
+        ]
+    )
+
+
+def _picture_words(study: Study, scale: str) -> list[str]:
+    """Where the pictures of a study are to be seen."""
+    plan = study.measures.pictures
+    if plan is None:
+        return []
+    return [
+        f"The page that this command writes, `{study.name}-{scale}.html`, shows the {plan.pictures} queries that "
+        f"activate each of the first {plan.dimensions} dimensions most, arm beside arm; pictures are data of others, "
+        "and none is kept here."
+    ]
+
+
+def hours_words(study: Study) -> list[str]:
+    """What the paper's scale would take, as ``paper_scale_hours`` estimates it; nothing if it has not."""
+    if not HOURS.exists():
+        return []
+    known = read_json(HOURS)
+    assert isinstance(known, dict)
+    hours = known["studies"].get(study.name)
+    if hours is None:
+        return []
+    rate = f"{known['gpu_rate'] / 1e12:g} TFLOP/s (assumed)"
+    return [
+        f"The paper's size: {hours['runs']} runs, some {hours['gpu_hours']:g} GPU hours at {rate}, or "
+        f"{hours['core_hours']:,} hours of one core by a step timed on {known['machine']}; without evaluations."
+    ]

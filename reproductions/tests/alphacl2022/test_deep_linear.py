@@ -1,0 +1,187 @@
+"""Deep linear networks: Lemma 1 by loops, ascent to the largest eigenvalue, rank one, uniform filters, and errata."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from oracles import alphacl_theory_oracle as oracle
+from oracles.number_checks import assert_numbers
+from reproductions.alphacl2022.contrastive_covariance import contrastive_covariance
+from reproductions.alphacl2022.deep_linear import (
+    alignment,
+    ascend,
+    draw_layers,
+    layer_velocities,
+    pca_energy,
+    twice_energy,
+)
+from tolerances import assert_close
+
+seeds = st.integers(0, 2**31)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def draw_batch(seed: int, n: int, d: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights with rows of sum 1, and two views: C_alpha[x] has negative and positive eigenvalues."""
+    generator = seeded(seed)
+    alpha = torch.rand(n, n, generator=generator, dtype=torch.float64).fill_diagonal_(0)
+    x = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return alpha / alpha.sum(1, keepdim=True), x, x + 0.5 * torch.randn(n, d, generator=generator, dtype=torch.float64)
+
+
+def draw_covariance(seed: int, d: int) -> Tensor:
+    return contrastive_covariance(*draw_batch(seed, 2 * d + 2, d))
+
+
+@pytest.mark.parametrize("widths", [[3, 2], [3, 4, 2], [2, 3, 1, 3]])
+def test_lemma_1_and_the_objective_are_those_of_the_paper_by_loops(widths: list[int]) -> None:
+    alpha, x, x_other = draw_batch(1, 5, widths[0])
+    x_alpha = contrastive_covariance(alpha, x, x_other)
+    layers = draw_layers(widths, generator=seeded(2))
+    rows = (alpha.numpy(), x.numpy(), x_other.numpy())
+    arrays = [layer.numpy() for layer in layers]
+    assert_numbers(twice_energy(x_alpha, layers), 2 * complex(oracle.deep_energy(arrays, *rows)).real)
+    for index, velocity in enumerate(layer_velocities(x_alpha, layers)):
+        around = (arrays[:index], arrays[index + 1 :])
+        expected = oracle.gradient(
+            lambda w, parts=around: oracle.deep_energy([*parts[0], w, *parts[1]], *rows), arrays[index]
+        )
+        assert_numbers(velocity, expected)
+
+
+@settings(max_examples=20)
+@given(seed=seeds, depth=st.integers(1, 5))
+def test_every_layer_pulls_with_twice_the_energy(seed: int, depth: int) -> None:
+    """Eq. 30: <W_l, velocity_l> = 2 E for all l."""
+    x_alpha, layers = draw_covariance(seed, 4), draw_layers([4, *([3] * depth)], generator=seeded(seed))
+    pulls = [(w * v).sum() for w, v in zip(layers, layer_velocities(x_alpha, layers), strict=True)]
+    assert_close(torch.stack(pulls), torch.full((depth,), twice_energy(x_alpha, layers), dtype=torch.float64))
+
+
+@settings(max_examples=10)
+@given(
+    seed=seeds,
+    widths=st.lists(st.integers(2, 8), min_size=3, max_size=6),
+    per_filter=st.booleans(),
+)
+@pytest.mark.thorough
+def test_theorem_3_ascent_reaches_the_largest_eigenvalue(seed: int, widths: list[int], per_filter: bool) -> None:
+    x_alpha = draw_covariance(seed, widths[0])
+    start = draw_layers(widths, generator=seeded(seed + 1), per_filter=per_filter)
+    made = ascend(x_alpha, start, num_steps=1500, per_filter=per_filter)
+    largest = float(torch.linalg.eigvalsh(x_alpha)[-1])
+    assert made.largest_eigenvalue == pytest.approx(largest, rel=1e-12)
+    assert float(made.ratio[-1]) >= 0.9999
+    assert float(made.objective_T.max()) <= largest * (1 + 1e-12)  # no constrained network is above
+    assert float(made.singular_TL2[-1, :, 1].max()) < 0.02
+
+
+def test_theorem_3_the_end_is_aligned_and_of_rank_one() -> None:
+    x_alpha = draw_covariance(3, 6)
+    made = ascend(x_alpha, draw_layers([6, 5, 4, 7], generator=seeded(4)), num_steps=2500)
+    end = alignment(made.weights)
+    assert end.residual < 1e-8
+    assert twice_energy(x_alpha, made.weights) == pytest.approx(made.largest_eigenvalue, rel=1e-10)
+    top = torch.linalg.eigh(x_alpha).eigenvectors[:, -1]
+    assert abs(float(top @ end.vectors[0])) == pytest.approx(1, abs=1e-10)
+    assert end.unevenness > 0.05  # nothing asks for even filters
+
+
+@pytest.mark.thorough
+def test_corollary_3_filters_of_one_norm_end_even() -> None:
+    made = ascend(
+        draw_covariance(5, 6), draw_layers([6, 5, 4, 7], generator=seeded(6), per_filter=True), num_steps=2500,
+        per_filter=True,
+    )  # fmt: skip
+    end = alignment(made.weights)
+    assert end.residual < 1e-8
+    assert end.unevenness < 1e-8
+    assert float((end.vectors[-1].abs() - 1 / math.sqrt(7)).abs().max()) > 0.05  # the last layer is free
+
+
+def test_erratum_rows_of_norm_1_overshoot_and_rows_of_1_over_root_n_do_not() -> None:
+    """The remark before Definition 5 says |w_lk| = 1; Corollary 3 needs 1 / sqrt(n_l), which makes |W_l|_F = 1."""
+    x_alpha = draw_covariance(7, 5)
+    layers = ascend(
+        x_alpha, draw_layers([5, 4, 3], generator=seeded(8), per_filter=True), num_steps=3000, per_filter=True
+    ).weights
+    largest = float(torch.linalg.eigvalsh(x_alpha)[-1])
+    assert_close(layers[0].norm(dim=1), torch.full((4,), 0.5, dtype=torch.float64))
+    assert float(layers[0].norm()) == pytest.approx(1, rel=1e-12)
+    printed = [layers[0] / layers[0].norm(dim=1, keepdim=True), layers[1]]
+    assert twice_energy(x_alpha, printed) == pytest.approx(4 * largest, rel=1e-6)  # n_1 = 4 times Theorem 3's maximum
+
+
+def test_erratum_the_eigenvalue_in_lemma_12_is_a_squared_norm() -> None:
+    """The proof takes 0 and 1 as the eigenvalues of v v^T; at the critical point W v v^T = |v|^2 W."""
+    v = torch.tensor([0.3, -0.4, 0.2], dtype=torch.float64)
+    sign = torch.tensor([1.0, -1.0], dtype=torch.float64) / math.sqrt(2)
+    w = torch.outer(sign, v / v.norm())  # rows of norm 1 / sqrt(2), all along v
+    assert_close(w @ torch.outer(v, v), v.square().sum() * w)
+    assert float((w @ torch.outer(v, v) - w).norm()) > 0.1
+
+
+def test_lemma_9_the_product_has_norm_1_only_if_all_is_aligned() -> None:
+    aligned = [torch.outer(a, b) for a, b in ((torch.eye(4)[1], torch.eye(3)[0]), (torch.eye(2)[0], torch.eye(4)[1]))]
+    assert alignment(aligned).residual == 0
+    assert float(torch.linalg.matrix_norm(aligned[1] @ aligned[0], 2)) == 1
+    turned = [aligned[0], torch.outer(torch.eye(2)[0], torch.tensor([0.6, 0.8, 0.0, 0.0]))]
+    assert alignment(turned).residual > 0.1
+    assert float(torch.linalg.matrix_norm(turned[1] @ turned[0], 2)) == pytest.approx(0.8)
+
+
+def test_a_doubled_largest_eigenvalue_leaves_rank_two_at_one_layer() -> None:
+    """The paper's counterexample: one layer, so W_{>1} = I has no distinct largest eigenvalue."""
+    x_alpha = torch.diag(torch.tensor([2.0, 2.0, 1.0]))
+    made = ascend(x_alpha, [torch.eye(3)[:2]])
+    assert float(made.ratio[-1]) == pytest.approx(1, rel=1e-12)
+    assert_close(made.singular_TL2[-1, 0], torch.full((2,), math.sqrt(0.5), dtype=torch.float64))
+
+
+@settings(max_examples=20)
+@given(seed=seeds, d=st.integers(1, 6), data=st.data())
+def test_corollary_2_no_orthonormal_map_beats_the_leading_eigenvectors(seed: int, d: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, d))
+    x_alpha = draw_covariance(seed, d)
+    best = pca_energy(x_alpha, k)
+    leading = torch.linalg.eigh(x_alpha).eigenvectors[:, -k:].T
+    other = torch.linalg.qr(torch.randn(d, k, generator=seeded(seed), dtype=torch.float64)).Q.T
+    assert 0.5 * twice_energy(x_alpha, [leading]) == pytest.approx(best, rel=1e-10, abs=1e-12)
+    assert 0.5 * twice_energy(x_alpha, [other]) <= best + 1e-12 * abs(best)
+
+
+def test_bad_input_is_refused_in_words() -> None:
+    x_alpha, layers = torch.eye(3), draw_layers([3, 2], generator=seeded(9))
+    with pytest.raises(ValueError, match="must have a positive eigenvalue, got -1"):
+        ascend(-x_alpha, layers)
+    with pytest.raises(ValueError, match="X_alpha must be symmetric"):
+        twice_energy(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), [torch.eye(2)])
+    with pytest.raises(ValueError, match="must be finite"):
+        twice_energy(torch.full((3, 3), torch.nan), layers)
+    with pytest.raises(ValueError, match="square"):
+        twice_energy(torch.ones(3, 2), layers)
+    with pytest.raises(ValueError, match="takes 3 inputs, X_alpha has 2"):
+        twice_energy(torch.eye(2), layers)
+    with pytest.raises(ValueError, match="layer 2 takes 3 inputs, but layer 1 gives 2"):
+        twice_energy(x_alpha, [*layers, torch.ones(1, 3)])
+    with pytest.raises(ValueError, match="at least one matrix"):
+        alignment([])
+    with pytest.raises(ValueError, match="num_steps must be >= 1"):
+        ascend(x_alpha, layers, num_steps=0)
+    with pytest.raises(ValueError, match="step must be > 0"):
+        ascend(x_alpha, layers, step=0.0)
+    with pytest.raises(ValueError, match="layer 1 has nothing but zeros"):
+        ascend(x_alpha, [torch.zeros(2, 3)])
+    with pytest.raises(ValueError, match="layer 1 has a row of zeros"):
+        ascend(x_alpha, [torch.eye(3) - torch.diag(torch.tensor([1.0, 0, 0])), torch.ones(1, 3)], per_filter=True)
+    with pytest.raises(ValueError, match="widths must be"):
+        draw_layers([3], generator=seeded(0))
+    with pytest.raises(ValueError, match="num_components must be from 1 to 3, got 4"):
+        pca_energy(x_alpha, 4)

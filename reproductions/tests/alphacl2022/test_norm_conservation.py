@@ -1,0 +1,285 @@
+"""What gradient flow conserves: drifts below 1e-9, what is not conserved beside it, and Lemma 6 as it must read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from counterpoint import losses
+from oracles import alphacl_theory_oracle as oracle
+from oracles.number_checks import assert_numbers
+from reproductions.alphacl2022.norm_conservation import (
+    Drifts,
+    LayerFlow,
+    drifts,
+    loss_flow,
+    normalisation_jacobian,
+)
+from tolerances import assert_close
+
+CONSERVED = 1e-9  # the drift that an adaptive integrator may leave
+MOVED = 1e-4  # a drift that no rounding explains
+seeds = st.integers(0, 2**31)
+
+
+def draw(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+Activation = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers without biases, an activation between them, a normalisation after one of them (None: the last)."""
+
+    activation: Activation = torch.relu
+    normalisation: Activation | None = None
+    normalised_layer: int | None = None
+
+    def __call__(self, weights: Sequence[Tensor], x_ND: Tensor) -> Tensor:
+        """Outputs of a batch."""
+        place = len(weights) if self.normalised_layer is None else self.normalised_layer
+        f_NK = x_ND
+        for index, layer in enumerate(weights, start=1):
+            f_NK = f_NK @ layer.T
+            f_NK = f_NK if index == len(weights) else self.activation(f_NK)
+            f_NK = self.normalisation(f_NK) if self.normalisation is not None and index == place else f_NK
+        return f_NK
+
+
+def l2_norm(f_NK: Tensor) -> Tensor:
+    """Each sample by its length, f / |f|."""
+    return f_NK / torch.linalg.vector_norm(f_NK, dim=1, keepdim=True)
+
+
+def layer_norm(f_NK: Tensor) -> Tensor:
+    r"""Each sample centred, by its length: :math:`(f - \bar f) / |f - \bar f|`; LayerNorm up to a factor sqrt(K).
+
+    Source: alphacl2022, Lemma 6. Differs from it as printed, where the length is that of f before it is centred.
+    """
+    return l2_norm(f_NK - f_NK.mean(dim=1, keepdim=True))
+
+
+def batch_norm(f_NK: Tensor) -> Tensor:
+    """Each node centred over the batch, by its length; BatchNorm up to a factor sqrt(N)."""
+    return layer_norm(f_NK.T).T
+
+
+def reversibility_error(activation: Activation, x_N: Tensor) -> float:
+    """Largest ``|h(x) - h'(x) x|``: 0 for the activations of Definition 2 (linear, ReLU, leaky ReLU)."""
+    slope_N = torch.func.grad(lambda x: activation(x).sum())(x_N)
+    return float((activation(x_N) - slope_N * x_N).abs().max())
+
+
+def leaky(x: Tensor) -> Tensor:
+    return F.leaky_relu(x, 0.2)
+
+
+def linear(x: Tensor) -> Tensor:
+    return x
+
+
+def squared(x: Tensor) -> Tensor:
+    """Homogeneous of degree 2: h'(x) x = 2 h(x). Scale still passes through, and there is no kink."""
+    return leaky(x) * x.abs()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"linear": linear, "leaky": leaky, "relu": torch.relu}
+
+
+def loss_on(network: Network, seed: int, d: int) -> Callable[[Sequence[Tensor]], Tensor]:
+    """InfoNCE of a network's outputs as they are, alpha moving along."""
+    x = draw(seed + 99, 5, d)
+    x_other = x + 0.3 * draw(seed + 98, 5, d)
+    loss = losses.InfoNCE(0.5, normalize=False)
+    return lambda w: loss(network(w, x), network(w, x_other))
+
+
+def draw_weights(seed: int, widths: Sequence[int]) -> list[Tensor]:
+    shapes = zip(widths[1:], widths[:-1], strict=True)
+    return [draw(seed + k, *shape) / shape[1] ** 0.5 for k, shape in enumerate(shapes)]
+
+
+def flow_of(network: Network, seed: int, *, widths: Sequence[int] = (3, 4, 3), end: float = 0.2) -> LayerFlow:
+    return loss_flow(draw_weights(seed, widths), loss_on(network, seed, widths[0]), torch.linspace(0, end, 5))
+
+
+@settings(max_examples=4, phases=[Phase.generate])  # a flow is too slow to shrink
+@given(activation=st.sampled_from([linear, squared]), normalisation=st.sampled_from([l2_norm, layer_norm]), seed=seeds)
+@pytest.mark.thorough
+def test_lemma_7_layers_below_l2_and_layer_norm_keep_their_norms(
+    activation: Callable[[Tensor], Tensor], normalisation: Callable[[Tensor], Tensor], seed: int
+) -> None:
+    flow = flow_of(Network(activation, normalisation), seed)
+    assert float(drifts(flow).layer_norms_L.max()) < CONSERVED
+    assert bool((flow.loss_T.diff() < 0).all())  # and yet the network learns
+
+
+@settings(max_examples=40)
+@given(
+    activation=st.sampled_from(sorted(ACTIVATIONS)),
+    normalisation=st.sampled_from([l2_norm, layer_norm, batch_norm]),
+    seed=seeds,
+    depth=st.integers(1, 4),
+)
+def test_lemma_7_gradients_are_orthogonal_to_the_layers_they_move(
+    activation: str, normalisation: Callable[[Tensor], Tensor], seed: int, depth: int
+) -> None:
+    """The law at one instant, for the activations of the paper; under batch norm for each filter of the last layer."""
+    network = Network(lambda x: ACTIVATIONS[activation](x) + 1e-3 * x, normalisation)  # no sample is silent
+    layers = [w.requires_grad_() for w in draw_weights(seed, [4] * (depth + 1))]
+    slopes = torch.autograd.grad(loss_on(network, seed, 4)(layers), layers)
+    for layer, slope in zip([w.detach() for w in layers], slopes, strict=True):
+        assert abs(float((layer * slope).sum())) <= 1e-10 * float(layer.norm() * slope.norm())
+    if normalisation is batch_norm:
+        last = layers[-1].detach()
+        assert float((last * slopes[-1]).sum(1).abs().max()) <= 1e-10 * float(last.norm() * slopes[-1].norm())
+
+
+@pytest.mark.parametrize("normalisation", [l2_norm, layer_norm])
+@pytest.mark.thorough
+def test_lemma_7_across_kinks(normalisation: Callable[[Tensor], Tensor]) -> None:
+    found = drifts(flow_of(Network(leaky, normalisation), 3, end=0.1))
+    assert float(found.layer_norms_L.max()) < CONSERVED
+    assert float(found.filter_norms_L.min()) > MOVED
+
+
+@pytest.mark.thorough
+def test_single_filters_below_l2_do_change_length() -> None:
+    found = drifts(flow_of(Network(squared, l2_norm), 1))
+    assert float(found.filter_norms_L.min()) > MOVED
+
+
+@pytest.mark.thorough
+def test_layers_above_a_normalisation_do_change_length() -> None:
+    found = drifts(flow_of(Network(squared, l2_norm, normalised_layer=2), 2, widths=(3, 4, 4, 3)))
+    assert float(found.layer_norms_L[:2].max()) < CONSERVED
+    assert float(found.layer_norms_L[2]) > MOVED
+
+
+@pytest.mark.parametrize("activation", [linear, squared])
+@pytest.mark.thorough
+def test_lemma_11_filters_below_batch_norm_keep_their_norms(activation: Callable[[Tensor], Tensor]) -> None:
+    """Each filter of the layer right below; of the layers further down the whole norm."""
+    found = drifts(flow_of(Network(activation, batch_norm, normalised_layer=2), 3, widths=(3, 4, 4, 3)))
+    assert float(found.filter_norms_L[1]) < CONSERVED
+    assert float(found.layer_norms_L[0]) < CONSERVED
+    assert float(found.filter_norms_L[0]) > MOVED
+    assert float(found.layer_norms_L[2]) > MOVED
+
+
+@settings(max_examples=4, phases=[Phase.generate])  # a flow is too slow to shrink
+@given(seed=seeds)
+def test_neighbouring_linear_layers_stay_balanced(seed: int) -> None:
+    """Section 4.1, for a loss whose alpha moves along."""
+    found = drifts(flow_of(Network(linear), seed, end=0.3))
+    assert float(found.balances_L.max()) < CONSERVED
+    assert float(found.layer_norms_L.max()) > MOVED
+
+
+def test_an_activation_leaves_the_balance_of_each_node_only() -> None:
+    found = drifts(flow_of(Network(leaky), 3, end=0.1))
+    assert float(found.node_balances_L.max()) < CONSERVED
+    assert float(found.balances_L.min()) > MOVED
+
+
+def with_epsilon(f: Tensor) -> Tensor:
+    return f / (f.square().sum(1, keepdim=True) + 0.1).sqrt()
+
+
+def with_bias(f: Tensor) -> Tensor:
+    return l2_norm(f + torch.linspace(-1, 1, f.shape[1]).double())
+
+
+@pytest.mark.parametrize("normalisation", [with_epsilon, with_bias], ids=["epsilon", "bias"])
+def test_an_epsilon_under_the_root_or_a_bias_ends_the_conservation(normalisation: Callable[[Tensor], Tensor]) -> None:
+    assert float(drifts(flow_of(Network(squared, normalisation), 5)).layer_norms_L.max()) > MOVED
+
+
+def test_an_activation_that_is_not_homogeneous_ends_it_too() -> None:
+    found = drifts(flow_of(Network(torch.tanh, l2_norm), 6))
+    assert float(found.layer_norms_L[-1]) < CONSERVED  # nothing but linear maps between the last layer and the norm
+    assert float(found.layer_norms_L[:-1].min()) > MOVED
+
+
+def test_a_step_of_descent_lengthens_by_its_own_square() -> None:
+    """|W - eta G|^2 = |W|^2 + eta^2 |G|^2, as G is orthogonal to W."""
+    w, x = draw(7, 3, 4).requires_grad_(), draw(8, 2, 6, 4)
+    gradient = torch.autograd.grad(losses.InfoNCE()(x[0] @ w.T, x[1] @ w.T), w)[0]
+    stepped = (w - 0.5 * gradient).square().sum()
+    assert_close(stepped, w.square().sum() + 0.25 * gradient.square().sum())
+    assert float((w.detach() * gradient).sum().abs()) < 1e-14
+
+
+@settings(max_examples=12)
+@given(seed=seeds, k=st.integers(3, 6), is_centred=st.booleans())
+def test_lemma_6_the_jacobian_is_a_projection_over_a_length(seed: int, k: int, is_centred: bool) -> None:
+    x = draw(seed, k)
+    made = normalisation_jacobian(x, is_centred=is_centred)
+    normalise = layer_norm if is_centred else l2_norm
+    expected = torch.func.jacrev(lambda v: normalise(v[None])[0])(x)
+    assert float((made - expected).norm()) <= 1e-10 * float(expected.norm())
+    assert torch.equal(made, made.T) or float((made - made.T).abs().max()) < 1e-14 * float(made.abs().max()) * k
+    assert float((made @ x).norm()) <= 1e-12 * float(made.norm() * x.norm())
+
+
+def test_erratum_lemma_6_must_divide_by_the_length_of_the_centred_vector() -> None:
+    x = draw(9, 5)
+    made = normalisation_jacobian(x, is_centred=True)
+    jacobians = [
+        oracle.jacobian(lambda v, own=own: oracle.centred_over_length(v, length_of_centred=own), x.numpy())
+        for own in (True, False)
+    ]
+    assert_numbers(made, jacobians[0])
+    assert float((made - torch.from_numpy(jacobians[1])).norm()) > 0.01  # as printed
+    assert float(torch.from_numpy(jacobians[1] - jacobians[1].T).norm()) > 0.01  # "a symmetric matrix"
+
+
+def test_erratum_lemma_6_has_no_forward_rule_with_its_own_jacobian() -> None:
+    """y = J(x) x cannot hold with a J that projects x away; what Lemma 7 uses is J(x) x = 0."""
+    x = draw(10, 5)
+    for is_centred in (False, True):
+        y = (layer_norm if is_centred else l2_norm)(x[None])[0]
+        image = normalisation_jacobian(x, is_centred=is_centred) @ x
+        assert float(image.norm()) < 1e-14
+        assert float(y.norm()) == pytest.approx(1)
+
+
+def test_which_activations_are_reversible() -> None:
+    x = draw(11, 50)
+    for activation in ACTIVATIONS.values():
+        assert reversibility_error(activation, x) == 0
+    for other in (torch.tanh, F.gelu, F.softplus):
+        assert reversibility_error(other, x) > 0.01
+
+
+def test_drifts_of_a_known_flow() -> None:
+    layers = (torch.tensor([[[3.0, 4.0]], [[4.0, 3.0]], [[3.0, 0.0]]]), torch.tensor([[[1.0]], [[1.0]], [[2.0]]]))
+    found = drifts(LayerFlow(torch.arange(3.0), layers, torch.zeros(3)))
+    expected = Drifts(
+        torch.tensor([16 / 25, 3.0]), torch.tensor([16 / 25, 3.0]), torch.tensor([19 / 24]), torch.tensor([19 / 24])
+    )
+    for name in Drifts.__dataclass_fields__:
+        assert_close(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.thorough
+def test_bad_input_is_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="x must not be zero"):
+        normalisation_jacobian(torch.ones(3), is_centred=True)
+    with pytest.raises(ValueError, match="row 0 holds NaN"):
+        normalisation_jacobian(torch.tensor([torch.nan]), is_centred=False)
+    with pytest.raises(ValueError, match="times must"):
+        loss_flow([torch.ones(1, 1)], lambda w: w[0].sum(), torch.tensor([1.0, 0.0]))
+    with pytest.raises(ValueError, match=r"300 evaluations led to time 1\.?\d* only; .* slides along a kink"):
+        loss_flow(
+            [torch.ones(1, 1)], lambda w: w[0].abs().sum(), torch.tensor([0.0, 2.0]), max_evaluations=300
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="without bound"):
+        loss_flow([torch.ones(1, 1)], lambda w: -w[0].pow(4).sum(), torch.tensor([0.0, 10.0]))

@@ -1,0 +1,108 @@
+"""Figure 6 of ncl2024: known answers of what it measures, and the figure itself at both sizes."""
+
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import CounterpointError
+from counterpoint.core.numerics import unit_rows
+from counterpoint.data.order import Split
+from counterpoint.report.theory_pages.panels import LinePanel
+from reproductions.ncl2024.ncl_figures import NON_NEGATIVE, SIGNED, figure_6, measure
+from reproductions.reproduction import FigureRun, Reproduction
+from tolerances import assert_close
+
+pytestmark = pytest.mark.thorough
+
+NUM_CLASSES, PER_CLASS = 5, 4
+LABELS = torch.arange(NUM_CLASSES).repeat_interleave(PER_CLASS)
+EVERY = Split(torch.arange(len(LABELS)), torch.arange(len(LABELS)))
+
+
+def of_classes(means_CD: Tensor) -> Tensor:
+    """Each sample at the mean of its class."""
+    return unit_rows(means_CD)[LABELS]
+
+
+def test_orthogonal_classes_use_as_many_dimensions_as_there_are_classes() -> None:
+    means_CD = torch.nn.functional.pad(torch.eye(NUM_CLASSES).double(), (0, 3))  # three silent dimensions
+    found = measure(of_classes(means_CD), LABELS, EVERY)
+    assert found.num_live == NUM_CLASSES
+    assert found.leading_share == found.own_share == 1.0
+    assert_close(NUM_CLASSES * found.eigenvalues_D[:NUM_CLASSES], torch.ones(NUM_CLASSES).double())
+    assert_close(found.joined_C, found.activation_D[:NUM_CLASSES])
+
+
+def test_split_dimensions_spread_activation_and_change_neither_spectrum_nor_classes() -> None:
+    whole_CD = torch.eye(NUM_CLASSES).double()
+    split_CD = torch.cat([whole_CD * math.cos(0.6), whole_CD * math.sin(0.6)], dim=1)
+    whole, split = (measure(of_classes(means_CD), LABELS, EVERY) for means_CD in (whole_CD, split_CD))
+    assert_close(split.eigenvalues_D[:NUM_CLASSES], whole.eigenvalues_D)
+    assert_close(split.joined_C, whole.joined_C)
+    assert abs(split.own_share - 1.0) < 1e-12
+    assert abs(split.leading_share - math.cos(0.6) / (math.cos(0.6) + math.sin(0.6))) < 1e-12
+
+
+def test_a_simplex_uses_one_dimension_less() -> None:
+    centred_CD = torch.eye(NUM_CLASSES) - 1 / NUM_CLASSES
+    turn_DD = torch.linalg.qr(torch.randn(NUM_CLASSES, NUM_CLASSES, generator=torch.Generator().manual_seed(0))).Q
+    found = measure(of_classes(centred_CD @ turn_DD), LABELS, EVERY)
+    assert found.num_live == NUM_CLASSES - 1
+    assert found.own_share < 0.9
+
+
+def test_training_samples_name_the_dimensions_and_held_out_ones_are_measured() -> None:
+    z_ND, labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]).double(), torch.tensor([0, 1, 0])
+    found = measure(z_ND, labels, Split(torch.tensor([0, 1]), torch.tensor([2])))
+    assert found.own_share == 0.0
+    assert found.activation_D.tolist() == [1.0, 0.0]
+
+
+@pytest.fixture(scope="module")
+def quick_figure(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    """The figure at its reduced size, with a folder of its own for temporary files."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        figure = figure_6(FigureRun(quick=True))
+    assert not list(folder.iterdir()), "run folders must not stay behind"
+    return figure
+
+
+def test_the_quick_figure_is_whole(quick_figure: Reproduction) -> None:
+    assert quick_figure.name == "ncl-fig6"
+    assert quick_figure.settings["epochs"] == "6"
+    activation, spectrum = quick_figure.panels
+    assert isinstance(activation, LinePanel)
+    assert isinstance(spectrum, LinePanel)
+    assert [series.name for series in activation.series[:2]] == [SIGNED, NON_NEGATIVE]
+    for series in (*activation.series[:2], *spectrum.series[:2]):
+        assert list(series.x) == list(range(1, 51))
+        assert all(before >= after >= 0 for before, after in zip(series.y, series.y[1:], strict=False))
+
+
+def test_non_negative_dimensions_belong_to_classes_after_few_epochs(quick_figure: Reproduction) -> None:
+    own_share = quick_figure.claims[-1]
+    assert float(own_share.ours) > 0.6
+    signed_share = float(own_share.note.split()[2].rstrip(";"))
+    assert signed_share < 0.5
+
+
+def test_data_without_labels_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "plain.npy", np.zeros((40, 8, 8), dtype=np.uint8) + np.arange(40, dtype=np.uint8)[:, None, None])
+    with pytest.raises(CounterpointError, match="label"):
+        figure_6(FigureRun(quick=True, data=str(tmp_path / "plain.npy")))
+
+
+@pytest.mark.slow
+def test_a_simplex_has_nine_eigenvalues_and_orthogonal_classes_have_ten() -> None:
+    """What Fig. 6b shows; that activation stays spread over split dimensions is the difference to Fig. 6a."""
+    claims = figure_6(FigureRun()).claims
+    assert [claim.ours for claim in claims[:2]] == [9, 10]
+    assert [claim.agrees for claim in claims] == [True, True, False, True, None]
+    assert float(claims[-1].ours) > 0.9

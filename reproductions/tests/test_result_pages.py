@@ -1,0 +1,60 @@
+"""Results that are kept, and the pages that are written from them."""
+
+from pathlib import Path
+
+import pytest
+
+from counterpoint.core.errors import RunError
+from reproductions import result_pages
+from reproductions.result_pages import TITLES, UNPRINTED, pages, results_of, summary_page
+from reproductions.study import PAPERS, studies
+from reproductions.study_result import RESULTS, StudyResult, judge_claims
+from reproductions.verdicts import FAILS, HOLDS, UNTOLD
+
+DOCS = Path(__file__).parents[2] / "docs" / "papers"
+KEPT = [(study.name, result) for paper in TITLES for study, result in results_of(paper)]
+
+
+@pytest.mark.parametrize(("name", "result"), KEPT, ids=[name for name, _ in KEPT])
+def test_a_kept_result_has_every_arm_with_three_seeds_and_the_verdicts_that_its_figures_give(
+    name: str, result: StudyResult
+) -> None:
+    study = studies()[name]
+    assert {(cell.arm, cell.seed) for cell in result.cells} == {
+        (arm.name, seed) for arm in study.arms for seed in result.seeds
+    }
+    assert len(result.seeds) >= 3
+    again = judge_claims(study, result.cells)
+    for kept, made in zip(result.claims, again, strict=True):
+        assert (kept["says"], kept["verdict"]) == (made["says"], made["verdict"])
+        assert kept["difference"] == pytest.approx(made["difference"], abs=1e-12)
+    for key in study.columns.values():
+        assert any(result.of_arm(arm.name, key) for arm in study.arms), key
+
+
+def test_kept_results_name_no_folder_of_a_machine() -> None:
+    paths = list(PAPERS.glob(f"*/{RESULTS}/*.json"))
+    assert len(paths) >= len(KEPT) > 0
+    for path in paths:
+        assert '"/' not in path.read_text(encoding="utf-8"), path
+        assert path.stat().st_size < 200_000
+
+
+def test_the_pages_are_those_of_the_kept_results() -> None:
+    made = pages()
+    assert {path.name for path in DOCS.iterdir()} == set(made)
+    assert [name for name, text in made.items() if (DOCS / name).read_text(encoding="utf-8") != text] == []
+
+
+def test_the_summary_has_every_claim_with_one_of_three_verdicts() -> None:
+    lines = [line for line in summary_page().splitlines() if line.count("|") == 6 and "`" in line]
+    assert len(lines) >= sum(len(result.claims) for _, result in KEPT)
+    assert all(line.split("|")[5].strip() in (HOLDS, FAILS, UNTOLD, UNPRINTED) for line in lines)
+
+
+def test_a_result_of_no_study_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ncl2024" / RESULTS).mkdir(parents=True)
+    (tmp_path / "ncl2024" / RESULTS / "ncl-table99-small.json").write_text("{}")
+    monkeypatch.setattr(result_pages, "PAPERS", tmp_path)
+    with pytest.raises(RunError, match=r"ncl-table99-small\.json is the result of no study"):
+        pages()

@@ -1,0 +1,451 @@
+"""Studies: what they may hold, cells that are kept, parts, and what is refused before anything is mixed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
+from counterpoint.core.settings import SourceSettings, TrainSettings
+from counterpoint.core.validation import build, dump_yaml, nest
+from counterpoint.core.work_parts import Part
+from counterpoint.data.sources import open_source
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import extract
+from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.losses.build import build_loss
+from counterpoint.runs.effects import check_choices
+from counterpoint.runs.recipes import recipe_named, with_recipe
+from reproductions import study_runner
+from reproductions.reproduction_page import render_reproduction
+from reproductions.study import SCALES, PartPlan, Study, read_study, short_hash, studies
+from reproductions.study_data import SETS, StudyData, class_names_of, prepare, training_split
+from reproductions.study_measures import Measured, check_measures
+from reproductions.study_pictures import picture_grids, pictures_file
+from reproductions.study_result import StudyResult, read_result, result_file
+from reproductions.study_runner import Cell, StudyPlan, StudyRun, run_study
+from reproductions.study_views import as_reproduction, as_text
+
+QUIET = Reporter(quiet=True)
+SHORT: dict[str, Any] = {"encoder": "convnet", "epochs": 1, "batch_size": 64}
+SMALL: dict[str, Any] = {"data": "digits", "per_class": 20, "seeds": 2, "settings": SHORT}
+TOY: dict[str, Any] = {
+    "name": "toy-table1",
+    "paper": "ncl2024",
+    "item": "Table 0",
+    "title": "A toy",
+    "arms": [
+        {"name": "cl", "says": "CL", "settings": {"method": "simclr"}, "printed": {"consistency": "0.1"}},
+        {"name": "ncl", "says": "NCL", "settings": {"method": "ncl"}},
+    ],
+    "columns": {"kNN": "representation: knn", "consistency": "embedding: class_consistency"},
+    "claims": [
+        {
+            "says": "NCL is more consistent",
+            "source": "Fig. 0",
+            "first": "ncl",
+            "second": "cl",
+            "figure": "embedding: class_consistency",
+        }
+    ],
+    "measures": {
+        "metrics": ["knn"],
+        "evaluate": {"k": 5},
+        "features": {"embedding": ["class_consistency"]},
+        "curves": {"embedding": ["log spectrum"]},
+    },
+    "small": SMALL,
+    "paper_scale": SMALL,
+}
+
+
+def study_of(folder: Path, **changes: Any) -> Study:
+    """The toy with changes."""
+    path = folder / "toy.yaml"
+    path.write_text(dump_yaml({**TOY, **changes}))
+    return read_study(path)
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Study:
+    return study_of(tmp_path)
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """No training: figures that follow from arm and seed; returns the runs that were asked for."""
+    asked: list[str] = []
+
+    def train(data: str, **settings: Any) -> dict[str, Any]:
+        asked.append(f"{settings['method']} {settings['seed']}")
+        return settings
+
+    def measure(run: dict[str, Any], *_: object) -> Measured:
+        value = run["seed"] * 0.01 + (0.5 if run["method"] == "ncl" else 0.25)
+        return Measured({"representation: knn": value, "embedding: class_consistency": value}, {"embedding: a": (1.0,)})
+
+    monkeypatch.setattr(study_runner, "train", train)
+    monkeypatch.setattr(study_runner, "measure", measure)
+    return asked
+
+
+def plain(path: Path) -> dict[str, Any]:
+    """A result without what another machine or day would have differently."""
+    told = json.loads(path.read_text())
+    return {name: value for name, value in told.items() if name not in ("made", "sha256")}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_arm_of_every_study_can_be_trained_and_measured_as_it_says(scale: Any) -> None:
+    for study in studies().values():
+        check_measures(study.measures)
+        assert study.at(scale).data in SETS
+        for arm in study.arms:
+            assert study.data_of(arm, scale) in SETS
+            asked = with_recipe(nest(study.settings_of(arm, scale)))
+            checked = build(TrainSettings, asked, f"{study.name} {arm.name}")
+            check_choices(checked)
+            if study.measures.curvature and checked.loss.name != "auto":
+                derivative = build_loss(checked.loss.name, {}, checked.loss.options).card.second_derivative
+                assert not derivative.startswith("none"), f"{study.name} {arm.name}"
+
+
+def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
+    found = [(study, arm, recipe_named(arm.recipe)) for study in studies().values() for arm in study.arms if arm.recipe]
+    assert len(found) >= 60
+    for study, arm, recipe in found:
+        assert recipe.paper == study.paper, arm
+        assert study.settings_of(arm, "paper")["recipe"] == arm.recipe
+        # The set that the recipe is of: alphacl-stl10-resnet18-p2.
+        assert study.data_of(arm, "paper") == recipe.name.split("-")[1].replace("tinyimagenet", "tiny-imagenet"), arm
+
+
+def test_fine_tuning_is_the_studys_then_the_scales_then_the_arms() -> None:
+    study = studies()["ncl-table4-finetune"]
+    nce = study.arm("nce-mlp")
+    own = {"method": "nonnegative-supervised", "projector": {"kind": "mlp"}}
+    assert study.measures_of(nce, "small").fine_tune == {"epochs": 4, **own}
+    assert study.measures_of(nce, "paper").fine_tune == {"epochs": 50, **own}
+    assert study.measures_of(study.arm("ce"), "paper").fine_tune == {"epochs": 50, "method": "supervised"}
+    # What is not fine-tuned stays so, whatever a scale says.
+    table = studies()["ncl-table4"].model_copy(update={"small": study.small})
+    assert table.measures_of(table.arm("ce"), "small") == table.measures
+
+
+@pytest.mark.thorough
+def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
+    curvature = {"steps": 3, "batch_size": 16, "precision": "float32", "checkpoint": "all"}
+    toy = study_of(tmp_path, measures={**TOY["measures"], "fine_tune": {"epochs": 1}, "curvature": curvature})
+    result = run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
+    assert result is not None
+    assert [(cell.arm, cell.seed) for cell in result.cells] == [("cl", 0), ("cl", 1), ("ncl", 0), ("ncl", 1)]
+    ours, other = (np.array(result.of_arm(arm, "embedding: class_consistency")) for arm in ("ncl", "cl"))
+    assert result.claims[0]["difference"] == pytest.approx((ours - other).mean())
+    first = result.cells[0]
+    assert len(first.curves["embedding: log spectrum"]) == 64
+    assert 0 <= first.figures["fine-tuned: classifier"] <= 1
+    assert first.figures["curvature: largest eigenvalue"] >= max(first.curves["curvature: Ritz values"]) - 1e-3
+    text = as_text(toy, result)
+    for words in ("NCL is more consistent", "the paper prints", "2 seeds could tell", "digits"):
+        assert words in text
+    page = as_reproduction(toy, result)
+    assert page.settings["claims"] == toy.claims_hash
+    assert f"Of 1 claims 1 {result.claims[0]['verdict']}." in render_reproduction(page)
+    assert [type(panel).__name__ for panel in page.panels] == [
+        "TablePanel",
+        "TablePanel",
+        *["LinePanel"] * 2,
+    ]
+
+
+def test_a_study_that_stopped_goes_on_and_gives_the_same_json(
+    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_study(toy, StudyPlan(tmp_path / "whole"), QUIET) is not None
+    calls, measure = [], study_runner.measure
+
+    def stopping(*given: Any) -> Measured:
+        calls.append(given)
+        if len(calls) == 3:  # two cells are kept, the third one is trained and not measured
+            raise KeyboardInterrupt
+        return measure(*given)
+
+    monkeypatch.setattr(study_runner, "measure", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(toy, StudyPlan(tmp_path / "stopped"), QUIET)
+    assert not result_file(toy, "small", tmp_path / "stopped").exists()
+    assert run_study(toy, StudyPlan(tmp_path / "stopped"), QUIET) is not None
+    assert len(calls) == 5  # the two cells that were kept are not measured again
+    first, second = (plain(result_file(toy, "small", tmp_path / name)) for name in ("whole", "stopped"))
+    assert first == second
+
+
+@pytest.mark.thorough
+def test_a_killed_process_is_gone_on_with_and_gives_the_same_json(toy: Study, tmp_path: Path) -> None:
+    def command(out: str) -> list[str]:
+        words = [str(tmp_path / "toy.yaml"), "--out", str(tmp_path / out), "-q"]
+        return [sys.executable, "-m", "reproductions", *words]
+
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    running = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    cells = tmp_path / "killed" / "toy-table1-small" / "cells"
+    while not list(cells.glob("*.json")):
+        assert running.poll() is None
+        time.sleep(0.01)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    assert len(list(cells.glob("*.json"))) < 4
+    subprocess.run(command("killed"), check=True, capture_output=True)
+    first, second = (plain(result_file(toy, "small", tmp_path / name)) for name in ("whole", "killed"))
+    assert first == second
+
+
+@pytest.mark.usefixtures("untrained")
+def test_cells_of_another_commit_are_refused_by_name(
+    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_runner, "code_state", lambda: "aaaaaaaaaaaa")
+    run_study(toy, StudyPlan(tmp_path / "out", part=Part(1, 4)), QUIET)
+    monkeypatch.setattr(study_runner, "code_state", lambda: "bbbbbbbbbbbb")
+    with pytest.raises(RunError, match=r"another commit \(aaaaaaaaaaaa, this is bbbbbbbbbbbb\): cl-seed-0; remove"):
+        run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_claims_that_changed_after_the_first_cell_are_refused(toy: Study, tmp_path: Path) -> None:
+    run_study(toy, StudyPlan(tmp_path / "out", part=Part(1, 4)), QUIET)
+    easier = study_of(tmp_path, claims=[{**TOY["claims"][0], "than": -1.0}])
+    assert easier.claims_hash != toy.claims_hash
+    with pytest.raises(RunError, match="another claims"):
+        run_study(easier, StudyPlan(tmp_path / "out"), QUIET)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_cells_of_other_settings_are_refused(toy: Study, tmp_path: Path) -> None:
+    run_study(toy, StudyPlan(tmp_path / "out", part=Part(1, 4)), QUIET)
+    longer = study_of(tmp_path, small={**SMALL, "settings": {**SHORT, "epochs": 2}})
+    with pytest.raises(RunError, match="another plan"):
+        run_study(longer, StudyPlan(tmp_path / "out"), QUIET)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_a_result_of_other_claims_is_refused(toy: Study, tmp_path: Path) -> None:
+    run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
+    path = result_file(toy, "small", tmp_path / "out")
+    assert isinstance(read_result(path, toy), StudyResult)
+    harder = study_of(tmp_path, claims=[{**TOY["claims"][0], "than": 0.3}])
+    with pytest.raises(RunError, match=f"other claims \\({toy.claims_hash}\\) than toy-table1 has now"):
+        read_result(path, harder)
+
+
+def test_parts_make_each_cell_once_and_the_last_one_writes_the_result(
+    toy: Study, tmp_path: Path, untrained: list[str]
+) -> None:
+    whole = run_study(toy, StudyPlan(tmp_path / "whole"), QUIET)
+    assert whole is not None
+    del untrained[:]
+    found = [run_study(toy, StudyPlan(tmp_path / "parts", part=Part(number, 3)), QUIET) for number in (1, 2, 3)]
+    assert sorted(untrained) == ["ncl 0", "ncl 1", "simclr 0", "simclr 1"]
+    assert found[:2] == [None, None]
+    assert found[2] is not None
+    assert plain(result_file(toy, "small", tmp_path / "parts")) == plain(result_file(toy, "small", tmp_path / "whole"))
+
+
+def write_set(folder: Path, split: str, counts: tuple[int, ...], *, labelled: bool = True) -> None:
+    """Pictures of a made set, so many of each class."""
+    folder.mkdir(exist_ok=True)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    images = np.random.default_rng(0).integers(0, 255, (len(labels), 16, 16, 3), dtype=np.uint8)
+    arrays = {"images": images, "labels": labels} if labelled else {"images": images}
+    np.savez(folder / f"{split}.npz", **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_part_of_a_set_has_the_first_samples_of_each_class_and_the_official_queries(tmp_path: Path) -> None:
+    write_set(tmp_path / "cifar10-pack", "train", (5, 6))
+    write_set(tmp_path / "cifar10-pack", "test", (3, 3))
+    plan = Study.model_validate({**TOY, "small": {"data": "cifar10", "per_class": 4, "queries_per_class": 2}}).small
+    found = prepare("cifar10", plan, str(tmp_path), tmp_path / "out")
+    train, test = np.load(found.train), np.load(str(found.test))
+    whole = np.load(tmp_path / "cifar10-pack" / "train.npz")
+    assert np.bincount(train["labels"]).tolist() == [4, 4]
+    assert np.bincount(test["labels"]).tolist() == [2, 2]
+    np.testing.assert_array_equal(train["images"], whole["images"][[0, 1, 2, 3, 5, 6, 7, 8]])
+
+
+def test_a_part_of_generated_data_keeps_its_factors(tmp_path: Path) -> None:
+    # MIG, which Table 6 of NCL compares, is asked of the part.
+    plan = build(PartPlan, {"per_class": 12, "image_size": 16}, "plan")
+    part = prepare("dsprites-rendered", plan, None, tmp_path)
+    source = open_source(part.train, SourceSettings(), progress=Reporter(quiet=True).bar)
+    assert source.factor_names == ("shape", "scale", "orientation", "position x", "position y")
+    assert source.factors is not None
+    assert source.labels is not None
+    assert source.factors[:, 0].tolist() == source.labels.tolist()
+    assert (source.factors.amax(0) > 0).all()
+
+
+def test_the_training_split_is_found_from_any_folder_and_other_data_stay(tmp_path: Path) -> None:
+    pack = tmp_path / "root" / "cifar10-pack"
+    pack.parent.mkdir()
+    for split in ("train", "test"):
+        write_set(pack, split, (2, 2))
+    for data in (pack.parent, pack):
+        assert training_split("cifar10", str(data)) == (str(pack / "train.npz"), {})
+    (tmp_path / "published" / "cifar-10-batches-py").mkdir(parents=True)
+    root = str(tmp_path / "published")
+    assert training_split("cifar10", root) == ("cifar10", {"root": root})
+    for name in ("cars", "train"):  # a folder of pictures, one class of them trains
+        (tmp_path / "vehicles" / name).mkdir(parents=True)
+    for data in ("digits", str(pack / "train.npz"), str(tmp_path / "vehicles"), "nowhere"):
+        assert training_split("cifar10", data) == (data, {})
+
+
+def test_data_that_lack_what_a_study_needs_are_refused_in_one_line(tmp_path: Path) -> None:
+    plan = Study.model_validate({**TOY, "small": {"data": "cifar10", "per_class": 4, "queries_per_class": 2}}).small
+
+    def refused(kind: type[CounterpointError], words: str, root: Path | None, name: str = "cifar10") -> None:
+        with pytest.raises(kind, match=words) as caught:
+            prepare(name, plan, None if root is None else str(root), tmp_path / "out")
+        assert "\n" not in str(caught.value)
+
+    refused(UsageError, "--data ROOT", None)
+    refused(UsageError, "unknown data set 'cifar11'", tmp_path, "cifar11")
+    refused(DataError, "cifar10", tmp_path)
+    refused(DataError, "caltech101 has no split train", tmp_path, "caltech101")
+    write_set(tmp_path / "cifar10-pack", "train", (5, 6), labelled=False)
+    write_set(tmp_path / "cifar10-pack", "test", (3, 1))
+    refused(DataError, "no labels", tmp_path)
+    write_set(tmp_path / "cifar10-pack", "train", (5, 6))
+    refused(DataError, "1 samples of class 1; the study needs 2", tmp_path)
+
+
+def test_mistakes_in_a_study_are_told(tmp_path: Path) -> None:
+    for words, changes in (
+        ("the arm nobody", {"claims": [{**TOY["claims"][0], "second": "nobody"}]}),
+        ("two arms are called cl", {"arms": [TOY["arms"][0]] * 2}),
+        ("margin > 0", {"claims": [{**TOY["claims"][0], "relation": "within"}]}),
+        ("colums", {"colums": {}}),
+    ):
+        with pytest.raises(UsageError, match=words):
+            study_of(tmp_path, **changes)
+    held = {**TOY["arms"][0], "settings": {"method": "simclr", "loss": {"name": "dclw"}}}
+    curved = study_of(tmp_path, arms=[held, TOY["arms"][1]], measures={"curvature": {"steps": 4}})
+    with pytest.raises(UsageError, match="DCLW has no Hessian"):
+        run_study(curved, StudyPlan(tmp_path / "out"), QUIET)
+    with pytest.raises(UsageError, match="unknown metric 'knnn'"):
+        check_measures(study_of(tmp_path, measures={"metrics": ["knnn"]}).measures)
+
+
+def test_a_figure_that_a_claim_needs_and_nobody_measures_ends_the_study_at_its_first_cell(
+    tmp_path: Path, untrained: list[str]
+) -> None:
+    study = study_of(tmp_path, claims=[{**TOY["claims"][0], "figure": "embedding: classifier"}])
+    with pytest.raises(UsageError, match="cl: unknown figure 'embedding: classifier'"):
+        run_study(study, StudyPlan(tmp_path / "out"), QUIET)
+    assert untrained == ["simclr 0"]
+
+
+# --- pictures of what activates each dimension
+
+PICTURES = {"pictures": {"layer": "embedding", "dimensions": 3, "pictures": 4}}
+
+
+def test_pictures_change_neither_the_hash_of_claims_nor_that_of_the_plan(tmp_path: Path) -> None:
+    plain = study_of(tmp_path)
+    shown = study_of(tmp_path, measures={**TOY["measures"], **PICTURES})
+    other = study_of(tmp_path, measures={**TOY["measures"], "features": {"embedding": ["sparsity"]}})
+    cell = Cell(plain.arms[0], 0, StudyData("train.npz", {}, "test.npz"), {"method": "simclr"})
+    first, second, third = (
+        StudyRun(study, "small", tmp_path, [cell], "", QUIET).plan_hash(cell) for study in (plain, shown, other)
+    )
+    # As cells that were made before there were pictures have it: of every field that there was then.
+    measures = {name: value for name, value in shown.measures.model_dump().items() if name != "pictures"}
+    assert first == second == short_hash([{"method": "simclr"}, ["train.npz", "test.npz"], measures])
+    assert third != first
+    assert plain.claims_hash == shown.claims_hash
+
+
+def test_the_hashes_of_kept_cells_of_the_papers_studies_stay(tmp_path: Path) -> None:
+    for name in ("ncl-fig3", "ncl-fig8"):
+        study = studies()[name]
+        assert study.measures.pictures is not None
+        without = study.model_copy(update={"measures": study.measures.model_copy(update={"pictures": None})})
+        cell = Cell(study.arms[0], 0, StudyData("train.npz", {}, None), {})
+        hashes = {StudyRun(each, "small", tmp_path, [cell], "", QUIET).plan_hash(cell) for each in (study, without)}
+        assert len(hashes) == 1
+        assert "pictures" not in study.measures.of_figures()
+
+
+def finished(study: Study, out: Path) -> StudyResult:
+    """A study whose cells are all there."""
+    result = run_study(study, StudyPlan(out), QUIET)
+    assert result is not None
+    return result
+
+
+@pytest.mark.thorough
+def test_the_page_of_a_study_shows_what_activates_each_dimension(tmp_path: Path) -> None:
+    shown, out = (
+        study_of(tmp_path, measures={"features": {"embedding": ["class_consistency"]}, **PICTURES}),
+        tmp_path / "out",
+    )
+    result = finished(shown, out)
+    grids = picture_grids(shown, "small", out)
+    assert [(grid.title, len(grid.rows), grid.missing) for grid in grids] == [("CL", 3, ""), ("NCL", 3, "")]
+    page = str(render_reproduction(as_reproduction(shown, result, grids)))
+    assert page.count("<img") == sum(len(row.addresses) for grid in grids for row in grid.rows) > 12
+    assert "data:image" not in result_file(shown, "small", out).read_text()
+    # The rows by hand: dimensions by mean size of the unit-length features, queries by their value there.
+    run = next((out / "runs").glob("*/seed-0"))
+    arm = "cl" if "simclr" in (run / "resolved.yaml").read_text() else "ncl"
+    subject = open_trained(str(run), reporter=QUIET)
+    z_QD = extract(subject.encoder, subject.source).embedding[subject.split.held_out].double().numpy()
+    z_QD = z_QD / np.maximum(np.linalg.norm(z_QD, axis=1, keepdims=True), 1e-12)
+    order = np.argsort(-np.abs(z_QD).mean(0), kind="stable")[:3]
+    rows = grids[0 if arm == "cl" else 1].rows
+    assert [row.name for row in rows] == [f"dimension {dim}" for dim in order]
+    assert subject.source.labels is not None
+    labels_Q = subject.source.labels[subject.split.held_out].numpy()
+    for row, dim in zip(rows, order, strict=True):
+        best = np.argsort(-z_QD[:, dim], kind="stable")[: len(row.classes)]
+        assert list(row.classes) == [str(labels_Q[place]) for place in best]
+
+    # What is missing is taken from the run folder; without it the page says how to get it.
+    file = pictures_file(shown, "small", out, arm)
+    before = file.read_bytes()
+    file.unlink()
+    finished(shown, out)
+    assert file.read_bytes() == before
+    file.unlink()
+    (run / "encoder.safetensors").unlink()
+    result = finished(shown, out)
+    assert not file.exists()
+    page = str(render_reproduction(as_reproduction(shown, result, picture_grids(shown, "small", out))))
+    assert f"Remove {arm}-seed-0.json from toy-table1-small/cells" in page
+
+
+def test_a_study_without_pictures_has_no_section_of_them(toy: Study, tmp_path: Path) -> None:
+    assert picture_grids(toy, "small", tmp_path) == ()
+
+
+def test_classes_of_a_part_are_named_as_in_the_set(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar10-pack"
+    for split in ("train", "test"):
+        write_set(folder, split, (3, 3))
+        with np.load(folder / f"{split}.npz") as arrays:
+            named = np.array(["airplane", "bird"])[arrays["labels"]]
+            np.savez(folder / f"{split}.npz", images=arrays["images"], labels=named)
+    plan = Study.model_validate({**TOY, "small": {"data": "cifar10", "per_class": 2, "queries_per_class": 2}}).small
+    found = prepare("cifar10", plan, str(tmp_path), tmp_path / "out")
+    source = open_source(str(found.test), SourceSettings(), progress=QUIET.bar)
+    assert source.class_names == ("0", "1")
+    assert class_names_of(found, source) == ("airplane", "bird")
+    next((tmp_path / "out" / "data").glob("*test*-classes.json")).unlink()  # of a part that was made before
+    assert class_names_of(found, source) == ("0", "1")

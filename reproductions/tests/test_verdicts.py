@@ -1,0 +1,69 @@
+"""Verdicts of claims: Student's own example, the three answers, and what cannot be judged."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from reproductions.verdicts import FAILS, HOLDS, UNTOLD, judge
+
+# student1908: additional hours of sleep by two drugs, ten patients
+FIRST = (0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0)
+SECOND = (1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4)
+
+
+def test_students_sleep_data_give_the_textbook_interval() -> None:
+    found = judge(SECOND, FIRST, relation="greater")
+    assert (found.difference, found.low, found.high) == pytest.approx((1.58, 0.7001142, 2.4598858), abs=1e-6)
+    assert found.verdict == HOLDS
+    assert judge(FIRST, SECOND, relation="greater").verdict == FAILS
+    assert judge(FIRST, SECOND, relation="smaller").verdict == HOLDS
+
+
+def test_the_smallest_difference_that_can_be_told_is_that_of_the_power_table() -> None:
+    # cohen1988 and R's power.t.test(n = 10, power = 0.8, type = "paired"): 0.9960 standard deviations
+    found = judge(SECOND, FIRST, relation="greater")
+    assert found.smallest == pytest.approx(0.9960 * 1.229995, rel=1e-3)
+
+
+def test_what_can_be_told_by_three_seeds_is_told_in_four_of_five_draws() -> None:
+    smallest = judge([1.0, 2.0, 3.0], [0.0] * 3, relation="greater").smallest
+    assert smallest is not None
+    # of two seeds' degrees of freedom a t of 4.303; simulated from its definition, a normal over a chi
+    generator = np.random.default_rng(0)
+    gaps = generator.normal(smallest, 1.0, (200_000, 3))
+    t = gaps.mean(1) / (gaps.std(1, ddof=1) / math.sqrt(3))
+    share = float((abs(t) > student.ppf(0.975, 2)).mean())
+    assert share == pytest.approx(0.8, abs=5 * math.sqrt(0.8 * 0.2 / 200_000))
+
+
+@pytest.mark.parametrize(
+    ("gaps", "relation", "than", "verdict"),
+    [
+        ((1.0, 1.1, 0.9), "greater", 0.0, HOLDS),
+        ((1.0, 1.1, 0.9), "greater", 1.0, UNTOLD),
+        ((1.0, 1.1, 0.9), "greater", 2.0, FAILS),
+        ((1.0, 1.1, 0.9), "smaller", 2.0, HOLDS),
+        ((1.0, -1.0, 0.5), "greater", 0.0, UNTOLD),
+        ((0.001, -0.001, 0.0), "within", 0.01, HOLDS),
+        ((1.0, 1.1, 0.9), "within", 0.1, FAILS),
+        ((1.0, 1.1, 0.9), "within", 1.0, UNTOLD),
+        ((0.5, 0.5, 0.5), "greater", 0.0, HOLDS),
+        ((0.0, 0.0, 0.0), "greater", 0.0, UNTOLD),
+    ],
+)
+def test_each_relation_has_three_answers(gaps: tuple[float, ...], relation: str, than: float, verdict: str) -> None:
+    found = judge(gaps, [0.0] * len(gaps), relation=relation, than=than)  # pyright: ignore[reportArgumentType]
+    assert found.verdict == verdict
+
+
+def test_seeds_that_do_not_scatter_have_an_interval_of_no_width() -> None:
+    found = judge([0.7, 0.7], [0.2, 0.2], relation="greater")
+    assert (found.low, found.high, found.smallest) == (found.difference, found.difference, None)
+
+
+@pytest.mark.parametrize("values", [([1.0], [0.0]), ([1.0, 2.0], [0.0]), ([1.0, math.nan], [0.0, 0.0])])
+def test_what_cannot_be_judged_is_refused(values: tuple[list[float], list[float]]) -> None:
+    with pytest.raises(ValueError, match=r"seeds|finite"):
+        judge(*values, relation="greater")

@@ -1,1 +1,0 @@
-"""The report of a run in progress: how the run stands, the page, and the server on the loopback address."""

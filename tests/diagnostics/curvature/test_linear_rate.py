@@ -1,0 +1,94 @@
+"""What the Polyak-Lojasiewicz inequality says of a run: known quadratics, and words for what is proven and what not."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import UsageError
+from counterpoint.diagnostics.curvature.linear_rate import LinearRate, RateState, linear_rate
+
+CURVATURES_P = torch.tensor([0.2, 1.0, 5.0], dtype=torch.float64)
+
+
+def quadratic(w_P: Tensor, offset: float = 0.0) -> RateState:
+    """f = 1/2 sum c w^2 + offset, of which mu is the least and L the largest c."""
+    value = float((CURVATURES_P * w_P.square()).sum() / 2) + offset
+    return RateState(value, float((CURVATURES_P * w_P).norm()), float(CURVATURES_P.max()))
+
+
+def descent(num_steps: int, offset: float = 0.0) -> list[RateState]:
+    w_P, states = torch.ones(3, dtype=torch.float64), []
+    for _ in range(num_steps):
+        states.append(quadratic(w_P, offset))
+        w_P = w_P - CURVATURES_P * w_P / CURVATURES_P.max()
+    return states
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+def test_of_a_quadratic_the_true_mu_lies_between(offset: float) -> None:
+    found = linear_rate(descent(30, offset), floor=offset - 0.5)
+    assert found.seen is not None
+    assert found.refuted is not None
+    assert found.seen < float(CURVATURES_P.min()) < found.refuted
+    assert found.smoothness == float(CURVATURES_P.max())
+
+
+def test_with_the_true_least_value_what_is_seen_tends_to_mu() -> None:
+    found = linear_rate(descent(200), floor=0.0)
+    assert found.seen == pytest.approx(float(CURVATURES_P.min()), rel=1e-6)
+
+
+def test_descent_is_no_faster_than_what_the_rate_can_promise() -> None:
+    """f falls by the factor (1 - mu/L)^2 at the end, which lies below the promised 1 - mu/L."""
+    states = descent(40)
+    best = linear_rate(states).best_contraction
+    assert best is not None
+    assert best <= 1 - float(CURVATURES_P.min() / CURVATURES_P.max())
+    factors = [after.value / before.value for before, after in itertools.pairwise(states)]
+    assert max(factors) <= 1 - float(CURVATURES_P.min() / CURVATURES_P.max())
+
+
+def test_a_saddle_refutes_every_mu() -> None:
+    found = linear_rate([RateState(1.0, 0.0, 2.0), RateState(0.5, 1.0, 2.0)], floor=0.0)
+    assert (found.seen, found.refuted, found.best_contraction) == (0.0, 0.0, 1.0)
+    assert "inf steps" in " ".join(found.sentences())
+
+
+def test_one_state_refutes_nothing_and_says_how_to_see_more() -> None:
+    found = linear_rate([RateState(1.0, 0.5, 2.0)])
+    assert (found.seen, found.refuted, found.best_contraction) == (None, None, None)
+    assert any("--checkpoint all" in line for line in found.sentences())
+
+
+def test_states_that_refute_nothing_are_said_to() -> None:
+    found = linear_rate([RateState(1.0, 10.0, 2.0), RateState(0.5, 1.0, 2.0)])
+    assert found.best_contraction == 0
+    assert any("refute no rate" in line for line in found.sentences())
+
+
+def test_the_words_say_what_is_proven_and_what_not() -> None:
+    words = " ".join(linear_rate(descent(5), floor=-1.0, largest_step=0.1).sentences())
+    assert "L is at least 5" in words
+    assert "proves nothing of other weights" in words
+    assert "That the run converges at such a rate is not" in words
+    assert "are no bounds" in words
+    assert "no less than 0.23 times the variance" in words  # 3 L eta / (8 - 3 L eta)
+    assert "Eq. 26 is false" in words
+
+
+def test_a_learning_rate_beyond_the_bound_is_said() -> None:
+    words = " ".join(linear_rate(descent(5), largest_step=0.4).sentences())
+    assert "Eq. 25 says nothing of this run: its learning rate of 0.4 times L is 2 or more" in words
+    assert "Eq. 25" not in " ".join(LinearRate(1.0, None, None, None).sentences())
+
+
+def test_mistakes_are_refused() -> None:
+    with pytest.raises(UsageError, match="at least one state"):
+        linear_rate([])
+    with pytest.raises(ValueError, match="curvature must be > 0"):
+        linear_rate([RateState(1.0, 1.0, 0.0)])
+    with pytest.raises(ValueError, match="largest_step must be > 0"):
+        linear_rate(descent(2), largest_step=math.nan)

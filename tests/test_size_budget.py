@@ -1,0 +1,68 @@
+"""The package stays small: lines, files and imports of each of its packages are at most those of size_budget.toml."""
+
+import ast
+import tomllib
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "counterpoint"
+BUDGET = tomllib.loads((Path(__file__).parent / "size_budget.toml").read_text(encoding="utf-8"))
+TOP = "top"  # modules that lie in no package
+
+
+def fan_out(source: str) -> int:
+    """How many other modules of the package a module imports, also deferred."""
+    named = (node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom))
+    return len({module for module in named if module and module.split(".")[0] == "counterpoint"})
+
+
+def measured(package: Path = PACKAGE) -> Mapping[str, Mapping[str, int]]:
+    """Lines, files and the 90th percentile of the fan-out of each package, and of all."""
+    texts: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for path in sorted(package.rglob("*.py")):
+        first, *rest = path.relative_to(package).parts
+        texts[first if rest else TOP].append((path.name, path.read_text(encoding="utf-8")))
+    texts["all"] = [each for found in list(texts.values()) for each in found]
+    found = {}
+    for name, files in texts.items():
+        fans = sorted(fan_out(text) for file, text in files if file != "__init__.py") or [0]
+        lines = sum(text.count("\n") for _, text in files)
+        found[name] = {"lines": lines, "files": len(files), "fan_out": fans[int(0.9 * len(fans))], "most": fans[-1]}
+    return found
+
+
+def test_no_package_is_above_its_budget() -> None:
+    found = measured()
+    assert set(found) == set(BUDGET), "a package is new or has left: write its budget"
+    above = [
+        f"{name}: {found[name][what]} {what}, at most {most}"
+        for name, budget in BUDGET.items()
+        for what, most in budget.items()
+        if what != "reason" and found[name][what] > most
+    ]
+    assert above == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from counterpoint.core.errors import A\nfrom counterpoint.core.errors import B\nimport os\n", 1),
+        ("def f():\n    from counterpoint.core import x\nfrom counterpoint.nn.heads import y\n", 2),
+        ("from torch import nn\n", 0),
+    ],
+)
+def test_imports_of_the_package_are_counted_once_each(source: str, expected: int) -> None:
+    assert fan_out(source) == expected
+
+
+def test_lines_and_files_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "one.py").write_text("a = 1\nb = 2\n", encoding="utf-8")
+    (tmp_path / "alone.py").write_text("c = 3\n", encoding="utf-8")
+    found = measured(tmp_path)
+    assert (found["part"]["lines"], found["part"]["files"], found[TOP]["lines"]) == (2, 1, 1)
+    assert found["all"] == {"lines": 3, "files": 2, "fan_out": 0, "most": 0}
