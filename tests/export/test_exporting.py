@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 import counterpoint as cp
@@ -94,6 +96,32 @@ def test_the_loader_of_the_folder_needs_no_counterpoint(exported: cp.Exported, r
 def test_the_snippet_with_counterpoint_runs(exported: cp.Exported, run: cp.Run) -> None:
     found = run_snippet(folder_of(exported), "counterpoint as cp", "timm onnxruntime", pictures())
     assert_answers(found, run, pictures())
+
+
+@pytest.mark.parametrize(
+    "error", [SafetensorError("I/O error"), RuntimeError("unable to mmap"), MemoryError()], ids=type
+)
+def test_weights_that_cannot_be_opened_are_one_line(
+    error: Exception, run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever opening of a file of weights fails: those of the run, those that were written, those of the loader."""
+    original, opened, fails_at = safetensors.safe_open, [0], 0
+
+    def failing(*given: Any, **named: Any) -> Any:
+        opened[0] += 1
+        if opened[0] == fails_at:
+            raise error
+        return original(*given, **named)
+
+    monkeypatch.setattr(safetensors.torch, "safe_open", failing)
+    words, code = ["export", str(run.path), "--to", "safetensors,folder", "--out", str(tmp_path / "out"), "-q"], 2
+    while code == 2:
+        fails_at, opened[0] = fails_at + 1, 0
+        code = main(words)
+        message = capsys.readouterr().err
+        assert message.count("\n") == (code == 2), message
+        assert [path.name for path in tmp_path.iterdir()] == (["out"] if code == 0 else [])
+    assert (code, fails_at) == (0, 5)
 
 
 @pytest.mark.thorough

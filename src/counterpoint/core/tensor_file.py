@@ -11,8 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
+from counterpoint.core.errors import first_line
 from counterpoint.core.files import Seal, write_file
 
 HEADER_ALIGNMENT = 8
@@ -42,6 +45,18 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Seal:
         OSError: the disk refuses.
     """
     return write_file(path, _pieces(tensors))
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read tensors by name; they are parts of the file.
+
+    Raises:
+        OSError: the file cannot be opened or mapped, or is damaged.
+    """
+    try:
+        return load_file(path)
+    except (SafetensorError, RuntimeError, MemoryError) as error:  # the last two where it does not fit into memory
+        raise OSError(first_line(error)) from None
 
 
 def file_bytes(tensors: Mapping[str, Tensor]) -> bytes:

@@ -8,15 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from counterpoint.core.derived_files import check_run
 from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.files import Seal, flush_to_disk, sha256_of, write_file
 from counterpoint.core.rundir import RUN, RunFolder
-from counterpoint.core.tensor_file import write_tensors
+from counterpoint.core.tensor_file import read_tensors, write_tensors
 from counterpoint.engine.checkpoint_format import (
     PREFIX,
     find_damage,
@@ -260,13 +258,13 @@ def _read(path: Path) -> Snapshot:
         )
         position = Position(**plain["position"])
         return Snapshot(state, _tensors(path / AVERAGE), position, unpack(plain["log"], {}), unpack(plain["facts"], {}))
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"checkpoint {path} cannot be read: {first_line(error)}") from error
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     """Tensors in memory of their own: as loaded they are parts of the file, which may be dropped."""
-    return {name: value.clone() for name, value in load_file(path).items()}
+    return {name: value.clone() for name, value in read_tensors(path).items()}
 
 
 def _is_same(target: Path, seals: dict[str, Seal]) -> bool:

@@ -11,7 +11,15 @@ from safetensors import __version__ as safetensors_version
 from torch import Tensor
 
 from counterpoint.core import __version__
-from counterpoint.core.errors import DataError, RunError, UsageError, gone, unknown_name
+from counterpoint.core.errors import (
+    CounterpointError,
+    DataError,
+    RunError,
+    UsageError,
+    first_line,
+    gone,
+    unknown_name,
+)
 from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.core.files import sha256_of, write_sealed, write_text
 from counterpoint.core.run import Run, as_run
@@ -228,11 +236,15 @@ def _written(name: str, work: _Work, before: Collection[str]) -> ExportedFormat:
     """Write a format beside what is in the folder, open it again, and compare."""
     way, began = WAYS[name], time.perf_counter()
     versions = {"torch": torch.__version__, **way.versions()}
-    answer = way.write(work)
     try:
+        answer = way.write(work)
         difference = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
     except RunError as error:
         raise RunError(f"{name}: {error}") from None
+    except (CounterpointError, OSError):
+        raise
+    except Exception as error:  # what opens a format again is not ours, and raises what it likes
+        raise RunError(f"{name}: it cannot be written and opened again: {first_line(error)}") from None
     files = sorted(set(files_in(work.folder)).difference(before), key=lambda file: (file != way.file, file))
     return ExportedFormat(
         name=name,

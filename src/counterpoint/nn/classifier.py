@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_card
@@ -15,7 +13,7 @@ from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.files import sha256_of, write_atomically
 from counterpoint.core.numerics import product
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.tensor_file import write_tensors
+from counterpoint.core.tensor_file import read_tensors, write_tensors
 
 CARD_FORMAT = 1
 WEIGHTS, BIASES = "class_weights", "class_biases"  # as the losses call them
@@ -119,9 +117,9 @@ def load_classifier(folder: RunFolder, num_features: int) -> Classifier | None:
             raise RunError(f"{card_path} has format {card.get('format')}; this version reads {CARD_FORMAT}")
         if not is_classifier_sound(folder):
             raise RunError(f"{path} is damaged (its hash is not the one in {card_path.name}); {remedy}")
-        tensors, names = load_file(path), card["class_names"]
+        tensors, names = read_tensors(path), card["class_names"]
         if tensors[WEIGHTS].shape != (len(names), num_features):
             raise RunError(f"{path} is not the classifier of this encoder; {remedy}")
         return Classifier(names, tensors[WEIGHTS], tensors.get(BIASES), is_nonnegative=card["nonnegative"])
-    except (OSError, SafetensorError, KeyError, TypeError) as error:
+    except (OSError, KeyError, TypeError) as error:
         raise RunError(f"{path} cannot be read: {first_line(error)}; {remedy}") from None

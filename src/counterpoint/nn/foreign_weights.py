@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from counterpoint.core.errors import RunError, UsageError, first_line
+from counterpoint.core.tensor_file import read_tensors
 from counterpoint.core.user_files import open_regular
 from counterpoint.nn.encoders import Pooled
 from counterpoint.nn.library_encoders import LIBRARIES
@@ -90,7 +89,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         if is_torch_file(start):
             tensors = read_torch_file(path)
         elif start[8:9] == b"{":
-            tensors = load_file(path)
+            tensors = read_tensors(path)
         else:
             raise ValueError("neither safetensors nor a file of torch.save" if start else "the file is empty")
         if not tensors:
@@ -98,7 +97,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         return tensors
     except ForeignCallError as error:
         raise RunError(f"{path} asks to call {error}, and nothing in a file is ever run; {REMEDY}") from None
-    except (SafetensorError, *NOT_READABLE) as error:
+    except NOT_READABLE as error:
         raise RunError(f"no weights can be read from {path}: {first_line(error)}") from None
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 from pydantic import TypeAdapter, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, Layout, check_finite, fit_images, to_samples, to_unit_float
@@ -21,7 +19,7 @@ from counterpoint.core.numerics import is_readable
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
-from counterpoint.core.tensor_file import write_tensors
+from counterpoint.core.tensor_file import read_tensors, write_tensors
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.nn.classifier import Classifier, is_classifier_sound, load_classifier
 from counterpoint.nn.encoders import build_encoder, own_copy, with_pooling
@@ -344,8 +342,8 @@ def read_saved(folder: RunFolder) -> SavedEncoder:
                 f"{folder.weights} is damaged (its hash is not the one in {folder.encoder_card.name}); "
                 f"{_repaired_by(folder)}"
             )
-        return SavedEncoder(card, load_file(folder.weights), digest)
-    except (OSError, SafetensorError) as error:
+        return SavedEncoder(card, read_tensors(folder.weights), digest)
+    except OSError as error:
         raise RunError(f"{folder.weights} cannot be read: {first_line(error)}") from None
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import load_file
 
 from counterpoint.core.derived_files import WEIGHTS_SHA256, check_run, read_card, read_derived
 from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError, first_line
@@ -18,6 +17,7 @@ from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.shown import shown
+from counterpoint.core.tensor_file import read_tensors
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.user_files import read_text
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, read_memory, record_path
@@ -164,7 +164,7 @@ def _encoder(folder: RunFolder, found: list[_Replayable]) -> Check:
         return Check(name, "ok", f"matches the hash in {folder.encoder_card.name}")
     last = found[0].snapshot
     weights = {**last.state.model, **last.average}  # the average is what is saved, where there is one
-    tensors = load_file(folder.weights)
+    tensors = read_tensors(folder.weights)
     # A checkpoint holds more: momentum encoder, queue, predictor.
     if weights_digest(tensors) != weights_digest({key: weights[key] for key in tensors if key in weights}):
         return Check(name, "failed", f"its weights are not those of {found[0].path.name}")
@@ -195,7 +195,7 @@ def _classifier(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
     if found and folder.read_status().status == "finished":
         last = found[0].snapshot
         weights = part_of({**last.state.model, **last.average}, "loss")
-        if weights_digest(load_file(folder.classifier_weights)) != weights_digest(weights):
+        if weights_digest(read_tensors(folder.classifier_weights)) != weights_digest(weights):
             yield Check(name, "failed", f"its weights are not those of {found[0].path.name}")
             return
         detail = f"matches its hash, and its weights are those of {found[0].path.name}"
