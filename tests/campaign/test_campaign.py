@@ -32,6 +32,24 @@ BROKEN = {
     "growth": "from counterpoint.core import rundir; open_run, kept = rundir.open_run, []\n"
     "def leaking(path):\n    kept.append(b'x' * (1 << 20))\n    return open_run(path)\n"
     "rundir.open_run = leaking",
+    "code_names": "import pkgutil, yaml; construct = yaml.constructor.SafeConstructor.construct_scalar\n"
+    "def called(self, node):\n    value = construct(self, node)\n"
+    "    if str(value).startswith(('os:', 'subprocess:')):\n        pkgutil.resolve_name(value)('true')\n"
+    "    return value\nyaml.constructor.SafeConstructor.construct_scalar = called",
+    "swapped_files": "from counterpoint.runs.verification import Verification; "
+    "Verification.is_intact = property(lambda self: True)",
+    "stale_data": "from counterpoint.data.source import Source; "
+    "build = Source.__init__\n"
+    "def same(self, *args, **options):\n    build(self, *args, **options)\n"
+    "    object.__setattr__(self, 'fingerprint', 'same')\nSource.__init__ = same",
+    "leftovers": "import shutil; from pathlib import Path; replace = Path.replace\n"
+    "def leaving(self, target):\n    if self.is_file():\n        shutil.copy(self, f'{self}.tmp')\n"
+    "    return replace(self, target)\nPath.replace = leaving",
+    "limits": "from counterpoint.core import files; write = files.write_file\n"
+    "def write_file(path, pieces):\n    try:\n        return write(path, pieces)\n"
+    "    except OSError:\n        raise SystemExit(0)\n"
+    "files.write_file = write_file",
+    "markdown": "import re; from counterpoint.core import written_tables; written_tables._ACTIVE = re.compile('(?!)')",
 }
 
 
