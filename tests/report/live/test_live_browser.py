@@ -72,7 +72,7 @@ def test_it_follows_the_run_without_loading_again(visit: Callable[..., Any], run
     tab.locator("#training summary").first.click()
     tab.locator("#training .reading", has_text="After 3 epochs").wait_for()
     add_epoch(run, 4)
-    tab.locator("#training .reading", has_text="After 4 epochs").wait_for(timeout=20_000)
+    tab.locator("#training .reading", has_text="After 4 epochs").wait_for()
     assert tab.locator("#live-lines").inner_text().startswith("Running: epoch 4 of 10 done")
     assert tab.locator("#training details").first.get_attribute("open") is not None
     assert len(tab.loads) == 1
@@ -97,5 +97,5 @@ def test_nothing_runs_out_of_the_page(visit: Callable[..., Any], width: int, the
 def test_it_says_when_nobody_serves_it_any_more(visit: Callable[..., Any], browser: Any) -> None:
     tab = visit()
     tab.route("**/state.json", lambda route: route.abort())
-    tab.get_by_text("counterpoint watch does not answer any more").wait_for(timeout=20_000)
+    tab.get_by_text("counterpoint watch does not answer any more").wait_for()
     assert tab.locator("#live").get_attribute("class") == "live state-lost"
