@@ -2,28 +2,29 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from campaign.oracle import judge
 from campaign.processes import Process
 from counterpoint.cli.main import main
-from system_calls import intercept
+from system_calls import CALLS, READ, intercept
 
 
-def signal_at(call: int, number: signal.Signals) -> Callable[[], None]:
+def signal_at(call: int, number: signal.Signals, names: Collection[str] = (*CALLS, READ)) -> Callable[[], None]:
     """Prepare a process to send itself a signal before one of its calls; when it dies, half of a write gets through.
 
     Args:
         call: which one, counted from 1.
-        number: SIGKILL or SIGSTOP.
+        number: SIGKILL, SIGSTOP or SIGTERM.
+        names: of the calls that count.
     """
     calls = [0]
 
     def handle(name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        calls[0] += 1
-        if calls[0] == call:
+        calls[0] += name in names
+        if name in names and calls[0] == call:
             if name == "write" and number == signal.SIGKILL:
                 original(args[0], bytes(args[1][: len(args[1]) // 2]))
             os.kill(os.getpid(), number)
