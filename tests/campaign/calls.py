@@ -3,14 +3,14 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from campaign.oracle import judge
 from campaign.processes import Process
 from counterpoint.cli.main import main
-from system_calls import intercept
+from system_calls import CALLS, READ, intercept
 
 EXECUTED = 86  # exit code of a process that was about to run code
 FORBIDDEN = ("pickle.", "os.system", "os.exec", "os.posix_spawn", "subprocess.", "socket.connect")
@@ -28,19 +28,22 @@ def forbid_code() -> None:
     sys.addaudithook(hook)
 
 
-def signal_at(call: int, number: signal.Signals, pid: int | None = None) -> Callable[[], None]:
+def signal_at(
+    call: int, number: signal.Signals, pid: int | None = None, *, names: Collection[str] = (*CALLS, READ)
+) -> Callable[[], None]:
     """Prepare a process to send a signal before one of its calls; when it dies, half of a write gets through.
 
     Args:
         call: which one, counted from 1.
         number: SIGKILL, SIGTERM or SIGSTOP.
         pid: whom it is sent to; None: the process itself.
+        names: of the calls that count.
     """
     calls = [0]
 
     def handle(name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        calls[0] += 1
-        if calls[0] == call:
+        calls[0] += name in names
+        if name in names and calls[0] == call:
             if name == "write" and number == signal.SIGKILL and pid is None:
                 original(args[0], bytes(args[1][: len(args[1]) // 2]))
             os.kill(pid or os.getpid(), number)

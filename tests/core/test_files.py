@@ -4,7 +4,10 @@ import hashlib
 import json
 import math
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from counterpoint.core.files import (
     read_json,
     remove_leftovers,
     sha256_of,
+    temporary_sibling,
     write_atomically,
     write_file,
     write_json,
@@ -319,6 +323,46 @@ def test_a_write_that_takes_only_part_is_continued(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "write", lambda handle, content: write(handle, bytes(content[:3])))
     write_file(tmp_path / "a.bin", [b"0123456789"])
     assert (tmp_path / "a.bin").read_bytes() == b"0123456789"
+
+
+# --- what killed writers leave
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from counterpoint.core.files import write_atomically
+print(os.getpid(), flush=True)
+write_atomically(Path(sys.argv[1]), lambda temporary: os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+def kill_a_writer(path: Path) -> int:
+    """Let a process die while it writes a file; its number."""
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    return int(ended.stdout)
+
+
+def test_the_next_writer_removes_what_a_killed_one_left_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    pid = kill_a_writer(path)
+    (leftover,) = names_in(tmp_path)
+    machine = leftover.split(".")[3].split("-")[0]
+    kept = [
+        temporary_sibling(path, ".tmp.json").name.replace("a.json", "b.json"),
+        temporary_sibling(path, ".tmp.json").name,  # of a process that lives: this one
+        f".a.json.{machine}-{os.getppid()}-0123abcd.tmp.json",
+        f".a.json.{'0' * 8}-{pid}-0123abcd.tmp.json",  # of another machine
+        f".a.json.{machine}-{pid}-0123abcd.tmp.json.bak",
+        f".a.json.{machine}-{pid}-mine.tmp.json",
+        f".a.json.{machine}-{pid}-0123abcd.tmp.txt",
+        f"a.json.{machine}-{pid}-0123abcd.tmp.json",
+        ".a.json.0123456789abcdef.tmp.json",
+    ]
+    for name in kept:
+        (tmp_path / name).touch()
+    write_json(path, 1)
+    assert names_in(tmp_path) == sorted([*kept, "a.json"])
 
 
 def test_leftovers_of_these_files_are_removed_and_nothing_else(tmp_path: Path) -> None:

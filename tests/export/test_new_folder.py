@@ -1,6 +1,9 @@
 """A folder that appears whole or not at all, and never over what is not ours."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +101,48 @@ def test_a_rename_that_fails_brings_the_earlier_export_back(tmp_path: Path, monk
     with pytest.raises(RunError, match="Input/output error"):
         filled(target, True)
     assert files_in(target) == before
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from counterpoint.export.new_folder import check_target, new_folder
+rename, calls = os.rename, []
+def dying(*places):
+    if len(calls) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    calls.append(places)
+    rename(*places)
+os.rename = dying
+target = Path(sys.argv[1])
+with new_folder(target, check_target(target, overwrite=True)) as folder:
+    (folder / "half.txt").write_text("half", encoding="utf-8")
+"""
+
+
+@pytest.mark.parametrize("num_renames", [0, 1, 2])
+def test_a_killed_export_is_cleared_away_and_the_earlier_one_is_never_lost(tmp_path: Path, num_renames: int) -> None:
+    target = earlier_export(tmp_path / "out")
+    before = files_in(target)
+    command = [sys.executable, "-c", KILLED, str(target), str(num_renames)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2
+    foreign = tmp_path / ".out.0123.old.tmp"
+    foreign.mkdir()
+    if num_renames == 2:  # the new one has its name
+        filled(target, True)
+        assert files_in(target) == ["new.txt"]
+    else:
+        with pytest.raises(RunError, match="--overwrite"):
+            check_target(target, overwrite=False)
+        assert files_in(target) == before
+    assert sorted(tmp_path.iterdir()) == [foreign, target]
+
+
+def test_a_writer_that_did_not_look_first_replaces_the_earlier_one_as_well(tmp_path: Path) -> None:
+    target = earlier_export(tmp_path / "out")
+    assert subprocess.run([sys.executable, "-c", KILLED, str(target), "1"], check=False).returncode == -signal.SIGKILL
+    assert not target.exists()
+    filled(target, False)
+    assert files_in(target) == ["new.txt"]
+    assert list(tmp_path.iterdir()) == [target]

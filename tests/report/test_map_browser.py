@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from run_folders import dense_embedding, sparse_embedding, toy_samples
 from test_map_section import with_samples
-from test_report_browser import browser, visit  # noqa: F401  (fixtures)
+from test_report_browser import REST, box_at_rest, browser, visit  # noqa: F401  (fixtures)
 
 from counterpoint.report.page import report
 
@@ -72,8 +72,7 @@ def test_nothing_is_asked_for_and_nothing_complains(visit, pages, which):  # noq
 def test_the_sample_under_the_pointer_is_shown(visit, pages):  # noqa: F811
     tab = visit(pages[0])
     canvas = tab.locator("canvas")
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
+    box = box_at_rest(tab, canvas)
     seen = set()
     for x in np.linspace(0.1, 0.9, 15):
         for y in np.linspace(0.1, 0.9, 8):
@@ -115,25 +114,25 @@ def test_the_map_is_used_by_keyboard_and_left_again(visit, pages):  # noqa: F811
 def test_buttons_and_wheel_zoom_and_the_page_scrolls_past(visit, pages):  # noqa: F811
     tab = visit(pages[0])
     canvas = tab.locator("canvas")
-    canvas.scroll_into_view_if_needed()
     at_first = drawn(tab)
     tab.get_by_role("button", name="Zoom in").click()
     assert drawn(tab) != at_first
     tab.get_by_role("button", name="Show all").click()
     assert drawn(tab) == at_first
-    box = canvas.bounding_box()
+    box = box_at_rest(tab, canvas)
     tab.mouse.move(box["x"] + 5, box["y"] + 5)
     tab.evaluate("document.activeElement.blur()")
     before = tab.evaluate("scrollY")
     tab.mouse.wheel(0, 120)
     tab.wait_for_function("before => scrollY > before", arg=before)  # the map had no focus
-    assert drawn(tab) == at_first
     canvas.focus()
-    box = canvas.bounding_box()
+    box = box_at_rest(tab, canvas)  # only now: the wheel's scrolling goes on, and focus scrolls as well
+    assert drawn(tab) == at_first
     tab.mouse.move(box["x"] + 5, box["y"] + box["height"] / 2)
     before = tab.evaluate("scrollY")
     tab.mouse.wheel(0, -300)
     tab.wait_for_function(f"at_first => {DRAWN} !== at_first", arg=at_first)
+    tab.evaluate(REST)
     assert tab.evaluate("scrollY") == before
 
 

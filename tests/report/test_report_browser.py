@@ -15,7 +15,7 @@ pytestmark = pytest.mark.thorough
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--disable-component-update", "--disable-sync", "--enable-smooth-scrolling",
 )  # fmt: skip
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -61,6 +61,26 @@ def visit(browser):
     yield open_page
     for context in contexts:
         context.close()
+
+
+# Scrolling is an animation, by the wheel and by the style of the page; a busy machine may drop some of its frames.
+REST = """new Promise((done) => {
+    let place = [scrollX, scrollY].join(), unmoved = 0;
+    const look = () => {
+        const now = [scrollX, scrollY].join();
+        unmoved = now === place ? unmoved + 1 : 0;
+        place = now;
+        if (unmoved === 20) done(); else requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+})"""
+
+
+def box_at_rest(tab, part) -> dict[str, float]:
+    """Scroll a part of the page into view; where it is once nothing moves any more."""
+    part.scroll_into_view_if_needed()
+    tab.evaluate(REST)
+    return part.bounding_box()
 
 
 @pytest.fixture
@@ -165,15 +185,15 @@ def test_theme_follows_the_system_and_the_button(visit, one, scheme):
 def test_values_show_under_the_pointer(visit, one):
     tab = visit(one)
     chart = tab.locator("#training svg.hover").first
-    chart.scroll_into_view_if_needed()
-    box = chart.bounding_box()
+    box, readout = box_at_rest(tab, chart), tab.locator("#training .readout").first
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    words = tab.locator("#training .readout").first.inner_text()
+    readout.wait_for(state="visible")
+    words = readout.inner_text()
     assert re.match(r"epoch \d+\nloss +\d", words)
     row = words.split("\n")[0]
     assert tab.locator("#training th", has_text=re.compile(f"^{row}$")).count() >= 1
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] - 80)
-    assert not tab.locator("#training .readout").first.is_visible()
+    readout.wait_for(state="hidden")
 
 
 def test_a_link_to_a_folded_finding_opens_it(visit, one):

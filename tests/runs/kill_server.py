@@ -45,12 +45,31 @@ class Plant:
     call: int
 
 
-class KillServer:
-    """Client of the server; use it as a context."""
+@dataclass(frozen=True)
+class SignalAt:
+    """A signal to itself before a call on files.
 
-    def __init__(self) -> None:
+    Attributes:
+        call: before which one, counted from 1.
+        number: of the signal.
+        names: of the calls that count; before a rename, what was made has no name of its own yet.
+    """
+
+    call: int
+    number: int
+    names: tuple[str, ...] = ("rename", "replace")
+
+
+class KillServer:
+    """Client of the server; use it as a context.
+
+    Args:
+        words: ``all`` imports all verbs beforehand, not only training.
+    """
+
+    def __init__(self, *words: str) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, __file__]
+        command = [sys.executable, __file__, *words]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe)
 
@@ -62,7 +81,12 @@ class KillServer:
         self._process.wait()
 
     def start(
-        self, words: Sequence[str], files: Path, *, environment: Mapping[str, str], fate: SaveKill | Plant | None = None
+        self,
+        words: Sequence[str],
+        files: Path,
+        *,
+        environment: Mapping[str, str],
+        fate: SaveKill | Plant | SignalAt | None = None,
     ) -> int:
         """Run the command in a new process; returns its number.
 
@@ -117,6 +141,11 @@ def _serve() -> None:
     """Answer requests until the client closes the pipe."""
     import counterpoint.runs.training  # noqa: F401  # what each process would import anew
 
+    if sys.argv[1:] == ["all"]:
+        from campaign.processes import load_all
+
+        load_all()
+
     codes: dict[int, str] = {}
     for line in sys.stdin:
         request = json.loads(line)
@@ -158,6 +187,10 @@ def _run(words: list[str], files: str, environment: dict[str, str], fate: dict[s
         _die_in_save(SaveKill(**fate), Path(f"{files}.killed"))
     if fate is not None and name == "Plant":
         _go_wrong(Plant(**fate))
+    if fate is not None and name == "SignalAt":
+        from campaign.calls import signal_at
+
+        signal_at(fate["call"], signal.Signals(fate["number"]), fate["names"])()
     code = 70
     try:
         code = main(words)

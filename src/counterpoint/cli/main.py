@@ -1,13 +1,17 @@
 """Entry point: choose the verb, run it, turn errors into one line and an exit code. Help loads no torch."""
 
+import contextlib
 import ctypes
 import errno
 import io
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 
 from counterpoint.cli.parsers import FIRST_COMMANDS, VERBS, build_parser, overview
 from counterpoint.core import __version__
@@ -23,7 +27,9 @@ from counterpoint.core.errors import (
 from counterpoint.core.ranks import Ranks, read_ranks
 from counterpoint.core.shown import shown
 
-OK, FAILED, USAGE, KEYBOARD = 0, 1, 2, 130
+OK, FAILED, USAGE, KEYBOARD, TERMINATED = 0, 1, 2, 130, 143
+# Verbs that heed signals themselves (`engine.loop`), and one that makes nothing.
+HEED_SIGNALS = ("train", "resume", "fine-tune", "watch")
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 NEVER = -1
 VERSION = ("-V", "--version")
@@ -47,19 +53,26 @@ def main(words: Sequence[str] | None = None) -> int:
         return _complain("counterpoint", gone(name) or unknown_name("verb", name, VERBS), USAGE)
     if any("\0" in word for word in words):  # no shell passes one on, and every call on such a path would raise
         return _complain(f"counterpoint {name}", "a word holds the character NUL, which no path or name can", USAGE)
-    return exit_code(f"counterpoint {name}", lambda: _run(name, words[1:]), fails_on_pipe=name in ("train", "resume"))
+    return exit_code(
+        f"counterpoint {name}",
+        lambda: _run(name, words[1:]),
+        fails_on_pipe=name in ("train", "resume"),
+        heeds_signals=name in HEED_SIGNALS,
+    )
 
 
-def exit_code(prog: str, act: Callable[[], int], *, fails_on_pipe: bool = False) -> int:
+def exit_code(prog: str, act: Callable[[], int], *, fails_on_pipe: bool = False, heeds_signals: bool = False) -> int:
     """Act; an error becomes one line on standard error and the exit code that ``main`` names.
 
     Args:
         prog: what the line begins with.
         act: returns the exit code.
         fails_on_pipe: a reader that leaves, as with ``| head``, is an error.
+        heeds_signals: it has handlers of its own.
     """
     try:
-        return act()
+        with contextlib.nullcontext() if heeds_signals else _sigterm_as_exception():
+            return act()
     except InterruptedRunError as error:
         return _complain(prog, error, error.exit_code)
     except CounterpointError as error:
@@ -73,8 +86,9 @@ def exit_code(prog: str, act: Callable[[], int], *, fails_on_pipe: bool = False)
     except OSError as error:
         code = USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # a path that was given, not the disk
         return _complain(prog, error, code)
-    except KeyboardInterrupt:
-        return _complain(prog, "interrupted", KEYBOARD)
+    except KeyboardInterrupt as stopped:
+        code = TERMINATED if stopped.args == (signal.SIGTERM,) else KEYBOARD
+        return _complain(prog, "terminated" if code == TERMINATED else "interrupted", code)
 
 
 def keep_freed_memory() -> bool:
@@ -93,6 +107,24 @@ def keep_freed_memory() -> bool:
         return False
     # No block is mapped on its own, and the heap is never given back to the system.
     return bool(libc.mallopt(M_MMAP_MAX, 0)) and bool(libc.mallopt(M_TRIM_THRESHOLD, NEVER))
+
+
+@contextlib.contextmanager
+def _sigterm_as_exception() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that what is half made is removed; only where nobody heeds it."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(signal.SIGTERM)
+
+    is_main = threading.current_thread() is threading.main_thread()  # signal.signal raises in others
+    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def entry() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError
+from counterpoint.core.run_lock import Holder, host_name, is_gone
 from counterpoint.core.user_files import open_regular, read_text
 
 HASH_CHUNK_BYTES = 1 << 20
@@ -86,18 +87,17 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         RunError: the disk is full, read-only or otherwise refuses; ``path`` is then as it was, unless the disk refuses
             to confirm a rename that it does not take back either: then the text says so.
     """
-    # Hidden; the suffix stays at the end, as writers of pictures and arrays go by it. Nobody can have put a link
-    # under a name that is drawn at random, and O_EXCL proves it.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}{path.suffix}")
     is_there, is_renamed = os.path.lexists(path), False
     try:
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        write(temporary)
-        # Before the rename: after a power cut the name must not stand for a file without content.
-        flush_to_disk(temporary)
-        temporary.replace(path)
-        is_renamed = True
-        flush_to_disk(path.parent)
+        with temporary_file(path) as temporary:
+            # Nobody can have put a link under a name that is drawn at random, and O_EXCL proves it.
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            write(temporary)
+            # Before the rename: after a power cut the name must not stand for a file without content.
+            flush_to_disk(temporary)
+            temporary.replace(path)
+            is_renamed = True
+            flush_to_disk(path.parent)
     except OSError as error:
         if is_renamed and not is_there:  # nobody may rely on it, and it would be in the way of the next attempt
             with contextlib.suppress(OSError):
@@ -105,9 +105,38 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         has_changed = is_renamed and os.path.lexists(path)
         fate = "it has its new content, which the disk does not confirm" if has_changed else UNTOUCHED
         raise RunError(f"cannot write {path}: {error.strerror or error}; {fate}") from error
+
+
+@contextlib.contextmanager
+def temporary_file(path: Path) -> Iterator[Path]:
+    """A name beside a file, for one that is gone at the end; those that killed processes left there go first."""
+    end = f"{TEMPORARY}{path.suffix}"  # the suffix stays at the end, as writers of pictures and arrays go by it
+    temporary = temporary_sibling(path, end)
+    try:
+        for leftover in dead_siblings(path, end):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+        yield temporary
     finally:
         with contextlib.suppress(OSError):  # where nothing could be written, nothing can be removed
             temporary.unlink()
+
+
+def temporary_sibling(path: Path, end: str) -> Path:
+    """A hidden name beside a path, drawn at random, that says which process of which machine writes there."""
+    return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{end}")
+
+
+def dead_siblings(path: Path, end: str) -> list[Path]:
+    """What stands beside a path under names of ``temporary_sibling``, of processes of this machine that are gone."""
+    start = f".{path.name}.{_machine()}-"
+    try:
+        names = [name for name in os.listdir(path.parent) if name.startswith(start)]
+    except OSError:  # whoever writes there says so
+        return []
+    made = re.compile(rf"{re.escape(start)}(\d+)-[0-9a-f]{{8}}{re.escape(end)}", re.ASCII)
+    owned = {name: found for name in names if (found := made.fullmatch(name))}
+    return [path.with_name(name) for name, found in owned.items() if is_gone(Holder(int(found[1]), host_name(), ""))]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -211,6 +240,11 @@ def finite_or_null(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite_or_null(child) for child in value]
     return value
+
+
+def _machine() -> str:
+    """This machine in a name of a file: a short hash."""
+    return hashlib.blake2b(host_name().encode(errors="surrogateescape"), digest_size=4).hexdigest()
 
 
 def _values_hash(values: Mapping[str, Any]) -> str:

@@ -1,15 +1,16 @@
 """What in a run folder is ours: how a folder is made, when it may be made anew, and what is cleared away then."""
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import TEMPORARY, remove_leftovers, write_text
+from counterpoint.core.files import TEMPORARY, UNTOUCHED, remove_leftovers, temporary_sibling, write_text
 from counterpoint.core.run_lock import LOCK, holder_of, is_locked, lock_run
-from counterpoint.core.rundir import RunFolder
+from counterpoint.core.rundir import DELETED, RunFolder, deleted_name
 
 if TYPE_CHECKING:
     from counterpoint.core.run_records import SeedsRecord
@@ -22,18 +23,22 @@ INDEX_FILES = ("index.json", "vectors.npy", "names.json", "rows.npy", "centres.n
 # What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
 FILES = (
     f"{CHECKPOINTS}/after-*.json",
+    f"{CHECKPOINTS}/.after-*{TEMPORARY}*",
     f"{CHECKPOINTS}/step-[0-9]*/*.safetensors",
     f"{CHECKPOINTS}/step-[0-9]*/state.json",
     f"{CHECKPOINTS}/step-[0-9]*/MANIFEST.json",
     f"{SECOND}/encoder.safetensors",
     f"{SECOND}/encoder.json",
+    f"{SECOND}/.encoder.*{TEMPORARY}*",
     f"{EVALUATIONS}/*.json",
     f"{EARLIER}/*.*",
     f"{EARLIER}/{SECOND}/encoder.*",
     f"{EARLIER}/{EVALUATIONS}/*.json",
     *(f"{INDEXES}/*/{name}" for name in INDEX_FILES),
+    f"{INDEXES}/*/.{INDEX_FILES[0]}.*{TEMPORARY}*",
     "*.jsonl.damaged-*",
     "wandb.json",
+    f".wandb.json.*{TEMPORARY}*",
     "tensorboard/events.out.tfevents.*",
 )
 FOLDERS = (f"{CHECKPOINTS}/.step-*", "wandb")  # ours as a whole
@@ -168,6 +173,8 @@ def foreign_names(folder: RunFolder) -> list[str]:
 def delete_run(path: Path) -> list[str]:
     """Delete a run, or the runs of several seeds: what runs write, and then the folder unless something else is there.
 
+    It gets a hidden name first, by which ``finish_deletion`` knows it: half of it is never taken for a run.
+
     Args:
         path: of the folder; not a link.
 
@@ -175,24 +182,80 @@ def delete_run(path: Path) -> list[str]:
         Names of what stays, since no run wrote it; empty where the folder is gone.
 
     Raises:
-        RunError: a process trains there, or the folder is none of ours.
+        RunError: a process trains there, the folder is none of ours, or it cannot be renamed.
     """
-    folder = RunFolder(path)
     check_deletable(path)
-    inside = []
-    if folder.holds_seeds:
-        for seed in folder.read_seeds().seeds:
-            run = folder.of_seed(seed)
-            left = delete_run(run.path) if run.is_ours and not run.path.is_symlink() else []
-            inside += [f"{run.path.name}/{name}" for name in left]
-    with lock_run(path):
-        clear(folder)
-        _remove_if_empty(folder.checkpoints)
-        for file in (folder.seeds, folder.status, folder.marker):  # the marker last: until then it is known as ours
-            if file.is_file() and not file.is_symlink():
-                file.unlink()
-    _remove_if_empty(path)
-    return inside or (sorted(each.name for each in path.iterdir()) if path.exists() else [])
+    folder, remnant = RunFolder(path), temporary_sibling(path, DELETED)
+    with contextlib.ExitStack() as locks:
+        for each in (folder, *(run for run in _runs_of_seeds(folder) if run.is_ours)):
+            locks.enter_context(lock_run(each.path))
+        try:
+            path.rename(remnant)
+        except OSError as error:
+            raise RunError(f"cannot delete {path}: {error.strerror or error}; {UNTOUCHED}") from None
+        return _delete_remnant(remnant, path)
+
+
+def finish_deletion(path: Path) -> list[str] | None:
+    """Finish what a killed ``delete_run`` left of a run, unless another process is at it.
+
+    Args:
+        path: where the run was.
+
+    Returns:
+        As ``delete_run``; None where nothing is left of a run.
+    """
+    left = None
+    for remnant in path.parent.glob(f".*{DELETED}"):
+        if deleted_name(remnant) == path.name and remnant.is_dir() and not is_locked(remnant):
+            # Another process may have just begun.
+            with contextlib.suppress(RunError, FileNotFoundError), lock_run(remnant):
+                left = [*(left or []), *_delete_remnant(remnant, path)]
+    return left
+
+
+def _delete_remnant(remnant: Path, path: Path) -> list[str]:
+    """Remove what runs write, whatever was removed before; what else is there goes back to its place.
+
+    Args:
+        remnant: of the run; whoever calls holds its lock.
+        path: its place.
+
+    Returns:
+        As ``delete_run``.
+    """
+    folder = RunFolder(remnant)
+    # One that has lost its marker has lost all before it.
+    seeds = [run for run in _runs_of_seeds(folder) if run.is_ours or is_beginning(run)]
+    for run in (run for run in seeds if not run.path.is_symlink()):
+        (run.path / LOCK).unlink(missing_ok=True)  # nobody else looks for it under the hidden name
+        _remove_run(run)
+        _remove_if_empty(run.path)
+    _remove_run(folder)
+    (remnant / LOCK).unlink(missing_ok=True)
+    _remove_if_empty(remnant)
+    # Another process that finds it now takes a lock of its own.
+    names = sorted({each.name for each in remnant.iterdir()} - {LOCK}) if remnant.exists() else []
+    if not names:
+        return []
+    if os.path.lexists(path):  # another run was made there since
+        return [f"../{remnant.name}/{name}" for name in names]
+    remnant.rename(path)
+    return names
+
+
+def _remove_run(folder: RunFolder) -> None:
+    """Remove what runs write but for the lock; the marker last: until then it is known as ours."""
+    clear(folder)
+    _remove_if_empty(folder.checkpoints)
+    for file in (folder.seeds, folder.status, folder.marker):
+        if file.is_file() and not file.is_symlink():
+            file.unlink()
+
+
+def _runs_of_seeds(folder: RunFolder) -> list[RunFolder]:
+    """The runs in a folder of several seeds; none in a run."""
+    return [folder.of_seed(seed) for seed in folder.read_seeds().seeds] if folder.holds_seeds else []
 
 
 def check_deletable(path: Path) -> None:
@@ -206,8 +269,7 @@ def check_deletable(path: Path) -> None:
         raise RunError(f"{path} is a link, which is not followed; name the run folder itself")
     if not folder.is_ours:
         raise RunError(f"{path} is not a run folder, so it will not be touched")
-    runs = [folder.of_seed(seed).path for seed in folder.read_seeds().seeds] if folder.holds_seeds else []
-    for each in (path, *runs):
+    for each in (path, *(run.path for run in _runs_of_seeds(folder))):
         if is_locked(each):
             raise RunError(f"{each} is in use by {holder_of(each) or 'another process'}; a running run is not deleted")
 
@@ -217,7 +279,7 @@ def clear(folder: RunFolder) -> None:
     for path in folder.files:
         if path != folder.status and (path.is_file() or path.is_symlink()):
             path.unlink()
-    remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker)])
+    remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker, folder.seeds)])
     for pattern in FILES:
         for path in _inside(folder.path, pattern):
             path.unlink()
@@ -247,7 +309,7 @@ def _remove_if_empty(path: Path) -> None:
 
 def _is_leftover(folder: RunFolder, path: Path) -> bool:
     """Whether it is one of our files, unfinished."""
-    ours = (*folder.files, folder.marker)
+    ours = (*folder.files, folder.marker, folder.seeds)
     return any(path.name.startswith(f".{file.name}.") and TEMPORARY in path.name for file in ours)
 
 

@@ -1,5 +1,6 @@
 """The run folder: the names of its files, how it is opened, its status record, and its lines of figures."""
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 EXPORT_RECORD, EXPORT_WEIGHTS = "export.json", "model.safetensors"
 RUN = "run"  # key of a run's id in what its files say of themselves
+DELETED = ".deleted"  # end of the hidden name of a run that is being deleted
 
 
 @dataclass(frozen=True)
@@ -321,6 +323,9 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
     folder = RunFolder(path)
     if not path.exists():
         raise RunError(f"run folder {path} does not exist")
+    if (name := deleted_name(path)) is not None:
+        finish = shlex.join(["counterpoint", "runs", str(path.parent), "--delete", name])
+        raise RunError(f"{path} is what is left of the run {name}, which was being deleted; finish it with: {finish}")
     if folder.holds_seeds:
         first = next(iter(seed_folders(path)), path / "seed-0")
         raise RunError(
@@ -364,6 +369,18 @@ def _check_one_run(folder: RunFolder, run_id: str | None) -> None:
             f"`counterpoint verify {place}` says which one is not of this run, `counterpoint resume {place}` writes a "
             "foreign run.json again"
         )
+
+
+def deleted_name(path: Path) -> str | None:
+    """The name that a run had before its deletion began; None of any other folder.
+
+    >>> deleted_name(Path(".digits.0123abcd-77-0123abcd.deleted")), deleted_name(Path(".digits.deleted"))
+    ('digits', None)
+    """
+    # As `files.temporary_sibling` draws it, on whatever machine.
+    pattern = rf"\.(.+)\.[0-9a-f]{{8}}-\d+-[0-9a-f]{{8}}{re.escape(DELETED)}"
+    found = re.fullmatch(pattern, path.name, re.ASCII | re.DOTALL)
+    return found[1] if found else None
 
 
 def seed_folders(path: Path) -> list[Path]:

@@ -5,7 +5,6 @@
 import contextlib
 import hashlib
 import os
-import secrets
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from counterpoint.core import __version__
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.files import TEMPORARY, dead_siblings, read_sealed, temporary_sibling, write_sealed
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.stored_rows import StoredRows, new_array, row_slices
 from counterpoint.core.thread_parts import side_by_side
@@ -154,7 +153,9 @@ def _stamp(target: Path, name: str) -> int:
 
 def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Compute) -> None:
     """Fill a folder beside the target, then move each array there, and then its hash."""
-    made = target.with_name(f".{target.name}-{secrets.token_hex(8)}")
+    made = temporary_sibling(target, TEMPORARY)
+    for leftover in dead_siblings(target, TEMPORARY):
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         made.mkdir(parents=True)
         tables = Tables(num_rows, made)

@@ -1,14 +1,16 @@
 """A folder that appears whole or not at all: filled under another name beside its place, then renamed."""
 
 import contextlib
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import TEMPORARY, UNTOUCHED, flush_to_disk, read_sealed
+from counterpoint.core.files import TEMPORARY, UNTOUCHED, dead_siblings, flush_to_disk, read_sealed, temporary_sibling
 from counterpoint.core.rundir import EXPORT_RECORD
+
+# Ends of hidden names: what is half made, or half removed; and an earlier folder, which is always whole.
+NEW, OLD = f".new{TEMPORARY}", f".old{TEMPORARY}"
 
 
 def files_in(folder: Path) -> list[str]:
@@ -27,6 +29,7 @@ def check_target(target: Path, *, overwrite: bool) -> bool:
     """
     if not target.parent.is_dir():
         raise RunError(f"the folder {target.parent} does not exist; make it first or choose another --out")
+    settle(target)
     is_free = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
     if is_free or not (target.exists() or target.is_symlink()):
         return False
@@ -54,9 +57,9 @@ def new_folder(target: Path, earlier: bool) -> Iterator[Path]:
     Raises:
         RunError: the disk is full, read-only or otherwise refuses.
     """
-    mark = secrets.token_hex(8)
-    folder, aside = (target.with_name(f".{target.name}.{mark}.{word}{TEMPORARY}") for word in ("new", "old"))
+    folder, aside = (temporary_sibling(target, end) for end in (NEW, OLD))
     try:
+        earlier = settle(target) or earlier
         folder.mkdir()
         yield folder
         for name in files_in(folder):
@@ -64,16 +67,34 @@ def new_folder(target: Path, earlier: bool) -> Iterator[Path]:
         flush_to_disk(folder)
         if earlier:
             target.rename(aside)
-        try:
-            folder.rename(target)
-        except OSError:
-            if earlier:
-                aside.rename(target)
-            raise
+        folder.rename(target)
         flush_to_disk(target.parent)
+        _clear_away(target, folder, aside)
     except OSError as error:
         raise RunError(f"cannot write {target}: {error.strerror or error}; {UNTOUCHED}") from error
-    finally:
+    finally:  # also where a signal came while it was cleared away
+        _clear_away(target, folder, aside)
+
+
+def settle(target: Path) -> bool:
+    """Bring in order what killed processes left beside a place: an earlier folder gets its name back, the rest goes.
+
+    Returns:
+        Whether an earlier folder that had lost its name stands there again.
+    """
+    is_back = False
+    for aside in dead_siblings(target, OLD):
+        with contextlib.suppress(OSError):  # another process may be at the same
+            is_replaced = target.is_dir() and any(target.iterdir())  # else it is the only copy
+            aside.rename(aside.with_name(aside.name.removesuffix(OLD) + NEW) if is_replaced else target)
+            is_back = is_back or not is_replaced
+    for folder in dead_siblings(target, NEW):
         shutil.rmtree(folder, ignore_errors=True)
-        if target.exists():  # else it is all that is left
-            shutil.rmtree(aside, ignore_errors=True)
+    return is_back
+
+
+def _clear_away(target: Path, folder: Path, aside: Path) -> None:
+    """Remove what is half made, and an earlier folder unless it is all that is left: then it gets its name back."""
+    with contextlib.suppress(OSError):
+        aside.rename(folder if target.exists() else target)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 # N rows, D features
 
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import numpy as np
 
 from counterpoint.core.arrow_files import GROUP_ROWS, vector_writer
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.files import write_atomically
+from counterpoint.core.files import temporary_file, write_atomically
 from counterpoint.core.shard_files import Block, ShardFolder, TablePlan, check_same, open_shards
 from counterpoint.core.stored_rows import StoredRows, new_array, npy_header, row_slices
 from counterpoint.core.targets import check_new_file
@@ -79,8 +78,7 @@ def rows_of_shards(folder: Path, asked: TablePlan) -> Iterator[StoredRows]:
         UsageError, RunError: as ``shards_of``; shards are missing or damaged; named.
     """
     known = shards_of(folder, asked)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".rows-") as scratch:
-        path = Path(scratch) / "rows.npy"
+    with temporary_file(folder / "rows.npy") as path:
         _write_npy(known, path)
         yield StoredRows(path)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from counterpoint.cli.outputs import add_forms, print_found
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
-from counterpoint.core.run_contents import check_deletable, delete_run
+from counterpoint.core.run_contents import check_deletable, delete_run, finish_deletion
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 65, "list runs, sorted and filtered; delete some"
@@ -17,7 +18,8 @@ it was evaluated), the worst finding (if it was diagnosed), size and date. A run
 `counterpoint resume`.
 
 With --delete runs are deleted after a question: what runs write, and the folder if nothing else is in it. A run in
-training, a folder that is no run, and a link are refused.
+training, a folder that is no run, and a link are refused. A deletion that was killed is finished by the same command,
+and by the next list.
 
 examples:
   counterpoint runs
@@ -63,7 +65,13 @@ def _delete(top: Path, names: Sequence[str], *, is_agreed: bool) -> int:
     """Ask, then delete; all of them are looked at before the first one goes."""
     from counterpoint.runs.run_table import size_on_disk, size_words  # deferred: see `cli.verbs`
 
-    paths = [_inside(top, name) for name in dict.fromkeys(names)]
+    named = [_inside(top, name) for name in dict.fromkeys(names)]
+    finished = {path: left for path in named if (left := finish_deletion(path)) is not None}
+    for path, left in finished.items():  # agreed to before it was killed
+        _say(path, left)
+    paths = [path for path in named if path not in finished or RunFolder(path).is_ours]
+    if not paths:
+        return 0
     for path in paths:
         check_deletable(path)
     size = size_words(sum(map(size_on_disk, paths)))
@@ -74,9 +82,12 @@ def _delete(top: Path, names: Sequence[str], *, is_agreed: bool) -> int:
         print("nothing was deleted")
         return 0
     for path in paths:
-        left = delete_run(path)
-        print(shown(f"deleted {path}" + (f"; not ours, so left there: {', '.join(left)}" if left else "")))
+        _say(path, delete_run(path))
     return 0
+
+
+def _say(path: Path, left: Sequence[str]) -> None:
+    print(shown(f"deleted {path}" + (f"; not ours, so left there: {', '.join(left)}" if left else "")))
 
 
 def _inside(top: Path, name: str) -> Path:
