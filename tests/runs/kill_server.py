@@ -190,7 +190,7 @@ def _run(words: list[str], files: str, environment: dict[str, str], fate: dict[s
     if fate is not None and name == "SignalAt":
         from campaign.calls import signal_at
 
-        signal_at(fate["call"], signal.Signals(fate["number"]), fate["names"])()
+        signal_at(fate["call"], signal.Signals(fate["number"]), names=fate["names"])()
     code = 70
     try:
         code = main(words)

@@ -29,7 +29,7 @@ from counterpoint.core.shown import shown
 
 OK, FAILED, USAGE, KEYBOARD, TERMINATED = 0, 1, 2, 130, 143
 # Verbs that heed signals themselves (`engine.loop`), and one that makes nothing.
-HEED_SIGNALS = ("train", "resume", "fine-tune", "watch")
+HEED_SIGNALS = ("train", "resume", "fine-tune")
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 NEVER = -1
 VERSION = ("-V", "--version")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import TEMPORARY, UNTOUCHED, remove_leftovers, temporary_sibling, write_text
 from counterpoint.core.run_lock import LOCK, holder_of, is_locked, lock_run
-from counterpoint.core.rundir import DELETED, RunFolder, deleted_name
+from counterpoint.core.run_names import DELETED, deleted_name
+from counterpoint.core.rundir import RunFolder
 
 if TYPE_CHECKING:
     from counterpoint.core.run_records import SeedsRecord

@@ -1,6 +1,5 @@
 """The run folder: the names of its files, how it is opened, its status record, and its lines of figures."""
 
-import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from counterpoint.core.errors import RunError, StaleFileError
 from counterpoint.core.files import read_json, read_sealed, run_named_in, write_sealed
 from counterpoint.core.run_lock import is_locked
+from counterpoint.core.run_names import deleted_name
 from counterpoint.core.sealed_lines import Lines, append_line, keep_lines, read_lines
 from counterpoint.core.user_files import read_text
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 EXPORT_RECORD, EXPORT_WEIGHTS = "export.json", "model.safetensors"
 RUN = "run"  # key of a run's id in what its files say of themselves
-DELETED = ".deleted"  # end of the hidden name of a run that is being deleted
 
 
 @dataclass(frozen=True)
@@ -369,18 +368,6 @@ def _check_one_run(folder: RunFolder, run_id: str | None) -> None:
             f"`counterpoint verify {place}` says which one is not of this run, `counterpoint resume {place}` writes a "
             "foreign run.json again"
         )
-
-
-def deleted_name(path: Path) -> str | None:
-    """The name that a run had before its deletion began; None of any other folder.
-
-    >>> deleted_name(Path(".digits.0123abcd-77-0123abcd.deleted")), deleted_name(Path(".digits.deleted"))
-    ('digits', None)
-    """
-    # As `files.temporary_sibling` draws it, on whatever machine.
-    pattern = rf"\.(.+)\.[0-9a-f]{{8}}-\d+-[0-9a-f]{{8}}{re.escape(DELETED)}"
-    found = re.fullmatch(pattern, path.name, re.ASCII | re.DOTALL)
-    return found[1] if found else None
 
 
 def seed_folders(path: Path) -> list[Path]:

@@ -17,7 +17,8 @@ from counterpoint.core.errors import RunError, StaleFileError, UsageError, unkno
 from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_contents import finish_deletion
 from counterpoint.core.run_lock import holder_of, is_locked
-from counterpoint.core.rundir import RunFolder, deleted_name, open_run
+from counterpoint.core.run_names import deleted_name
+from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.core.written_tables import aligned, csv_table, markdown_table
 
