@@ -201,11 +201,12 @@ def _runs(pid: int) -> bool:
     """Whether a process of this machine may still run."""
     try:
         os.kill(pid, 0)  # signal 0 is not sent: it only asks whether the process is there
+        # One that was killed stays in the table of processes until its parent asks for it, which may be never.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's process, or a number that tells nothing
+    except (OSError, OverflowError):  # another user's process, no /proc, or a number that tells nothing
         return True
-    return True
 
 
 def _refusal(path: Path, holder: Holder | None) -> RunError:
