@@ -32,11 +32,12 @@ FILES = (
     f"{EARLIER}/{SECOND}/encoder.*",
     f"{EARLIER}/{EVALUATIONS}/*.json",
     *(f"{INDEXES}/*/{name}" for name in INDEX_FILES),
+    f"{INDEXES}/*/.{INDEX_FILES[0]}.*{TEMPORARY}*",
     "*.jsonl.damaged-*",
     "wandb.json",
     "tensorboard/events.out.tfevents.*",
 )
-FOLDERS = (f"{CHECKPOINTS}/.step-*", "wandb")  # ours as a whole
+FOLDERS = (f"{CHECKPOINTS}/.step-*", f"{INDEXES}/.*{TEMPORARY}", "wandb")  # ours as a whole
 
 
 def create_run(path: Path, *, overwrite: bool) -> RunFolder:
@@ -242,7 +243,8 @@ def _inside(place: Path, pattern: str) -> Iterator[Path]:
 def _remove_if_empty(path: Path) -> None:
     """Remove a folder in which nothing is left."""
     if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
-        path.rmdir()
+        with contextlib.suppress(OSError):  # somebody has just put something there
+            path.rmdir()
 
 
 def _is_leftover(folder: RunFolder, path: Path) -> bool:
