@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.shard_claims import Claims, visiting_order, work_through
+from counterpoint.core.shard_claims import TORN, Claims, visiting_order, work_through
 from counterpoint.core.work_parts import Part
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,3 +182,31 @@ def test_a_folder_that_is_removed_while_others_look_ends_nobody(
                 patch.setattr(Claims, step, removing)
                 claims.take(0)
         assert claims.take(1)
+
+
+@pytest.mark.parametrize("content", ["", '{"pid": 12'])
+def test_nothing_waits_for_a_claim_that_a_killed_process_could_not_write(tmp_path: Path, content: str) -> None:
+    """Nobody can tell who holds it: it counts for the two seconds that writing it may take."""
+    done: set[int] = set()
+    with Claims(tmp_path) as claims:
+        path = tmp_path / "000000-1"
+        path.write_text(content)
+        assert not claims.take(0)
+        then = time.time() - 2 * TORN
+        os.utime(path, (then, then))
+        work_through(1, Part(), claims, is_done=done.__contains__, work=done.add)
+    assert done == {0}
+    assert (tmp_path / "000000-2").exists()
+
+
+def test_nothing_waits_for_a_killed_process_whose_parent_has_not_asked_for_it(tmp_path: Path) -> None:
+    """As in a container whose first process asks for nobody."""
+    worker = start(tmp_path, Part(), 1, seconds=60)
+    try:
+        wait_for(tmp_path, 1, part=1)
+        worker.kill()
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        with Claims(tmp_path / "claims") as claims:
+            assert claims.take(0)
+    finally:
+        worker.wait(60)

@@ -68,6 +68,16 @@ def test_what_was_read_belongs_to_the_caller(tmp_path: Path) -> None:
     assert np.array_equal(rows[0:3].numpy(), numbers(3, 2))
 
 
+def test_rows_stay_those_of_the_file_that_was_opened(tmp_path: Path) -> None:
+    path = write(tmp_path, numbers(5, 3))
+    rows, places = StoredRows(path), torch.tensor([4, 1])
+    np.save(tmp_path / "other.npy", numbers(5, 3) + 1)
+    (tmp_path / "other.npy").replace(path)
+    part = rows.take(places)
+    del rows
+    assert np.array_equal(whole(part).numpy(), numbers(5, 3)[[4, 1]])
+
+
 def test_changed_rows_are_the_function_of_what_is_read(tmp_path: Path) -> None:
     rows = StoredRows(write(tmp_path, numbers(5, 3)))
     changed = ChangedRows(rows, lambda part: part * 2 + 1)

@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> StoredRows:
     """500 rows of a file of 800, in an order of their own."""
     np.save(tmp_path / "bank.npy", draw(800, 5)[0])
     places = torch.randperm(800, generator=torch.Generator().manual_seed(1))[:500]
-    return StoredRows(tmp_path / "bank.npy", places)
+    return StoredRows(tmp_path / "bank.npy").take(places)
 
 
 def test_standardised_rows_are_those_of_the_copy_in_memory(small_parts: None, table: StoredRows) -> None:

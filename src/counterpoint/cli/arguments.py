@@ -17,7 +17,7 @@ from counterpoint.core.validation import build, expectation, leaf_fields, merge,
 from counterpoint.runs.recipes import with_recipe
 
 # What of the data a verb looks at.
-CHOOSING = ("source.split", "source.classes", "source.root", "source.image_size", "source.max_bad")
+CHOOSING = tuple(f"source.{name}" for name in ("split", "classes", "root", "image_size", "max_bad", "altered"))
 TEXT_ONLY = (str, str | None)
 SECTION_TITLES = {
     "source": "source: what is read from the data",

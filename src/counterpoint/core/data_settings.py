@@ -99,6 +99,7 @@ class PartSettings(Settings):
     root: str | None = None
     image_size: int | None = None
     max_bad: float | None = None
+    altered: Literal["refuse", "skip", "reindex"] | None = None
 
     @property
     def part(self) -> dict[str, Any]:

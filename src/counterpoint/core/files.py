@@ -33,6 +33,15 @@ class Seal:
     sha256: str
 
 
+def file_state(path: str | Path) -> tuple[int, ...] | None:
+    """What tells cheaply that a file is another one or may have changed; None where it is not there."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+
+
 def sha256_of(path: Path) -> str:
     """Hex digest of a file's bytes."""
     digest = hashlib.sha256()

@@ -42,7 +42,7 @@ FILES = (
     f".wandb.json.*{TEMPORARY}*",
     "tensorboard/events.out.tfevents.*",
 )
-FOLDERS = (f"{CHECKPOINTS}/.step-*", "wandb")  # ours as a whole
+FOLDERS = (f"{CHECKPOINTS}/.step-*", f"{INDEXES}/.*{TEMPORARY}", "wandb")  # ours as a whole
 
 
 def create_run(path: Path, *, overwrite: bool) -> RunFolder:
@@ -305,7 +305,8 @@ def _inside(place: Path, pattern: str) -> Iterator[Path]:
 def _remove_if_empty(path: Path) -> None:
     """Remove a folder in which nothing is left."""
     if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
-        path.rmdir()
+        with contextlib.suppress(OSError):  # somebody has just put something there
+            path.rmdir()
 
 
 def _is_leftover(folder: RunFolder, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""One process at a time trains in a run folder: a lock that the system gives back when its holder dies.
+"""One process at a time works in a run folder: a lock that the system gives back when its holder dies.
 
 Not the library ``filelock``: it does not say who holds a lock or that a dead process left one, and refuses file systems
 that answer ENOLCK or ENOTSUP.
@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -66,11 +66,12 @@ def is_gone(holder: Holder) -> bool:
 
 
 @contextlib.contextmanager
-def lock_run(folder: Path) -> Iterator[str | None]:
+def lock_run(folder: Path, wait: Callable[[Holder | None], object] | None = None) -> Iterator[str | None]:
     """Hold a run folder for this process while the block runs.
 
     Args:
         folder: the run; must exist. Its lock is the file ``.lock``, which is removed at the end.
+        wait: called again and again while another process holds the run; None refuses a run that is held.
 
     Yields:
         A note for the user where something was out of the ordinary: a lock was left behind by a process that died, or
@@ -81,7 +82,7 @@ def lock_run(folder: Path) -> Iterator[str | None]:
     """
     path = folder / LOCK
     try:
-        handle, note = _take(path)
+        handle, note = _take(path, wait)
     except OSError as error:
         raise RunError(f"cannot lock {folder}: {error.strerror or error}") from error
     _HELD.add(handle)
@@ -132,7 +133,7 @@ def holder_of(folder: Path) -> Holder | None:
         os.close(handle)
 
 
-def _take(path: Path) -> tuple[int, str | None]:
+def _take(path: Path, wait: Callable[[Holder | None], object] | None) -> tuple[int, str | None]:
     """Open and lock the file, and write into it who holds it."""
     while True:
         # Not emptied: what stands there says who holds it, until the lock is ours. No link is followed, which could
@@ -148,7 +149,10 @@ def _take(path: Path) -> tuple[int, str | None]:
         except BlockingIOError:
             holder = _read(handle)
             os.close(handle)
-            raise _refusal(path, holder) from None
+            if wait is None:
+                raise _refusal(path, holder) from None
+            wait(holder)
+            continue
         except BaseException:
             os.close(handle)
             raise
@@ -201,11 +205,12 @@ def _runs(pid: int) -> bool:
     """Whether a process of this machine may still run."""
     try:
         os.kill(pid, 0)  # signal 0 is not sent: it only asks whether the process is there
+        # One that was killed stays in the table of processes until its parent asks for it, which may be never.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's process, or a number that tells nothing
+    except (OSError, OverflowError):  # another user's process, no /proc, or a number that tells nothing
         return True
-    return True
 
 
 def _refusal(path: Path, holder: Holder | None) -> RunError:

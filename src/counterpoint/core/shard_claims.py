@@ -9,7 +9,8 @@ that several machines share:
   two processes that take over at once one succeeds; nothing is removed or renamed while others look.
 - The holder touches its claim every ``PATIENCE / 8`` seconds. A claim is stale once it has not been touched for
   ``PATIENCE`` seconds, by the clock that stamps files there (one clock on a local disk and on NFS; elsewhere the clocks
-  of machines must agree to well below ``PATIENCE``), and at once if its process is gone from this machine.
+  of machines must agree to well below ``PATIENCE``), at once if its process is gone from this machine, and after
+  ``TORN`` seconds if nothing stands in it: its process was killed before it had written who it is.
 
 Claims spare work and decide nothing: a task must give the same bytes whoever does it, and put them in place by a
 rename. A process that was only asleep, and one that a slow network hid, then do no harm but to their own time.
@@ -32,6 +33,7 @@ from counterpoint.core.work_parts import Part
 
 # Seconds without a sign of life after which a claim counts for nothing; NFS shows a change after 60 at most.
 PATIENCE = 120.0
+TORN = 2.0  # seconds after which a claim says who holds it
 BEATS = 8  # signs of life within that time
 POLL_SECONDS = (0.05, 5.0)  # first and longest time between two looks at what others are doing
 MOST_HOLDER_BYTES = 4096
@@ -144,10 +146,12 @@ class Claims:
     def _is_stale(self, path: Path) -> bool:
         """Whether a claim shows no life: its process is gone from this machine, or nobody has touched it for long."""
         touched = path.stat().st_mtime
-        if (holder := _read_holder(path)) is not None and is_gone(holder):
+        holder = _read_holder(path)
+        if holder is not None and is_gone(holder):
             return True
         self._clock.touch()
-        return self._clock.stat().st_mtime - touched > self._patience
+        patience = self._patience if holder is not None else min(TORN, self._patience)
+        return self._clock.stat().st_mtime - touched > patience
 
     def _beat(self) -> None:
         """Touch what was taken last and is being worked on, until the end."""
@@ -210,7 +214,7 @@ def _try(number: int, claims: Claims, is_done: Callable[[int], bool], work: Call
 
 
 def _read_holder(path: Path) -> Holder | None:
-    """Who wrote a claim; None while it is being written."""
+    """Who wrote a claim; None while it is being written, or where its process was killed before that."""
     try:
         with path.open("rb") as stream:
             values = json.loads(stream.read(MOST_HOLDER_BYTES))

@@ -2,6 +2,7 @@
 
 # N rows, D columns
 
+import copy
 import io
 import itertools
 import os
@@ -22,8 +23,7 @@ class StoredRows:
     """Float32 rows of a ``.npy`` file; what was read stays in no memory but the system's own cache of files.
 
     Args:
-        path: an array (n, d) of numbers in C order.
-        positions: rows to take, in this order; None takes all.
+        path: an array (n, d) of numbers in C order. Whatever takes the place of the file, this one stays open.
 
     Raises:
         OSError: the file cannot be read.
@@ -38,7 +38,7 @@ class StoredRows:
 
     dtype = torch.float32
 
-    def __init__(self, path: Path, positions: Tensor | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         # A mapping: the header is read, and no row. Rows are not read through it, as pages of a mapping count as memory
         # of this process: every 200th row of a table would bring in nearly all of it.
@@ -47,7 +47,8 @@ class StoredRows:
         if not is_table or not array.flags.c_contiguous:
             raise ValueError("it must hold numbers of shape (n, d) in C order, as numpy.save writes them")
         self._dtype, self._start, self._num_rows, self._width = array.dtype, array.offset, *array.shape
-        self._positions = None if positions is None else positions.numpy()
+        self._positions: np.ndarray | None = None
+        self._whole: StoredRows | None = None
         self._handle = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._handle)
 
@@ -77,8 +78,10 @@ class StoredRows:
 
     def take(self, positions: Tensor) -> "StoredRows":
         """The rows at some positions; nothing is read."""
-        of_file = positions if self._positions is None else torch.from_numpy(self._positions)[positions]
-        return StoredRows(self.path, of_file)
+        part = copy.copy(self)
+        part._whole = self  # which closes the file
+        part._positions = positions.numpy() if self._positions is None else self._positions[positions.numpy()]
+        return part
 
     def _read(self, values: np.ndarray, place: int) -> None:
         """Fill an array with rows of the file, from a place on."""

@@ -146,12 +146,14 @@ class NamedSource:
         summary: one line for lists.
         open: opens them as the settings ask.
         has_files: they lie below ``source.root``.
+        files: names there of what may hold them, a file or a folder.
         test_split: the part that is asked about where the set gives the queries.
     """
 
     summary: str
     open: Callable[[SourceSettings, Progress], Source]
     has_files: bool = True
+    files: tuple[str, ...] = ()
     test_split: str = "test"
 
 
@@ -165,6 +167,7 @@ class FileForm:
         open: opens a path as the settings ask.
         fits: whether a path with such a name is of this form; None takes those that no other form takes.
         reads: settings of ``source`` that only some forms read, and this one does.
+        lists: of a file that names others: these.
     """
 
     name: str
@@ -172,6 +175,7 @@ class FileForm:
     open: Callable[[Path, SourceSettings, Progress], Source]
     fits: Callable[[Path], bool] | None = None
     reads: tuple[str, ...] = ()
+    lists: Callable[[Path, SourceSettings], list[Path]] | None = None
 
 
 def fingerprint(parts: Sequence[bytes | np.ndarray], labels: Labels | None) -> str:

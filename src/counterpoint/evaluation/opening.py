@@ -215,7 +215,9 @@ def _card(name: str, kind: Kind, in_shape: tuple[int, ...], width: int, **scale:
 def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subject:
     """Features from anywhere: nothing is encoded."""
     given = [
-        name for name in ("split", "root", "image_size", "max_bad", "checkpoint") if getattr(look, name) is not None
+        name
+        for name in ("split", "root", "image_size", "max_bad", "altered", "checkpoint")
+        if getattr(look, name) is not None
     ]
     if samples.data is not None or given:
         raise UsageError(

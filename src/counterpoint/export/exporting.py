@@ -22,6 +22,7 @@ from counterpoint.core.errors import (
 )
 from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.core.files import sha256_of, write_sealed, write_text
+from counterpoint.core.new_folder import check_target, files_in, new_folder
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS
 from counterpoint.core.torch_state import usual_modes
@@ -34,7 +35,6 @@ from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.comparing import TOLERANCE, Answer, chosen_samples, compare
 from counterpoint.export.export_record import Exported, ExportedFormat
 from counterpoint.export.model_card import CARD_FILE, CardFacts, model_card
-from counterpoint.export.new_folder import check_target, files_in, new_folder
 from counterpoint.export.onnx_format import ONNX_FILE, onnx_versions, opset_of, write_onnx
 from counterpoint.export.served_network import ServedNetwork
 from counterpoint.export.weights_folder import (

@@ -1,13 +1,13 @@
 """Write an index as what another database imports: unit-length vectors with id, name and label, batch by batch."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoint.core.errors import RunError, UsageError, unknown_name
+from counterpoint.core.errors import RunError, unknown_name
 from counterpoint.core.files import write_json
+from counterpoint.core.new_folder import new_folder
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
@@ -58,7 +58,7 @@ def export_index(
         kind: a name of ``EXPORTERS``.
         out: folder to write into.
         to: other samples than the run's own.
-        overwrite: replace what an earlier export wrote there; other files stay.
+        overwrite: replace what an earlier export wrote there.
         quiet: show no progress.
         options: as those of ``search``.
 
@@ -67,7 +67,7 @@ def export_index(
 
     Raises:
         UsageError: an unknown kind, a missing library, or more dimensions than the database takes.
-        RunError: the folder holds something, or cannot be written.
+        RunError: the folder holds something, or cannot be written; it is then as it was.
     """
     if kind not in EXPORTERS:
         raise unknown_name("export", kind, EXPORTERS)
@@ -76,18 +76,14 @@ def export_index(
     asked = build(SearchSettings, options, "export")
     known = open_run_index(Asking(as_run(run), asked, to, Reporter(quiet=quiet)))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in (ABOUT, *exporter.files):  # of an earlier export
-            _remove(folder / name)
-        lines = exporter.write(known.index, folder)
-        about = {**known.about.model_dump(exclude={"curve"}), "rows": len(known.index), "width": known.index.card.width}
-        write_json(folder / ABOUT, {**about, "kind": kind, "similarity": "cosine; vectors are at unit length"})
-    except UsageError:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-        raise
+        folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot write {folder}: {error.strerror or error}") from None
+    with new_folder(folder, folder.exists()) as made:
+        lines = [line.replace(made.name, folder.name) for line in exporter.write(known.index, made)]
+        left_out = {"curve", "files", "stamp"}
+        about = {**known.about.model_dump(exclude=left_out), "rows": len(known.index), "width": known.index.card.width}
+        write_json(made / ABOUT, {**about, "kind": kind, "similarity": "cosine; vectors are at unit length"})
     return [f"wrote {len(known.index):,} x {known.index.card.width} vectors for {kind} to {folder}", *lines]
 
 
@@ -101,11 +97,8 @@ def _check_room(folder: Path, *, overwrite: bool) -> None:
         raise RunError(f"{folder} holds files; replace an earlier export with --overwrite, or choose another --out")
     if not (folder / ABOUT).is_file():
         raise RunError(f"{folder} is no earlier export (it has no {ABOUT}), so it stays as it is; choose another --out")
-
-
-def _remove(path: Path) -> None:
-    """Remove a file or a folder, if there is one."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    ours = {ABOUT, *(name for exporter in EXPORTERS.values() for name in exporter.files)}
+    if others := sorted({path.name for path in folder.iterdir()} - ours):
+        raise RunError(
+            f"{folder} holds {others[0]}, which --export did not write, so it is not replaced; choose another --out"
+        )

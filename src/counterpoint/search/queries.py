@@ -19,7 +19,7 @@ from counterpoint.data.formats.npz_files import read_npy, read_npz
 from counterpoint.evaluation.subject import open_queries
 from counterpoint.nn.layer_outputs import EMBEDDING
 from counterpoint.nn.trained import load
-from counterpoint.search.run_index import RunIndex, embed_samples
+from counterpoint.search.run_index import RunIndex, embed_samples, same_run
 
 MOST_QUERIES = 10_000  # of one call; more are a job for a table (`counterpoint embed`)
 
@@ -136,7 +136,8 @@ def _second(known: RunIndex, word: Any) -> list[Query]:
         )
     if known.about.layer != EMBEDDING:
         raise UsageError(f"two kinds of sample meet in the embedding; leave --layer {known.about.layer} out")
-    encoder = load(run, second=True)
+    with same_run(run, known.about.weights_sha256):
+        encoder = load(run, second=True)
     if isinstance(word, str | Path) and Path(word).is_file():
         samples, names = _array_of(Path(word)), None
     elif hasattr(word, "__array__"):

@@ -1,11 +1,14 @@
 """The index of a run's embeddings: kept in the run folder, built when first asked, refused where it does not fit."""
 
+import contextlib
 import hashlib
 import os
 import re
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,27 +19,33 @@ from torch import Tensor
 from counterpoint.core import __version__
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, RunError
-from counterpoint.core.files import read_sealed
+from counterpoint.core.files import TEMPORARY, read_sealed, write_sealed
+from counterpoint.core.new_folder import new_folder
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run
+from counterpoint.core.run_contents import INDEX_FILES
+from counterpoint.core.run_lock import Holder, lock_run
 from counterpoint.core.run_records import Listed, Record, read_record
 from counterpoint.core.search_records import CurvePoint
 from counterpoint.core.stored_rows import Rows, taken, whole
+from counterpoint.data.manifest import stamp_of_files
 from counterpoint.data.order import random_order
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
+from counterpoint.evaluation.trained_run import files_of_samples
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader, check_layers
 from counterpoint.search.embedding_shards import SHARD_ROWS, plan_of
 from counterpoint.search.shard_merge import rows_of_shards, shards_of
 from counterpoint.search.shortening import shorten
-from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index, read_card
+from counterpoint.search.vector_index import CARD, VectorIndex, build_index, index_at, read_card
 
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
 LOOKED_AT = 4096  # rows by which a code is known
-SAME = ("version", "weights_sha256", "checkpoint", "layer", "fingerprint")  # of an index that fits
+SAME = ("version", "weights_sha256", "checkpoint", "layer")  # of an index that fits
+WAIT_SECONDS = 0.1  # between two looks at a run that another process holds
 
 
 class IndexedRun(Record):
@@ -50,6 +59,9 @@ class IndexedRun(Record):
         layer: that was indexed.
         data: name of the samples.
         fingerprint: hash of the samples.
+        files: and folders in which they lie.
+        stamp: of these files when the samples were read; while it stays the same, so do the samples. None where the
+            files are not known: then the samples themselves are looked at.
         is_own_data: whether the run was trained on them.
         zeros: share of zeros.
         is_nonnegative: whether no entry is below zero.
@@ -64,6 +76,8 @@ class IndexedRun(Record):
     layer: str
     data: str
     fingerprint: str
+    files: Annotated[tuple[str, ...], Listed] = ()
+    stamp: str | None = None
     is_own_data: bool = True
     zeros: float = 0.0
     is_nonnegative: bool = False
@@ -126,9 +140,10 @@ class RunIndex:
 
     @property
     def subject(self) -> Subject:
-        """Encoder and samples, opened when first needed; the samples must be those that were indexed."""
+        """Encoder and samples, opened when first needed; both must be those that were indexed."""
         if self._subject is None:
-            subject = open_samples(self.asking)
+            with same_run(self.asking.run, self.about.weights_sha256):
+                subject = open_samples(self.asking)
             if subject.source.fingerprint != self.about.fingerprint:
                 raise _refusal(self.index.folder, "fingerprint", self.about.fingerprint, subject.source.fingerprint)
             self._subject = subject
@@ -136,54 +151,132 @@ class RunIndex:
 
 
 def open_run_index(asking: Asking) -> RunIndex:
-    """The index that is meant, built where there is none.
+    """The index that is meant, built where there is none, or where the samples are not those of the one that is there.
 
     Raises:
-        RunError: the run has no encoder yet; or the index that is there is damaged, or of another run, checkpoint,
-            layer, data or version; named.
+        RunError: the run has no encoder yet, or is deleted or trained anew meanwhile; or the index that is there is
+            damaged, or of another run, checkpoint, layer or version; named.
         DataError: fewer than two samples.
     """
-    run, settings = asking.run, asking.settings
-    expected: dict[str, Any] = {"version": __version__, "weights_sha256": weights_hash(run)}
+    run, settings, weights = asking.run, asking.settings, weights_hash(asking.run)
     layer, is_memory = layer_of(asking), asking.data is not None and not isinstance(asking.data, str | Path)
     # Samples in memory are known by their content.
     subject = open_samples(asking) if is_memory else None
-    folder = run.folder.indexes / _name(asking, layer, subject)
-    if (folder / CARD).exists() and not settings.rebuild:
-        card = read_card(folder)
-        about = read_record(IndexedRun, dict(card.about), str(folder / CARD))
-        expected |= {"checkpoint": settings.checkpoint, "layer": layer}
-        if subject is not None:
-            expected["fingerprint"] = subject.source.fingerprint
-        elif asking.data is None and not settings.part:
-            expected["fingerprint"] = run.folder.read_status().data_fingerprint or about.fingerprint
-        for name in SAME:
-            if name in expected and getattr(about, name) != expected[name]:
-                raise _refusal(folder, name, getattr(about, name), expected[name])
-        if settings.shards is not None:  # not read again, but others are not taken in silence
-            subject = open_samples(asking) if subject is None else subject
-            shards_of(settings.shards, plan_of(subject, layer, SHARD_ROWS))
-        return RunIndex(asking, about, open_index(folder), subject)
-    subject = open_samples(asking) if subject is None else subject
+    place = _Place(asking, layer, run.folder.indexes / _name(asking, layer, subject))
+    index = None if settings.rebuild else _kept(place, subject)
+    if index is not None and settings.shards is None:
+        return index
+    # Before the samples are read: files that change meanwhile have another stamp at the next search.
+    with same_run(run, weights):
+        files = files_of_samples(run, asking.data, settings.part)
+        stamp = None if files is None else stamp_of_files(files)
+        subject = open_samples(asking) if subject is None else subject
+    if settings.shards is not None:  # of an index that is there not read again, but others are not taken in silence
+        shards_of(settings.shards, plan_of(subject, layer, SHARD_ROWS))
+    index = None if settings.rebuild else _kept(place, subject)
+    if index is not None:
+        _note_stamp(index, files or (), stamp)
+        return index
     if len(subject.source) < 2:
         raise DataError(f"{subject.source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
-    return _built(asking, subject, layer, folder)
+    with _held(asking, weights):
+        # Another process may have built it while this one waited.
+        index = None if settings.rebuild else _kept(place, subject)
+        return index or _built(place, subject, files or (), stamp)
 
 
-def _built(asking: Asking, subject: Subject, layer: str, folder: Path) -> RunIndex:
-    """A new index of all samples."""
-    source, settings = subject.source, asking.settings
-    with _embedded(asking, subject, layer) as rows_ND:
-        about = _described(asking, subject, layer, rows_ND)
+@dataclass(frozen=True)
+class _Place:
+    """Where the index of a layer lies, and for what it is asked."""
+
+    asking: Asking
+    layer: str
+    folder: Path
+
+
+def _kept(place: _Place, subject: Subject | None) -> RunIndex | None:
+    """The index that is there; None where it is of other samples, or without these nobody can tell.
+
+    Raises:
+        RunError: it does not fit; named.
+    """
+    asking, folder = place.asking, place.folder
+    index = index_at(folder)
+    if index is None:
+        return None
+    about = read_record(IndexedRun, dict(index.card.about), str(folder / CARD))
+    known = (__version__, weights_hash(asking.run), asking.settings.checkpoint, place.layer)
+    for name, expected in zip(SAME, known, strict=True):
+        if getattr(about, name) != expected:
+            raise _refusal(folder, name, getattr(about, name), expected)
+    if subject is None:
+        is_same = about.stamp is not None and about.stamp == stamp_of_files(about.files)
+    else:
+        is_same = about.fingerprint == subject.source.fingerprint
+    return RunIndex(asking, about, index, subject) if is_same else None
+
+
+def _note_stamp(known: RunIndex, files: tuple[str, ...], stamp: str | None) -> None:
+    """Write down that the samples are the same though their files were touched, where the run can be written now."""
+    about, card, folder = known.about, known.index.card, known.index.folder
+    if about.stamp == stamp and about.files == files:
+        return
+    with contextlib.suppress(RunError), lock_run(known.asking.run.path):
+        if read_card(folder) == card:
+            of_files = about.model_copy(update={"files": files, "stamp": stamp}).model_dump()
+            write_sealed(folder / CARD, card.model_copy(update={"about": of_files}).model_dump())
+
+
+@contextmanager
+def _held(asking: Asking, weights: str) -> Iterator[None]:
+    """The lock of the run, without which nobody deletes it or trains it anew; waited for while another process has it.
+
+    Raises:
+        RunError: the run has been deleted, or is not the one that was opened.
+    """
+    run, said = asking.run, list[Holder | None]()
+
+    def wait(holder: Holder | None) -> None:
+        weights_hash(run)  # there is none while the run is trained anew, which may take days
+        if not said:
+            asking.reporter.say(f"waiting for {holder or 'another process'}, which uses {run.path}")
+        said.append(holder)
+        time.sleep(WAIT_SECONDS)
+
+    with lock_run(run.path, wait) as note:
+        if note:
+            asking.reporter.say(note)
+        with same_run(run, weights):
+            pass
+        yield
+
+
+def _built(place: _Place, subject: Subject, files: tuple[str, ...], stamp: str | None) -> RunIndex:
+    """A new index of all samples, in the place of the one that is there, if any."""
+    asking, folder, source = place.asking, place.folder, subject.source
+    for left in folder.parent.glob(f".*{TEMPORARY}"):  # by builds that were killed: the lock is this process's
+        shutil.rmtree(left, ignore_errors=True)
+    others = [path.name for path in folder.glob("*") if path.name not in INDEX_FILES and TEMPORARY not in path.name]
+    if others:
+        raise RunError(f"{folder} holds {others[0]}, which search did not write, so it will not be replaced; move it")
+    if (folder / CARD).exists() and not asking.settings.rebuild:
+        asking.reporter.say(f"the samples of {source.name} are not those of the index {folder}: it is made again")
+    with _embedded(asking, subject, place.layer) as rows_ND:
+        about = _described(asking, subject, place.layer, rows_ND).model_copy(update={"files": files, "stamp": stamp})
         kept_ND: Rows = rows_ND
-        if settings.dims is not None:
-            shorter = shorten(rows_ND, settings.dims)
+        if asking.settings.dims is not None:
+            shorter = shorten(rows_ND, asking.settings.dims)
             about = about.model_copy(update={"dims": shorter.dims, "curve": shorter.curve})
             kept_ND = about.kept(whole(rows_ND))
-        asking.reporter.say(f"building the index of {len(rows_ND):,} {layer}s")
+        asking.reporter.say(f"building the index of {len(rows_ND):,} {place.layer}s")
         named: dict[str, Any] = {"names": source.sample_names, "labels": source.classes(), "about": about.model_dump()}
-        index = build_index(kept_ND, folder, method=settings.method, **named)
-    return RunIndex(asking, about, index, subject)
+        try:
+            folder.parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot make {folder.parent}: {error.strerror or error}") from None
+        with new_folder(folder, folder.exists(), flush=False) as made:
+            index = build_index(kept_ND, made, method=asking.settings.method, **named)
+    return RunIndex(asking, about, replace(index, folder=folder), subject)
 
 
 def open_samples(asking: Asking) -> Subject:
@@ -212,6 +305,25 @@ def weights_hash(run: Run) -> str:
     if not folder.encoder_card.exists():
         raise RunError(f"{run.path} holds no encoder yet; its training has not ended (counterpoint resume goes on)")
     return str(read_sealed(folder.encoder_card).get("weights_sha256", ""))
+
+
+@contextmanager
+def same_run(run: Run, weights: str) -> Iterator[None]:
+    """Within, a run is read that may be deleted or trained anew meanwhile: then what was read of it counts for nothing.
+
+    Raises:
+        RunError: that happened.
+    """
+    problem = None
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        problem = error
+    # A file that was there a moment ago: others may still be.
+    if isinstance(problem, FileNotFoundError) or weights_hash(run) != weights:
+        raise RunError(f"{run.path} was deleted or trained anew while it was searched; search it again") from problem
+    if problem is not None:
+        raise problem
 
 
 def embed_samples(subject: Subject, layer: str, samples: Tensor) -> Tensor:
@@ -274,6 +386,6 @@ def _refusal(folder: Path, what: str, found: object, wanted: object) -> RunError
         "weights_sha256": "it is of another run or of other weights than this run has now",
         "checkpoint": f"it is of checkpoint {found or 'last'}, not of {wanted or 'the last state'}",
         "layer": f"it is of the {found}, not of the {wanted}",
-        "fingerprint": "its samples are not those that are there now",
+        "fingerprint": "its samples changed after it was opened",
     }
     return RunError(f"the index {folder} does not fit: {words[what]}; make it again with --rebuild")

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, RunError, UsageError
-from counterpoint.core.files import read_sealed, sha256_of, write_file, write_sealed
+from counterpoint.core.files import file_state, read_sealed, sha256_of, write_file, write_sealed
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run_contents import INDEX_FILES
 from counterpoint.core.run_records import Figure, Record, read_record
@@ -181,22 +181,19 @@ def build_index(
     Raises:
         DataError: not such vectors; or rows that are not finite: the first is named.
         UsageError: an unknown method, or usearch is missing.
-        RunError: the folder cannot be written.
+        OSError: the folder cannot be written.
     """
     rows = _as_rows(vectors)
     num_rows, width = (int(length) for length in rows.shape)
     chosen = _method(method, num_rows)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in INDEX_FILES:  # the card first: what is left of it is no index
-            (folder / name).unlink(missing_ok=True)
-        num_zero, cells = _write_tables(rows, folder, chosen)
-        held = {"names": list(names or map(str, range(num_rows))), "labels": None if labels is None else list(labels)}
-        write_file(folder / NAMES, [json.dumps(held).encode()])
-        if chosen == "hnsw":
-            build_graph(StoredRows(folder / VECTORS), folder / GRAPH)
-    except OSError as error:
-        raise RunError(f"cannot write the index {folder}: {error.strerror or error}") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in INDEX_FILES:  # the card first: what is left of it is no index
+        (folder / name).unlink(missing_ok=True)
+    num_zero, cells = _write_tables(rows, folder, chosen)
+    held = {"names": list(names or map(str, range(num_rows))), "labels": None if labels is None else list(labels)}
+    write_file(folder / NAMES, [json.dumps(held).encode()])
+    if chosen == "hnsw":
+        build_graph(StoredRows(folder / VECTORS), folder / GRAPH)
     known = {"format": FORMAT, "method": chosen, "num_rows": num_rows, "width": width, "num_zero": num_zero}
     card = IndexCard.model_validate({**known, "num_cells": cells, "files": {}, "about": dict(about or {})})
     if chosen != "exact":
@@ -230,6 +227,35 @@ def open_index(folder: Path) -> VectorIndex:
     Raises:
         RunError: one is missing or damaged; it is named.
     """
+    found = index_at(folder)
+    if found is None:
+        raise RunError(f"{folder / CARD} is missing; make the index again with --rebuild")
+    return found
+
+
+def index_at(folder: Path) -> VectorIndex | None:
+    """The index that lies in a folder; None where there is none. Raises as ``open_index``.
+
+    A build may put another one in its place meanwhile: then what was read of the first counts for nothing.
+    """
+    while (before := file_state(folder / CARD)) is not None:
+        found = problem = None
+        try:
+            found = _verified(folder)
+        except RunError as error:
+            problem = error
+        except (OSError, ValueError, EOFError) as error:  # between two looks at a file
+            problem = RunError(f"the index {folder} cannot be read: {error}")
+        if file_state(folder / CARD) != before:
+            continue
+        if problem is not None:
+            raise problem
+        return found
+    return None
+
+
+def _verified(folder: Path) -> VectorIndex:
+    """The index, once each file has its hash."""
     card = read_card(folder)
     for name, seal in card.files.items():
         path = folder / name

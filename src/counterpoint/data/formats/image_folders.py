@@ -184,10 +184,15 @@ def open_list(path: Path, settings: SourceSettings, progress: Progress) -> Sourc
         DataError: not a list, an empty one, or anything ``open_listing`` refuses.
     """
     refuse_split(str(path), settings.split)
-    images = _from_csv(path, settings) if path.suffix.lower() == ".csv" else _from_text(path)
+    images = _listed(path, settings)
     if not images:
         raise DataError(f"{path} lists no image")
     return open_listing(str(path), Listing(images), settings, progress)
+
+
+def _listed(path: Path, settings: SourceSettings) -> list[Located]:
+    """The images that a file lists."""
+    return _from_csv(path, settings) if path.suffix.lower() == ".csv" else _from_text(path)
 
 
 def _from_text(path: Path) -> list[Located]:
@@ -248,12 +253,17 @@ CATALOGUE: Mapping[str, NamedSource] = {
         "110,000 photographs of 64 x 64 pixels in 200 classes, and 10,000 without labels",
         open_tiny_imagenet,
         test_split="val",  # the labels of its test part were never published
+        files=(TINY_FOLDER,),
     ),
 }
 FORMS = (
     FileForm("an image folder", (FOLDER,), open_splits, fits=has_splits, reads=("max_bad", "altered")),
     FileForm("an image folder", (FOLDER,), open_folder, reads=("max_bad", "altered")),
     FileForm(
-        "an image list", (".txt", ".csv"), open_list, reads=("image_column", "label_column", "max_bad", "altered")
+        "an image list",
+        (".txt", ".csv"),
+        open_list,
+        reads=("image_column", "label_column", "max_bad", "altered"),
+        lists=lambda path, settings: [image.path for image in _listed(path, settings)],
     ),
 )

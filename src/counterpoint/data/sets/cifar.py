@@ -148,6 +148,7 @@ CATALOGUE: Mapping[str, NamedSource] = {
             {"train": 50_000, "test": 10_000},
             lambda root, split, hint: read_cifar(root, CIFAR10, split, hint),
         ).open,
+        files=(CIFAR10.python, CIFAR10.binary),
     ),
     "cifar100": NamedSource(
         "60,000 photographs of 32 x 32 pixels in 100 classes (krizhevsky2009)",
@@ -157,5 +158,6 @@ CATALOGUE: Mapping[str, NamedSource] = {
             {"train": 50_000, "test": 10_000},
             lambda root, split, hint: read_cifar(root, CIFAR100, split, hint),
         ).open,
+        files=(CIFAR100.python, CIFAR100.binary),
     ),
 }

@@ -103,6 +103,7 @@ CATALOGUE: Mapping[str, NamedSource] = {
             {"train": 60_000, "test": 10_000},
             lambda root, split, hint: read_mnist(root, "MNIST", split, DIGITS, hint),
         ).open,
+        files=("MNIST",),
     ),
     "fashion-mnist": NamedSource(
         "70,000 pieces of clothing, grey, 28 x 28 pixels, 10 classes (xiao2017)",
@@ -112,5 +113,6 @@ CATALOGUE: Mapping[str, NamedSource] = {
             {"train": 60_000, "test": 10_000},
             lambda root, split, hint: read_mnist(root, "FashionMNIST", split, FASHION, hint),
         ).open,
+        files=("FashionMNIST",),
     ),
 }

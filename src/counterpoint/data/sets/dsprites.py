@@ -228,7 +228,11 @@ def _is_dsprites(path: Path) -> bool:
 
 
 CATALOGUE: Mapping[str, NamedSource] = {
-    "dsprites": NamedSource("737,280 sprites of 64 x 64 pixels by 5 factors, the original file", open_dsprites),
+    "dsprites": NamedSource(
+        "737,280 sprites of 64 x 64 pixels by 5 factors, the original file",
+        open_dsprites,
+        files=(FILE, f"dsprites/{FILE}"),
+    ),
     "dsprites-rendered": NamedSource(
         "the same grid of factors, drawn here; needs no file", open_rendered, has_files=False
     ),

@@ -161,5 +161,6 @@ CATALOGUE: Mapping[str, NamedSource] = {
             | dict.fromkeys(FOLDS, FOLD_SIZE),
             find_stl10,
         ).open,
+        files=(STL10_FOLDER,),
     ),
 }

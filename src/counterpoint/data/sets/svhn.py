@@ -165,5 +165,6 @@ CATALOGUE: Mapping[str, NamedSource] = {
             {"train": 73_257, "test": 26_032, "extra": 531_131},
             read_svhn,
         ).open,
+        files=("train_32x32.mat", "test_32x32.mat", "extra_32x32.mat"),
     ),
 }

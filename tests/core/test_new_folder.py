@@ -10,7 +10,7 @@ import pytest
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import write_sealed
-from counterpoint.export.new_folder import check_target, files_in, new_folder
+from counterpoint.core.new_folder import check_target, files_in, new_folder
 
 
 def earlier_export(folder: Path) -> Path:

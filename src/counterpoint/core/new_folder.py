@@ -47,12 +47,13 @@ def check_target(target: Path, *, overwrite: bool) -> bool:
 
 
 @contextlib.contextmanager
-def new_folder(target: Path, earlier: bool) -> Iterator[Path]:
+def new_folder(target: Path, earlier: bool, *, flush: bool = True) -> Iterator[Path]:
     """A folder to fill; it becomes ``target`` when the block ends, and is removed where the block fails.
 
     Args:
         target: as ``check_target`` found it.
         earlier: an export stands there, and is replaced.
+        flush: wait until all of it is on the disk; not needed where a reader sees by hashes what a power cut took.
 
     Raises:
         RunError: the disk is full, read-only or otherwise refuses.
@@ -62,7 +63,7 @@ def new_folder(target: Path, earlier: bool) -> Iterator[Path]:
         earlier = settle(target) or earlier
         folder.mkdir()
         yield folder
-        for name in files_in(folder):
+        for name in files_in(folder) if flush else ():
             flush_to_disk(folder / name)
         flush_to_disk(folder)
         if earlier:

@@ -1,0 +1,184 @@
+"""An index whose samples changed answers no more: it is made again, or the changed samples are named."""
+
+import csv
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import counterpoint as cp
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.search import run_index
+
+SIDE, NUM_SAMPLES = 8, 12
+MADE_AGAIN = "are not those of the index"
+
+
+def pixels(seed: int, count: int = NUM_SAMPLES) -> np.ndarray:
+    """Pictures, each unlike any other."""
+    return np.random.default_rng(seed).integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
+
+
+def png(image: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, "png")
+    return stream.getvalue()
+
+
+def write_folder(folder: Path, seed: int) -> None:
+    for number, image in enumerate(pixels(seed)):
+        (folder / "deep").mkdir(parents=True, exist_ok=True)
+        (folder / "deep" / f"{number:02}.png").write_bytes(png(image))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
+    """A run on pictures in a folder, ``photos`` beside it."""
+    top = tmp_path_factory.mktemp("run")
+    write_folder(top / "photos", seed=0)
+    settings: dict[str, Any] = {"source": {"image_size": SIDE}, "batch_size": 4, "epochs": 1, "quiet": True}
+    return cp.train(top / "photos", out=top / "run", **settings)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of data: writes pictures of a seed to a path, and what a change of single pictures does."""
+
+    name: str
+    write: Callable[[Path, int], object]
+    is_named: bool = False  # pictures that changed are refused by name, as everywhere
+
+
+def write_list(path: Path, seed: int) -> None:
+    write_folder(path.parent / "listed", seed)
+    rows = [[f"listed/deep/{number:02}.png", "ab"[number % 2]] for number in range(NUM_SAMPLES)]
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([["file", "label"], *rows])
+
+
+def write_tar(path: Path, seed: int) -> None:
+    with tarfile.open(path, "w") as archive:
+        for number, image in enumerate(pixels(seed)):
+            member = tarfile.TarInfo(f"{number:02}.png")
+            content = png(image)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+FORMS = [
+    Form("photos", write_folder, is_named=True),
+    Form("rows.npy", lambda path, seed: np.save(path, pixels(seed))),
+    Form("rows.npz", lambda path, seed: np.savez(path, images=pixels(seed), labels=np.arange(NUM_SAMPLES) % 2)),
+    Form("rows.csv", write_list, is_named=True),
+    Form("rows.tar", write_tar, is_named=True),
+]
+
+
+def hits(run: cp.Run, to: Path, **options: Any) -> list[tuple[str, float]]:
+    found = cp.search(run, 0, to=str(to), k=3, **{"quiet": True, **options})
+    return [(hit.name, hit.similarity) for hit in found.queries[0].hits]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_samples_that_were_replaced_are_not_answered_from_the_old_ones(
+    form: Form, run: cp.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / form.name
+    form.write(data, 0)
+    before = hits(run, data)
+    form.write(data, 1)
+    if form.is_named:
+        kept = content(run.folder.indexes)
+        with pytest.raises(DataError, match=r"12 of 12 samples in .* changed since they were indexed"):
+            hits(run, data)
+        assert content(run.folder.indexes) == kept
+        hits(run, data, altered="reindex")  # as the message says
+    after = hits(run, data, quiet=False)
+    assert capsys.readouterr().err.count(MADE_AGAIN) == 1
+    assert after != before
+    assert after == hits(run, data) == hits(run, data, rebuild=True)
+
+
+def ask(run: cp.Run, verb: str, out: Path) -> int:
+    """Ask the run's own samples; how many the index has."""
+    if verb == "export":
+        return int(cp.export_index(run, "faiss", out, overwrite=True)[0].split()[1])
+    found = cp.search(run, 0, k=1) if verb == "search" else cp.duplicates(run)
+    return int(found.facts["collection"].split()[0])
+
+
+@pytest.mark.parametrize("verb", ["search", "duplicates", "export"])
+def test_files_that_come_and_go_make_the_index_of_the_runs_own_samples_again(
+    verb: str, run: cp.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = run.path.parent / "photos" / "new.png"
+    assert ask(run, verb, tmp_path / "out") == NUM_SAMPLES
+    new.write_bytes(png(pixels(5)[0]))
+    assert ask(run, verb, tmp_path / "out") == NUM_SAMPLES + 1
+    new.unlink()
+    assert ask(run, verb, tmp_path / "out") == NUM_SAMPLES
+    assert ask(run, verb, tmp_path / "out") == NUM_SAMPLES
+    assert capsys.readouterr().err.count(MADE_AGAIN) == 2
+
+
+def test_other_bytes_of_the_same_length_and_time_are_other_samples(run: cp.Run, tmp_path: Path) -> None:
+    data = tmp_path / "rows.npy"
+    np.save(data, pixels(0))
+    before, then = hits(run, data), data.stat()
+    np.save(data, pixels(1))
+    os.utime(data, ns=(then.st_atime_ns, then.st_mtime_ns))
+    assert (data.stat().st_size, data.stat().st_mtime_ns) == (then.st_size, then.st_mtime_ns)
+    assert hits(run, data) != before
+
+
+def test_files_that_were_only_touched_are_compared_once_and_the_index_stays(
+    run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(tmp_path / "photos", seed=2)
+    before = hits(run, tmp_path / "photos")
+    shutil.copytree(tmp_path / "photos", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "photos")
+    (tmp_path / "copy").rename(tmp_path / "photos")
+    assert hits(run, tmp_path / "photos", quiet=False) == before
+    told = capsys.readouterr().err
+    assert MADE_AGAIN not in told
+    assert "building" not in told
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the samples were opened")
+
+    monkeypatch.setattr(run_index, "open_samples", refuse)
+    assert hits(run, tmp_path / "photos") == before
+
+
+def test_samples_that_are_gone_are_missed(run: cp.Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", pixels(0))
+    hits(run, tmp_path / "rows.npy")
+    (tmp_path / "rows.npy").unlink()
+    with pytest.raises(UsageError, match=r"no such file or folder: .*rows\.npy"):
+        hits(run, tmp_path / "rows.npy")
+
+
+def test_an_index_that_says_nothing_of_its_files_is_compared_by_content(
+    run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those are that were built before files were written down."""
+    data = tmp_path / "rows.npy"
+    np.save(data, pixels(0))
+    monkeypatch.setattr(run_index, "files_of_samples", lambda *_: None)
+    before = hits(run, data)
+    assert hits(run, data) == before
+    np.save(data, pixels(1))
+    assert hits(run, data) != before

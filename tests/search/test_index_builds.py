@@ -1,0 +1,223 @@
+"""An index is whole, of one build and of the run as it is, whoever builds, trains, deletes or dies meanwhile."""
+
+import contextlib
+import resource
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import counterpoint as cp
+from counterpoint.core.errors import RunError
+from counterpoint.core.run_contents import delete_run
+from counterpoint.core.run_lock import lock_run
+from counterpoint.engine.progress import Reporter
+from counterpoint.search import run_index, vector_index
+from counterpoint.search.vector_index import INDEX_FILES, build_index, open_index
+
+ROWS = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+
+
+def train(top: Path, seed: int = 0) -> cp.Run:
+    np.save(top / "rows.npy", ROWS)
+    settings: dict[str, Any] = {"method": "simclr", "epochs": 1, "batch_size": 16, "projector": {"features": 8}}
+    return cp.train(top / "rows.npy", out=top / "run", seed=seed, overwrite=True, quiet=True, **settings)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> cp.Run:
+    """A run of its own, as these tests replace and delete it."""
+    return train(tmp_path)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is said, in order."""
+    lines: list[str] = []
+    monkeypatch.setattr(Reporter, "say", lambda _, text: lines.append(text))
+    return lines
+
+
+def ask(run: cp.Run, **options: Any) -> list[tuple[int, float]]:
+    found = cp.search(run, 3, k=5, quiet=True, **options)
+    return [(hit.row, hit.similarity) for hit in found.queries[0].hits]
+
+
+@contextlib.contextmanager
+def small_disk(num_bytes: int) -> Iterator[None]:
+    """No file grows beyond this: the system refuses in the middle of a write, as a full disk does."""
+    limits, earlier = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, earlier)
+
+
+def after(place: Any, name: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch, *, call: int = 1) -> None:
+    """Act once, after a function was called so many times."""
+    original, calls = getattr(place, name), list[int]()
+
+    def acting(*words: Any, **named: Any) -> Any:
+        found = original(*words, **named)
+        calls.append(1)
+        if len(calls) == call:
+            act()
+        return found
+
+    monkeypatch.setattr(place, name, acting)
+
+
+@pytest.mark.parametrize(("step", "call"), [("read_card", 1), ("sha256_of", 1), ("sha256_of", 4), ("_table", 1)])
+def test_a_reader_has_the_index_of_one_build(
+    step: str, call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another index takes the place of the one that is being read, after each of its steps."""
+    place, other = tmp_path / "index", tmp_path / "other"
+    build_index(ROWS, place, names=[f"old {row}" for row in range(40)], method="cells")
+    build_index(ROWS[::-1], other, names=[f"new {row}" for row in range(40)], method="cells")
+
+    def swap() -> None:
+        place.rename(tmp_path / "aside")
+        other.rename(place)
+        shutil.rmtree(tmp_path / "aside")
+
+    after(vector_index, step, swap, monkeypatch, call=call)
+    found = open_index(place)
+    expected = ROWS[::-1] if found.names[0] == "new 0" else ROWS
+    assert torch.allclose(found.vectors(), torch.nn.functional.normalize(torch.from_numpy(expected.copy())))
+    near = found.search(torch.from_numpy(expected.copy()), 1)
+    assert near.positions_QK[:, 0].tolist() == list(range(40))
+
+
+def test_a_second_build_waits_and_takes_what_the_first_one_made(
+    run: cp.Run, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth, answers, waits = ask(run), list[Any](), threading.Event()
+    shutil.rmtree(run.folder.indexes)
+    after(run_index.time, "sleep", waits.set, monkeypatch)
+    original = build_index
+
+    def build(*words: Any, **named: Any) -> Any:
+        assert waits.wait(60)
+        return original(*words, **named)
+
+    monkeypatch.setattr(run_index, "build_index", build)
+    threads = [threading.Thread(target=lambda: answers.append(ask(run))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers == [truth, truth]
+    assert said.count("building the index of 40 representations") == 2  # with that of the truth
+    assert sum(line.startswith("waiting for process ") for line in said) == 1
+
+
+def test_who_waits_for_a_run_that_is_trained_anew_is_told(run: cp.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    after(run_index.time, "sleep", run.folder.encoder_card.unlink, monkeypatch)
+    with lock_run(run.path), pytest.raises(RunError, match="holds no encoder yet"):
+        ask(run)
+
+
+def test_a_run_is_not_deleted_while_its_index_is_built(run: cp.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def delete() -> None:
+        with pytest.raises(RunError) as caught:
+            delete_run(run.path)
+        told.append(str(caught.value))
+
+    after(run_index, "build_index", delete, monkeypatch)
+    ask(run)
+    assert len(told) == 1
+    assert "is in use by process" in told[0]
+    assert delete_run(run.path) == []
+    assert not run.path.exists()
+
+
+@pytest.mark.parametrize("step", ["files_of_samples", "open_samples"])
+def test_nothing_comes_back_into_a_run_that_is_deleted_while_it_is_opened(
+    step: str, run: cp.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after(run_index, step, lambda: delete_run(run.path), monkeypatch)
+    with pytest.raises(RunError):
+        ask(run)
+    assert not run.path.exists()
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_no_encoder_is_asked_beside_the_index_of_another_one(
+    run: cp.Run, has_index: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is trained anew right after its encoder was read."""
+    query = ROWS[:1]
+    if has_index:
+        cp.search(run, query, k=1, quiet=True)
+    after(run_index, "open_samples", lambda: train(run.path.parent, seed=1), monkeypatch)
+    with pytest.raises(RunError, match="was deleted or trained anew while it was searched"):
+        cp.search(run, query, k=1, quiet=True)
+    assert not run.folder.indexes.exists()
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next_one_and_with_the_run(run: cp.Run) -> None:
+    ask(run)
+    left = run.folder.indexes / ".representation.0123456789abcdef.new.tmp"
+    for is_deleted in (False, True):
+        left.mkdir()
+        (left / ".index.json.0123.tmp.json").touch()
+        (left / "vectors.npy").touch()
+        if is_deleted:
+            assert delete_run(run.path) == []
+        else:
+            ask(run, rebuild=True)
+        assert not left.exists()
+    assert not run.path.exists()
+
+
+def test_files_of_the_user_in_the_folder_of_an_index_stay(run: cp.Run) -> None:
+    ask(run)
+    mine = run.folder.indexes / "representation" / "mine.txt"
+    mine.write_text("mine")
+    with pytest.raises(RunError, match=r"holds mine\.txt, which search did not write"):
+        ask(run, rebuild=True)
+    assert mine.read_text() == "mine"
+    assert ask(run)
+
+
+def test_a_build_on_a_full_disk_leaves_the_index_that_was_there(run: cp.Run) -> None:
+    before = ask(run)
+    with small_disk(2000), pytest.raises(RunError, match=r"cannot write .*indexes/representation: .*untouched"):
+        ask(run, rebuild=True, cache=False)
+    assert [path.name for path in run.folder.indexes.iterdir()] == ["representation"]
+    assert {path.name for path in run.folder.indexes.rglob("*.*")} <= set(INDEX_FILES)
+    assert ask(run) == before
+
+
+@pytest.mark.parametrize("kind", ["pgvector", "qdrant", "faiss"])
+def test_an_export_on_a_full_disk_leaves_nothing_and_then_works(kind: str, run: cp.Run, tmp_path: Path) -> None:
+    ask(run)
+    out = tmp_path / "new" / "table"
+    with small_disk(2000), pytest.raises(RunError, match=r"cannot write .*/new/table"):
+        cp.export_index(run, kind, out, quiet=True)
+    assert list(out.parent.iterdir()) == []
+    assert str(out) in cp.export_index(run, kind, out, quiet=True)[1]
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with small_disk(2000), pytest.raises(RunError, match=r"cannot write .*/new/table"):
+        cp.export_index(run, kind, out, overwrite=True, quiet=True)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_an_export_replaces_no_file_that_it_did_not_write(run: cp.Run, tmp_path: Path) -> None:
+    cp.export_index(run, "faiss", tmp_path / "table", quiet=True)
+    (tmp_path / "table" / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match=r"holds mine\.txt, which --export did not write"):
+        cp.export_index(run, "pgvector", tmp_path / "table", overwrite=True, quiet=True)
+    assert (tmp_path / "table" / "index.faiss").exists()
