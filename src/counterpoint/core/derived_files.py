@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import StaleFileError
-from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.files import read_sealed, run_named_in, write_sealed
 from counterpoint.core.rundir import RUN, RunFolder
+from counterpoint.core.user_files import read_text
 
 OF = "of"  # key of the run and the weights in a sealed JSON file
 WEIGHTS = "weights"
@@ -116,6 +117,11 @@ def check_run(folder: RunFolder, path: Path, found: Any) -> None:
             f"{path} is of another run ({found or 'without an id'}) than {status} ({run_id or 'without an id'}); "
             f"{_remedy(folder, path)}"
         )
+
+
+def check_settings(folder: RunFolder, path: Path) -> None:
+    """Require that a file of settings, which can be read, is of the run in whose folder it lies; see ``check_run``."""
+    check_run(folder, path, run_named_in(read_text(path)))
 
 
 def _remedy(folder: RunFolder, path: Path) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from counterpoint.core.derived_files import check_settings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import sealed_text, write_text
 from counterpoint.core.rundir import RunFolder
@@ -68,6 +69,7 @@ def fix_of(folder: RunFolder, findings: Findings) -> Fix:
         advice = next((f"; for {each.name} try: {each.remedy}" for each in wrong if each.remedy), "")
         raise UsageError(f"{'no setting of this run changes what was found' if wrong else findings.verdict}{advice}")
     asked = read_yaml_mapping(folder.config)
+    check_settings(folder, folder.config)
     asked.pop("out", None)  # a second run has a folder of its own
     if asked.get("data") == ARRAY:
         del asked["data"]

@@ -3,14 +3,13 @@
 import contextlib
 from collections.abc import Sequence
 
-from counterpoint.core.derived_files import check_run
+from counterpoint.core.derived_files import check_settings
 from counterpoint.core.errors import CounterpointError, StaleFileError, UsageError
-from counterpoint.core.files import run_named_in, sealed_text, with_run, write_text
+from counterpoint.core.files import sealed_text, with_run, write_text
 from counterpoint.core.run_records import Continuation, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.shown import shown
-from counterpoint.core.user_files import read_text
 from counterpoint.core.validation import as_yaml, dump_yaml, read_yaml_mapping
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.continuation import reason_of
@@ -61,7 +60,7 @@ def keep_changes(
     # config.yaml is missing, damaged or of another run, and nothing depends on it.
     with contextlib.suppress(UsageError, StaleFileError):
         asked = read_yaml_mapping(folder.config)
-        check_run(folder, folder.config, run_named_in(read_text(folder.config)))
+        check_settings(folder, folder.config)
         if known and asked.get("epochs") != settings.epochs:
             text = dump_yaml({**asked, "epochs": settings.epochs})
             write_text(folder.config, sealed_text(with_run(f"# epochs: {reason_of(known)}\n{text}", folder.run_id)))

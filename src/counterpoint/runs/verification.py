@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from counterpoint.core.derived_files import WEIGHTS_SHA256, check_run, read_card, read_derived
+from counterpoint.core.derived_files import WEIGHTS_SHA256, check_settings, read_card, read_derived
 from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
 from counterpoint.core.run import Run, as_run
@@ -239,7 +239,7 @@ def _asked(folder: RunFolder) -> Iterator[Check]:
         return
     try:
         text = read_text(folder.config)
-        check_run(folder, folder.config, run_named_in(text))
+        check_settings(folder, folder.config)
     except (OSError, ValueError, RunError) as error:
         yield Check(name, "failed", first_line(error))
         return
