@@ -52,6 +52,7 @@ class Kind:
         run: tries it, in a process of its own.
         share: of the time, beside other kinds.
         prepare: fills the folder that all tries read, in a process of its own, once.
+        material: name of that folder where kinds share it; empty: their own.
         seconds: what takes longer hangs; each process of the command has a bound of its own.
     """
 
@@ -61,4 +62,5 @@ class Kind:
     run: Callable[[Case, Place], Verdict]
     share: float = 1
     prepare: Callable[[Path], None] = lambda material: None
+    material: str = ""
     seconds: float = 900

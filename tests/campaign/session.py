@@ -148,7 +148,7 @@ class Session:
             self._numbers[told["kind"]] = max(self._numbers[told["kind"]], told["number"] + 1)
 
     def _material(self, kind: Kind) -> Path:
-        return self.folder / "material" / kind.name
+        return self.folder / "material" / (kind.material or kind.name)
 
 
 def _shortened(detail: str) -> str:
@@ -166,7 +166,7 @@ def replay(path: Path, kind_of: Callable[[str], Kind], folder: Path) -> Verdict:
     """
     kept = json.loads(path.read_text(encoding="utf-8"))
     kind = kind_of(kept["kind"])
-    material, place = folder / "material" / kind.name, folder / "tries" / path.stem
+    material, place = folder / "material" / (kind.material or kind.name), folder / "tries" / path.stem
     _prepare(kind, material)
     process = start(kind, kept["case"], place, material)
     process.wait(kind.seconds)

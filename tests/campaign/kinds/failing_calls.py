@@ -69,5 +69,6 @@ KIND = Kind(
     next_case=next_case,
     run=run,
     prepare=prepare_work,
+    material="work",
     share=2,
 )

@@ -48,5 +48,6 @@ KIND = Kind(
     next_case=next_case,
     run=run,
     prepare=prepare_work,
+    material="work",
     share=2,
 )

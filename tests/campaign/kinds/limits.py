@@ -106,4 +106,5 @@ KIND = Kind(
     next_case=next_case,
     run=run,
     prepare=prepare_work,
+    material="work",
 )
