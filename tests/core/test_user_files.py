@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,15 @@ def test_a_hole_of_a_terabyte_is_refused_by_its_size(tmp_path: Path) -> None:
         read_text(tmp_path / "x.csv")
     with pytest.raises(RunError, match="is damaged: it has 1,099,511,627,776 bytes"):
         read_json(tmp_path / "x.csv")
+
+
+def test_a_small_file_takes_no_memory_of_the_largest(tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(b"abc")
+    tracemalloc.start()
+    assert read_regular(tmp_path / "small", 1 << 28) == b"abc"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_text_has_no_mark_of_its_order_and_no_nul(tmp_path: Path) -> None:

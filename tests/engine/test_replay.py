@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.engine.checkpoint import Position
 from counterpoint.engine.replay import StepRecord, differences, read_step, record_step, this_machine, weights_digest
 
@@ -46,6 +47,15 @@ def test_weights_of_other_bits_names_shapes_or_types_have_another_digest(other: 
 def test_memory_layout_is_not_part_of_the_digest() -> None:
     x = torch.arange(16.0).reshape(1, 4, 2, 2)
     assert weights_digest({"x": x.to(memory_format=torch.channels_last)}) == weights_digest({"x": x})
+
+
+@pytest.mark.parametrize("loss", [{"a": 1}, "one", None, 1.0], ids=str)
+def test_a_record_whose_numbers_are_none_is_no_record(loss: object, tmp_path: Path) -> None:
+    record_step(tmp_path, record())
+    path = tmp_path / "after-00000007.json"
+    values = read_sealed(path)
+    write_sealed(path, {**values, "record": {**values["record"], "loss": loss}})
+    assert read_step(tmp_path, 7) is None
 
 
 def test_a_record_is_kept_once_and_found_again(tmp_path: Path) -> None:

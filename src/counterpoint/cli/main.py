@@ -86,6 +86,8 @@ def exit_code(prog: str, act: Callable[[], int], *, fails_on_pipe: bool = False,
     except OSError as error:
         code = USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # a path that was given, not the disk
         return _complain(prog, error, code)
+    except MemoryError:
+        return _complain(prog, "not enough memory for this; close other programs, or use fewer samples", FAILED)
     except KeyboardInterrupt as stopped:
         code = TERMINATED if stopped.args == (signal.SIGTERM,) else KEYBOARD
         return _complain(prog, "terminated" if code == TERMINATED else "interrupted", code)

@@ -39,9 +39,10 @@ def read_regular(path: str | Path, at_most: int) -> bytes:
         OSError: as for ``open_regular``, or it has more bytes than ``at_most``, of which then none is read.
     """
     with open_regular(path) as stream:
-        check_size(os.fstat(stream.fileno()).st_size, at_most)
-        # Bounded once more: a file may grow meanwhile.
-        return stream.read(at_most)
+        size = os.fstat(stream.fileno()).st_size
+        check_size(size, at_most)
+        # Bounded once more, as a file may grow meanwhile; what may be read is reserved at once.
+        return stream.read(min(size + 1, at_most))
 
 
 def read_text(path: str | Path, at_most: int = MAX_TEXT_BYTES) -> str:

@@ -143,8 +143,9 @@ def read_step(folder: Path, step: int) -> KeptStep | None:
         known = {field.name: values["record"][field.name] for field in fields(StepRecord)}
         record = StepRecord(**{**known, "first_ids": tuple(known["first_ids"])})
         kept = KeptStep(record, Machine(**values["machine"]))
+        _ = float.fromhex(record.loss), float.fromhex(record.gradient_norm)
     # A damaged record is none: the next run over this step writes it anew.
-    except (RunError, KeyError, TypeError, AttributeError):
+    except (RunError, KeyError, TypeError, ValueError, AttributeError):
         return None
     return kept if kept.record.step == step else None
 

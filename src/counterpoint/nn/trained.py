@@ -281,7 +281,9 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
         raise UsageError(f"{folder.path} was trained with your own module; pass it as encoder=")
     try:
         encoder = rebuilt(saved.card, saved.tensors, module)
-    except RuntimeError as error:
+    except UsageError:
+        raise
+    except (RuntimeError, ValueError) as error:  # weights of other shapes, or a card that nothing can be built from
         raise RunError(f"{folder.weights} cannot be read: {first_line(error)}") from None
     encoder.classifier = load_classifier(folder, encoder.embedding_dims)
     return encoder
