@@ -106,7 +106,7 @@ def test_a_rename_that_fails_brings_the_earlier_export_back(tmp_path: Path, monk
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from counterpoint.export.new_folder import check_target, new_folder
+from counterpoint.core.new_folder import check_target, new_folder
 rename, calls = os.rename, []
 def dying(*places):
     if len(calls) == int(sys.argv[2]):

@@ -76,7 +76,7 @@ def test_the_record_names_every_file_with_its_hash_and_what_was_compared(exporte
     assert len(exported.format("folder").sizes) == 3
     assert json.loads(json.dumps(exported.to_dict()))["path"] == str(folder)
     for text in (str(exported), exported.to_markdown(), exported.to_csv(), exported._repr_html_()):
-        assert "modeling_counterpoint.py" in text
+        assert "model.safetensors" in text
 
 
 def test_cp_load_gives_the_bits_of_the_run(exported: cp.Exported, run: cp.Run) -> None:

@@ -13,7 +13,7 @@ import yaml
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError
-from counterpoint.core.files import is_unchanged, read_sealed, sealed_text, write_sealed
+from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sealed_text, with_run, write_sealed
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields, merge, nest
 
@@ -96,7 +96,7 @@ def plant(folder: Path) -> None:
         text = (folder / name).read_text(encoding="utf-8")
         plain = text.rpartition("# sha256 ")[0] if "# sha256 " in text else text
         values = merge(yaml.safe_load(plain), {"loss": {"name": NAME}, "views": {"preset": NAME}})
-        again = yaml.safe_dump(values)
+        again = with_run(yaml.safe_dump(values), run_named_in(plain))
         (folder / name).write_text(sealed_text(again) if plain != text else again, encoding="utf-8")
         assert is_unchanged((folder / name).read_text(encoding="utf-8"), must_be_sealed=plain != text)
     record = {"name": NAME, "sha256": ""}

@@ -12,7 +12,7 @@ import torch
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
-from counterpoint.core.files import sealed_text
+from counterpoint.core.files import sealed_text, with_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, dump_yaml, leaf_fields, nest, parse_yaml
 from counterpoint.data.source import Source
@@ -220,7 +220,7 @@ def test_what_has_no_effect_is_not_recorded_and_a_run_that_recorded_it_goes_on(
     assert recorded["target"] == {}
     # As version 0.1.0 recorded it.
     old = {**recorded, "temperature": 0.5, "target": {"momentum": "auto", "queue_size": "auto"}}
-    run.folder.resolved.write_text(sealed_text(dump_yaml(old)))
+    run.folder.resolved.write_text(sealed_text(with_run(dump_yaml(old), run.folder.run_id)))
     saved = load_checkpoint(list_checkpoints(run.folder.checkpoints)[0])
     del saved.facts["resolved"]
     saved.facts["settings"] = settings_hash(read_resolved(run.folder))
