@@ -168,6 +168,42 @@ def test_a_rank_waits_for_the_others_after_an_error_of_all(kind: str, waits: boo
     assert (left >= arrived) == waits
 
 
+LOST = """
+import os, sys, torch
+from counterpoint.core import dist
+from counterpoint.core.errors import LoneTrainingError
+from counterpoint.core.ranks import read_ranks
+from counterpoint.engine.placement import Placement, on_all_ranks, ranks_joined
+ranks, (victim, place) = read_ranks(os.environ), sys.argv[1:]
+dist.JOIN_SECONDS = 3.0
+is_victim = ranks.rank == int(victim)
+if is_victim and place == "before":
+    os._exit(9)
+if is_victim and place == "meeting":
+    torch.distributed.init_process_group = lambda *_, **__: os._exit(9)
+try:
+    with ranks_joined(Placement("cpu", "fp32", {}, ranks)):
+        if is_victim:
+            os._exit(9)
+        on_all_ranks(lambda: None)
+except LoneTrainingError as error:
+    os.write(1, str(error).encode())
+"""
+
+
+@pytest.mark.parametrize("place", ["before", "meeting", "within"])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_whose_peer_is_gone_ends_and_says_so(victim: int, place: str) -> None:
+    """Whenever it is gone: before it came, as they meet, or at work; nobody waits as long as for a collective."""
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    common |= {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # as the command sets it
+    environments = [{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(2)]
+    finished = started(environments, str(victim), place, script=LOST)
+    assert [process.returncode for process in finished] == [9 * (n == victim) for n in range(2)], finished
+    assert finished[1 - victim].stdout.startswith("lost contact with another rank"), finished
+    assert finished[1 - victim].stderr == ""
+
+
 STOP = """
 import os, signal, sys, torch
 from counterpoint.core import rank_watch

@@ -146,7 +146,7 @@ def prepare_process() -> None:
     # Threads that wait by spinning stall each other as soon as another program wants a core; read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     keep_freed_memory()
-    if _ranks().world_size > 2:  # DDP warns of what we ask of it on purpose (engine/engine.py)
+    if _ranks().world_size > 1:  # of what we ask of DDP on purpose (engine/engine.py), and of ranks that are gone
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name

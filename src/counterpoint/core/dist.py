@@ -11,6 +11,8 @@ order. Without an initialised process group, or with a group of one, all functio
 
 import datetime
 import os
+import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +22,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from counterpoint.core.rank_watch import RankWatch
+from counterpoint.core.rank_watch import RankWatch, told_after
 from counterpoint.core.ranks import Ranks
 
 Map = Callable[[Tensor], Tensor]
@@ -28,6 +30,8 @@ WATCHES: list[RankWatch] = []  # this process's own, while it is one of several
 
 WATCH_SECONDS = 300  # how long the watch waits for an answer
 TIMEOUT_SECONDS = 1800  # how long a collective waits for the slowest rank, as torch has it
+JOIN_SECONDS = 600  # how long a rank waits for the others to come
+RETRY_SECONDS = 2.0
 
 
 def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_SECONDS) -> None:
@@ -45,13 +49,20 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
     is_gpu = device.type == "cuda"
     if is_gpu:
         torch.cuda.set_device(device)  # nccl takes the current one
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
-        store=_meeting_point(ranks, timeout),
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        timeout=datetime.timedelta(seconds=timeout),
-    )
+    to_come = min(timeout, JOIN_SECONDS)
+    place = f"{ranks.address}:{ranks.port}"
+    with told_after(f"rank {ranks.rank} waits for the others at {place} for up to {to_come:g} s; were all started?"):
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
+            store=_meeting_point(ranks, to_come),
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            timeout=datetime.timedelta(seconds=to_come),
+        )
+    # A rank that computes is waited for longer than one that may never come.
+    group: Any = dist.group.WORLD
+    for kind in {"cpu", device.type}:
+        group._get_backend(torch.device(kind))._set_default_timeout(datetime.timedelta(seconds=timeout))
     WATCHES.append(RankWatch(ranks, lambda: _store(ranks, WATCH_SECONDS)))
 
 
@@ -281,7 +292,23 @@ def _meeting_point(ranks: Ranks, timeout: float) -> Store:
     is_kept_by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     # Under torchrun its agent keeps the store, and rank 0 joins as the others do.
     is_master = ranks.rank == 0 and not is_kept_by_torchrun
+    if not is_master:
+        _await_first_rank(ranks, timeout)
     return _store(ranks, timeout, world_size=ranks.world_size, is_master=is_master)
+
+
+def _await_first_rank(ranks: Ranks, timeout: float) -> None:
+    """Wait until the store can be reached; torch's own waiting writes its C++ stack to the terminal."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection((ranks.address, ranks.port), timeout=RETRY_SECONDS).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                place = f"{ranks.address}:{ranks.port}"
+                raise RuntimeError(f"no connection to rank 0 at {place} within {timeout:g} s: {error}") from None
+        time.sleep(RETRY_SECONDS / 10)
 
 
 def _store(ranks: Ranks, timeout: float, *, world_size: int | None = None, is_master: bool = False) -> Store:

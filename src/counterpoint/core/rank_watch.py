@@ -4,7 +4,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from counterpoint.core.ranks import Ranks
@@ -69,6 +69,18 @@ class RankWatch:
             for rank in sorted(silent - found):
                 _say(f"rank {rank} goes on")
             silent = found
+
+
+@contextlib.contextmanager
+def told_after(text: str) -> Iterator[None]:
+    """Say something on standard error where the block takes longer than a silence may."""
+    timer = threading.Timer(SILENT_SECONDS, _say, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _say(text: str) -> None:

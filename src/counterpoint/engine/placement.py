@@ -8,8 +8,15 @@ from typing import Any, TypeVar
 
 import torch
 
-from counterpoint.core.dist import broadcast_text, gather_texts, join_ranks, leave_ranks, rank
-from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, RunError, TrainingError, UsageError
+from counterpoint.core.dist import broadcast_text, gather_texts, is_lost_contact, join_ranks, leave_ranks, rank
+from counterpoint.core.errors import (
+    InterruptedRunError,
+    LoneTrainingError,
+    RunError,
+    TrainingError,
+    UsageError,
+    first_line,
+)
 from counterpoint.core.ranks import Ranks, read_ranks
 
 Result = TypeVar("Result")
@@ -86,7 +93,25 @@ def ranks_joined(placement: Placement) -> Iterator[None]:
 
     Args:
         placement: who and where this process is.
+
+    Raises:
+        LoneTrainingError: another rank is lost, or never came.
     """
+    try:
+        with _in_group(placement):
+            yield
+    except RuntimeError as error:
+        if placement.world_size == 1 or not is_lost_contact(error):
+            raise
+        raise LoneTrainingError(
+            f"lost contact with another rank, whose own message may say why ({first_line(error)}); torchrun "
+            "--max-restarts N starts all again"
+        ) from None
+
+
+@contextmanager
+def _in_group(placement: Placement) -> Iterator[None]:
+    """Join the others, and part from them."""
     join_ranks(placement.ranks, placement.torch_device)
     try:
         yield

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core import __version__
-from counterpoint.core.dist import barrier, is_first_rank, is_lost_contact, world_size
-from counterpoint.core.errors import InterruptedRunError, LoneTrainingError, RunError, TrainingError, first_line
+from counterpoint.core.dist import barrier, is_first_rank, world_size
+from counterpoint.core.errors import InterruptedRunError, RunError, TrainingError
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import Named, RunStatus
 from counterpoint.core.rundir import RUN, RunFolder
@@ -128,9 +128,9 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
     # Kept if resuming cannot begin; one that was killed says "running", which it is not.
     status = ("interrupted" if before.status == "running" else before.status) if is_resumed else "failed"
     is_done = False
-    barrier()  # all have read the status before it changes
-    on_first_rank(lambda: folder.update_status(status="running", loader=dict(job.loader.notes)))
     try:
+        barrier()  # all have read the status before it changes
+        on_first_rank(lambda: folder.update_status(status="running", loader=dict(job.loader.notes)))
         weights = run_training(job, reporter, resume=is_resumed)
         if before.continuations:
             on_first_rank(lambda: _keep_earlier(job, reporter))
@@ -140,17 +140,9 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
         status = "interrupted"
         raise
     # A resumed run keeps its old status where it cannot begin; a step that fails makes it a failed one.
-    except TrainingError:
+    except (TrainingError, RuntimeError):
         status = "failed"
         raise
-    except RuntimeError as error:
-        status = "failed"
-        if world_size() == 1 or not is_lost_contact(error):
-            raise
-        raise LoneTrainingError(
-            f"lost contact with another rank, whose own message may say why ({first_line(error)}); torchrun "
-            "--max-restarts N starts all again"
-        ) from None
     finally:
         seconds = round(seconds_before + time.perf_counter() - started, 2)
         changes = {"status": status, "seconds": seconds, "peak_memory_mb": _peak_memory_mb()}
