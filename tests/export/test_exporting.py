@@ -68,7 +68,7 @@ def assert_answers(found: list[np.ndarray], run: cp.Run, images: np.ndarray, tol
 def test_the_record_names_every_file_with_its_hash_and_what_was_compared(exported: cp.Exported) -> None:
     folder = folder_of(exported)
     record = read_sealed(folder / "export.json", must_be_sealed=True)
-    names = {path.name for path in folder.iterdir()}
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
     assert {*record["sha256s"], "export.json"} == names
     assert all(sha256_of(folder / name) == digest for name, digest in record["sha256s"].items())
     assert exported.format("safetensors").difference == 0.0

@@ -1,10 +1,10 @@
 """The formats that hold weights: the encoder as ``cp.load`` reads it, and a folder that other programs load."""
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -156,17 +156,15 @@ def _of_timm(timm: Any, encoder: Encoder, place: Path, arguments: Mapping[str, A
 
 
 def _loader_of(folder: Path) -> Any:
-    """The class in the file that was written, as another program imports it.
+    """The class in the file that was written, as another program has it.
 
     Raises:
-        UsageError: the file cannot be imported.
+        UsageError: the file cannot be run.
     """
-    spec = importlib.util.spec_from_file_location("exported_modeling_counterpoint", folder / LOADER_FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType("exported_modeling_counterpoint")
     try:
-        spec.loader.exec_module(module)
+        # An import would leave a `__pycache__`, with the path of this machine, in the exported folder.
+        exec(compile((folder / LOADER_FILE).read_bytes(), LOADER_FILE, "exec"), module.__dict__)
     except Exception as error:
         raise UsageError(f"the loader cannot be imported: {first_line(error)}") from None
     return module.CounterpointEncoder
