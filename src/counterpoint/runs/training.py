@@ -35,6 +35,7 @@ from counterpoint.runs.continuation import (
     continuations_of,
     continue_run,
     further_epochs,
+    threads_of_begin,
     told,
 )
 from counterpoint.runs.effects import check_choices, refuse_idle
@@ -308,22 +309,23 @@ def _continue(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
     if from_first_rank(lambda: "done" if further is None and _is_done(folder) else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return given.run_at(folder.path)
-    if further is not None:
-        settings = settings.model_copy(update={"epochs": further.to_epoch})
-    assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings)))
-    _check_alike(job, assembled)
-    on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint, further))
-    known = on_all_ranks(lambda: continuations_of(folder))
-    status = first_status(assembled, given).model_copy(update={"continuations": known} if known else {})
-    on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
-    if further is not None:
-        reporter.say(told(further, job.schedule))
-        on_first_rank(lambda: continue_run(folder, further))
-        known = (*known, further)
-    if known:
-        job = replace(job, facts={**job.facts, CONTINUATIONS: [each.written() for each in known]})
-    on_first_rank(lambda: keep_changes(folder, settings, assembled.resolution, known))
-    return execute(job, given, assembled, reporter, is_resumed=True)
+    with threads_of_begin(folder, settings, reporter):
+        if further is not None:
+            settings = settings.model_copy(update={"epochs": further.to_epoch})
+        assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings)))
+        _check_alike(job, assembled)
+        on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint, further))
+        known = on_all_ranks(lambda: continuations_of(folder))
+        status = first_status(assembled, given).model_copy(update={"continuations": known} if known else {})
+        on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
+        if further is not None:
+            reporter.say(told(further, job.schedule))
+            on_first_rank(lambda: continue_run(folder, further))
+            known = (*known, further)
+        if known:
+            job = replace(job, facts={**job.facts, CONTINUATIONS: [each.written() for each in known]})
+        on_first_rank(lambda: keep_changes(folder, settings, assembled.resolution, known))
+        return execute(job, given, assembled, reporter, is_resumed=True)
 
 
 def _is_done(folder: RunFolder) -> bool:
