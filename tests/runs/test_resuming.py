@@ -1,7 +1,8 @@
 """A resumed run equals the uninterrupted one bit for bit, and keeps to its settings and its data."""
 
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,53 @@ def test_a_run_that_cannot_go_on_says_why_in_one_line(
         cp.resume(cp.Run(path, data=images), quiet=True)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.fixture
+def set_threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_a_run_goes_on_with_as_many_threads_as_it_began_with(
+    tmp_path: Path,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    set_threads: Callable[[int], None],
+) -> None:
+    """Sums over 512 views are split over threads, and end in other bits with another number of them."""
+    vectors = rng.normal(size=(600, 32)).astype(np.float32)
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 256, "quiet": True}
+    runs = {}
+    for number in (1, 2):
+        set_threads(number)
+        runs[number] = cp.train(vectors, out=tmp_path / f"whole-{number}", **settings)
+    assert runs[1].folder.weights.read_bytes() != runs[2].folder.weights.read_bytes()
+    set_threads(1)
+    stopped = interrupted(monkeypatch, 3, vectors, out=tmp_path / "stopped", **settings)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    set_threads(2)
+    resumed = cp.resume(cp.Run(stopped, data=vectors))
+    assert_same_run(resumed, runs[1])
+    assert "threads: 1, as it began, not 2 as here" in capsys.readouterr().err
+    assert torch.get_num_threads() == 2
+    assert "threads" not in [check.what for check in cp.verify(resumed, quiet=True).checks]
+
+
+def test_another_number_of_threads_is_said_by_resume_and_verify(
+    tmp_path: Path,
+    images: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    set_threads: Callable[[int], None],
+) -> None:
+    set_threads(2)
+    stopped = interrupted(monkeypatch, 5, images, out=tmp_path / "stopped")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})  # another machine
+    set_threads(1)
+    run = cp.resume(cp.Run(stopped, data=images))
+    assert "threads: 1, and it began with 2 (processors here: 1)" in capsys.readouterr().err
+    (threads,) = [check for check in cp.verify(run, quiet=True).checks if check.what == "threads"]
+    assert (threads.result, threads.detail[:33]) == ("not checked", "began with 2, went on with 1: oth")

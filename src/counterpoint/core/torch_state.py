@@ -65,6 +65,22 @@ def only_training() -> Iterator[None]:
 
 
 @contextmanager
+def with_threads(number: int) -> Iterator[None]:
+    """Let each operation be split over as many threads; their number decides the last bits of its sums.
+
+    >>> with with_threads(1):
+    ...     torch.get_num_threads()
+    1
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def own_draws(seed: int | None = None, devices: Iterable[torch.device] | None = None) -> Iterator[None]:
     """Draw from torch's generator alone, and leave it to the caller as it was.
 

@@ -7,8 +7,11 @@ process that wrote it was killed. Settings and checkpoints may lag behind that l
 
 import contextlib
 import datetime
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import torch
 
 from counterpoint.core import __version__
 from counterpoint.core.errors import RunError, StaleFileError, UsageError
@@ -16,9 +19,11 @@ from counterpoint.core.files import run_named_in
 from counterpoint.core.run_records import Continuation, RunStatus, read_record
 from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.torch_state import with_threads
 from counterpoint.core.user_files import read_text
 from counterpoint.core.validation import build
 from counterpoint.engine.checkpoint import Position, newest_memory
+from counterpoint.engine.progress import Reporter
 from counterpoint.engine.schedules import Schedule
 
 CONTINUATIONS = "continuations"  # in run.json, and in what checkpoints say of the run
@@ -98,6 +103,35 @@ def continue_run(folder: RunFolder, further: Continuation) -> None:
         path.unlink()
     known = [*folder.read_status().continuations, further]
     folder.update_status(status="interrupted", continuations=[each.written() for each in known])
+
+
+@contextlib.contextmanager
+def threads_of_begin(folder: RunFolder, settings: TrainSettings, reporter: Reporter) -> Iterator[None]:
+    """Within, as many threads as a run on the CPU began with, where the machine has them: they decide the last bits.
+
+    Args:
+        folder: the run, which goes on.
+        settings: its own.
+        reporter: hears of another number than this process has.
+    """
+    now = torch.get_num_threads()
+    try:
+        began = folder.read_status().num_threads
+    except RunError:  # what is damaged is written again later
+        memory = newest_memory(folder.checkpoints)
+        began = None if memory is None else memory.facts.get("num_threads")
+    if settings.engine.device != "cpu" or began in (None, now):
+        yield
+        return
+    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if began > most:
+        words = f"threads: {now}, and it began with {began} (processors here: {most})"
+        reporter.say(f"{words}; its last bits are not those of an uninterrupted run")
+        yield
+    else:
+        reporter.say(f"threads: {began}, as it began, not {now} as here; their number decides the last bits")
+        with with_threads(began):
+            yield
 
 
 def told(further: Continuation, schedule: Schedule) -> str:

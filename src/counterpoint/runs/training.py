@@ -37,6 +37,7 @@ from counterpoint.runs.continuation import (
     continue_run,
     further_epochs,
     readable_status,
+    threads_of_begin,
     told,
 )
 from counterpoint.runs.effects import check_choices, refuse_idle
@@ -311,23 +312,24 @@ def _continue(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
     if from_first_rank(lambda: "done" if further is None and _is_done(folder) else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return given.run_at(folder.path)
-    if further is not None:
-        settings = settings.model_copy(update={"epochs": further.to_epoch})
-    assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings)))
-    _check_alike(job, assembled)
-    on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint, further))
-    known = on_all_ranks(lambda: continuations_of(folder))
-    status = first_status(assembled, given).model_copy(update={"continuations": known} if known else {})
-    on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
-    job = of_run(job, on_all_ranks(lambda: folder.run_id))
-    if further is not None:
-        reporter.say(told(further, job.schedule))
-        on_first_rank(lambda: continue_run(folder, further))
-        known = (*known, further)
-    if known:
-        job = replace(job, facts={**job.facts, CONTINUATIONS: [each.written() for each in known]})
-    on_first_rank(lambda: keep_changes(folder, settings, assembled.resolution, known))
-    return execute(job, given, assembled, reporter, is_resumed=True)
+    with threads_of_begin(folder, settings, reporter):
+        if further is not None:
+            settings = settings.model_copy(update={"epochs": further.to_epoch})
+        assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings)))
+        _check_alike(job, assembled)
+        on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint, further))
+        known = on_all_ranks(lambda: continuations_of(folder))
+        status = first_status(assembled, given).model_copy(update={"continuations": known} if known else {})
+        on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
+        job = of_run(job, on_all_ranks(lambda: folder.run_id))
+        if further is not None:
+            reporter.say(told(further, job.schedule))
+            on_first_rank(lambda: continue_run(folder, further))
+            known = (*known, further)
+        if known:
+            job = replace(job, facts={**job.facts, CONTINUATIONS: [each.written() for each in known]})
+        on_first_rank(lambda: keep_changes(folder, settings, assembled.resolution, known))
+        return execute(job, given, assembled, reporter, is_resumed=True)
 
 
 def _is_done(folder: RunFolder) -> bool:
@@ -390,11 +392,9 @@ def check_has_begun(folder: RunFolder) -> None:
 def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
     """All ranks must have the same settings, samples and preparation: machines may hold copies of different age."""
     facts, card = {**job.facts, "num_threads": None}, assembled.encoder.card  # machines may have other numbers of cores
-    odd = ranks_that_differ(json.dumps([facts, assembled.split.fingerprint, card.mean, card.std]))
-    if odd:
-        numbers = ", ".join(map(str, odd))
+    if odd := ranks_that_differ(json.dumps([facts, assembled.split.fingerprint, card.mean, card.std])):
         raise DataError(
-            f"rank {numbers} sees other data or settings than rank 0 (rank 0's data have the fingerprint "
+            f"rank {', '.join(map(str, odd))} sees other data or settings than rank 0 (rank 0's data have the fingerprint "
             f"{broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device and "
             "engine.precision where machines are unlike"
         )

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from counterpoint.core.derived_files import WEIGHTS_SHA256, check_settings, read_card, read_derived
 from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
@@ -18,7 +16,7 @@ from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.shown import shown
 from counterpoint.core.tensor_file import read_tensors
-from counterpoint.core.torch_state import only_training, usual_modes
+from counterpoint.core.torch_state import only_training, usual_modes, with_threads
 from counterpoint.core.user_files import read_text
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, read_memory, record_path
 from counterpoint.engine.checkpoint_format import find_damage, step_of
@@ -114,7 +112,8 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     found: list[_Replayable] = []
     # In this order: checkpoints fill `found`, newest first, which the others read.
     checks = [*_checkpoints(folder, found), status, _encoder(folder, found), *_classifier(folder, found)]
-    checks += [_settings(folder, found), *_asked(folder), _metrics(folder, found), *_timings(folder)]
+    checks += [_settings(folder, found), *_asked(folder), *_threads(folder, found)]
+    checks += [_metrics(folder, found), *_timings(folder)]
     for part in _parts(folder):
         checks += [*_part_encoder(part), *_results(part)]
     checks += [*_indexes(folder), *_data_and_step(known, found, Reporter(quiet=quiet))]
@@ -219,6 +218,16 @@ def _settings(folder: RunFolder, found: list[_Replayable]) -> Check:
     if then not in known:
         return Check(name, "failed", f"settings {known[0]} are not those of {found[0].path.name} ({then})")
     return Check(name, "ok", f"settings {then}, as the checkpoint has them")
+
+
+def _threads(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
+    """Whether a run on the CPU went on with another number of threads than it began with."""
+    status = folder.read_status()
+    began = status.num_threads
+    others = sorted({each.snapshot.facts.get("num_threads", began) for each in found} - {began})
+    if others and began is not None and status.device == "cpu":
+        detail = f"began with {began}, went on with {', '.join(map(str, others))}: other last bits than without a stop"
+        yield Check("threads", "not checked", detail)
 
 
 def _metrics(folder: RunFolder, found: list[_Replayable]) -> Check:
@@ -366,15 +375,12 @@ def _replay(snapshot: Snapshot, kept: KeptStep, job: Any) -> Check:
     name, ranks = f"replayed step {kept.record.step}", snapshot.facts.get("world_size", 1)
     if ranks != 1:
         return Check(name, "not checked", f"it was computed by {ranks} ranks together; their sums end in other bits")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(kept.machine.threads)
     try:
-        now = this_machine(job.engine.device.type)
-        changed = differences(kept.record, replay_step(job, snapshot))
+        with with_threads(kept.machine.threads):
+            now = this_machine(job.engine.device.type)
+            changed = differences(kept.record, replay_step(job, snapshot))
     except CounterpointError as error:
         return Check(name, "failed", first_line(error))
-    finally:  # the caller's number of threads
-        torch.set_num_threads(threads)
     if not changed:
         return Check(name, "ok", f"samples, loss, gradient norm and weights are the same bits ({now})")
     detail = f"{', '.join(changed)}; recorded with {kept.machine}, replayed with {now}"
