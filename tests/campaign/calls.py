@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.oracle import judge
-from campaign.processes import Process
-from counterpoint.cli.main import main
+from campaign.processes import Process, act_on
 from system_calls import CALLS, READ, intercept
 
 EXECUTED = 86  # exit code of a process that was about to run code
@@ -70,7 +69,7 @@ def num_calls(words: list[str], files: Path, *, may_refuse: bool = False) -> int
             return original(*args, **options)
 
         intercept(handle)
-        code = main(words)
+        code = act_on(words)
         note.write_text(str(calls[0]))
         return code
 

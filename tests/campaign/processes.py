@@ -140,6 +140,11 @@ def run_command(
     return start_command(words, files, prepare=prepare, environment=environment).wait(seconds)
 
 
+def act_on(words: list[str]) -> int:
+    """Run a command of the package, or one of its reproductions, in this process."""
+    return reproduce(words[1:]) if words[0] == "reproduce" else main(words)
+
+
 def start_command(
     words: list[str],
     files: Path,
@@ -152,7 +157,7 @@ def start_command(
     def act() -> int:
         if prepare is not None:
             prepare()
-        return reproduce(words[1:]) if words[0] == "reproduce" else main(words)
+        return act_on(words)
 
     return Process(act, files, environment)
 
