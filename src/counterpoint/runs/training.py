@@ -395,6 +395,6 @@ def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
     if odd := ranks_that_differ(json.dumps([facts, assembled.split.fingerprint, card.mean, card.std])):
         raise DataError(
             f"rank {', '.join(map(str, odd))} sees other data or settings than rank 0 (rank 0's data have the "
-            f"fingerprint {broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device and "
-            "engine.precision where machines are unlike"
+            f"fingerprint {broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device "
+            "and engine.precision where machines are unlike"
         )
