@@ -190,7 +190,7 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.touched: set[str] = set()
-        for name in ("src", "docs"):
+        for name in ("src", "docs", "reproductions"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
 
     def write(self, path: str, text: str) -> None:

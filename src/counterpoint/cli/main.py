@@ -161,6 +161,8 @@ def _complain(prog: str, error: object, code: int) -> int:
         return code
     word = "error: " if code in (FAILED, USAGE) else ""
     who = f"rank {number}: " if number > 0 else ""
+    with contextlib.suppress(OSError):  # a reader that has left
+        sys.stdout.flush()  # what was printed before stands before it
     sys.stderr.write(f"{prog}: {word}{who}{shown(' '.join(str(error).split()))}\n")
     return code
 
