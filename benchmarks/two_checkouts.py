@@ -80,7 +80,7 @@ class Worker:
 
     def embedding(self) -> str:
         """Embeddings of all samples at once, by the loaded encoder."""
-        return _hash(self.cp.load(self.run).embed(self.data_ND).numpy().tobytes())
+        return _hash(self.cp.load(self.run).embed(self.data_ND).tobytes())
 
 
 SIDES = ("before", "after")

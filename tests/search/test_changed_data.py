@@ -182,3 +182,18 @@ def test_an_index_that_says_nothing_of_its_files_is_compared_by_content(
     assert hits(run, data) == before
     np.save(data, pixels(1))
     assert hits(run, data) != before
+
+
+def test_a_run_that_was_copied_with_its_data_answers_of_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    write_folder(first / "photos", seed=0)
+    monkeypatch.chdir(first)
+    cp.train("photos", out="run", source={"image_size": SIDE}, batch_size=4, epochs=1, quiet=True)
+    before = cp.search("run", [0], quiet=True)
+    shutil.copytree(first, second)
+    monkeypatch.chdir(second)
+    Path("photos/deep/05.png").unlink()
+    assert "12 samples" in str(before)
+    assert "11 samples" in str(cp.search("run", [0], quiet=True))

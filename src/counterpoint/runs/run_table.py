@@ -59,6 +59,7 @@ class RunLine:
         finding: its title.
         bytes: on disk.
         started: when, ISO 8601.
+        problem: why it is damaged, with the name of the file.
     """
 
     name: str
@@ -78,6 +79,7 @@ class RunLine:
     finding: str | None = None
     bytes: int = 0
     started: str | None = None
+    problem: str | None = None
 
     def cells(self) -> dict[str, str]:
         """What a person reads, by column."""
@@ -177,12 +179,12 @@ def read_line(path: Path, top: Path) -> RunLine:
     try:
         open_run(path)
         status = folder.read_status()
-    except RunError:
-        return RunLine(name, DAMAGED, bytes=size)
+    except RunError as error:
+        return RunLine(name, DAMAGED, bytes=size, problem=str(error))
     try:
         figures = {**_accuracies(folder), **_worst(folder)}
-    except StaleFileError:
-        return RunLine(name, DAMAGED, bytes=size)
+    except StaleFileError as error:
+        return RunLine(name, DAMAGED, bytes=size, problem=str(error))
     is_held = is_locked(path)
     holder = holder_of(path) if is_held else None
     return RunLine(

@@ -162,13 +162,14 @@ def open_run_index(asking: Asking) -> RunIndex:
     layer, is_memory = layer_of(asking), asking.data is not None and not isinstance(asking.data, str | Path)
     # Samples in memory are known by their content.
     subject = open_samples(asking) if is_memory else None
-    place = _Place(asking, layer, run.folder.indexes / _name(asking, layer, subject))
+    with same_run(run, weights):
+        files = files_of_samples(run, asking.data, settings.part)
+    place = _Place(asking, layer, run.folder.indexes / _name(asking, layer, subject), files)
     index = None if settings.rebuild else _kept(place, subject)
     if index is not None and settings.shards is None:
         return index
     # Before the samples are read: files that change meanwhile have another stamp at the next search.
     with same_run(run, weights):
-        files = files_of_samples(run, asking.data, settings.part)
         stamp = None if files is None else stamp_of_files(files)
         subject = open_samples(asking) if subject is None else subject
     if settings.shards is not None:  # of an index that is there not read again, but others are not taken in silence
@@ -187,11 +188,16 @@ def open_run_index(asking: Asking) -> RunIndex:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the index of a layer lies, and for what it is asked."""
+    """Where the index of a layer lies, and for what it is asked.
+
+    Attributes:
+        files: in which the samples lie now; None where nobody knows them.
+    """
 
     asking: Asking
     layer: str
     folder: Path
+    files: tuple[str, ...] | None
 
 
 def _kept(place: _Place, subject: Subject | None) -> RunIndex | None:
@@ -210,7 +216,9 @@ def _kept(place: _Place, subject: Subject | None) -> RunIndex | None:
         if getattr(about, name) != expected:
             raise _refusal(folder, name, getattr(about, name), expected)
     if subject is None:
-        is_same = about.stamp is not None and about.stamp == stamp_of_files(about.files)
+        # A run that was copied with its data names other files.
+        is_known = about.stamp is not None and about.files == place.files
+        is_same = is_known and about.stamp == stamp_of_files(about.files)
     else:
         is_same = about.fingerprint == subject.source.fingerprint
     return RunIndex(asking, about, index, subject) if is_same else None
