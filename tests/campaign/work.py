@@ -43,7 +43,7 @@ READING = {
 }
 OVER["fine-tune"] = [*READING.pop("fine-tune"), "--engine.device", "cpu", "--overwrite"]
 ACTIONS = {name: [*words, "-q"] for name, words in {**TRAINING, **READING, **OVER}.items()}
-OF_THE_CLOCK = ("run.json", "timings.jsonl", "export.json", "alphacl-fig2-quick.json")  # they say how long something took
+OF_THE_CLOCK = ("run.json", "timings.jsonl", "export.json", "audit.json", "alphacl-fig2-quick.json")  # they say how long something took
 
 
 def prepare_work(material: Path) -> None:

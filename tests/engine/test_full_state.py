@@ -86,3 +86,13 @@ def test_another_models_state_is_refused() -> None:
     del state.model["heat"]
     with pytest.raises(RuntimeError, match="heat"):
         engine.load_state(state)
+
+
+@pytest.mark.parametrize("optimiser", ["ours", "lars", "fused sgd"])
+def test_a_state_that_lacks_what_the_optimiser_keeps_is_refused(optimiser: str) -> None:
+    saved = go_on(started(OPTIMISERS[optimiser]), range(2))
+    name = next(iter(saved.optimizer["state"][0]))
+    del saved.optimizer["state"][0][name]
+    engine, _, _ = started(OPTIMISERS[optimiser])
+    with pytest.raises(RuntimeError, match=f"lacks {name}"):
+        engine.load_state(saved)

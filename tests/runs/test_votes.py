@@ -45,3 +45,15 @@ def test_grey_pictures_have_no_colours_to_leave_out(tmp_path: Path) -> None:
     known = evidence_of(draws.integers(0, 256, (90, 8, 8), dtype=np.uint8), labels, tmp_path / "run")
     assert known.vote_of(RAW_INPUT) is not None
     assert known.vote_of(GREY_INPUT) is None
+
+
+def test_an_evaluation_of_samples_that_have_changed_since_has_no_vote(tmp_path: Path) -> None:
+    data, file = np.random.default_rng(0).normal(size=(80, 4)).astype("float32"), tmp_path / "samples.npz"
+    labels = np.arange(80) % 2
+    np.savez(file, x=data, labels=labels)
+    run = cp.train(str(file), out=tmp_path / "run", epochs=1, batch_size=16, quiet=True)
+    cp.evaluate(run, quiet=True)
+    np.savez(file, x=data[::-1] + 5 * labels[:, None], labels=labels)
+    stale = cp.diagnose(run, quiet=True)
+    (tmp_path / "run" / "evaluation.json").unlink()
+    assert [each.title for each in stale.findings] == [each.title for each in cp.diagnose(run, quiet=True).findings]

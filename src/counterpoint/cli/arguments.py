@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from counterpoint.core.errors import UsageError, nearest
+from counterpoint.cli.parsers import Parser
+from counterpoint.core.errors import UsageError, gone, nearest
 from counterpoint.core.own_parts import from_flag
 from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
@@ -18,30 +19,48 @@ from counterpoint.runs.recipes import with_recipe
 
 # What of the data a verb looks at.
 CHOOSING = tuple(f"source.{name}" for name in ("split", "classes", "root", "image_size", "max_bad", "altered"))
+# Settings of sections that are given often, and stand in the help.
+OFTEN = (
+    "source.labels", "source.image_size", "source.holdout", "views.preset", "projector.kind", "projector.features",
+    "loss.name", "optim.name", "optim.learning_rate", "engine.device", "engine.precision", "engine.workers",
+)  # fmt: skip
 TEXT_ONLY = (str, str | None)
-SECTION_TITLES = {
-    "source": "source: what is read from the data",
-    "views": "views: how two views of a sample are drawn",
-    "projector": "projector: the head between representation and loss",
-    "target": "target: momentum encoder, queue and predictor",
-    "output": "output: from projector output to what the loss compares",
-    "loss": "loss",
-    "optim": "optim: optimiser and schedule",
-    "engine": "engine: where and how it is computed",
-}
 
 
-def add_settings(parser: argparse.ArgumentParser, sections: Sequence[str] | None = None) -> None:
-    """Add a flag for every setting (of some top-level names or paths only, if given)."""
-    groups: dict[str, Any] = {}
-    for path, field in leaf_fields(TrainSettings):
-        top = path.split(".", 1)[0]
-        if sections is not None and not {top, path} & set(sections):
-            continue
-        title = SECTION_TITLES[top] if "." in path else "main settings"
-        group = groups.setdefault(title, parser.add_argument_group(title))
-        # Text, and None where it was not given: values are read and checked as those of the YAML file are.
-        group.add_argument(f"--{path.replace('_', '-')}", dest=path, metavar="X", default=None, help=_help(field))
+def add_settings(parser: Parser, sections: Sequence[str] | None = None) -> None:
+    """Add the settings of training (of some top-level names or paths only, if given).
+
+    Those at the top and those that are given often have a flag; every one can be given by ``--set``.
+    """
+    paths = {
+        path: field
+        for path, field in leaf_fields(TrainSettings)
+        if sections is None or {path.split(".", 1)[0], path} & set(sections)
+    }
+    main, often = parser.add_argument_group("main settings"), parser.add_argument_group("often set")
+    for path, field in paths.items():
+        if "." not in path or path in OFTEN:
+            group = often if "." in path else main
+            # Text, and None where it was not given: values are read and checked as those of the YAML file are.
+            group.add_argument(f"--{path.replace('_', '-')}", dest=path, metavar="X", default=None, help=_help(field))
+    add_set(
+        parser,
+        paths,
+        "any other setting of `counterpoint list settings`, such as --set optim.momentum=0.95, or for short "
+        "--optim.momentum 0.95; wins over everything, and may be given several times",
+    )
+
+
+def add_set(parser: Parser, paths: Collection[str], text: str) -> None:
+    """Add ``--set``, and what it takes."""
+    parser.settable = tuple(paths)
+    parser.set_defaults(settable=parser.settable)
+    parser.add_argument("--set", action="append", metavar="NAME=VALUE", help=text)
+
+
+def described_settings() -> dict[str, str]:
+    """Each setting of training with its description, range and default."""
+    return {path: _words(field) for path, field in leaf_fields(TrainSettings)}
 
 
 def settings_from(namespace: argparse.Namespace, config: str | None) -> dict[str, Any]:
@@ -55,25 +74,23 @@ def settings_from(namespace: argparse.Namespace, config: str | None) -> dict[str
         from_file = read_yaml_mapping(Path(config))
         build(TrainSettings, from_file, config)
     asked = merge(from_file, _given(namespace, [path for path, _ in leaf_fields(TrainSettings)]))
-    asked = merge(asked, nest(dict(_assigned(text) for text in getattr(namespace, "set", None) or ())))
     build(TrainSettings, with_recipe(asked), "command line")
     return asked
 
 
-def _assigned(text: str) -> tuple[str, Any]:
+def _assigned(text: str, known: Collection[str]) -> tuple[str, Any]:
     """Path and value of ``--set path=value``.
 
     Raises:
         UsageError: no such form, or no such setting.
     """
     path, sign, value = text.partition("=")
-    fields = dict(leaf_fields(TrainSettings))
     path = path.strip().replace("-", "_")
     if not sign:
         raise UsageError(f"--set takes NAME=VALUE, such as --set optim.name=sgd, got {text!r}")
-    if path not in fields:
-        raise UsageError(f"command line: unknown setting {path!r}{nearest(path, fields)}")
-    return path, _value(path, fields[path], value)
+    if path not in known:
+        raise UsageError(gone(path) or f"command line: unknown setting {path!r}{nearest(path, known)}")
+    return path, _value(path, dict(leaf_fields(TrainSettings))[path], value)
 
 
 def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
@@ -94,7 +111,7 @@ def fields_from(namespace: argparse.Namespace, model: type[BaseModel]) -> dict[s
     return known
 
 
-def add_looking(parser: argparse.ArgumentParser, checkpoint: str) -> None:
+def add_looking(parser: Parser, checkpoint: str) -> None:
     """Add how a verb looks at samples: weights and preparation of an encoder from elsewhere, checkpoint and device.
 
     Args:
@@ -107,7 +124,7 @@ def add_looking(parser: argparse.ArgumentParser, checkpoint: str) -> None:
     parser.add_argument("--checkpoint", metavar="STEP", help=checkpoint)
     parser.add_argument("--device", default="auto", help="auto (the GPU if there is one), cpu or cuda")
     parser.add_argument("--no-cache", action="store_true", help="neither keep features nor take kept ones")
-    add_settings(parser, CHOOSING)
+    add_set(parser, CHOOSING, f"what of the data is looked at, such as --set source.split=test: {', '.join(CHOOSING)}")
 
 
 def subject_from(namespace: argparse.Namespace) -> str:
@@ -150,14 +167,11 @@ def part_from(namespace: argparse.Namespace) -> dict[str, Any]:
 
 
 def _given(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, Any]:
-    """The settings of some paths whose flags were given, nested."""
-    return nest(
-        {
-            path: _value(path, field, text)
-            for path, field in leaf_fields(TrainSettings)
-            if path in paths and (text := getattr(namespace, path, None)) is not None
-        }
-    )
+    """The settings of some paths that were given, nested: by their flags, and over these by ``--set``."""
+    fields = dict(leaf_fields(TrainSettings))
+    texts = {path: getattr(namespace, path, None) for path in fields if path in paths}
+    by_flag = {path: _value(path, fields[path], text) for path, text in texts.items() if text is not None}
+    return nest({**by_flag, **dict(_assigned(text, namespace.settable) for text in namespace.set or ())})
 
 
 def _value(path: str, field: FieldInfo, text: str) -> Any:
@@ -171,9 +185,13 @@ def _value(path: str, field: FieldInfo, text: str) -> Any:
 
 
 def _help(field: FieldInfo) -> str:
+    """The same for argparse, which formats help texts with %."""
+    return _words(field).replace("%", "%%")
+
+
+def _words(field: FieldInfo) -> str:
     """Description, range and default."""
     default = "" if field.default in (None, "auto") else f"; default {field.default}"
     allowed = "" if field.annotation in TEXT_ONLY else f" ({expectation(field)}{default})"
     allowed = allowed or (f" ({default.removeprefix('; ')})" if default else "")
-    # argparse formats help texts with %.
-    return f"{field.description}{allowed}".replace("%", "%%")
+    return f"{field.description}{allowed}"

@@ -5,7 +5,7 @@ import ast
 import os
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +16,6 @@ from counterpoint.core.errors import gone, nearest
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.shown import shown
 
-HELP_WIDTH = 78  # where a text is read on any terminal
 UNLIMITED = 10_000  # columns of what is read by other programs: one line for each name
 NARROWEST = 30  # columns that a sentence always has
 FIRST_COMMANDS = """What do you have?
@@ -42,7 +41,13 @@ nothing yet:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the nearest flag, and exit with code 2."""
+    """A parser whose errors are one line with the nearest flag, and exit with code 2.
+
+    Attributes:
+        settable: settings that ``--set`` takes; ``--optim.momentum 0.9`` is short for ``--set optim.momentum=0.9``.
+    """
+
+    settable: Sequence[str] = ()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", _Filled)
@@ -59,8 +64,9 @@ class Parser(argparse.ArgumentParser):
             flag, sign, value = word.partition("=")
             if sign and value == "--" and flag.startswith("--"):  # argparse would take it for no value at all
                 self.error(f"argument {flag}: expected one argument, got '--'")
-        namespace, unknown = self.parse_known_args([_dashed(word) for word in words])
         flags = [flag for action in self._actions for flag in action.option_strings]
+        namespace, unknown = self.parse_known_args(self._with_set([_dashed(word) for word in words], flags))
+        flags += [f"--{path.replace('_', '-')}" for path in self.settable]
         for word in unknown:
             if word.startswith("-"):
                 flag = word.split("=", 1)[0]
@@ -72,6 +78,22 @@ class Parser(argparse.ArgumentParser):
             example = f"--data {unknown[0]}" if lacks_data else "--epochs 30"
             self.error(f"unexpected word {unknown[0]!r}; values follow their flag, as in {example}")
         return namespace
+
+
+    def _with_set(self, words: Sequence[str], flags: Collection[str]) -> list[str]:
+        """Write settings that have no flag of their own with ``--set``."""
+        written, rest = [], iter(words)
+        for word in rest:
+            flag, sign, value = word.partition("=")
+            path = flag.removeprefix("--").replace("-", "_")
+            if word.startswith("--") and flag not in flags and path in self.settable:
+                value = value if sign else next(rest, "--")
+                if value.startswith("--"):
+                    self.error(f"argument {flag}: expected one argument")
+                written += ["--set", f"{path}={value}"]
+            else:
+                written.append(word)
+        return written
 
 
 class _Filled(argparse.RawDescriptionHelpFormatter):
@@ -115,6 +137,8 @@ def build_parser(name: str) -> Parser:
     verb = VERBS[name].load()
     parser = Parser(prog=f"counterpoint {name}", description=verb.TEACH)
     verb.add_flags(parser)
+    places = [str(action.metavar) for action in parser._actions if not action.option_strings]  # pyright: ignore[reportPrivateUsage]
+    parser.usage = " ".join([f"counterpoint {name}", *places, "[flags]"])  # all of them would fill the screen
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     return parser
 

@@ -208,6 +208,7 @@ class Split(Record):
     num_excluded: Figure = None
     how: str = ""
     query_fingerprint: str | None = None
+    data_fingerprint: str | None = None  # of all samples with their labels; None in records of earlier versions
 
 
 class ClassShare(Record):

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from counterpoint.engine.gradients import LossScale, Update, apply_update, check_all_used, read_gradients
+from counterpoint.engine.optimisers import entries_of
 from counterpoint.engine.placement import Placement
 from counterpoint.engine.sharding import exchange_gradients, read_sharded_gradients, shard, sharded_as, whole_tensor
 from counterpoint.nn.synced_norm import keep_out_of_graphs
@@ -132,6 +133,9 @@ class Engine:
         self.method.load_state_dict(model)
         # An optimiser's state goes by number: parameters counted through all groups in order.
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        kept = entries_of(self.optimizer)
+        if lacking := {name for values in state.optimizer["state"].values() for name in kept - set(values)}:
+            raise RuntimeError(f"the state of the optimiser lacks {', '.join(sorted(lacking))}")
         entries = {
             number: {name: _for_parameter(name, value, parameters[int(number)]) for name, value in values.items()}
             for number, values in state.optimizer["state"].items()

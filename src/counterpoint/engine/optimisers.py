@@ -3,6 +3,7 @@
 # pyright: reportPrivateImportUsage=false
 # (torch's operations on lists of tensors have no public name)
 
+import inspect
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -76,6 +77,16 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
     """Give every group the rate of a step, and layers nearer to the input their share of it."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get(RATE_SHARE, 1.0)
+
+
+def entries_of(optimizer: Optimizer) -> set[str]:
+    """Names of what an optimiser keeps for each parameter, found by a step of another one of its kind."""
+    parameter = nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    taken = inspect.signature(type(optimizer)).parameters
+    other = type(optimizer)([parameter], **{name: optimizer.defaults[name] for name in taken if name in optimizer.defaults})
+    other.step()
+    return set(other.state[parameter])
 
 
 def _by_rate(module: nn.Module, trainable: list[nn.Parameter], decay: float) -> dict[float, list[nn.Parameter]]:

@@ -209,8 +209,9 @@ def _earlier_rows(
     earlier = read_record(EvaluationRecord, read_earlier(subject.folder, path, reporter.say), str(path))
     measured = {(row.features, row.protocol) for row in evaluation.rows}
     split = Split.model_validate(evaluation.split)
-    # A record of an earlier version has no fingerprint of its queries.
-    is_same = earlier.split in (split, split.model_copy(update={"query_fingerprint": None}))
+    # A record of an earlier version has no fingerprint of all samples, or none at all.
+    unknown = {"data_fingerprint": None}, {"data_fingerprint": None, "query_fingerprint": None}
+    is_same = earlier.split in (split, *(split.model_copy(update=each) for each in unknown))
     # A run's own folder has records of it alone; a file that the user names may be of another run.
     if subject.facts is None:
         is_same &= asked.out is None
@@ -362,6 +363,7 @@ def _describe_split(subject: Subject, bank: Tensor, queries: Tensor) -> dict[str
         "absent_classes": [names[number] for number in labels[bank].unique().tolist() if number not in asked],
         "how": _how(subject),
         "query_fingerprint": query_fingerprint(subject.source, queries),
+        "data_fingerprint": subject.source.fingerprint,
         **excluded,
     }
 

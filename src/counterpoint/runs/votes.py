@@ -31,10 +31,13 @@ def votes_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Votes:
         judged: an encoder beside samples; without labels there are no votes.
         seen: features of all samples by place.
     """
+    source = judged.source
     if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
         file = judged.folder.evaluation
-        return read_record(EvaluationRecord, read_derived(judged.folder, file), str(file)).rows
-    source = judged.source
+        record = read_record(EvaluationRecord, read_derived(judged.folder, file), str(file))
+        # Without labels they were given to `evaluate` alone; with them the samples may have changed since.
+        if source.labels is None or record.split.data_fingerprint in (None, source.fingerprint):
+            return record.rows
     if source.labels is None:
         return ()
     bank, queries = _asked(source.labels, judged.split)

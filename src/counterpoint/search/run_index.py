@@ -45,7 +45,7 @@ from counterpoint.search.vector_index import CARD, VectorIndex, build_index, ind
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
 LOOKED_AT = 4096  # rows by which a code is known
 SAME = ("version", "weights_sha256", "checkpoint", "layer")  # of an index that fits
-WAIT_SECONDS = 0.1  # between two looks at a run that another process holds
+WAIT_SECONDS, MOST_SECONDS = 0.1, 10  # between two looks at a run that another process holds, and of all of them
 
 
 class IndexedRun(Record):
@@ -240,7 +240,7 @@ def _held(asking: Asking, weights: str) -> Iterator[None]:
     """The lock of the run, without which nobody deletes it or trains it anew; waited for while another process has it.
 
     Raises:
-        RunError: the run has been deleted, or is not the one that was opened.
+        RunError: the run has been deleted, is not the one that was opened, or another process holds it for too long.
     """
     run, said = asking.run, list[Holder | None]()
 
@@ -249,6 +249,8 @@ def _held(asking: Asking, weights: str) -> Iterator[None]:
         if not said:
             asking.reporter.say(f"waiting for {holder or 'another process'}, which uses {run.path}")
         said.append(holder)
+        if len(said) * WAIT_SECONDS > MOST_SECONDS:  # it may have been stopped in the middle
+            raise RunError(f"{run.path} is used by {holder or 'another process'}; search it again once that has ended")
         time.sleep(WAIT_SECONDS)
 
     with lock_run(run.path, wait) as note:

@@ -244,8 +244,8 @@ def index_at(folder: Path) -> VectorIndex | None:
             found = _verified(folder)
         except RunError as error:
             problem = error
-        except (OSError, ValueError, EOFError) as error:  # between two looks at a file
-            problem = RunError(f"the index {folder} cannot be read: {error}")
+        except (OSError, ValueError, EOFError, LookupError, TypeError) as error:  # another file, or a forged one
+            problem = RunError(f"the index {folder} cannot be read ({error!r}); make it again with --rebuild")
         if file_state(folder / CARD) != before:
             continue
         if problem is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from counterpoint.cli.arguments import described_settings
 from counterpoint.cli.parsers import Parser, terminal_width, two_columns
 from counterpoint.core.catalogues import Held, held
 from counterpoint.core.errors import UsageError, unknown_name
@@ -50,8 +51,8 @@ def run(flags: argparse.Namespace) -> int:
         print(json.dumps({title: _records(title) for title in titles}, indent=2))
         return 0
     for title in titles:
-        # Over a hundred recipes would drown the rest.
-        lines = _recipe_files() if title == "recipes" and flags.what is None else LISTS[title]()
+        # Over a hundred recipes, or settings, would drown the rest.
+        lines = SHORT.get(title, LISTS[title])() if flags.what is None else LISTS[title]()
         print(f"{title}:", *two_columns(lines, terminal_width()), sep="\n")
     return 0
 
@@ -145,4 +146,9 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "protocols": lambda: {name: protocol.table for name, protocol in PROTOCOLS.items()},
     "checks": lambda: catalogue_sentences("diagnostics/checks"),
     "recipes": lambda: {name: recipe.line for name, recipe in all_recipes().items()},
+    "settings": described_settings,
+}
+SHORT: Mapping[str, Callable[[], Mapping[str, str]]] = {
+    "recipes": _recipe_files,
+    "settings": lambda: {"(all)": "counterpoint list settings"},
 }

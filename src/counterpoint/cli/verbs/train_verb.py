@@ -3,17 +3,14 @@
 import argparse
 
 from counterpoint.cli.arguments import add_settings, settings_from
-from counterpoint.cli.parsers import HELP_WIDTH, Parser, print_folder, two_columns
+from counterpoint.cli.parsers import Parser, print_folder
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-
-_METHODS = "\n".join(two_columns({name: method.sentence for name, method in METHODS.items()}, HELP_WIDTH))
 
 PLACE, SUMMARY = 10, "train an encoder by contrast"
 TEACH = f"""Train an encoder by contrast: two views of a sample are pulled together, samples are pushed apart.
 Labels are used by supervised methods only.
 
-methods:
-{_METHODS}
+Methods (`counterpoint list methods` describes them): {', '.join(METHODS)}.
 
 examples:
   counterpoint train --data digits --method ncl --out runs/ncl
@@ -27,19 +24,14 @@ examples:
 A method by itself takes the optimiser and the views that suit the data; a recipe takes those of a published table
 (counterpoint list recipes), and whatever is given beside it wins.
 
-Every setting has a flag; what is left at auto is chosen for the data and written, with its reason, to
+Every setting can be given: those below by a flag, all others of `counterpoint list settings` by --set NAME=VALUE, or
+for short as --NAME VALUE. What is left at auto is chosen for the data and written, with its reason, to
 RUN/resolved.yaml. The last line printed names the run folder."""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below; flags win over it")
-    parser.add_argument(
-        "--set",
-        action="append",
-        metavar="NAME=VALUE",
-        help="any setting below, such as --set optim.name=sgd; may be given several times, and wins over everything",
-    )
     parser.add_argument("--resume", action="store_true", help="continue the run in --out if there is one")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out if there is one")
     parser.add_argument(
