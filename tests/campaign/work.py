@@ -43,7 +43,14 @@ READING = {
 }
 OVER["fine-tune"] = [*READING.pop("fine-tune"), "--engine.device", "cpu", "--overwrite"]
 ACTIONS = {name: [*words, "-q"] for name, words in {**TRAINING, **READING, **OVER}.items()}
-OF_THE_CLOCK = ("run.json", "timings.jsonl", "export.json", "audit.json", "alphacl-fig2-quick.json")  # they say how long something took
+# They say how long something took.
+OF_THE_CLOCK = (
+    "run.json",
+    "timings.jsonl",
+    "export.json",
+    "audit.json",
+    "alphacl-fig2-quick.json",
+)
 
 
 def prepare_work(material: Path) -> None:

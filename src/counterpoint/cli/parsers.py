@@ -79,7 +79,6 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unexpected word {unknown[0]!r}; values follow their flag, as in {example}")
         return namespace
 
-
     def _with_set(self, words: Sequence[str], flags: Collection[str]) -> list[str]:
         """Write settings that have no flag of their own with ``--set``."""
         written, rest = [], iter(words)

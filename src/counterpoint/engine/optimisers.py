@@ -84,7 +84,9 @@ def entries_of(optimizer: Optimizer) -> set[str]:
     parameter = nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     taken = inspect.signature(type(optimizer)).parameters
-    other = type(optimizer)([parameter], **{name: optimizer.defaults[name] for name in taken if name in optimizer.defaults})
+    other = type(optimizer)(
+        [parameter], **{name: optimizer.defaults[name] for name in taken if name in optimizer.defaults}
+    )
     other.step()
     return set(other.state[parameter])
 

@@ -10,7 +10,7 @@ PLACE, SUMMARY = 10, "train an encoder by contrast"
 TEACH = f"""Train an encoder by contrast: two views of a sample are pulled together, samples are pushed apart.
 Labels are used by supervised methods only.
 
-Methods (`counterpoint list methods` describes them): {', '.join(METHODS)}.
+Methods (`counterpoint list methods` describes them): {", ".join(METHODS)}.
 
 examples:
   counterpoint train --data digits --method ncl --out runs/ncl
