@@ -69,7 +69,8 @@ def run(case: Case, place: Place) -> Verdict:
             continue  # this run has not got so far
         mutate(path, case["how"], np.random.default_rng(case["seed"]))
         if is_sealed := case.get("is_sealed", False) and path.is_file() and not path.is_symlink():
-            with contextlib.suppress(ValueError, CounterpointError, RecursionError):  # it cannot be read, and is not vouched for
+            # What cannot be read is not vouched for.
+            with contextlib.suppress(ValueError, CounterpointError, RecursionError):
                 seal_anew(path, folder / "run")
         outcome = _do(verb, folder / "run")
         is_gone = not os.path.lexists(path)
