@@ -29,6 +29,7 @@ PLACES: Mapping[str, str] = {
     "docs/errata.md": "papers/errata.md",
     "docs/papers/README.md": "papers/index.md",
     "docs/architecture.md": "project/architecture.md",
+    "docs/decisions.md": "project/decisions.md",
     "docs/benchmarks.md": "project/benchmarks.md",
     "docs/promises.md": "project/promises.md",
     "CHANGELOG.md": "project/changelog.md",

@@ -97,7 +97,7 @@ def keep_freed_memory() -> bool:
     """Ask glibc's allocator to keep freed blocks; for this process, from now on. Changes no result.
 
     Every step allocates its activations anew. By default large blocks are mapped from the system each time and their
-    pages filled with zeros one fault at a time (figures in ``docs/architecture.md``).
+    pages filled with zeros one fault at a time (figures in ``docs/decisions.md``).
 
     Returns:
         Whether the allocator was asked: there is another one outside of Linux, and in musl's Linux.

@@ -94,7 +94,7 @@ CATALOGUE: Mapping[str, Method] = {
     "ncl": Method(
         summary="SimCLR with non-negative embeddings, whose dimensions are sparse and can be read",
         source="ncl2024, section 4",
-        nonnegative="relu",  # the paper's; its CIFAR code has relu-gelu (compared in docs/architecture.md)
+        nonnegative="relu",  # the paper's; its CIFAR code has relu-gelu (compared in docs/decisions.md)
         published="LARS, views and projector of its own, --recipe ncl-cifar10-resnet18",
     ),
     "directclr": Method(
