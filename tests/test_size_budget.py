@@ -1,9 +1,11 @@
 """The package stays small: lines, files and imports of each of its packages are at most those of size_budget.toml."""
 
 import ast
+import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,15 @@ BUDGET = tomllib.loads((Path(__file__).parent / "size_budget.toml").read_text(en
 TOP = "top"  # modules that lie in no package
 
 
-def fan_out(source: str) -> int:
-    """How many other modules of the package a module imports, also deferred."""
+def imported(source: str) -> set[str]:
+    """The modules of the package that a module imports, also deferred."""
     named = (node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom))
-    return len({module for module in named if module and module.split(".")[0] == "counterpoint"})
+    return {module for module in named if module and module.split(".")[0] == "counterpoint"}
+
+
+def fan_out(source: str) -> int:
+    """How many there are."""
+    return len(imported(source))
 
 
 def measured(package: Path = PACKAGE) -> Mapping[str, Mapping[str, int]]:
@@ -45,6 +52,17 @@ def test_no_package_is_above_its_budget() -> None:
         if what != "reason" and found[name][what] > most
     ]
     assert above == []
+
+
+TYPES_ALONE = re.compile(r"^if TYPE_CHECKING:\n(?:    .*\n|\n)+", flags=re.MULTILINE)
+
+
+def test_no_imports_go_round() -> None:
+    """Not even those that are deferred; those for types alone import nothing."""
+    names = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
+    graph = {name: imported(TYPES_ALONE.sub("", path.read_text(encoding="utf-8"))) for path, name in names.items()}
+    assert len(graph) > 100
+    TopologicalSorter(graph).prepare()  # raises CycleError, with the names
 
 
 @pytest.mark.parametrize(

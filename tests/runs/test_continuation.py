@@ -22,7 +22,7 @@ from counterpoint.engine.loop import replay_step
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.schedules import build_schedule
 from counterpoint.runs import training
-from counterpoint.runs.training import open_job
+from counterpoint.runs.one_run import open_job
 
 NUM_SAMPLES, BATCH = 60, 24
 BATCHES = 2  # of the 48 that are not held out

@@ -22,8 +22,8 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
+from counterpoint.runs.one_run import open_job
 from counterpoint.runs.run_loss import exact_products, run_loss
-from counterpoint.runs.training import open_job
 
 NUM, DIMS = 60, 5
 LABELS = np.arange(NUM) % 3

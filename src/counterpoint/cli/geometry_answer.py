@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from counterpoint.cli.geometry_question import Question, built_loss, loss_options, read_question
-from counterpoint.cli.verbs.geometry_verb import DEVIATION, DRAWING
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.shown import shown, shown_lines
@@ -237,13 +236,12 @@ class _Addition:
     section: TheorySection | None = None
 
 
-def answer_geometry(flags: argparse.Namespace) -> int:
-    """Solve, print and draw."""
+def answer_geometry(flags: argparse.Namespace, target: Path | None) -> int:
+    """Solve, print, and draw into ``target``."""
     _check_together(flags)
     asked = read_question(flags)
     if flags.threshold and len(asked.shares_C) < MIN_CLASSES:
         raise UsageError(f"--threshold needs {MIN_CLASSES} or more shares, got {len(asked.shares_C)}")
-    target = None if flags.json and flags.out is None else Path(flags.out or DRAWING)
     if target is not None:
         check_drawing(target)
     found = optimal_geometry(
@@ -304,8 +302,8 @@ def _additions(flags: argparse.Namespace, asked: Question) -> Iterator[_Addition
         threshold = _threshold(len(asked.shares_C), options)
         yield _Addition("threshold", threshold_text(threshold), threshold_record(threshold))
     if flags.rebalance:
-        allowed = DEVIATION if flags.deviation is None else flags.deviation
-        plan = rebalance(asked.shares_C, **options, deviation=allowed)
+        allowed = {} if flags.deviation is None else {"deviation": flags.deviation}
+        plan = rebalance(asked.shares_C, **options, **allowed)
         text = f"\n{rebalancing_text(plan)}"
         yield _Addition("rebalancing", text, rebalancing_record(plan), rebalancing_section(plan))
     if flags.phase_diagram:

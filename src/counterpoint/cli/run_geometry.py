@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.cli.geometry_answer import check_drawing
-from counterpoint.cli.verbs.geometry_verb import DRAWING
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.markup import element, join
 from counterpoint.core.shown import shown, shown_lines
@@ -24,9 +23,8 @@ NAME_WIDTH = 24
 MAX_PRINTED = 20  # classes
 
 
-def answer_run(flags: argparse.Namespace) -> int:
-    """Measure, solve, print and draw."""
-    target = None if flags.json and flags.out is None else Path(flags.out or DRAWING)
+def answer_run(flags: argparse.Namespace, target: Path | None) -> int:
+    """Measure, solve, print, and draw into ``target``."""
     if target is not None:
         check_drawing(target)
     found = compare_classes(

@@ -30,8 +30,8 @@ from counterpoint.evaluation.checkpoints import steps_asked
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.curvature_record import LAST_UPDATE, HessianSpectrum, StepSpectrum
 from counterpoint.runs.given_loss import Given, GivenLoss, given_loss
+from counterpoint.runs.one_run import open_job
 from counterpoint.runs.run_loss import RunLoss, exact_products, run_loss
-from counterpoint.runs.training import open_job
 
 MIB = 2**20
 BASES = 3  # vectors of the size of all weights that a product needs beside the basis, at most

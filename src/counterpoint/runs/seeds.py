@@ -22,9 +22,7 @@ from counterpoint.runs.continuation import further_epochs, keep_earlier
 from counterpoint.runs.effects import check_choices
 from counterpoint.runs.given import Given, open_given, with_named_parts
 from counterpoint.runs.holding import Hold
-from counterpoint.runs.repair import recorded_settings
-from counterpoint.runs.running import command_line
-from counterpoint.runs.training import (
+from counterpoint.runs.one_run import (
     BEGIN,
     GO_ON,
     REPLACE,
@@ -35,6 +33,8 @@ from counterpoint.runs.training import (
     train_one,
     try_assembly,
 )
+from counterpoint.runs.repair import recorded_settings
+from counterpoint.runs.running import command_line
 from counterpoint.runs.warm_start import initial_weights
 
 MOST_SEEDS = 1000

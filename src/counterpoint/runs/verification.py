@@ -26,8 +26,8 @@ from counterpoint.engine.replay import KeptStep, differences, read_step, this_ma
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.classifier import is_classifier_sound
 from counterpoint.nn.trained import is_saved, part_of
+from counterpoint.runs.one_run import open_job
 from counterpoint.runs.repair import hashes_so_far, recorded_settings
-from counterpoint.runs.training import open_job
 
 Result = Literal["ok", "failed", "not checked"]
 

@@ -45,7 +45,7 @@ from counterpoint.search.vector_index import CARD, VectorIndex, build_index, ind
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
 LOOKED_AT = 4096  # rows by which a code is known
 SAME = ("version", "weights_sha256", "checkpoint", "layer")  # of an index that fits
-WAIT_SECONDS, MOST_SECONDS = 0.1, 10  # between two looks at a run that another process holds, and of all of them
+WAIT_SECONDS, MOST_SECONDS = 0.1, 10  # between two looks at a run that another process holds, and of all
 
 
 class IndexedRun(Record):
@@ -217,8 +217,7 @@ def _kept(place: _Place, subject: Subject | None) -> RunIndex | None:
             raise _refusal(folder, name, getattr(about, name), expected)
     if subject is None:
         # A run that was copied with its data names other files.
-        is_known = about.stamp is not None and about.files == place.files
-        is_same = is_known and about.stamp == stamp_of_files(about.files)
+        is_same = about.files == place.files and about.stamp == stamp_of_files(about.files)
     else:
         is_same = about.fingerprint == subject.source.fingerprint
     return RunIndex(asking, about, index, subject) if is_same else None

@@ -8,7 +8,6 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
 
 DRAWING = "geometry.html"
-DEVIATION = 0.05
 
 OF_RUN = ("--data", "--labels", "--checkpoint")
 OF_SHARES = (
@@ -82,7 +81,7 @@ def add_flags(parser: Parser) -> None:
         "--deviation",
         type=float,
         metavar="D",
-        help=f"distance of a cosine from the simplex's that --rebalance may leave (default {DEVIATION:g})",
+        help="distance of a cosine from the simplex's that --rebalance may leave (default 0.05)",
     )
     parser.add_argument(
         "--phase-diagram",
@@ -97,14 +96,15 @@ def add_flags(parser: Parser) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Solve, print and draw; with a run, measure first."""
     check_asked(flags)
+    target = None if flags.json and flags.out is None else Path(flags.out or DRAWING)
     if flags.run is not None:
         open_run(Path(flags.run))  # before torch is loaded
         from counterpoint.cli.run_geometry import answer_run  # deferred: loads torch
 
-        return answer_run(flags)
+        return answer_run(flags, target)
     from counterpoint.cli.geometry_answer import answer_geometry  # deferred: loads torch
 
-    return answer_geometry(flags)
+    return answer_geometry(flags, target)
 
 
 def check_asked(flags: argparse.Namespace) -> None:

@@ -1,0 +1,264 @@
+"""How one run begins or goes on: what becomes of its folder, its parts put together, and the training."""
+
+import contextlib
+import json
+import os
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+
+from counterpoint.core.dist import broadcast_text, ranks_that_differ
+from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.run import Run, as_run
+from counterpoint.core.run_contents import check_free, is_beginning
+from counterpoint.core.rundir import RUN, RunFolder, open_run
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.torch_state import require_float32
+from counterpoint.core.user_files import shown_name
+from counterpoint.engine.job import TrainingJob
+from counterpoint.engine.memory import check_memory
+from counterpoint.engine.placement import Placement, from_first_rank, on_all_ranks, on_first_rank, place
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.nn.trained import is_saved
+from counterpoint.runs.assembly import Assembled, assemble, training_job
+from counterpoint.runs.changes import continued_settings
+from counterpoint.runs.continuation import (
+    CONTINUATIONS,
+    continuations_of,
+    continue_run,
+    further_epochs,
+    readable_status,
+    threads_of_begin,
+    told,
+)
+from counterpoint.runs.effects import check_choices, refuse_idle
+from counterpoint.runs.given import Given, open_given
+from counterpoint.runs.holding import Hold
+from counterpoint.runs.repair import check_inputs, recorded_settings, repair
+from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.running import execute, first_status, new_run_id, of_run
+from counterpoint.runs.settings_files import describe, keep_changes
+from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
+
+GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a training begins with beside its settings.
+
+    Attributes:
+        given: what is in memory.
+        placement: device and ranks.
+        reporter: shows progress, on the first rank.
+        resume: go on if there is a run.
+        overwrite: replace a run that is there.
+        allow_changed: when going on, take over what changes no weight.
+        epochs: when going on, how many there shall be in all; None leaves that as it is.
+    """
+
+    given: Given
+    placement: Placement
+    reporter: Reporter
+    _: KW_ONLY
+    resume: bool = False
+    overwrite: bool = False
+    allow_changed: bool = False
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself, and let the first rank alone speak."""
+        if self.resume and self.overwrite:
+            raise UsageError("--resume and --overwrite exclude each other")
+        if self.placement.ranks.rank > 0:
+            object.__setattr__(self, "reporter", Reporter(quiet=True))  # the way into a frozen record
+
+
+def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
+    """Train one run; the ranks are joined.
+
+    Args:
+        folder: of the run.
+        settings: as they were asked for.
+        start: what else it begins with.
+    """
+    with Hold(folder, start.reporter) as hold:
+        on_first_rank(lambda: hold.take() if folder.is_ours else None)  # what it says is read under the lock
+        # Rank 0 decides for all: it will soon change what the others would find in the folder.
+        way = from_first_rank(lambda: _way(folder, start))
+        if way == GO_ON:
+            return go_on_with(folder, continued(folder, settings, start), start)
+        assembled, job = try_assembly(folder, settings, start)
+        # Only now is an old run replaced: no mistake in settings or data has cost it.
+        on_first_rank(lambda: hold.create(overwrite=way == REPLACE))
+        job = of_run(job, new_run_id(assembled, start.given))
+        status = first_status(assembled, start.given).model_copy(update={"run_id": job.facts.get(RUN)})
+        on_first_rank(lambda: describe(folder, settings, assembled.resolution, status))
+        return execute(job, start.given, assembled, start.reporter)
+
+
+def continued(folder: RunFolder, settings: TrainSettings, start: Start) -> TrainSettings:
+    """Settings with which a run goes on that was asked for again; see ``continued_settings``."""
+    recorded = recorded_settings(folder)
+    if start.epochs is not None:  # they are asked for by their number in all: see `further_epochs`
+        settings = settings.model_copy(update={"epochs": recorded.epochs})
+    return continued_settings(folder, recorded, settings, allow_changed=start.allow_changed)
+
+
+def try_assembly(folder: RunFolder, settings: TrainSettings, start: Start) -> tuple[Assembled, TrainingJob]:
+    """Every part of a run that is to begin, so that all mistakes show before anything is written."""
+    check_choices(settings)  # before any data are read
+    assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, initial_weights(settings)))
+    # Again, as which views have an effect depends on the data.
+    refuse_idle(settings, assembled.resolution.idle)
+    on_all_ranks(lambda: _check_memory(assembled))
+    _check_alike(job, assembled)
+    return assembled, job
+
+
+def _check_memory(assembled: Assembled) -> None:
+    """Refuse a batch that cannot be encoded at once; modules of the user's own, which may be anything, are let pass."""
+    settings, encoder = assembled.settings, assembled.encoder
+    if settings.engine.chunk_size != "none" or settings.encoder == CUSTOM:
+        return
+    # Two passes, one after the other, keep as much as one over both views.
+    num_views = 2 * assembled.loss_batch // assembled.placement.world_size
+    device, is_half = assembled.placement.torch_device, settings.engine.precision != "fp32"
+    check_memory(encoder.backbone, encoder.card.in_shape, num_views, device=device, is_half=is_half)
+
+
+def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
+    """Build a run's job again, to look at it; nothing is written and no rank is joined.
+
+    Args:
+        run: the run or its folder, as for ``resume``.
+        reporter: shows progress while the data are read.
+
+    Raises:
+        RunError: not a run, or the data changed since it began.
+    """
+    known = as_run(run)
+    folder, settings = known.folder, read_resolved(known.folder)
+    placement = place(settings.engine.device, settings.engine.precision)
+    start = Start(Given.of(known), placement, reporter)
+    assembled, job = _assemble(folder, settings, start, weights_of_begun(folder, settings))
+    check_inputs(folder, assembled.settings, assembled.source.fingerprint)
+    return of_run(job, folder.run_id)
+
+
+def out_folder(settings: TrainSettings) -> RunFolder:
+    """The folder that is asked for.
+
+    Raises:
+        UsageError: safetensors could not write there.
+    """
+    out = settings.out or default_out(settings)
+    if shown_name(out) != out:
+        raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
+    return RunFolder(Path(out))
+
+
+def default_out(settings: TrainSettings) -> str:
+    """Where a run goes when nobody says."""
+    if settings.data is None:
+        return "runs/unnamed"  # never created: opening the data fails first, with advice
+    # Not Path.resolve: links may go round.
+    stem = Path(os.path.realpath(os.path.expanduser(settings.data))).stem
+    how = settings.method if settings.recipe is None else Path(settings.recipe).stem
+    return f"runs/{shown_name(stem)}-{how}"
+
+
+def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
+    """Go on with a run, which the first rank holds."""
+    given, reporter = start.given, start.reporter
+    further = on_all_ranks(lambda: further_epochs(folder, settings, start.epochs))
+    if from_first_rank(lambda: "done" if further is None and _is_done(folder) else "") == "done":
+        reporter.say(f"{folder.path} is finished; nothing to resume")
+        return given.run_at(folder.path)
+    with threads_of_begin(folder, settings, reporter):
+        if further is not None:
+            settings = settings.model_copy(update={"epochs": further.to_epoch})
+        assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings)))
+        _check_alike(job, assembled)
+        on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint, further))
+        known = on_all_ranks(lambda: continuations_of(folder))
+        status = first_status(assembled, given).model_copy(update={"continuations": known} if known else {})
+        on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
+        job = of_run(job, on_all_ranks(lambda: folder.run_id))
+        if further is not None:
+            reporter.say(told(further, job.schedule))
+            on_first_rank(lambda: continue_run(folder, further))
+            known = (*known, further)
+        if known:
+            job = replace(job, facts={**job.facts, CONTINUATIONS: [each.written() for each in known]})
+        on_first_rank(lambda: keep_changes(folder, settings, assembled.resolution, known))
+        return execute(job, given, assembled, reporter, is_resumed=True)
+
+
+def _is_done(folder: RunFolder) -> bool:
+    """Whether nothing is left to do; with a damaged encoder there is: the last checkpoint gives it again."""
+    status = readable_status(folder)
+    return status is not None and status.status == "finished" and is_saved(folder)
+
+
+def _assemble(
+    folder: RunFolder, settings: TrainSettings, start: Start, weights: WarmStart | None
+) -> tuple[Assembled, TrainingJob]:
+    """Open the data and build every part, before anything is written."""
+    require_float32()
+    source = open_given(settings, start.given, start.reporter, side=None if weights is None else weights.side)
+    assembled = assemble(resolve_holdout(settings, source), source, start.placement, start.given, weights)
+    if begun := assembled.start:
+        for remark in begun.remarks:
+            start.reporter.say(f"{begun.name}: {remark}")
+    return assembled, training_job(assembled, folder)
+
+
+def _way(folder: RunFolder, start: Start) -> str:
+    """Whether to go on with what stands in the folder, to replace it, or to begin; raises before the data are read."""
+    if is_beginning(folder) or not folder.path.exists():
+        return BEGIN
+    launch = None
+    with contextlib.suppress(RunError):
+        launch = folder.read_status().launch
+    if folder.is_ours and (start.resume or is_restart(start.placement, launch)):
+        open_run(folder.path)  # damage is told, and what repairs it
+        return GO_ON
+    check_free(folder, overwrite=start.overwrite)
+    return REPLACE
+
+
+def is_restart(placement: Placement, launch: str | None) -> bool:
+    """Whether the launcher has started these ranks again to go on with what they began.
+
+    Args:
+        placement: the ranks.
+        launch: who began it; None if the start before this one was killed before it had written that.
+    """
+    ranks = placement.ranks
+    return ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)
+
+
+def check_has_begun(folder: RunFolder) -> None:
+    """Require more than the beginnings of a run.
+
+    Raises:
+        RunError: a start was killed before the run had begun.
+    """
+    if is_beginning(folder):
+        raise RunError(
+            f"{folder.path} holds only the beginning of a run, which was stopped before its first step; start it again "
+            "with the `counterpoint train` that began it"
+        )
+
+
+def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
+    """All ranks must have the same settings, samples and preparation: machines may hold copies of different age."""
+    facts, card = {**job.facts, "num_threads": None}, assembled.encoder.card  # machines may have other numbers of cores
+    if odd := ranks_that_differ(json.dumps([facts, assembled.split.fingerprint, card.mean, card.std])):
+        raise DataError(
+            f"rank {', '.join(map(str, odd))} sees other data or settings than rank 0 (rank 0's data have the "
+            f"fingerprint {broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device "
+            "and engine.precision where machines are unlike"
+        )
