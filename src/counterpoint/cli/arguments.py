@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -93,22 +93,35 @@ def _assigned(text: str, known: Collection[str]) -> tuple[str, Any]:
     return path, _value(path, dict(leaf_fields(TrainSettings))[path], value)
 
 
-def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
-    """Add a flag for every field of a verb's own settings."""
+def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel], but: Collection[str] = ()) -> None:
+    """Add a flag for every field of a verb's own settings, but for some; one that takes names may be repeated."""
     for name, field in model.model_fields.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", default=None, help=_help(field))
+        if name not in but:
+            flag = _extra(field).get("flag", f"--{name.replace('_', '-')}")
+            how: Any = {"metavar": "NAMES", "action": "append"} if _takes_names(field) else {"metavar": "X"}
+            parser.add_argument(flag, dest=name, default=None, help=_help(field), **how)
 
 
-def fields_from(namespace: argparse.Namespace, model: type[BaseModel]) -> dict[str, Any]:
+def fields_from(namespace: argparse.Namespace, model: type[BaseModel], but: Collection[str] = ()) -> dict[str, Any]:
     """Those of the flags above that were given, checked.
 
     Raises:
         UsageError: a mistake in a flag.
     """
-    given = {name: getattr(namespace, name) for name in model.model_fields}
+    given = {name: getattr(namespace, name) for name in model.model_fields if name not in but}
     known = {name: _value(name, model.model_fields[name], text) for name, text in given.items() if text is not None}
     build(model, known, "command line")
     return known
+
+
+def _takes_names(field: FieldInfo) -> bool:
+    """Whether a field is a list of names."""
+    return get_origin(field.annotation) is tuple and get_args(field.annotation)[0] is not float
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    """What a field says of its flag beside its type."""
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def add_looking(parser: Parser, checkpoint: str) -> None:
@@ -174,10 +187,18 @@ def _given(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, A
     return nest({**by_flag, **dict(_assigned(text, namespace.settable) for text in namespace.set or ())})
 
 
-def _value(path: str, field: FieldInfo, text: str) -> Any:
+def _value(path: str, field: FieldInfo, text: Any) -> Any:
     """Read a flag's text as YAML would be read, unless the setting is text anyway; it may name code."""
     if field.annotation in TEXT_ONLY:
         return from_flag(text)
+    if _takes_names(field):
+        parts = text if _extra(field).get("whole") else ",".join(text).split(",")
+        return tuple(from_flag([part.strip() for part in parts if part.strip()]))
+    if field.annotation == dict[str, str]:
+        pairs = [pair.partition("=") for pair in filter(None, text.split(","))]
+        if wrong := ["".join(pair) for pair in pairs if not all(map(str.strip, pair))]:
+            raise UsageError(f"{path} must be pairs such as car=automobile, got {wrong[0]!r}")
+        return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
     # --views.crop-scale 0.2,1 without brackets, which a shell would treat as a pattern.
     if "pair" in expectation(field) and "," in text and not text.startswith("["):
         text = f"[{text}]"
@@ -191,7 +212,9 @@ def _help(field: FieldInfo) -> str:
 
 def _words(field: FieldInfo) -> str:
     """Description, range and default."""
-    default = "" if field.default in (None, "auto") else f"; default {field.default}"
-    allowed = "" if field.annotation in TEXT_ONLY else f" ({expectation(field)}{default})"
+    is_said = field.default in (None, "auto", ()) or field.default_factory is not None
+    default = "" if is_said else f"; default {field.default}"
+    is_plain = field.annotation in TEXT_ONLY or _takes_names(field) or field.annotation == dict[str, str]
+    allowed = "" if is_plain else f" ({expectation(field)}{default})"
     allowed = allowed or (f" ({default.removeprefix('; ')})" if default else "")
     return f"{field.description}{allowed}"
