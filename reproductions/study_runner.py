@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from counterpoint.core import __version__
-from counterpoint.core.code_state import code_state, processor
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.ranks import Part
@@ -30,6 +29,7 @@ from counterpoint.runs.effects import check_choices
 from counterpoint.runs.recipes import with_recipe
 from counterpoint.runs.run_loss import check_second_derivative
 from counterpoint.runs.training import train
+from reproductions.code_state import code_state, processor
 from reproductions.study import Arm, Scale, Study, short_hash
 from reproductions.study_data import StudyData, prepare
 from reproductions.study_measures import check_measures, measure

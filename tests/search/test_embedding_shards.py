@@ -14,7 +14,7 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError, RunError, UsageError
 from counterpoint.core.ranks import Part
-from counterpoint.core.shard_files import MANIFEST, TablePlan, open_shards
+from counterpoint.evaluation.shard_files import MANIFEST, TablePlan, open_shards
 from counterpoint.search.embedding_shards import Shards, embed_shards
 from failing_disk import FAULTS, FailingDisk
 

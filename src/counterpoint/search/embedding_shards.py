@@ -19,7 +19,6 @@ from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ranks import Part
 from counterpoint.core.run import Run
-from counterpoint.core.shard_files import Block, ShardFolder, TablePlan, make_shards, open_shards
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import is_shard_folder
 from counterpoint.core.validation import build
@@ -27,6 +26,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import software_of, weights_hash
 from counterpoint.evaluation.features import PIECE, pass_rows
 from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
+from counterpoint.evaluation.shard_files import Block, ShardFolder, TablePlan, make_shards, open_shards
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
 
