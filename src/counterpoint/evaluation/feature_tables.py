@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from counterpoint.core import __version__
-from counterpoint.core.errors import RunError
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import TEMPORARY, dead_siblings, read_sealed, temporary_sibling, write_sealed
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.stored_rows import StoredRows, new_array, row_slices
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.manifest import cache_folder
-from counterpoint.evaluation.shared_tables import OWN_PART, Compute, TablePieces, require_one_process
+from counterpoint.evaluation.shared_tables import OWN_PART, Compute, TablePieces
 from counterpoint.nn.trained import CARD, Encoder
 
 HASHED_ROWS = 4096  # by one thread at a time, when a table is verified
@@ -119,11 +119,10 @@ def stored_or_computed(
     """
     base = None if key is None else _cache_base()
     if base is None or key is None:
-        require_one_process(
-            f"the parts of an evaluation meet in {cache_folder()}, which cannot be written"
-            if key is not None
-            else "features of an encoder of your own cannot be kept for other parts: nobody can tell whether it changed"
-        )
+        if OWN_PART.get() is not None:
+            unkept = f"the parts of an evaluation meet in {cache_folder()}, which cannot be written"
+            unknown = "features of an encoder of your own cannot be kept for other parts: it may have changed"
+            raise UsageError(f"{unknown if key is None else unkept}; evaluate it without --part, in one process")
         tables = Tables(num_rows, None)
         compute(names, slice(0, num_rows), tables.write)
         return {name: _as_rows(tables.arrays[name]) for name in names}

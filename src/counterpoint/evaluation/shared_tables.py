@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_atomically
 from counterpoint.core.ranks import Part
 
@@ -36,16 +35,6 @@ def shared_by(part: Part) -> Iterator[None]:
         yield
     finally:
         OWN_PART.reset(token)
-
-
-def require_one_process(why: str) -> None:
-    """Refuse a table that only one process can compute where several share the work.
-
-    Raises:
-        UsageError: they do.
-    """
-    if OWN_PART.get() is not None:
-        raise UsageError(f"{why}; evaluate it without --part, in one process")
 
 
 @dataclass(frozen=True)
