@@ -18,7 +18,7 @@ import numpy as np
 
 from counterpoint.core.arrow_files import TableFile, vector_writer
 from counterpoint.core.errors import DataError, RunError
-from counterpoint.core.files import Seal, read_sealed, remove_leftovers, sha256_of, write_atomically, write_sealed
+from counterpoint.core.files import Seal, read_sealed, sha256_of, write_atomically, write_sealed
 from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 
@@ -159,13 +159,12 @@ class ShardFolder:
             raise RunError(f"{self.file(number).with_suffix('.json')} reads otherwise than it was written")
 
     def finish(self) -> bool:
-        """Write the manifest once all shards are there, and remove what killed processes left; whether they are."""
+        """Write the manifest once all shards are there; whether they are."""
         records = [self.record(number) for number in range(self.plan.num_shards)]
         done = [record.model_dump() for record in records if record is not None]
         if len(done) < len(records):
             return False
         write_sealed(self.path / MANIFEST, {"plan": self.plan.model_dump(), "shards": done})
-        remove_leftovers(self.path, ["shard-*"])
         return True
 
     def check(self) -> list[ShardRecord]:
